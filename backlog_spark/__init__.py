@@ -1,0 +1,53 @@
+"""backlog_spark: Structured Streaming jobs that work off old data first and then follow live data.
+
+Sources say whether they are processing backlog; the query commits rarely while they do and goes on as ordinary
+low-latency streaming at the exact batch where the backlog ends. Start with `register`, `source` and the README.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from backlog_spark.errors import BacklogError, SettingError
+    from backlog_spark.query import BacklogProgress, BacklogQuery, Switch
+    from backlog_spark.session import register
+    from backlog_spark.sinks import DeltaUpsert, Sink
+    from backlog_spark.stream import BacklogStream, source
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BacklogError",
+    "BacklogProgress",
+    "BacklogQuery",
+    "BacklogStream",
+    "DeltaUpsert",
+    "SettingError",
+    "Sink",
+    "Switch",
+    "register",
+    "source",
+]
+
+# Loaded when first asked for: the workers of Python sources import this package for its errors alone, and would
+# otherwise load half of pyspark each time one starts.
+_MODULES = {
+    "BacklogError": "errors",
+    "BacklogProgress": "query",
+    "BacklogQuery": "query",
+    "BacklogStream": "stream",
+    "DeltaUpsert": "sinks",
+    "SettingError": "errors",
+    "Sink": "sinks",
+    "Switch": "query",
+    "register": "session",
+    "source": "stream",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

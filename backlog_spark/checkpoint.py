@@ -1,0 +1,271 @@
+"""Reads Spark's offset and commit logs of a checkpoint, and keeps our own small metadata beside them.
+
+All access goes through Spark's own ``CheckpointFileManager``, as Spark's logs do: it works on every Hadoop
+filesystem, and a file is either complete or absent, also on stores that cannot rename.
+"""
+
+from __future__ import annotations
+
+import json
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.listener import parse_offset
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Checkpoint"]
+
+_IDENTITY = "identity"
+# Spark's OffsetSeqLog: a source without an offset in this batch.
+_NO_OFFSET = "-"
+
+
+class Checkpoint:
+    """A streaming query's checkpoint, read from the driver.
+
+    Nothing is cached: each call reads the log as it is now. A read costs a few py4j calls and one small file,
+    so it is meant for once a batch or once a start.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Any classic (not Connect) session; its Hadoop configuration is used.
+    location : str
+        The ``checkpointLocation`` of the query. It need not exist yet.
+    """
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self.location = location
+        # py4j is untyped: a JVM proxy answers to any name.
+        jvm: Any = spark._jvm
+        self._jvm = jvm
+        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        self._root = jvm.org.apache.hadoop.fs.Path(location)
+        managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+        self._files: Any = managers.create(self._root, conf)
+
+    def offsets(self, batch_id: int) -> list[dict[str, Any] | None] | None:
+        """The end offsets of a batch from Spark's offset log, one per source in plan order.
+
+        Parameters
+        ----------
+        batch_id : int
+            The micro-batch, from 0. Its entry is written before the batch runs.
+
+        Returns
+        -------
+        list of (dict or None), or None
+            None if the log has no such batch (not planned yet, or purged: Spark keeps the last 100 by
+            default). A source's entry is None when it has no offset yet or when its offset is not a JSON
+            object.
+
+        Raises
+        ------
+        BacklogError
+            If the entry is not in Spark's text format version 1.
+        """
+        lines = self._offset_lines(batch_id)
+        return None if lines is None else [parse_offset(line) for line in lines]
+
+    def latest_batch(self) -> int | None:
+        """Newest batch in the offset log, that is planned and perhaps not done; None before the first."""
+        return max(self._ids("offsets"), default=None)
+
+    def latest_committed(self) -> int | None:
+        """Newest batch in the commit log; None before the first commit."""
+        return max(self._ids("commits"), default=None)
+
+    def is_backlog(self, batch_id: int) -> bool:
+        """RecordAttributes of a batch: whether any of its rows is a backlog record.
+
+        Called in ``foreachBatch``, where the batch's offsets are already logged, so a replay gets the same
+        answer. A source counts if its offset changed in this batch and was in backlog at the batch's *start*
+        offset; in a source's first batch, which has no start offset, ``isBacklog`` of its end offset decides.
+
+        Raises
+        ------
+        BacklogError
+            If the offset log has no such batch.
+        """
+        ends = self._offset_lines(batch_id)
+        if ends is None:
+            raise BacklogError(
+                f"The offset log of {self.location} has no batch {batch_id} (newest: {self.latest_batch()}).",
+                "Ask only for a batch that Spark has planned, with the checkpointLocation of that query.",
+            )
+        starts = (self._offset_lines(batch_id - 1) if batch_id > 0 else None) or [None] * len(ends)
+        return any(_is_backlog(start, end) for start, end in zip(starts, ends, strict=True))
+
+    def in_backlog(self) -> bool | None:
+        """Whether any running source was in backlog at the newest planned batch's end.
+
+        Returns
+        -------
+        bool or None
+            None before the first batch. A source that is finished does not count.
+        """
+        newest = self.latest_batch()
+        offsets = None if newest is None else self.offsets(newest)
+        if offsets is None:
+            return None
+        return any(
+            offset.get("isProcessingBacklog") is True and offset.get("isFinished") is not True
+            for offset in offsets
+            if offset is not None
+        )
+
+    def identity(self) -> str:
+        """A UUID that belongs to this checkpoint for ever; sinks use it as their transaction id.
+
+        Called before every start. Before the first one it creates ``<checkpoint>/backlog/identity.json``; of
+        several concurrent callers one creates the file and all return its UUID.
+
+        Returns
+        -------
+        str
+            The UUID in its canonical form.
+
+        Raises
+        ------
+        BacklogError
+            If the file is missing although the checkpoint has an offset log: a new identity would make sinks
+            take a replayed batch for a new one, and write it twice. Also if the file is not ours.
+        """
+        found = self.read_metadata(_IDENTITY)
+        if found is None:
+            newest = self.latest_batch()
+            if newest is not None:
+                raise BacklogError(
+                    f"{self._path_of(_IDENTITY)} is missing, but the checkpoint has batches up to {newest}: "
+                    "it was made by a plain Spark query, or the file was deleted.",
+                    "Restore the file, or start on a new checkpointLocation. A new identity on an old "
+                    "checkpoint would write the replayed batch twice.",
+                )
+            self.write_metadata(_IDENTITY, {"version": 1, "id": str(uuid.uuid4())}, overwrite=False)
+            found = self.read_metadata(_IDENTITY)
+        try:
+            if found is None:
+                raise ValueError("vanished")
+            return str(uuid.UUID(found["id"]))
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise BacklogError(
+                f"{self._path_of(_IDENTITY)} holds no identity: {found!r}.", "Restore the file from a backup."
+            ) from error
+
+    def read_metadata(self, name: str) -> dict[str, Any] | None:
+        """Read ``<checkpoint>/backlog/<name>.json``.
+
+        Returns
+        -------
+        dict or None
+            None if there is no such file.
+
+        Raises
+        ------
+        BacklogError
+            If the file is not a JSON object.
+        """
+        text = self._read(self._path_of(name))
+        if text is None:
+            return None
+        value = parse_offset(text)
+        if value is None:
+            raise BacklogError(
+                f"{self._path_of(name)} is not a JSON object: {text[:80]!r}.", "Restore the file."
+            )
+        return value
+
+    def write_metadata(self, name: str, value: dict[str, Any], *, overwrite: bool = True) -> bool:
+        """Write ``<checkpoint>/backlog/<name>.json`` atomically: readers see all of it or none.
+
+        Parameters
+        ----------
+        name : str
+            File name without ``.json``.
+        value : dict
+            A JSON object, small: it goes through py4j.
+        overwrite : bool, default True
+            False keeps an existing file, also one that another driver creates at the same moment.
+
+        Returns
+        -------
+        bool
+            True if this call's value is now in the file; False if `overwrite` is false and there was one.
+        """
+        self._files.mkdirs(self._path("backlog"))
+        path = self._path_of(name)
+        if not overwrite and self._files.exists(path):
+            return False
+        stream = None
+        try:
+            stream = self._files.createAtomic(path, overwrite)
+            stream.write(json.dumps(value).encode())
+            stream.close()
+        except Py4JJavaError as error:
+            if stream is not None:
+                stream.cancel()
+            if not overwrite and _is_a(error, "FileAlreadyExistsException"):
+                return False
+            raise
+        return True
+
+    def _path(self, *names: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(self._root, "/".join(names))
+
+    def _path_of(self, name: str) -> Any:
+        return self._path("backlog", f"{name}.json")
+
+    def _read(self, path: Any) -> str | None:
+        try:
+            stream = self._files.open(path)
+        except Py4JJavaError as error:
+            # Asking first and opening then would race with Spark, which purges old entries meanwhile.
+            if _is_a(error, "FileNotFoundException"):
+                return None
+            raise
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def _ids(self, log: str) -> list[int]:
+        directory = self._path(log)
+        if not self._files.exists(directory):
+            return []
+        names = [status.getPath().getName() for status in self._files.list(directory)]
+        # Anything else is a temporary file of a write under way, or a checksum.
+        return [int(name) for name in names if name.isascii() and name.isdigit()]
+
+    def _offset_lines(self, batch_id: int) -> list[str | None] | None:
+        """One raw line per source, None for a source without an offset; None if there is no such batch."""
+        path = self._path("offsets", str(batch_id))
+        text = self._read(path)
+        if text is None:
+            return None
+        lines = text.split("\n")
+        if lines[0] != "v1":
+            raise BacklogError(
+                f"{path} is in format {lines[0][:20]!r}; only Spark's offset log format v1 can be read.",
+                "Set spark.sql.streaming.offsetLog.formatVersion=1 and start on a new checkpointLocation.",
+            )
+        # Line 1 is Spark's own metadata (watermark, pinned confs).
+        return [None if line == _NO_OFFSET else line for line in lines[2:] if line]
+
+
+def _is_backlog(start: str | None, end: str | None) -> bool:
+    # Compared as text, as Spark does: an unchanged offset means that the source gave no rows to this batch.
+    if end is None or start == end:
+        return False
+    if start is not None:
+        return (parse_offset(start) or {}).get("isProcessingBacklog") is True
+    return (parse_offset(end) or {}).get("isBacklog") is True
+
+
+def _is_a(error: Py4JJavaError, simple_name: str) -> bool:
+    """True if the Java exception's class has this simple name; Java, NIO and Hadoop each have their own."""
+    return bool(error.java_exception.getClass().getSimpleName() == simple_name)

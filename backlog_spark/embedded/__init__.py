@@ -1,0 +1,5 @@
+"""Real servers and a ready Spark session for the demo, the tests and the benchmarks.
+
+Import from the modules (`backlog_spark.embedded.mysql`, `.session`, `.jars`): each needs another optional package, so
+none is imported here.
+"""

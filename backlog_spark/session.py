@@ -1,0 +1,56 @@
+"""Making a SparkSession know the sources and the listener."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.listener import BacklogListener
+from connectors import CONNECTORS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["register", "session_listener"]
+
+_lock = threading.Lock()
+# One listener a session: Spark calls each for every event of every query.
+_listeners: weakref.WeakKeyDictionary[Any, BacklogListener] = weakref.WeakKeyDictionary()
+
+
+def register(spark: SparkSession) -> None:
+    """Register the data sources and the listener with a session; again does no harm.
+
+    Afterwards ``spark.readStream.format("mysql_cdc")`` works. Queries started through `backlog_spark.source` call
+    this themselves.
+
+    Notes
+    -----
+    Spark runs Python sources with ``PYSPARK_PYTHON``, and with whatever ``python3`` is on the path when that is
+    unset, where the packages may be missing and a source dies only when it is read. With a local master the
+    interpreter that runs this function is taken instead.
+    """
+    context = spark.sparkContext
+    if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
+        found = shutil.which("python3")
+        if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
+            context.pythonExec = sys.executable
+    for module, name in CONNECTORS.values():
+        spark.dataSource.register(getattr(importlib.import_module(module), name))
+    session_listener(spark)
+
+
+def session_listener(spark: SparkSession) -> BacklogListener:
+    """The session's listener, added on the first call."""
+    with _lock:
+        listener = _listeners.get(spark)
+        if listener is None:
+            listener = BacklogListener()
+            spark.streams.addListener(listener)
+            _listeners[spark] = listener
+        return listener

@@ -1,0 +1,102 @@
+"""Sinks: what the query runner writes each micro-batch to, idempotent by batch id."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["BatchInfo", "DeltaUpsert", "Sink", "SinkContext"]
+
+
+@dataclass(frozen=True)
+class SinkContext:
+    """What a sink learns about its query before the first batch of a run.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The driver's session. Batches come with a clone of it, so nothing set here reaches them after the
+        start.
+    txn_app_id : str
+        Identity of the (checkpoint, output) pair: the same at every start on one checkpoint, another one on
+        any other checkpoint. Batch ids mean something only together with it.
+    schema : pyspark.sql.types.StructType
+        Schema of every batch of the run.
+    key_is_unique_in_backlog : bool
+        True if the batches with ``is_backlog`` true together hold at most one row for each key, each of them
+        an insert: the snapshot of a table by its primary key, or the final rows of a keyed operator. False
+        when in doubt, when any input of the query can send changes in such a batch, and on a second stay in
+        backlog.
+    """
+
+    spark: SparkSession
+    txn_app_id: str
+    schema: StructType
+    key_is_unique_in_backlog: bool
+
+
+@dataclass(frozen=True)
+class BatchInfo:
+    """A micro-batch.
+
+    Parameters
+    ----------
+    batch_id : int
+        Spark's batch id: from 0, one more each time, the same again when the batch is replayed.
+    is_backlog : bool
+        RecordAttributes of the batch; the same again when it is replayed.
+    """
+
+    batch_id: int
+    is_backlog: bool
+
+
+class Sink(ABC):
+    """An output that takes whole micro-batches, each exactly once however often it is handed over.
+
+    The runner calls `open` and then `write` once a batch, in ascending batch ids, never two at a time.
+    Nothing is called at the end of a run: it may end by a crash, and the next `open` must cope with what is
+    there. An error from either fails the query; the runner may restart it and then hands the same batch over
+    again.
+    """
+
+    @abstractmethod
+    def open(self, context: SinkContext) -> None:
+        """Prepare the target and refuse what cannot work.
+
+        Called on the driver before each start of the query, first start or restart, before any row is read.
+        Must leave an existing target as it is when called again with the same `txn_app_id`, also after a
+        crash half-way through an earlier call, and must not write rows.
+
+        Raises
+        ------
+        BacklogError
+            If the target or the schema does not fit; it names the column or setting and the next step.
+        """
+
+    @abstractmethod
+    def write(self, batch_df: DataFrame, batch: BatchInfo) -> None:
+        """Make the batch's rows durable and visible, all or none, before returning.
+
+        Called on the driver inside ``foreachBatch``. It may be called again for the same batch id with the
+        same rows, in this run or a later one, whether the earlier call succeeded, failed or was killed, and
+        must then change nothing that the earlier call completed. Must execute `batch_df` once at most: each
+        action on it runs the whole plan and reads the sources again.
+
+        Parameters
+        ----------
+        batch_df : DataFrame
+            A batch DataFrame of ``context.schema``; set confs on ``batch_df.sparkSession``, a clone of the
+            driver's.
+        batch : BatchInfo
+            The batch.
+        """
+
+
+# Last, because the module needs the names above; here at all, so that ``sinks.DeltaUpsert`` is one import.
+from backlog_spark.sinks.delta import DeltaUpsert  # noqa: E402

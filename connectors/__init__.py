@@ -1,0 +1,50 @@
+"""Streaming sources for Spark that report whether they are processing backlog.
+
+A connector is a package here with a ``DataSource`` class and a function ``inspect(options) -> SourceInfo``, which
+checks options and server in the driver's own process, so that a mistake is told before Spark is involved.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["CONNECTORS", "SourceInfo", "inspect"]
+
+# Format name -> module with the DataSource class of that name and ``inspect``.
+CONNECTORS: Mapping[str, tuple[str, str]] = {"mysql_cdc": ("connectors.mysql_cdc", "MySqlCdcDataSource")}
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """What a query needs to know of a source before it starts.
+
+    Parameters
+    ----------
+    key : tuple of str
+        Columns that identify a row of the source's table; empty if there are none.
+    starts_in_backlog : bool
+        ``isProcessingBacklog`` of the source's very first offset.
+    unique_in_backlog : bool
+        Its backlog batches together hold each key at most once, as an insert.
+    """
+
+    key: tuple[str, ...] = ()
+    starts_in_backlog: bool = False
+    unique_in_backlog: bool = False
+
+
+def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None:
+    """Check a source before the start; None for a format that is not ours.
+
+    Raises
+    ------
+    BacklogError
+        As the connector's ``inspect``.
+    """
+    if source_format not in CONNECTORS:
+        return None
+    module = importlib.import_module(CONNECTORS[source_format][0])
+    info: SourceInfo = module.inspect(options)
+    return info

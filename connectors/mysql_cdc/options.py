@@ -1,0 +1,177 @@
+"""The options of ``mysql_cdc``, parsed and checked (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from backlog_spark.errors import SettingError
+from backlog_spark.settings import parse_duration, resolve_intervals
+
+__all__ = ["MySqlOptions", "option_table"]
+
+
+@dataclass(frozen=True)
+class _Option:
+    name: str
+    type: str
+    default: str
+    doc: str
+
+
+_OPTIONS = (
+    _Option("host", "string", "required", "Server to read from."),
+    _Option("port", "int, 1..65535", "3306", "Its port."),
+    _Option("user", "string", "required", "Needs SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT."),
+    _Option("password", "string", '""', "Never written to logs, offsets or errors."),
+    _Option("table", "string", "required", "`database.table`."),
+    _Option("chunkSize", "int, >= 1", "50000", "Rows of one task's SELECT in the snapshot phase."),
+    _Option(
+        "maxRowsPerBatch",
+        "int, >= 1",
+        "200000",
+        "Most rows of a batch. A batch never splits a transaction or a step between two keys, so a single "
+        "larger transaction is one batch. With `intervalDuringBacklog` set, the snapshot phase heeds it only "
+        "if it is given; with 0 not at all.",
+    ),
+    _Option(
+        "interval",
+        "duration",
+        "unset",
+        "In the binary log phase, hand out a batch at most once in this time. Set by `BacklogQuery`.",
+    ),
+    _Option(
+        "intervalDuringBacklog",
+        "duration, 0 or >= interval",
+        "unset",
+        "Size snapshot batches so that each takes about this long; 0: one batch (FLIP-309).",
+    ),
+    _Option(
+        "availableNowTarget",
+        "latest, backlogEnd",
+        "latest",
+        "Where `trigger(availableNow=True)` ends: at the log's end when the run began, or with the snapshot.",
+    ),
+    _Option("startup.mode", "initial", "initial", "Snapshot first, then the binary log."),
+)
+_KNOWN = {o.name.lower(): o.name for o in _OPTIONS}
+# What Spark puts among the options by itself.
+_SPARK_OWN = {"path"}
+
+
+def option_table() -> str:
+    """The table of options for the documentation, in Markdown."""
+    lines = ["| option | type | default | meaning |", "|---|---|---|---|"]
+    lines += [f"| `{o.name}` | {o.type} | {o.default} | {o.doc} |" for o in _OPTIONS]
+    return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class MySqlOptions:
+    """Parsed options.
+
+    Parameters
+    ----------
+    host, port, user, password
+        Where and as whom to connect.
+    database, table : str
+        The table to capture.
+    chunk_size : int
+        Rows of one task's SELECT.
+    max_rows : int
+        Most rows of a batch.
+    max_rows_given : bool
+        Whether the user set it, so that it also bounds snapshot batches sized by time.
+    interval_ms, during_backlog_ms : int or None
+        Milliseconds; None when unset.
+    target : str
+        ``"latest"`` or ``"backlogEnd"``.
+
+    Raises
+    ------
+    SettingError
+        From `parse`, for an option that is unknown, missing, malformed or out of bounds.
+    """
+
+    host: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    database: str
+    table: str
+    chunk_size: int = 50_000
+    max_rows: int = 200_000
+    max_rows_given: bool = False
+    interval_ms: int | None = None
+    during_backlog_ms: int | None = None
+    target: str = "latest"
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> MySqlOptions:
+        """From the options of ``readStream``; names in any case."""
+        given = {k.lower(): v for k, v in options.items()}
+        for name in given:
+            if name not in _KNOWN and name not in _SPARK_OWN:
+                shown = "***" if "pass" in name else given[name]
+                raise SettingError(name, shown, "mysql_cdc has no such option.", f"Options: {', '.join(_KNOWN.values())}.")
+        for name in ("host", "user", "table"):
+            if not given.get(name):
+                raise SettingError(name, given.get(name), "mysql_cdc needs this option.", f'Set .option("{name}", …).')
+        database, dot, table = given["table"].partition(".")
+        if not (database and dot and table):
+            raise SettingError("table", given["table"], "is not database.table.", 'For example "shop.orders".')
+        if given.get("startup.mode", "initial") != "initial":
+            raise SettingError("startup.mode", given["startup.mode"], "is not supported.", 'Use "initial".')
+        target = given.get("availablenowtarget", "latest")
+        if target not in ("latest", "backlogEnd"):
+            raise SettingError("availableNowTarget", target, "is neither latest nor backlogEnd.")
+        interval = given.get("interval")
+        during = given.get("intervalduringbacklog")
+        # The rule between the two is the query's own; checked here as well, for plain readStream.
+        resolve_intervals({}, {}, [("mysql_cdc", dict(options))])
+        return cls(
+            host=given["host"],
+            port=_integer(given, "port", 3306, 1, 65535),
+            user=given["user"],
+            password=given.get("password", ""),
+            database=database,
+            table=table,
+            chunk_size=_integer(given, "chunkSize", cls.chunk_size, 1),
+            max_rows=_integer(given, "maxRowsPerBatch", cls.max_rows, 1),
+            max_rows_given="maxrowsperbatch" in given,
+            interval_ms=parse_duration(interval, "interval") if interval else None,
+            during_backlog_ms=parse_duration(during, "intervalDuringBacklog") if during else None,
+            target=target,
+        )
+
+    def connect_arguments(self) -> dict[str, Any]:
+        """Arguments for ``pymysql.connect``."""
+        return {
+            "host": self.host,
+            "port": self.port,
+            "user": self.user,
+            "password": self.password,
+            "charset": "utf8mb4",
+            "connect_timeout": 10,
+            "read_timeout": 300,
+            "autocommit": True,
+        }
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+        return f"MySqlOptions({shown})"
+
+
+def _integer(given: Mapping[str, str], name: str, default: int, low: int, high: int | None = None) -> int:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if value < low or (high is not None and value > high):
+        bounds = f"{low}..{high}" if high is not None else f">= {low}"
+        raise SettingError(name, text, f"is not an integer {bounds}.")
+    return value

@@ -1,0 +1,96 @@
+"""Choosing where a binary log batch ends: at a transaction's end, within the limit on rows.
+
+The planner runs beside the query's driver and reads the log ahead of the tasks, counting the table's rows. So a
+batch is never larger than asked unless one transaction is, other tables' traffic makes no empty batches, and the
+position still moves on when only others write.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from .binlog import UPDATE, TransactionEnd, read_changes
+from .offsets import BinlogPosition
+from .options import MySqlOptions
+from .types import TableSchema
+
+__all__ = ["BinlogPlanner"]
+
+# Move a quiet table's position on after this much of the log, so that a restart does not read it again and the
+# server may purge it. 64 MiB of other tables' changes are scanned within seconds.
+QUIET_BYTES = 64 << 20
+QUIET_MS = 60_000
+
+
+class BinlogPlanner:
+    """Transactions after a position, counted but not handed out yet.
+
+    Parameters
+    ----------
+    options, schema
+        Where to read and which table.
+    start : BinlogPosition or str
+        The end of the last batch, or the GTID set that the first one starts after.
+    """
+
+    def __init__(self, options: MySqlOptions, schema: TableSchema, start: BinlogPosition | str, now_ms: float) -> None:
+        self._options = options
+        self._schema = schema
+        self._scanned: BinlogPosition | str = start
+        self.start = start
+        self._pending: deque[tuple[BinlogPosition, int]] = deque()  # end and rows of transactions with rows
+        self._moved_ms = now_ms
+
+    def plan(self, until: BinlogPosition, max_rows: int | None, now_ms: float) -> BinlogPosition | None:
+        """The end of the next batch, at most ``until``, or None when there is nothing to hand out.
+
+        Parameters
+        ----------
+        until : BinlogPosition
+            The log's end, or the target of ``availableNow``.
+        max_rows : int or None
+            Most output rows; an update counts two. One transaction is handed out whatever its size.
+        """
+        rows = sum(n for _, n in self._pending)
+        if max_rows is None or rows < max_rows:
+            self._scan(until, None if max_rows is None else max_rows - rows)
+        end: BinlogPosition | None = None
+        taken = 0
+        for position, count in self._pending:
+            beyond = position.sort_key() > until.sort_key()
+            if beyond or (end is not None and max_rows is not None and taken + count > max_rows):
+                break
+            end, taken = position, taken + count
+        if end is None and self._quiet_for_long(now_ms):
+            end = self._scanned if isinstance(self._scanned, BinlogPosition) else None
+        return None if end == self.start else end
+
+    def _scan(self, until: BinlogPosition, rows: int | None) -> None:
+        counted = seen = 0
+        for change in read_changes(self._options, self._schema, self._scanned, until):
+            if isinstance(change, TransactionEnd):
+                self._scanned = change.position
+                if counted:
+                    self._pending.append((change.position, counted))
+                    seen, counted = seen + counted, 0
+                    if rows is not None and seen >= rows:
+                        return
+            else:
+                counted += len(change.rows) * (2 if change.kind == UPDATE else 1)
+        if not isinstance(self._scanned, BinlogPosition) or self._scanned.sort_key() < until.sort_key():
+            self._scanned = until  # nothing lies between: the next call need not look again
+
+    def _quiet_for_long(self, now_ms: float) -> bool:
+        if not isinstance(self._scanned, BinlogPosition) or self._pending:
+            return False
+        start = self.start if isinstance(self.start, BinlogPosition) else None
+        same_file = start is not None and start.file == self._scanned.file
+        far = start is not None and (not same_file or self._scanned.pos - start.pos > QUIET_BYTES)
+        return far or now_ms - self._moved_ms > QUIET_MS
+
+    def advance(self, position: BinlogPosition, now_ms: float) -> None:
+        """A batch that ends at ``position`` was handed out."""
+        while self._pending and self._pending[0][0].sort_key() <= position.sort_key():
+            self._pending.popleft()
+        self.start = position
+        self._moved_ms = now_ms

@@ -1,0 +1,311 @@
+"""The data source ``mysql_cdc``: a table's snapshot, then its binary log, as one stream.
+
+Spark runs the reader's planning methods in one Python process beside the driver and `read` in the executors'
+workers. Neither sees anything but the options, the offsets and the pickled reader.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pymysql
+from pymysql.connections import Connection
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from backlog_spark.errors import BacklogError
+
+from .. import SourceInfo
+from ..pacing import BacklogSizer, Pacer
+from .changes import read_batch
+from .chunks import Chunks, step_by_rows, step_to_key
+from .decoder import SchemaChanged
+from .offsets import BinlogPosition, Offset, SnapshotBatch
+from .options import MySqlOptions
+from .planner import BinlogPlanner
+from .server import (
+    check_server,
+    connect,
+    end_position,
+    executed_gtids,
+    load_schema,
+    missing_transactions,
+    open_connection,
+    query,
+    server_identity,
+)
+from .snapshot import read_chunk
+from .types import TableSchema
+
+__all__ = ["MySqlCdcDataSource", "check", "inspect"]
+
+_T = TypeVar("_T")
+_TRANSIENT = {2003, 2006, 2013, 2014, 2055, 1053}
+_ATTEMPTS = 6
+_FIRST_WAIT_S = 0.5
+
+
+def check(options: Mapping[str, str]) -> TableSchema:
+    """Check options, server, user and table; nothing is read from the table.
+
+    Raises
+    ------
+    BacklogError
+        With the setting, the value found and what to do.
+    """
+    parsed = MySqlOptions.parse(options)
+    with connect(parsed) as connection:
+        check_server(connection, parsed)
+        schema = load_schema(connection, parsed)
+        try:
+            query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")
+        except pymysql.err.MySQLError as error:
+            raise BacklogError(
+                f"User {parsed.user!r} cannot read {parsed.database}.{parsed.table}: {error.args[1]}.",
+                "GRANT SELECT on the table.",
+            ) from None
+    return schema
+
+
+def inspect(options: Mapping[str, str]) -> SourceInfo:
+    """`check`, and what a query needs to know: the primary key, and that the snapshot comes first."""
+    return SourceInfo(key=(check(options).key,), starts_in_backlog=True, unique_in_backlog=True)
+
+
+class MySqlCdcDataSource(DataSource):
+    """``spark.readStream.format("mysql_cdc")``.
+
+    The stream's columns are the table's, then ``_change_type`` (insert, update_preimage, update_postimage,
+    delete, as in Delta's change data feed), ``_commit_timestamp`` and ``_commit_seq`` (0 for snapshot rows, then
+    growing along the binary log). Options: `MySqlOptions`. Needs MySQL 8.0 with GTIDs.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "mysql_cdc"
+
+    def schema(self) -> StructType:
+        return self._table().spark_schema()
+
+    def _table(self) -> TableSchema:
+        return check(dict(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        table = self._table()
+        if [f.name for f in schema] != [f.name for f in table.spark_schema()]:
+            raise SchemaChanged(
+                f"{table.qualified} has other columns than the stream was declared with.", "Load the stream again."
+            )
+        return MySqlCdcStreamReader(MySqlOptions.parse(dict(self.options)), table)
+
+
+@dataclass
+class SnapshotPartition(InputPartition):
+    """One chunk: keys after ``first`` up to ``last``, of a batch that starts after ``batch_first``."""
+
+    batch: SnapshotBatch
+    batch_first: int | None
+    first: int | None
+    last: int | None
+
+
+@dataclass
+class BinlogPartition(InputPartition):
+    """The binary log after ``start`` up to ``until``. One partition: the log's order is the table's history."""
+
+    start: Offset
+    until: BinlogPosition
+
+
+class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches beside the driver; reads partitions in the workers."""
+
+    def __init__(self, options: MySqlOptions, schema: TableSchema) -> None:
+        self._options = options
+        self._schema = schema
+        self._connection: Connection[Any] | None = None
+        self._planner: BinlogPlanner | None = None
+        self._chunks: tuple[int | None, int | None, Chunks] | None = None
+        self._available_now = False
+        self._target: BinlogPosition | None = None
+        during = options.during_backlog_ms
+        self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
+        self._pacer = Pacer(options.interval_ms or 0)
+        self._checked_start = False
+
+    # -- planning, beside the driver ------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._retrying(
+            lambda c: Offset(server=server_identity(c), schema=self._schema.fingerprint()).to_json()
+        )
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._available_now = True
+        self._target = self._retrying(lambda c: end_position(c, self._options))
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        offset = Offset.from_json(start)
+        end = self._retrying(lambda c: self._next(c, offset, limit))
+        return start if end is None else end.to_json()
+
+    def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
+        if not self._checked_start:
+            self._check_start(connection, start)
+            self._checked_start = True
+        if not start.complete:
+            return self._next_snapshot(connection, start, limit)
+        if self._available_now and self._options.target == "backlogEnd":
+            return None
+        return self._next_binlog(connection, start, limit)
+
+    def _check_start(self, connection: Connection[Any], start: Offset) -> None:
+        """Refuse to go on where the server or the table is not the one that the checkpoint is about."""
+        server = server_identity(connection)
+        if server != start.server:
+            raise BacklogError(
+                f"The checkpoint is about the server {start.server}, but {self._options.host}:{self._options.port} "
+                f"is {server}: its binary log has other positions.",
+                "Connect to the first server, or start with a new checkpoint.",
+            )
+        if self._schema.fingerprint() != start.schema:
+            raise SchemaChanged(
+                f"The columns of {self._schema.qualified} were altered since the checkpoint was made.",
+                "Start the query again with a new checkpoint.",
+            )
+        needed = start.start or (start.batches[0].low if start.batches and not start.position else "")
+        if needed and (missing := missing_transactions(connection, needed)):
+            raise BacklogError(
+                f"The server has purged binary logs that are still needed: up to {missing}, of which only {needed} "
+                "was read.",
+                "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
+            )
+
+    def _next_snapshot(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
+        wanted = self._snapshot_rows(limit)
+        chunks = step_by_rows(connection, self._schema, start.last_key, wanted, self._options.chunk_size)
+        low, at_ms = executed_gtids(connection)
+        batch = SnapshotBatch(chunks.ends[-1], low, at_ms)
+        # Everything in the low watermark lies at or before this position, which is read after it.
+        until = end_position(connection, self._options) if batch.end is None else None
+        if until is not None and self._available_now:
+            # A fresh copy of the table is consistent only once the log has been read to the last watermark.
+            self._target = until
+        if load_schema(connection, self._options).fingerprint() != self._schema.fingerprint():
+            raise SchemaChanged(f"{self._schema.qualified} was altered.", "Start the query again with a new checkpoint.")
+        self._chunks = (start.last_key, batch.end, chunks)
+        total = start.rows + chunks.rows if batch.end is None else self._estimate(connection, start, chunks)
+        if self._sizer is not None:
+            self._sizer.started(chunks.rows, time.time() * 1000)
+        return start.with_snapshot_batch(batch, chunks.rows, total, until)
+
+    def _snapshot_rows(self, limit: ReadLimit) -> int | None:
+        """Rows of the next snapshot batch; None is all."""
+        if self._options.during_backlog_ms == 0:
+            return None
+        if self._sizer is not None:
+            return self._sizer.next_rows(time.time() * 1000)
+        return limit.max_rows if isinstance(limit, ReadMaxRows) else None
+
+    def _estimate(self, connection: Connection[Any], start: Offset, chunks: Chunks) -> int:
+        """Rows of the whole snapshot by InnoDB's own statistics: good enough for a progress line, and free."""
+        if start.total:
+            return max(start.total, start.rows + chunks.rows)
+        found = query(
+            connection,
+            "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+            (self._schema.database, self._schema.table),
+        )
+        return max(start.rows + chunks.rows, int(found[0][0] or 0))
+
+    def _next_binlog(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
+        now = time.time() * 1000
+        if not self._available_now and not self._pacer.due(now):
+            return None
+        origin = start.position or start.start
+        if self._planner is None or self._planner.start != origin:
+            self._planner = BinlogPlanner(self._options, self._schema, origin, now)
+        until = self._target if self._available_now and self._target else end_position(connection, self._options)
+        position = self._planner.plan(until, limit.max_rows if isinstance(limit, ReadMaxRows) else None, now)
+        if position is None:
+            return None
+        self._planner.advance(position, now)
+        self._pacer.released(now)
+        return start.at(position)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = Offset.from_json(start), Offset.from_json(end)
+        if first.complete:
+            assert last.position is not None
+            return [BinlogPartition(first, last.position)]
+        if first == last:
+            return []
+        batch = last.batches[-1]
+        chunks = self._retrying(lambda c: self._batch_chunks(c, first.last_key, batch.end))
+        lows = [first.last_key, *chunks.ends[:-1]]
+        return [SnapshotPartition(batch, first.last_key, a, b) for a, b in zip(lows, chunks.ends, strict=True)]
+
+    def _batch_chunks(self, connection: Connection[Any], low: int | None, high: int | None) -> Chunks:
+        if self._chunks is not None and self._chunks[:2] == (low, high):
+            return self._chunks[2]
+        return step_to_key(connection, self._schema, low, high, self._options.chunk_size)
+
+    def _retrying(self, action: Callable[[Connection[Any]], _T]) -> _T:
+        """Run on the planner's connection; a lost one is opened again, a few times with growing waits."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                if self._connection is None:
+                    self._connection = open_connection(self._options)
+                return action(self._connection)
+            except (pymysql.err.OperationalError, pymysql.err.InterfaceError, BacklogError) as error:
+                cause = error.args[0] if error.args else 0
+                lost = isinstance(error, pymysql.err.InterfaceError) or cause in _TRANSIENT
+                if isinstance(error, BacklogError):
+                    lost = "cannot be reached" in error.problem
+                if not lost or attempt == _ATTEMPTS - 1:
+                    raise
+                self._disconnect()
+                time.sleep(_FIRST_WAIT_S * 2**attempt)
+        raise AssertionError("the loop returns or raises")
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection._force_close()  # type: ignore[attr-defined]
+            self._connection = None
+
+    def commit(self, end: dict[str, Any]) -> None:
+        pass
+
+    def stop(self) -> None:
+        self._disconnect()
+
+    # -- reading, in the workers ----------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, SnapshotPartition):
+            return read_chunk(
+                self._options,
+                self._schema,
+                partition.batch,
+                partition.batch_first,
+                partition.first,
+                partition.last,
+            )
+        assert isinstance(partition, BinlogPartition)
+        return read_batch(self._options, self._schema, partition.start, partition.until)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the planner holds open stays with the planner.
+        return {**self.__dict__, "_connection": None, "_planner": None, "_chunks": None}

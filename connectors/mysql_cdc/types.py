@@ -1,0 +1,521 @@
+"""MySQL column types: the Spark type, the SELECT expression and the Arrow column of each (pure).
+
+A value reaches Spark by two roads, a SELECT in the snapshot phase and a row image in the binary log phase,
+and must be the same by both. Here stands what both roads agree on. Row images give *storage values*: int
+(also unscaled decimals, days, microseconds), float, str, bytes or None; SELECT gives text that Arrow parses.
+
+Sources: MySQL Reference Manual, "Data Types"; Arrow's CSV reader.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as st
+
+from backlog_spark.errors import BacklogError
+
+__all__ = ["CHARSETS", "Column", "ColumnKind", "TableSchema", "kind_of", "type_table"]
+
+# MySQL's latin1 is cp1252 with the five places that cp1252 leaves empty filled by the C1 controls.
+CHARSETS: dict[str, str] = {
+    "utf8mb4": "utf-8",
+    "utf8mb3": "utf-8",
+    "utf8": "utf-8",
+    "ascii": "ascii",
+    "latin1": "latin1-mysql",
+    "utf16": "utf-16-be",
+    "utf16le": "utf-16-le",
+    "utf32": "utf-32-be",
+    "ucs2": "utf-16-be",
+    "gbk": "gbk",
+    "gb2312": "gb2312",
+    "gb18030": "gb18030",
+    "big5": "big5",
+    "euckr": "euc_kr",
+    "latin2": "iso8859_2",
+    "greek": "iso8859_7",
+    "hebrew": "iso8859_8",
+    "cp1250": "cp1250",
+    "cp1251": "cp1251",
+    "cp1256": "cp1256",
+    "cp1257": "cp1257",
+    "koi8r": "koi8_r",
+}
+
+_C1 = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
+_LATIN1 = [chr(i) if i in _C1 else bytes([i]).decode("cp1252") for i in range(256)]
+
+
+def text_decoder(charset: str) -> Callable[[bytes], str]:
+    """Decoder of a character set's bytes as the binary log holds them."""
+    codec = CHARSETS[charset]
+    if codec == "latin1-mysql":
+        return lambda data: "".join(map(_LATIN1.__getitem__, data)) if not data.isascii() else data.decode()
+    return lambda data: str(data, codec)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as information_schema describes it.
+
+    Parameters
+    ----------
+    name : str
+    data_type : str
+        ``DATA_TYPE``, lower case: ``"int"``, ``"varchar"`` ….
+    column_type : str
+        ``COLUMN_TYPE``, with lengths, ``unsigned`` and labels.
+    nullable : bool
+    precision, scale : int
+        Of DECIMAL; 0 elsewhere.
+    octet_length : int
+        Bytes of a BINARY(n); 0 where it does not matter.
+    charset : str
+        Character set of text, else "".
+    """
+
+    name: str
+    data_type: str
+    column_type: str
+    nullable: bool = True
+    precision: int = 0
+    scale: int = 0
+    octet_length: int = 0
+    charset: str = ""
+
+    @property
+    def unsigned(self) -> bool:
+        return " unsigned" in self.column_type.lower()
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Labels of an ENUM or SET in definition order."""
+        return tuple(
+            label.replace("''", "'") for label in re.findall(r"'((?:[^']|'')*)'", self.column_type)
+        )
+
+    @property
+    def bits(self) -> int:
+        """Width of a BIT column."""
+        return int(re.sub(r"\D", "", self.column_type) or 1)
+
+    @property
+    def quoted(self) -> str:
+        """The name as an SQL identifier."""
+        return quote_identifier(self.name)
+
+
+def quote_identifier(name: str) -> str:
+    """A name between back-ticks, inner back-ticks doubled (MySQL manual, "Schema Object Names")."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+Expression = Callable[[Column], str]
+
+
+@dataclass(frozen=True)
+class ColumnKind:
+    """How one family of MySQL types travels.
+
+    Parameters
+    ----------
+    spark, arrow : callable
+        Type of a column in Spark and in Arrow.
+    select : callable
+        SQL expression whose text Arrow parses to the value; unquoted in CSV unless ``text``.
+    text : bool
+        The expression is text of any content: quoted in CSV.
+    large : bool
+        May exceed ``max_allowed_packet`` when put into an expression, which would turn it into NULL without an
+        error: such columns are selected bare, outside the CSV line.
+    csv : callable
+        Arrow type that the CSV reader produces, before `parse`.
+    parse : callable
+        From the CSV reader's (or the bare column's binary) array to the final array.
+    build : callable
+        From a list of storage values to the final array.
+    binlog : frozenset of int
+        Type codes under which the binary log writes it.
+    """
+
+    spark: Callable[[Column], st.DataType]
+    arrow: Callable[[Column], pa.DataType]
+    select: Expression
+    csv: Callable[[Column], pa.DataType]
+    parse: Callable[[Column, pa.Array], pa.Array]
+    build: Callable[[Column, Sequence[object]], pa.Array]
+    binlog: frozenset[int]
+    text: bool = False
+    large: bool = False
+
+
+def _bare(column: Column) -> str:
+    return column.quoted
+
+
+def _as_is(column: Column, array: pa.Array) -> pa.Array:
+    return array
+
+
+def _build_plain(column: Column, values: Sequence[object]) -> pa.Array:
+    return pa.array(values, kind_of(column).arrow(column))
+
+
+def _build_decimal(column: Column, values: Sequence[object]) -> pa.Array:
+    # Unscaled integers straight into the buffer; going through Decimal would cost four times as much.
+    unscaled = pa.array(values, pa.decimal128(38, 0))
+    return pa.Array.from_buffers(kind_of(column).arrow(column), len(unscaled), unscaled.buffers())
+
+
+def _build_days(column: Column, values: Sequence[object]) -> pa.Array:
+    return pa.array(values, pa.int32()).view(pa.date32())
+
+
+def _build_micros(column: Column, values: Sequence[object]) -> pa.Array:
+    return pa.array(values, pa.int64()).view(kind_of(column).arrow(column))
+
+
+_ONE_DATE = datetime.date(1, 1, 1)
+
+
+def _parse_date(column: Column, array: pa.Array) -> pa.Array:
+    """Dates from text; zero, partial and impossible ones, which Spark cannot hold, become NULL."""
+    try:
+        parsed = pc.cast(array, pa.date32())
+    except pa.ArrowInvalid:
+        parsed = pa.array([_date_or_none(v) for v in array.to_pylist()], pa.date32())
+    return pc.if_else(pc.less(parsed, pa.scalar(_ONE_DATE)), pa.scalar(None, pa.date32()), parsed)
+
+
+def _date_or_none(text: str | None) -> datetime.date | None:
+    try:
+        return None if text is None else datetime.date.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _parse_timestamp(column: Column, array: pa.Array) -> pa.Array:
+    naive = pa.timestamp("us")
+    try:
+        parsed = pc.cast(array, naive)
+    except pa.ArrowInvalid:
+        parsed = pa.array([_datetime_or_none(v) for v in array.to_pylist()], naive)
+    parsed = pc.if_else(
+        pc.less(parsed, pa.scalar(datetime.datetime(1, 1, 1), naive)), pa.scalar(None, naive), parsed
+    )
+    return parsed.view(kind_of(column).arrow(column))
+
+
+def _datetime_or_none(text: str | None) -> datetime.datetime | None:
+    try:
+        return None if text is None else datetime.datetime.fromisoformat(text)
+    except ValueError:
+        return None
+
+
+def _parse_float(column: Column, array: pa.Array) -> pa.Array:
+    return pc.cast(array, pa.float32(), safe=False)
+
+
+def _parse_text(column: Column, array: pa.Array) -> pa.Array:
+    return pc.cast(array, pa.string())
+
+
+def _text_select(column: Column) -> str:
+    return f"CONVERT({column.quoted} USING utf8mb4)"
+
+
+_INT_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
+_SPARK_INT: dict[int, st.DataType] = {
+    8: st.ByteType(),
+    16: st.ShortType(),
+    32: st.IntegerType(),
+    64: st.LongType(),
+}
+_ARROW_INT = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+def _int_bits(column: Column) -> int:
+    bits = _INT_BITS[column.data_type]
+    if column.unsigned and column.data_type != "mediumint":  # 24 bits fit 32 either way
+        bits *= 2
+    return bits
+
+
+def _spark_int(column: Column) -> st.DataType:
+    return _SPARK_INT.get(_int_bits(column), st.DecimalType(20, 0))
+
+
+def _arrow_int(column: Column) -> pa.DataType:
+    return _ARROW_INT.get(_int_bits(column), pa.decimal128(20, 0))
+
+
+def _build_int(column: Column, values: Sequence[object]) -> pa.Array:
+    if _int_bits(column) > 64:
+        return _build_decimal(column, values)
+    return _build_plain(column, values)
+
+
+def _integer(*codes: int) -> ColumnKind:
+    return ColumnKind(_spark_int, _arrow_int, _bare, _arrow_int, _as_is, _build_int, frozenset(codes))
+
+
+def _decimal_spark(column: Column) -> st.DataType:
+    return st.DecimalType(column.precision, column.scale)
+
+
+def _decimal_arrow(column: Column) -> pa.DataType:
+    return pa.decimal128(column.precision, column.scale)
+
+
+def _text(codes: frozenset[int], *, large: bool = False) -> ColumnKind:
+    return ColumnKind(
+        lambda c: st.StringType(),
+        lambda c: pa.string(),
+        _text_select,
+        lambda c: pa.string(),
+        _parse_text if large else _as_is,
+        _build_plain,
+        codes,
+        text=True,
+        large=large,
+    )
+
+
+def _bytes(codes: frozenset[int]) -> ColumnKind:
+    # Always bare: bytes have no place in a CSV line.
+    return ColumnKind(
+        lambda c: st.BinaryType(),
+        lambda c: pa.binary(),
+        _bare,
+        lambda c: pa.binary(),
+        _as_is,
+        _build_plain,
+        codes,
+        large=True,
+    )
+
+
+def _bit_spark(column: Column) -> st.DataType:
+    return st.LongType() if column.bits < 64 else st.DecimalType(20, 0)
+
+
+def _bit_arrow(column: Column) -> pa.DataType:
+    return pa.int64() if column.bits < 64 else pa.decimal128(20, 0)
+
+
+def _build_bit(column: Column, values: Sequence[object]) -> pa.Array:
+    return _build_plain(column, values) if column.bits < 64 else _build_decimal(column, values)
+
+
+_STRING_CODES = frozenset({15, 253, 254})
+_BLOB_CODES = frozenset({252})
+
+_KINDS: dict[str, ColumnKind] = {
+    "tinyint": _integer(1),
+    "smallint": _integer(2),
+    "mediumint": _integer(9),
+    "int": _integer(3),
+    "bigint": _integer(8),
+    "decimal": ColumnKind(
+        _decimal_spark, _decimal_arrow, _bare, _decimal_arrow, _as_is, _build_decimal, frozenset({246})
+    ),
+    # MySQL prints FLOAT rounded to six digits; adding a double makes it print the exact value.
+    "float": ColumnKind(
+        lambda c: st.FloatType(),
+        lambda c: pa.float32(),
+        lambda c: f"{c.quoted} + 0e0",
+        lambda c: pa.float64(),
+        _parse_float,
+        _build_plain,
+        frozenset({4}),
+    ),
+    # … and DOUBLE(m, d) rounded to d digits.
+    "double": ColumnKind(
+        lambda c: st.DoubleType(),
+        lambda c: pa.float64(),
+        lambda c: f"{c.quoted} + 0e0",
+        lambda c: pa.float64(),
+        _as_is,
+        _build_plain,
+        frozenset({5}),
+    ),
+    "bit": ColumnKind(
+        _bit_spark,
+        _bit_arrow,
+        lambda c: f"CAST({c.quoted} AS UNSIGNED)",
+        _bit_arrow,
+        _as_is,
+        _build_bit,
+        frozenset({16}),
+    ),
+    "year": ColumnKind(
+        lambda c: st.ShortType(),
+        lambda c: pa.int16(),
+        lambda c: f"CAST({c.quoted} AS UNSIGNED)",
+        lambda c: pa.int16(),
+        _as_is,
+        _build_plain,
+        frozenset({13}),
+    ),
+    "date": ColumnKind(
+        lambda c: st.DateType(),
+        lambda c: pa.date32(),
+        _bare,
+        lambda c: pa.string(),
+        _parse_date,
+        _build_days,
+        frozenset({10}),
+    ),
+    "datetime": ColumnKind(
+        lambda c: st.TimestampNTZType(),
+        lambda c: pa.timestamp("us"),
+        _bare,
+        lambda c: pa.string(),
+        _parse_timestamp,
+        _build_micros,
+        frozenset({18}),
+    ),
+    # The session's time zone is +00:00 on every connection, so the text is UTC.
+    "timestamp": ColumnKind(
+        lambda c: st.TimestampType(),
+        lambda c: pa.timestamp("us", tz="UTC"),
+        _bare,
+        lambda c: pa.string(),
+        _parse_timestamp,
+        _build_micros,
+        frozenset({17}),
+    ),
+    # A MySQL TIME runs from -838:59:59 to 838:59:59, beyond Spark's TIME; Delta stores no intervals.
+    "time": ColumnKind(
+        lambda c: st.StringType(),
+        lambda c: pa.string(),
+        _bare,
+        lambda c: pa.string(),
+        _as_is,
+        _build_plain,
+        frozenset({19}),
+    ),
+    "char": _text(_STRING_CODES),
+    "varchar": _text(_STRING_CODES),
+    "tinytext": _text(_BLOB_CODES),
+    "text": _text(_BLOB_CODES, large=True),
+    "mediumtext": _text(_BLOB_CODES, large=True),
+    "longtext": _text(_BLOB_CODES, large=True),
+    "enum": _text(frozenset({254, 247})),
+    "set": _text(frozenset({254, 248})),
+    "binary": _bytes(_STRING_CODES),
+    "varbinary": _bytes(_STRING_CODES),
+    "tinyblob": _bytes(_BLOB_CODES),
+    "blob": _bytes(_BLOB_CODES),
+    "mediumblob": _bytes(_BLOB_CODES),
+    "longblob": _bytes(_BLOB_CODES),
+}
+
+
+def kind_of(column: Column) -> ColumnKind:
+    """How a column travels.
+
+    Raises
+    ------
+    BacklogError
+        When the type, precision or character set is not supported; the message names the column.
+    """
+    kind = _KINDS.get(column.data_type)
+    if kind is None:
+        raise BacklogError(
+            f"Column {column.name!r} has the type {column.column_type}, which mysql_cdc does not read yet.",
+            f"Read: {', '.join(_KINDS)}.",
+        )
+    if column.data_type == "decimal" and column.precision > 38:
+        raise BacklogError(
+            f"Column {column.name!r} is {column.column_type}; Spark's decimals have at most 38 digits.",
+            "Narrow the column, or keep it out of the table that is captured.",
+        )
+    if kind.text and column.charset not in CHARSETS:
+        raise BacklogError(
+            f"Column {column.name!r} has the character set {column.charset}, which mysql_cdc does not read.",
+            f"Read: {', '.join(CHARSETS)}.",
+        )
+    return kind
+
+
+_METADATA = (
+    st.StructField("_change_type", st.StringType()),
+    st.StructField("_commit_timestamp", st.TimestampType()),
+    st.StructField("_commit_seq", st.LongType()),
+)
+METADATA_ARROW = (
+    pa.field("_change_type", pa.string()),
+    pa.field("_commit_timestamp", pa.timestamp("us", tz="UTC")),
+    pa.field("_commit_seq", pa.int64()),
+)
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """A table that is captured: its name, its columns in order and its key column."""
+
+    database: str
+    table: str
+    columns: tuple[Column, ...]
+    key: str
+
+    @property
+    def qualified(self) -> str:
+        """``database.table`` as SQL identifiers."""
+        return f"{quote_identifier(self.database)}.{quote_identifier(self.table)}"
+
+    @property
+    def key_index(self) -> int:
+        return next(i for i, c in enumerate(self.columns) if c.name == self.key)
+
+    @property
+    def key_column(self) -> Column:
+        return self.columns[self.key_index]
+
+    def fingerprint(self) -> str:
+        """Twelve hex digits that change with any column's name, place, type, labels or character set."""
+        parts = [(c.name, c.column_type, c.charset) for c in self.columns]
+        return hashlib.sha256(repr((self.key, parts)).encode()).hexdigest()[:12]
+
+    def spark_schema(self) -> st.StructType:
+        """The table's columns, then ``_change_type``, ``_commit_timestamp``, ``_commit_seq``."""
+        # Nullable throughout: Arrow batches from Python sources are, and a mismatch is refused.
+        fields = [st.StructField(c.name, kind_of(c).spark(c)) for c in self.columns]
+        return st.StructType([*fields, *_METADATA])
+
+    def arrow_schema(self) -> pa.Schema:
+        """The same in Arrow."""
+        fields = [pa.field(c.name, kind_of(c).arrow(c)) for c in self.columns]
+        return pa.schema([*fields, *METADATA_ARROW])
+
+
+_EXAMPLES = {
+    "decimal": Column("c", "decimal", "decimal(12,2)", precision=12, scale=2),
+    "bit": Column("c", "bit", "bit(8)"),
+}
+
+
+def type_table() -> str:
+    """The table of types for the documentation, in Markdown."""
+    lines = ["| MySQL | Spark |", "|---|---|"]
+    for name, kind in _KINDS.items():
+        column = _EXAMPLES.get(name, Column("c", name, name, charset="utf8mb4"))
+        spark = kind.spark(column).simpleString()
+        if name in _INT_BITS:
+            unsigned = Column("c", name, name + " unsigned")
+            spark += f"; unsigned: {kind.spark(unsigned).simpleString()}"
+        if name == "bit":
+            spark += "; bit(64): decimal(20,0)"
+        lines.append(f"| {name} | {spark} |")
+    return "\n".join(lines) + "\n"
+
+

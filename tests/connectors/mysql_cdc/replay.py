@@ -1,0 +1,122 @@
+"""Helpers of the tests: a table under fire, and a strict replay of what the source says of it."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+
+from backlog_spark.embedded.mysql import MySQLServer
+from connectors.mysql_cdc.options import MySqlOptions
+from connectors.mysql_cdc.source import MySqlCdcStreamReader, check
+
+KEYS = 400
+
+
+def options(server: MySQLServer, table: str, **more: object) -> dict[str, str]:
+    """Options of the source for a table of the embedded server."""
+    base = {"host": "127.0.0.1", "port": server.port, "user": "root", "table": table, **more}
+    return {k: str(v) for k, v in base.items()}
+
+
+def reader(given: dict[str, str]) -> MySqlCdcStreamReader:
+    """The reader as Spark would make it."""
+    return MySqlCdcStreamReader(MySqlOptions.parse(given), check(given))
+
+
+def read(stream: MySqlCdcStreamReader, partition: Any) -> list[tuple[Any, ...]]:
+    """All rows of a partition."""
+    rows: list[tuple[Any, ...]] = []
+    for batch in stream.read(partition):
+        rows += list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
+    return rows
+
+
+class Writers:
+    """Threads that change ``table`` (id, n, v) by every kind of statement, with rollbacks, until stopped."""
+
+    def __init__(self, server: MySQLServer, table: str, seed: int, threads: int = 4) -> None:
+        self._server, self._table = server, table
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run, args=(seed * 100 + i,)) for i in range(threads)]
+        self.commits = 0
+
+    def __enter__(self) -> Writers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self, seed: int) -> None:
+        chance = random.Random(seed)
+        connection = self._server.connect(autocommit=False)
+        cursor = connection.cursor()
+        while not self._stop.is_set():
+            try:
+                for _ in range(chance.randint(1, 6)):
+                    self._statement(cursor, chance)
+                time.sleep(0.004)
+                if chance.random() < 0.15:
+                    connection.rollback()
+                else:
+                    connection.commit()
+                    self.commits += 1
+            except (pymysql.err.OperationalError, pymysql.err.IntegrityError):  # deadlocks, duplicate keys
+                connection.rollback()
+        connection.close()
+
+    def _statement(self, cursor: Any, chance: random.Random) -> None:
+        table, key, what = self._table, chance.randrange(KEYS), chance.random()
+        if what < 0.25:
+            cursor.execute(
+                f"INSERT INTO {table} VALUES (%s, %s, %s) ON DUPLICATE KEY UPDATE n = n + 1",
+                (key, chance.randrange(10**6), f"i{chance.randrange(10**6)}"),
+            )
+        elif what < 0.5:
+            cursor.execute(
+                f"UPDATE {table} SET n = %s, v = %s WHERE id BETWEEN %s AND %s",
+                (chance.randrange(10**6), f"u{chance.randrange(10**6)}", key, key + chance.randrange(4)),
+            )
+        elif what < 0.7:
+            cursor.execute(f"DELETE FROM {table} WHERE id = %s", (key,))
+        elif what < 0.8:
+            cursor.execute(f"REPLACE INTO {table} VALUES (%s, %s, 'r')", (key, chance.randrange(10**6)))
+        elif what < 0.95:
+            cursor.execute(f"UPDATE IGNORE {table} SET id = %s WHERE id = %s", (chance.randrange(KEYS), key))
+        else:
+            cursor.execute("SAVEPOINT a")
+            cursor.execute(f"DELETE FROM {table} WHERE id >= %s AND id < %s", (key, key + 5))
+            if chance.random() < 0.7:
+                cursor.execute("ROLLBACK TO SAVEPOINT a")
+
+
+def apply(state: dict[int, tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> Iterator[str]:
+    """Apply change rows in order; yields whatever does not fit the state, which must be nothing."""
+    for row in rows:
+        values, kind = row[:-3], row[-3]
+        key = values[0]
+        if kind == "insert":
+            if key in state:
+                yield f"insert of {values}, but {state[key]} is there"
+            state[key] = values
+        elif kind in ("delete", "update_preimage"):
+            if state.get(key) != values:
+                yield f"{kind} of {values}, but {state.get(key)} is there"
+            if kind == "delete":
+                state.pop(key, None)
+        else:
+            assert kind == "update_postimage"
+            state[key] = values
+
+
+def table_rows(server: MySQLServer, table: str) -> dict[int, tuple[Any, ...]]:
+    """The table as it is now."""
+    return {row[0]: row for row in server.execute(f"SELECT * FROM {table}")}

@@ -1,0 +1,179 @@
+"""The snapshot and the binary log together are the table, whatever is written meanwhile."""
+
+from __future__ import annotations
+
+import random
+import time
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from backlog_spark.embedded.mysql import MySQLServer
+from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.source import BinlogPartition, SnapshotPartition
+
+from .replay import KEYS, Writers, apply, options, read, reader, table_rows
+
+
+def create(server: MySQLServer, table: str) -> None:
+    server.execute("CREATE DATABASE IF NOT EXISTS exact")
+    server.execute(f"DROP TABLE IF EXISTS {table}")
+    server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT, v VARCHAR(20))")
+    rows = ",".join(f"({i}, {i}, 's{i}')" for i in range(0, KEYS, 2))
+    server.execute(f"INSERT INTO {table} VALUES {rows}")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_snapshot_under_random_writers_then_binlog_gives_the_exact_table(mysql: MySQLServer, seed: int) -> None:
+    table = f"exact.t{seed}"
+    create(mysql, table)
+    chance = random.Random(seed)
+    stream = reader(options(mysql, table, chunkSize=chance.choice([15, 40, 100])))
+    state: dict[int, tuple[Any, ...]] = {}
+    misfits: list[str] = []
+    reads: list[tuple[SnapshotPartition, list[tuple[Any, ...]]]] = []
+    with Writers(mysql, table, seed) as writers:
+        time.sleep(0.1)
+        offset = stream.initialOffset()
+        while offset["isProcessingBacklog"]:
+            end = stream.latestOffset(offset, ReadMaxRows(chance.choice([50, 90, 150])))
+            for partition in stream.partitions(offset, end):
+                time.sleep(chance.random() * 0.05)  # rows change between the watermark and the read
+                assert isinstance(partition, SnapshotPartition)
+                rows = read(stream, partition)
+                reads.append((partition, sorted(rows)))
+                misfits += apply(state, rows)
+            offset = end
+        for partition, first in reads:  # the second time, while writers go on
+            discard_rewind_log()
+            assert sorted(read(stream, partition)) == first
+        # some binary log batches while writers go on
+        for _ in range(5):
+            time.sleep(0.05)
+            end = stream.latestOffset(offset, ReadMaxRows(chance.choice([1, 10, 200])))
+            for partition in stream.partitions(offset, end) if end is not offset else []:
+                misfits += apply(state, read(stream, partition))
+            offset = end
+    for partition, first in reads:  # the third time, after all
+        assert sorted(read(stream, partition)) == first
+    assert writers.commits > 20
+    sequences: list[int] = []
+    while (end := stream.latestOffset(offset, ReadMaxRows(300))) is not offset:
+        for partition in stream.partitions(offset, end):
+            rows = read(stream, partition)
+            sequences += [row[-1] for row in rows]
+            misfits += apply(state, rows)
+        offset = end
+    assert misfits == []
+    assert state == table_rows(mysql, table)
+    assert sequences == sorted(set(sequences))  # monotonic and unique
+    assert offset["batches"] == []  # the filter is gone once it is passed
+
+
+def test_a_binlog_batch_replayed_by_another_process_is_the_same(mysql: MySQLServer) -> None:
+    table = "exact.replayed"
+    create(mysql, table)
+    stream = reader(options(mysql, table))
+    start = stream.initialOffset()
+    done = stream.latestOffset(start, ReadMaxRows(10**6))
+    with Writers(mysql, table, 77):
+        time.sleep(0.5)
+        end = stream.latestOffset(done, ReadMaxRows(100))
+        assert end is not done
+        (partition,) = stream.partitions(done, end)
+        assert isinstance(partition, BinlogPartition)
+        first = read(stream, partition)
+        again = reader(options(mysql, table))
+        (same,) = again.partitions(done, end)
+        assert read(again, same) == first
+    assert read(stream, partition) == first
+    assert 0 < len(first) <= 100
+
+
+def test_limits_hold_but_a_transaction_is_never_split(mysql: MySQLServer) -> None:
+    table = "exact.limits"
+    create(mysql, table)
+    stream = reader(options(mysql, table))
+    offset = stream.latestOffset(stream.initialOffset(), ReadMaxRows(10**6))
+    for n in range(10):
+        mysql.execute(f"UPDATE {table} SET n = {n} WHERE id = 2")  # two rows each
+    mysql.execute(f"UPDATE {table} SET n = n + 1")  # one transaction, 400 rows
+    mysql.execute(f"DELETE FROM {table} WHERE id = 2")
+    sizes = []
+    while (end := stream.latestOffset(offset, ReadMaxRows(7))) is not offset:
+        sizes.append(sum(len(read(stream, p)) for p in stream.partitions(offset, end)))
+        offset = end
+    assert sizes == [6, 6, 6, 2, 400, 1]
+
+
+def test_other_tables_make_no_batches(mysql: MySQLServer) -> None:
+    table = "exact.quiet"
+    create(mysql, table)
+    create(mysql, "exact.loud")
+    stream = reader(options(mysql, table))
+    offset = stream.latestOffset(stream.initialOffset(), ReadMaxRows(10**6))
+    mysql.execute("UPDATE exact.loud SET n = n + 1")
+    assert stream.latestOffset(offset, ReadMaxRows(10)) is offset
+    mysql.execute(f"UPDATE {table} SET n = -1 WHERE id = 4")
+    end = stream.latestOffset(offset, ReadMaxRows(10))
+    rows = [row for p in stream.partitions(offset, end) for row in read(stream, p)]
+    assert [(r[0], r[1], r[3]) for r in rows] == [(4, 4, "update_preimage"), (4, -1, "update_postimage")]
+
+
+def test_available_now_ends_at_the_log_position_of_its_start_or_with_the_snapshot(mysql: MySQLServer) -> None:
+    table = "exact.available"
+    create(mysql, table)
+    stream = reader(options(mysql, table))
+    stream.prepareForTriggerAvailableNow()
+    offset = stream.latestOffset(stream.initialOffset(), ReadMaxRows(10**6))
+    mysql.execute(f"DELETE FROM {table} WHERE id = 2")
+    assert stream.latestOffset(offset, ReadMaxRows(10)) is offset
+
+    later = reader(options(mysql, table))
+    later.prepareForTriggerAvailableNow()
+    mysql.execute(f"DELETE FROM {table} WHERE id = 4")
+    end = later.latestOffset(offset, ReadMaxRows(10))
+    assert [r[0] for p in later.partitions(offset, end) for r in read(later, p)] == [2]
+    assert later.latestOffset(end, ReadMaxRows(10)) is end
+
+    backlog = reader(options(mysql, table, availableNowTarget="backlogEnd"))
+    backlog.prepareForTriggerAvailableNow()
+    assert backlog.latestOffset(offset, ReadMaxRows(10)) is offset
+
+
+def test_an_empty_table_is_one_empty_batch_and_then_live(mysql: MySQLServer) -> None:
+    table = "exact.empty"
+    create(mysql, table)
+    mysql.execute(f"DELETE FROM {table}")
+    stream = reader(options(mysql, table))
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadMaxRows(10))
+    assert (start["isProcessingBacklog"], end["isProcessingBacklog"]) == (True, False)
+    assert [row for p in stream.partitions(start, end) for row in read(stream, p)] == []
+    mysql.execute(f"INSERT INTO {table} VALUES (1, 1, 'x')")
+    live = stream.latestOffset(end, ReadMaxRows(10))
+    assert [r[:4] for p in stream.partitions(end, live) for r in read(stream, p)] == [(1, 1, "x", "insert")]
+
+
+def test_the_snapshot_batch_keeps_to_the_limit_and_offsets_stay_small(mysql: MySQLServer) -> None:
+    table = "exact.sized"
+    create(mysql, table)
+    stream = reader(options(mysql, table, chunkSize=10))
+    offset, sizes = stream.initialOffset(), []
+    while offset["isProcessingBacklog"]:
+        end = stream.latestOffset(offset, ReadMaxRows(60))
+        partitions = stream.partitions(offset, end)
+        assert len(partitions) >= 2
+        sizes.append(sum(len(read(stream, p)) for p in partitions))
+        offset = end
+    assert sizes == [60, 60, 60, 20]
+    assert len(offset["batches"]) == 4  # one entry a batch, not a chunk
+
+
+def test_interval_during_backlog_zero_is_one_batch(mysql: MySQLServer) -> None:
+    table = "exact.one"
+    create(mysql, table)
+    stream = reader(options(mysql, table, intervalDuringBacklog="0", maxRowsPerBatch=10))
+    end = stream.latestOffset(stream.initialOffset(), ReadMaxRows(10))
+    assert (end["isProcessingBacklog"], end["rows"]) == (False, KEYS // 2)

@@ -1,0 +1,58 @@
+"""Offsets: what survives the trip through JSON, and what a batch's end offset says."""
+
+import json
+
+import pytest
+
+from backlog_spark.errors import BacklogError
+from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotBatch, file_number
+
+FIRST = Offset(server="s", schema="abc")
+ONE = SnapshotBatch(100, "u:1-5", 1000)
+TWO = SnapshotBatch(None, "u:1-9", 2000)
+END = BinlogPosition("binlog.000007", 400)
+
+
+def snapshot_done() -> Offset:
+    return FIRST.with_snapshot_batch(ONE, 90, 150, None).with_snapshot_batch(TWO, 55, 145, END)
+
+
+def test_every_offset_survives_json() -> None:
+    middle = FIRST.with_snapshot_batch(ONE, 90, 150, None)
+    done = snapshot_done()
+    for offset in (FIRST, middle, done, done.at(BinlogPosition("binlog.000007", 300)), done.at(END)):
+        assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+def test_the_last_snapshot_batch_already_says_that_the_backlog_is_over() -> None:
+    middle = FIRST.with_snapshot_batch(ONE, 90, 150, None).to_json()
+    done = snapshot_done().to_json()
+    assert (middle["isProcessingBacklog"], middle["isBacklog"]) == (True, True)
+    assert (done["isProcessingBacklog"], done["isBacklog"]) == (False, True)
+    live = snapshot_done().at(END).to_json()
+    assert (live["isProcessingBacklog"], live["isBacklog"]) == (False, False)
+
+
+def test_the_binary_log_starts_at_the_first_watermark_and_the_filter_goes_when_it_is_passed() -> None:
+    done = snapshot_done()
+    assert (done.start, done.position, len(done.batches)) == ("u:1-5", None, 2)
+    before = done.at(BinlogPosition("binlog.000007", 399))
+    assert (before.start, len(before.batches), before.filter_until) == ("", 2, END)
+    passed = before.at(END)
+    assert (passed.batches, passed.filter_until) == ((), None)
+
+
+def test_positions_order_by_file_number_not_by_name() -> None:
+    assert BinlogPosition("b.999999", 9).sort_key() < BinlogPosition("b.1000000", 4).sort_key()
+    with pytest.raises(BacklogError):
+        file_number("binlog")
+
+
+def test_a_key_belongs_to_the_range_that_ends_at_or_after_it() -> None:
+    ranges = KeyRanges((SnapshotBatch(10, "", 0), SnapshotBatch(20, "", 0), SnapshotBatch(None, "", 0)))
+    assert [ranges.index(k) for k in (-5, 10, 11, 20, 21, 10**12)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_an_offset_of_another_version_is_refused() -> None:
+    with pytest.raises(BacklogError, match="version"):
+        Offset.from_json({"version": 99, "phase": "snapshot"})

@@ -1,0 +1,69 @@
+"""Batch sizes and ticks, against a simulated source with known speed."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from connectors.pacing import MAX_GROWTH, PROBE_ROWS, BacklogSizer, Pacer
+
+
+def durations(fixed_ms: float, rows_per_ms: float, target_ms: int, batches: int, warm_up_ms: float = 0) -> list[float]:
+    """What each batch takes on a source with a fixed cost a batch and a steady rate."""
+    sizer, now, took = BacklogSizer(target_ms), 0.0, []
+    for number in range(batches):
+        rows = sizer.next_rows(now)
+        sizer.started(rows, now)
+        took.append(fixed_ms + rows / rows_per_ms + (warm_up_ms if number == 0 else 0))
+        now += took[-1]
+    return took
+
+
+@given(
+    fixed=st.floats(0, 4_000), rate=st.floats(10, 1_000), target=st.integers(10_000, 600_000), warm=st.floats(0, 20_000)
+)
+def test_batches_come_to_take_about_the_target(fixed: float, rate: float, target: int, warm: float) -> None:
+    last = durations(fixed, rate, target, 12, warm)[-1]
+    assert 0.7 * target <= last <= 1.05 * target
+
+
+@given(rate=st.floats(0.1, 1_000), target=st.integers(1_000, 10_000_000))
+def test_a_batch_grows_by_a_bounded_factor(rate: float, target: int) -> None:
+    sizer, now, before = BacklogSizer(target), 0.0, PROBE_ROWS
+    for _ in range(8):
+        rows = sizer.next_rows(now)
+        assert 1 <= rows <= before * MAX_GROWTH
+        sizer.started(rows, now)
+        now, before = now + rows / rate, rows
+
+
+def test_the_first_batch_is_the_probe_and_slow_warm_up_does_not_shrink_the_second() -> None:
+    sizer = BacklogSizer(10_000)
+    assert sizer.next_rows(0) == PROBE_ROWS
+    sizer.started(PROBE_ROWS, 0)
+    assert sizer.next_rows(30_000) == PROBE_ROWS
+    sizer.started(PROBE_ROWS, 30_000)
+    # measured twice: 50,000 rows in 20 s, so 9 s want 22,500
+    assert sizer.next_rows(50_000) == 22_500
+
+
+def test_an_upper_bound_holds() -> None:
+    sizer = BacklogSizer(10_000, most=1_000)
+    assert sizer.next_rows(0) == 1_000
+
+
+def test_a_pacer_lets_one_batch_through_a_tick_at_multiples_of_the_interval() -> None:
+    pacer = Pacer(1_000)
+    assert pacer.due(10_400)  # the first at once
+    pacer.released(10_400)
+    assert not pacer.due(10_999)
+    assert pacer.due(11_000)
+    pacer.released(11_900)
+    assert not pacer.due(11_999)
+    assert pacer.due(12_000)
+    pacer.released(12_000)
+    assert pacer.due(15_700)  # busy past ticks: at once
+
+
+def test_interval_zero_lets_everything_through() -> None:
+    pacer = Pacer(0)
+    pacer.released(5)
+    assert pacer.due(5)

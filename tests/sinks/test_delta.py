@@ -1,0 +1,299 @@
+"""DeltaUpsert on real Delta tables: rows, transactions, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql import Row
+from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.sinks import BatchInfo, DeltaUpsert, SinkContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = (
+    StructType()
+    .add("id", LongType())
+    .add("name", StringType())
+    .add("_change_type", StringType())
+    .add("_commit_timestamp", TimestampType())
+    .add("_commit_seq", LongType())
+)
+Change = tuple[int | None, str | None, str, int | None]
+
+
+def changes(spark: SparkSession, rows: Sequence[Change]) -> DataFrame:
+    """A batch of (id, name, change type, sequence)."""
+    return spark.createDataFrame([(key, name, kind, None, seq) for key, name, kind, seq in rows], SCHEMA)
+
+
+def opened(
+    spark: SparkSession, path: Path, app_id: str = "app", *, unique: bool = True, **options: Any
+) -> DeltaUpsert:
+    """A sink that is open for batches of SCHEMA."""
+    sink = DeltaUpsert(str(path), ["id"], **options)
+    sink.open(SinkContext(spark, app_id, SCHEMA, unique))
+    return sink
+
+
+def rows_of(spark: SparkSession, path: Path | str) -> Counter[tuple[Any, ...]]:
+    """The table as a multiset."""
+    return Counter(tuple(row) for row in spark.read.format("delta").load(str(path)).collect())
+
+
+def log_of(path: Path | str) -> list[tuple[str, list[tuple[str, int]]]]:
+    """Each commit of the table: its operation and its (app id, version) transactions."""
+    log = []
+    for file in sorted(Path(path, "_delta_log").glob("*.json")):
+        actions = [json.loads(line) for line in file.read_text().splitlines()]
+        (operation,) = [action["commitInfo"]["operation"] for action in actions if "commitInfo" in action]
+        log.append((operation, [(a["txn"]["appId"], a["txn"]["version"]) for a in actions if "txn" in a]))
+    return log
+
+
+BACKLOG: list[Change] = [(1, "a", "insert", 0), (2, "b", "insert", 0), (3, None, "insert", 0)]
+
+
+def test_append_then_merge(spark: SparkSession, tmp_path: Path) -> None:
+    table = tmp_path / "t a b"
+    sink = opened(spark, table)
+    sink.write(changes(spark, BACKLOG), BatchInfo(0, True))
+    sink.write(
+        changes(
+            spark,
+            [
+                (1, "a", "update_preimage", 10),
+                (1, "a1", "update_postimage", 10),  # same sequence: the after-image wins
+                (2, "b", "delete", 11),
+                (4, "d", "insert", 12),
+                (5, "e", "insert", 13),
+                (5, "e", "delete", 14),  # came and went
+                (9, None, "delete", 15),  # was never there
+            ],
+        ),
+        BatchInfo(1, False),
+    )
+    assert rows_of(spark, table) == Counter([(1, "a1"), (3, None), (4, "d")])
+    sink.write(
+        changes(
+            spark,
+            [
+                (3, "c3", "update_postimage", 23),
+                (2, "b2", "insert", 20),  # a deleted key comes back
+                (3, "c1", "update_postimage", 21),
+                (3, "c2", "update_postimage", 22),
+                (4, "d", "delete", 24),
+                (4, "d2", "insert", 25),
+                (1, "a1", "update_preimage", 26),  # the update moved key 1 to 7
+                (7, "a1", "update_postimage", 26),
+            ],
+        ),
+        BatchInfo(2, False),
+    )
+    assert rows_of(spark, table) == Counter([(2, "b2"), (3, "c3"), (4, "d2"), (7, "a1")])
+    # An empty batch is one transaction as well, and so is a key that is NULL.
+    sink.write(changes(spark, []), BatchInfo(3, False))
+    for batch_id, name in ((4, "n1"), (5, "n2")):
+        sink.write(changes(spark, [(None, name, "insert", 30)]), BatchInfo(batch_id, False))
+    assert rows_of(spark, table) == Counter([(2, "b2"), (3, "c3"), (4, "d2"), (7, "a1"), (None, "n2")])
+    assert log_of(table) == [
+        ("CREATE TABLE", []),
+        ("WRITE", [("app", 0)]),
+        *[("MERGE", [("app", batch_id)]) for batch_id in range(1, 6)],
+    ]
+
+
+def test_replayed_batch_changes_nothing_in_either_path(spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened(spark, tmp_path)
+    sink.write(changes(spark, BACKLOG), BatchInfo(0, True))
+    sink.write(changes(spark, [(1, "a1", "update_postimage", 1)]), BatchInfo(1, False))
+    expected = Counter([(1, "a1"), (2, "b"), (3, None)])
+    read: list[Any] = []
+    for again in (sink, opened(spark, tmp_path)):
+        for batch_id, is_backlog in ((0, True), (0, False), (1, True), (1, False)):
+            rows = counted(spark, changes(spark, [(8, "other", "insert", 5)]), read)
+            again.write(rows, BatchInfo(batch_id, is_backlog))
+    assert rows_of(spark, tmp_path) == expected
+    assert len(log_of(tmp_path)) == 3
+    assert rows_read(read) == 0
+
+    # Another checkpoint counts its batches on its own, and its backlog must not be appended to a table it did
+    # not make.
+    other = opened(spark, tmp_path, "other app")
+    other.write(changes(spark, [(1, "z", "insert", 0), (8, "y", "insert", 0)]), BatchInfo(0, True))
+    assert rows_of(spark, tmp_path) == Counter([(1, "z"), (2, "b"), (3, None), (8, "y")])
+    assert log_of(tmp_path)[3:] == [("MERGE", [("other app", 0)])]
+
+
+def counted(spark: SparkSession, rows: DataFrame, read: list[Any]) -> DataFrame:
+    """The same rows, counted each time they are evaluated (also by a repeated evaluation)."""
+    counter = spark.sparkContext.accumulator(0)
+    read.append(counter)
+
+    def count(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            counter.add(batch.num_rows)
+            yield batch
+
+    return rows.mapInArrow(count, rows.schema)
+
+
+def rows_read(read: list[Any]) -> int:
+    """Rows evaluated by all frames of `counted`."""
+    return sum(counter.value for counter in read)
+
+
+def test_rows_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    read: list[Any] = []
+    sink = opened(spark, tmp_path)
+    sink.write(counted(spark, changes(spark, BACKLOG), read), BatchInfo(0, True))
+    assert rows_read(read) == 3
+    sink.write(counted(spark, changes(spark, BACKLOG), read), BatchInfo(1, False))
+    assert rows_read(read) == 6
+
+
+@pytest.mark.parametrize(("is_backlog", "unique"), [(True, False), (False, True)])
+def test_merge_without_the_promise(
+    spark: SparkSession, tmp_path: Path, is_backlog: bool, unique: bool
+) -> None:
+    sink = opened(spark, tmp_path, unique=unique)
+    sink.write(changes(spark, [*BACKLOG, (1, "a1", "update_postimage", 1)]), BatchInfo(0, is_backlog))
+    assert rows_of(spark, tmp_path) == Counter([(1, "a1"), (2, "b"), (3, None)])
+    assert log_of(tmp_path)[1:] == [("MERGE", [("app", 0)])]
+
+
+def test_foreign_table(spark: SparkSession, tmp_path: Path) -> None:
+    existing = [Row(NAME="old", id=1, note="kept"), Row(NAME="old", id=6, note=None)]
+    spark.createDataFrame(existing, "NAME string, id bigint, note string").write.format("delta").save(
+        str(tmp_path)
+    )
+    sink = opened(spark, tmp_path)
+    sink.write(changes(spark, BACKLOG), BatchInfo(0, True))
+    # A table that exists is merged into even in backlog; its own columns and letter case stay.
+    assert rows_of(spark, tmp_path) == Counter(
+        [("a", 1, "kept"), ("old", 6, None), ("b", 2, None), (None, 3, None)]
+    )
+    assert log_of(tmp_path)[1:] == [("MERGE", [("app", 0)])]
+
+
+def test_crash_between_creation_and_first_batch(spark: SparkSession, tmp_path: Path) -> None:
+    opened(spark, tmp_path, partition_by=["name"], properties={"delta.enableDeletionVectors": "false"})
+    opened(spark, tmp_path).write(changes(spark, BACKLOG), BatchInfo(0, True))
+    assert rows_of(spark, tmp_path) == Counter([(1, "a"), (2, "b"), (3, None)])
+    assert log_of(tmp_path) == [("CREATE TABLE", []), ("WRITE", [("app", 0)])]
+    detail = spark.sql(f"DESCRIBE DETAIL delta.`{tmp_path}`").collect()[0]
+    assert detail.partitionColumns == ["name"]
+    assert detail.properties == {
+        "backlog_spark.createdBy": "app",
+        "delta.enableDeletionVectors": "false",
+    }
+
+
+def test_confs_are_restored(spark: SparkSession, tmp_path: Path) -> None:
+    names = [
+        "spark.databricks.delta.write.txnAppId",
+        "spark.databricks.delta.write.txnVersion",
+        "spark.databricks.delta.merge.materializeSource",
+        "spark.databricks.delta.snapshotPartitions",
+    ]
+    sink = opened(spark, tmp_path)
+    sink.write(changes(spark, BACKLOG), BatchInfo(0, False))
+    before = [None, None, None, spark.conf.get(names[-1], None)]
+    assert [spark.conf.get(name, None) for name in names] == before
+    spark.conf.set(names[2], "auto")
+    try:
+        with pytest.raises(Exception, match="unknown _change_type = upsert"):
+            sink.write(changes(spark, [(1, "a", "upsert", 0)]), BatchInfo(1, False))
+        assert [spark.conf.get(name, None) for name in names] == [None, None, "auto", before[-1]]
+    finally:
+        spark.conf.unset(names[2])
+
+
+def test_a_broken_promise_of_unique_inserts_is_noticed(spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened(spark, tmp_path)
+    with pytest.raises(Exception, match="has a row with _change_type = delete"):
+        sink.write(changes(spark, [(1, "a", "delete", 0)]), BatchInfo(0, True))
+    assert len(log_of(tmp_path)) == 1
+
+
+def test_rows_without_change_type(spark: SparkSession, tmp_path: Path) -> None:
+    schema = StructType().add("id", LongType()).add("total", LongType())
+    sink = DeltaUpsert(str(tmp_path), ["id"], change_type=None, sequence=None, metadata_columns=())
+    sink.open(SinkContext(spark, "app", schema, True))
+    sink.write(spark.createDataFrame([(1, 10), (2, 20)], schema), BatchInfo(0, True))
+    sink.write(spark.createDataFrame([(2, 21), (3, 30)], schema), BatchInfo(1, False))
+    assert rows_of(spark, tmp_path) == Counter([(1, 10), (2, 21), (3, 30)])
+    with pytest.raises(Exception, match="two rows of one key in a batch"):
+        sink.write(spark.createDataFrame([(4, 1), (4, 2)], schema), BatchInfo(2, False))
+    assert rows_of(spark, tmp_path) == Counter([(1, 10), (2, 21), (3, 30)])
+
+
+def test_in_a_real_query(spark: SparkSession, flagged_run: Any) -> None:
+    app = flagged_run.txn_app_id
+    assert rows_of(spark, flagged_run.table) == Counter([(1, "uno"), (2, "two"), (3, "three"), (4, "four")])
+    assert log_of(flagged_run.table) == [
+        ("CREATE TABLE", []),
+        ("WRITE", [(app, 0)]),
+        ("WRITE", [(app, 1)]),
+        ("MERGE", [(app, 2)]),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "parts"),
+    [
+        (["nr"], {}, ["keys", "'nr'", "id, name"]),
+        (["id"], {"partition_by": ["day"]}, ["partition_by", "'day'"]),
+        (["id"], {"change_type": "op"}, ["change_type = 'op'", "no such column", "change_type=None"]),
+        (["id"], {"sequence": "lsn"}, ["sequence = 'lsn'", "no such column"]),
+        (
+            ["id"],
+            {"metadata_columns": ["_seen"]},
+            ["metadata_columns = '_seen'", "writeStream.format('delta')"],
+        ),
+    ],
+)
+def test_refused_columns(
+    spark: SparkSession, tmp_path: Path, keys: list[str], options: dict[str, Any], parts: list[str]
+) -> None:
+    sink = DeltaUpsert(str(tmp_path / "t"), keys, **options)
+    with pytest.raises(SettingError) as caught:
+        sink.open(SinkContext(spark, "app", SCHEMA, True))
+    for part in parts:
+        assert part in str(caught.value)
+    assert not (tmp_path / "t").exists()
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"), [([], "at least one"), (["_commit_seq"], "metadata"), ("id", "list")]
+)
+def test_refused_keys(keys: Any, problem: str) -> None:
+    with pytest.raises(SettingError, match=problem):
+        DeltaUpsert("/nowhere", keys)
+
+
+def test_refused_tables(spark: SparkSession, tmp_path: Path) -> None:
+    missing, wrong, files = tmp_path / "missing", tmp_path / "wrong", tmp_path / "files"
+    spark.createDataFrame([(1,)], "id bigint").write.format("delta").save(str(missing))
+    spark.createDataFrame([(1, "a")], "id int, name string").write.format("delta").save(str(wrong))
+    files.mkdir()
+    (files / "data.csv").write_text("1,a")
+    for path, problem in (
+        (missing, "has no column 'name'; the stream's column 'name' is string"),
+        (wrong, "has column 'id' of type int; the stream's key column 'id' is bigint"),
+        (files, "is not a Delta table but holds 'data.csv'"),
+    ):
+        with pytest.raises(BacklogError, match=problem):
+            opened(spark, path)
+
+
+def test_write_needs_open(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(BacklogError, match="not open"):
+        DeltaUpsert(str(tmp_path), ["id"]).write(changes(spark, BACKLOG), BatchInfo(0, True))
