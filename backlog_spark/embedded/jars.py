@@ -188,7 +188,8 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
     module = work / "ivy.xml"
     module.write_text(
         '<ivy-module version="2.0"><info organisation="backlog_spark" module="embedded"/>'
-        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies></ivy-module>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{dependencies}</dependencies></ivy-module>"
     )
     # A cache of its own inside the scratch directory: Ivy trusts what it finds in ~/.ivy2, also half a download.
     command = [
@@ -196,7 +197,8 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
         *("-ivy", str(module), "-confs", "default"),
         *("-retrieve", str(work / "out" / "[artifact]-[revision].[ext]")),
     ]
-    names = ", ".join(artifact.file_name for artifact in artifacts)
+    first, more = artifacts[0].file_name, len(artifacts) - 1
+    names = f"{first} and {more} more" if more else first
     try:
         run = subprocess.run(command, capture_output=True, text=True, timeout=_DOWNLOAD_SECONDS, check=False)
     except subprocess.TimeoutExpired as error:
@@ -204,20 +206,28 @@ def _run_ivy(artifacts: Sequence[Artifact], work: Path) -> None:
             f"downloading {names} took more than {_DOWNLOAD_SECONDS} s.", "Check the network, then try again."
         ) from error
     if run.returncode != 0:
-        # Ivy indents its messages and frames them with `::`; the last one that is a sentence is the cause.
-        lines = [line.strip(" :\t") for line in (run.stdout + run.stderr).splitlines()]
-        causes = [line for line in lines if re.search(r"error|exception|not found|unresolved", line, re.IGNORECASE)]
         raise BacklogError(
-            f"cannot download {names}: {causes[0] if causes else f'Ivy ended with status {run.returncode}'}.",
+            f"cannot download {names}: {_cause(run.stdout + run.stderr) or f'Ivy ended with status {run.returncode}'}.",
             "Maven Central (https://repo1.maven.org) must be reachable, directly or through the proxy that"
             " JAVA_TOOL_OPTIONS names.",
         )
 
 
+def _cause(report: str) -> str:
+    """The line of Ivy's long report that says why: an unreachable server, else what was not found, else any error."""
+    # Ivy indents its lines and frames some with colons. "not found" alone comes with every failure of the network.
+    lines = [line.strip(" :\t") for line in report.splitlines()]
+    for sign in ("Server access error", "Exception", "not found", "error"):
+        for line in lines:
+            if sign in line:
+                return line
+    return ""
+
+
 def _ivy_jar() -> Path:
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise BacklogError("PySpark is not installed.", "Run `make setup`, or `pip install -e .`.")
+        raise BacklogError("PySpark is not installed.", "Run `pip install -e .`, or any target of the Makefile.")
     jars = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
     if not jars:
         raise BacklogError(f"this PySpark ({spec.origin}) has no jars/ivy-*.jar.", "Install pyspark 4.2.0 from PyPI.")

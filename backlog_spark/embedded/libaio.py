@@ -14,9 +14,10 @@ Layouts are from the System V ABI, chapters 4 and 5, and from the LSB's "Symbol 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import struct
+import subprocess
+import sys
 from pathlib import Path
 
 from backlog_spark.embedded.cache import cache_dir, locked, scratch
@@ -47,12 +48,7 @@ def library_path() -> Path | None:
 
     The stand-in is written into the cache at the first call that needs it.
     """
-    try:
-        # Asks the loader itself, which knows ld.so.conf and LD_LIBRARY_PATH; find_library would need ldconfig.
-        ctypes.CDLL(SONAME)
-    except OSError:
-        pass
-    else:
+    if _system_has_it():
         return None
     content = build()
     directory = cache_dir() / "libaio"
@@ -64,6 +60,13 @@ def library_path() -> Path | None:
                 (work / SONAME).write_bytes(content)
                 os.replace(work / SONAME, target)
     return directory
+
+
+def _system_has_it() -> bool:
+    # Asks the loader, which knows ld.so.conf and LD_LIBRARY_PATH (find_library would need ldconfig), and in a process
+    # of its own: here the name is also found when this process happens to have loaded a libaio from elsewhere.
+    probe = [sys.executable, "-I", "-S", "-c", f"import ctypes; ctypes.CDLL({SONAME!r})"]
+    return subprocess.run(probe, capture_output=True, check=False).returncode == 0
 
 
 def build() -> bytes:

@@ -4,9 +4,8 @@ A subclass says what to run and how to ask whether it is ready; this module sees
 the Python process that started it, however that ends:
 
 * normally: ``close()``, the end of the ``with`` block, or an ``atexit`` hook;
-* by SIGKILL: the kernel kills the server (``PR_SET_PDEATHSIG``). That signal comes at the death of the *thread* that
-  forked, so every server is forked by one thread that lives as long as the process. What stays in the temporary
-  directory is removed when the next server starts, here or in another process.
+* by SIGKILL: the kernel kills the server (see `launch`). What stays in the temporary directory is removed when the next
+  server starts, here or in another process.
 """
 
 from __future__ import annotations
@@ -15,22 +14,19 @@ import atexit
 import contextlib
 import fcntl
 import os
-import queue
 import random
 import shutil
 import socket
 import subprocess
-import sys
 import tempfile
-import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from concurrent.futures import Future
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self, TextIO
 
+from backlog_spark.embedded.cache import locked
+from backlog_spark.embedded.launch import launch
 from backlog_spark.errors import BacklogError
 
 __all__ = ["EmbeddedServer", "ServerError"]
@@ -44,16 +40,6 @@ _STOP_SECONDS = 60.0
 _PORTS = range(20000, 32000)
 """Below Linux's ephemeral range (32768 and up): from there an outgoing connection of any process could take the
 port while the server is down between ``kill()`` and ``start()``."""
-
-# Runs as `python -c` between fork and the server: sets the death signal, then becomes the server. A preexec_fn would
-# do the same, but runs Python code in a fork of a process with threads (py4j, pyarrow), which can deadlock. If the
-# parent died before the signal was set, it is no longer our parent.
-_BECOME_SERVER = (
-    "import ctypes, os, signal, sys\n"
-    "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"
-    "if os.getppid() != int(sys.argv[1]): sys.exit('the starting process is gone')\n"
-    "os.execv(sys.argv[2], sys.argv[2:])\n"
-)
 
 _HOME_PREFIX = "backlog-spark-"
 _LOCK_NAME = "owner.lock"
@@ -129,10 +115,12 @@ class EmbeddedServer(ABC):
     def home(self) -> Path:
         """A private temporary directory for sockets and the like; removed by `close`."""
         if self._home is None:
-            _sweep()
-            self._home = Path(tempfile.mkdtemp(prefix=f"{_HOME_PREFIX}{self.name}-"))
-            self._home_lock = (self._home / _LOCK_NAME).open("w")
-            fcntl.flock(self._home_lock, fcntl.LOCK_EX)
+            # Under a lock, so that nobody sweeps a home between its creation and its lock.
+            with locked("homes"):
+                _sweep()
+                self._home = Path(tempfile.mkdtemp(prefix=f"{_HOME_PREFIX}{self.name}-"))
+                self._home_lock = (self._home / _LOCK_NAME).open("w")
+                fcntl.flock(self._home_lock, fcntl.LOCK_EX)
         return self._home
 
     @property
@@ -163,7 +151,8 @@ class EmbeddedServer(ABC):
                 self.initialise()
             self._start_process()
         except BaseException:
-            self._keep_log = True
+            # Empty when it failed before there was a process, as without a network.
+            self._keep_log = self.log_path.stat().st_size > 0
             self.close()
             raise
         # From now on clients know the port, so a restart must not change it.
@@ -183,23 +172,8 @@ class EmbeddedServer(ABC):
         raise ServerError(f"{self.name} ended with status {status} before it was ready.", self.log_path)
 
     def _launch(self) -> None:
-        wrapper = [sys.executable, "-I", "-S", "-c", _BECOME_SERVER, str(os.getpid())]
-        command = wrapper + self.command()
-        environment = self.environment()
-
-        def fork() -> subprocess.Popen[bytes]:
-            with self.log_path.open("ab") as log:
-                # A session of its own: Ctrl-C in the terminal is for us, we then stop the server in order.
-                return subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=subprocess.STDOUT,
-                    env=environment,
-                    start_new_session=True,
-                )
-
-        self._process = _launcher.run(fork)
+        with self.log_path.open("ab") as log:
+            self._process = launch(self.command(), self.environment(), log)
 
     def _wait_until_ready(self) -> bool:
         """True when the server answers, False when it has ended."""
@@ -242,7 +216,10 @@ class EmbeddedServer(ABC):
         return self.start()
 
     def close(self) -> None:
-        """Stop the server and remove its temporary files. A given ``datadir`` stays, as does the log of a failed start."""
+        """Stop the server and remove its temporary files.
+
+        A given ``datadir`` stays, as does the log of a failed start.
+        """
         if self._owner != os.getpid():
             return
         self.stop()
@@ -266,42 +243,6 @@ class EmbeddedServer(ABC):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-_Fork = Callable[[], "subprocess.Popen[bytes]"]
-
-
-class _Launcher:
-    """One thread that forks all servers and never ends: see the module's docstring."""
-
-    def __init__(self) -> None:
-        self._start = threading.Lock()
-        self._owner = 0
-        self._tasks: queue.SimpleQueue[tuple[Future[subprocess.Popen[bytes]], _Fork]] = queue.SimpleQueue()
-
-    def run(self, fork: _Fork) -> subprocess.Popen[bytes]:
-        with self._start:
-            if self._owner != os.getpid():  # also after a fork of this process, which copies no threads
-                self._tasks = queue.SimpleQueue()
-                # A daemon: the interpreter must not wait for it, and the exit hooks run while it still lives.
-                threading.Thread(target=self._work, args=(self._tasks,), name="launch-servers", daemon=True).start()
-                self._owner = os.getpid()
-        future: Future[subprocess.Popen[bytes]] = Future()
-        self._tasks.put((future, fork))
-        return future.result()
-
-    @staticmethod
-    def _work(tasks: queue.SimpleQueue[tuple[Future[subprocess.Popen[bytes]], _Fork]]) -> None:
-        while True:
-            future, fork = tasks.get()
-            try:
-                future.set_result(fork())
-            except BaseException as error:
-                future.set_exception(error)
-            del future, fork
-
-
-_launcher = _Launcher()
 
 
 def _free_port() -> int:

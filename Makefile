@@ -1,0 +1,86 @@
+# Sets itself up on a machine with Python 3.11 and Java 17; `make` lists the targets.
+
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench clean setup java
+
+VENV := .venv
+PY := $(CURDIR)/$(VENV)/bin/python
+PACKAGES := $(VENV)/packages.stamp
+PREPARED := $(VENV)/prepared.stamp
+LOG := $(VENV)/setup.log
+
+# Spark starts its Python workers with this; by default it would take `python3` from PATH, which lacks the packages.
+export PYSPARK_PYTHON := $(PY)
+export PYSPARK_DRIVER_PYTHON := $(PY)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+# $(call flag,--name,value): nothing when the value is empty.
+flag = $(if $(2),$(1) '$(2)')
+
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | \
+		awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
+
+demo: $(PREPARED) java ## MySQL to Delta through a backlog [ROWS= INTERVAL= INTERVAL_DURING_BACKLOG= SECONDS=]
+	@$(PY) -m examples.demo $(call flag,--rows,$(ROWS)) $(call flag,--interval,$(INTERVAL)) \
+		$(call flag,--interval-during-backlog,$(INTERVAL_DURING_BACKLOG)) $(call flag,--seconds,$(SECONDS))
+
+test: $(PREPARED) java ## all tests, or some: make test ARGS="-k name"
+	@$(PY) -m pytest $(ARGS)
+
+check: $(PACKAGES) ## lint, format and types
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy backlog_spark connectors
+
+bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot [ROWS= KEYS= RUNS=]
+	@test -n '$(CASE)' -a -f 'benchmarks/$(CASE).py' || { \
+		echo "error: no benchmark '$(CASE)'; CASE is one of:" \
+			$$(ls benchmarks | sed -n 's/^\([a-z][a-z0-9_]*\)\.py$$/\1/p') >&2; exit 1; }
+	@$(PY) -m benchmarks.$(CASE) $(call flag,--rows,$(ROWS)) $(call flag,--keys,$(KEYS)) $(call flag,--runs,$(RUNS))
+
+clean: ## remove the virtual environment, build products and caches of this directory
+	@rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf spark-warehouse metastore_db derby.log
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+setup: $(PREPARED)
+
+# Asked for at every run, as it costs nothing next to a Spark session and its absence is otherwise hard to read.
+java:
+	@java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"; \
+	banner=$$("$$java" -version 2>&1) || { \
+		echo "error: Java 17 or newer is needed and '$$java' does not run. Install OpenJDK 17 or set JAVA_HOME." >&2; \
+		exit 1; }; \
+	found=$$(printf '%s\n' "$$banner" | sed -n 's/.* version "\(1\.\)\{0,1\}\([0-9]*\).*/\2/p' | head -n 1); \
+	test "$${found:-0}" -ge 17 || { \
+		echo "error: Java 17 or newer is needed and '$$java' is $${found:-unknown}. Install OpenJDK 17 or set JAVA_HOME." >&2; \
+		exit 1; }
+
+# Java is looked for first: a missing one should not show after a download of 450 MB.
+$(PREPARED): $(PACKAGES) | java
+	@echo "setup 3/3: jars and MySQL"
+	@$(PY) -m backlog_spark.embedded prepare
+	@touch $@
+
+$(PACKAGES): setup.cfg pyproject.toml | $(if $(filter check,$(MAKECMDGOALS)),,java)
+	@found=; for candidate in $(PYTHON) python3.11 python3; do \
+		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			found=$$candidate; break; fi; done; \
+	test -n "$$found" || { \
+		echo "error: Python 3.11 or newer is needed, found $$(python3 --version 2>/dev/null || echo none). Install it or set PYTHON=/path/to/python3.11." >&2; \
+		exit 1; }; \
+	echo "setup 1/3: virtual environment in $(VENV) ($$("$$found" --version))"; \
+	mkdir -p $(VENV); \
+	$(PY) -m pip --version >/dev/null 2>&1 || "$$found" -m venv --clear $(VENV) >$(VENV).log 2>&1 || { \
+		echo "error: cannot create $(VENV): $$(grep . $(VENV).log | head -n 1) (on Debian: apt-get install python3-venv)" >&2; \
+		rm -rf $(VENV) $(VENV).log; exit 1; }; \
+	rm -f $(VENV).log
+	@echo "setup 2/3: Python packages (PySpark is a download of 450 MB)"
+	@$(PY) -m pip install --quiet --editable '.[mysql,test,dev]' >$(LOG) 2>&1 || { \
+		echo "error: pip could not install the packages: $$( \
+			{ grep 'ERROR: ' $(LOG) || grep . $(LOG); } | sed 's/^ *//' | tail -n 1). Is the package index reachable? (log: $(LOG))" >&2; \
+		exit 1; }
+	@touch $@

@@ -1,0 +1,52 @@
+"""``python -m backlog_spark.embedded prepare``: download and unpack everything, so that later runs need no network."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+
+from backlog_spark.embedded.cache import cache_dir
+from backlog_spark.embedded.jars import delta_jars, java_executable, jdbc_jar
+from backlog_spark.embedded.mysql import MySQLServer, base_directory
+from backlog_spark.errors import BacklogError
+
+
+def _start_once() -> None:
+    """Initialises the data directory that later servers copy, and shows that the server runs on this machine."""
+    with MySQLServer():
+        pass
+
+
+_STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
+    ("Java 17 or newer", java_executable),
+    ("Delta Lake jars", delta_jars),
+    ("MySQL JDBC driver", jdbc_jar),
+    ("MySQL 8.0.15", base_directory),
+    ("MySQL's first start", _start_once),
+)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run ``prepare``; one line per step on stdout, an error as one line on stderr.
+
+    Returns
+    -------
+    int
+        Exit status: 0 done, 1 a step failed, 2 wrong usage.
+    """
+    if list(arguments) != ["prepare"]:
+        print("usage: python -m backlog_spark.embedded prepare", file=sys.stderr)
+        return 2
+    try:
+        print(f"cache: {cache_dir()}", flush=True)
+        for name, step in _STEPS:
+            print(f"  {name}", flush=True)
+            step()
+    except BacklogError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

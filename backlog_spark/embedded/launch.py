@@ -1,0 +1,97 @@
+"""Start a process that the kernel kills when this one dies, however it dies.
+
+Linux offers ``PR_SET_PDEATHSIG`` for that, with one trap: the signal comes at the death of the *thread* that forked. So
+every process is forked by one thread here, which lives as long as the interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from typing import IO, TypeAlias
+
+__all__ = ["launch"]
+
+# Runs as `python -c` between fork and the server: sets the death signal, then becomes the server. A preexec_fn would
+# do the same, but runs Python code in a fork of a process with threads (py4j, pyarrow), which can deadlock. If the
+# parent died before the signal was set, it is no longer our parent.
+_BECOME_SERVER = (
+    "import ctypes, os, signal, sys\n"
+    "ctypes.CDLL(None).prctl(1, signal.SIGKILL)\n"
+    "if os.getppid() != int(sys.argv[1]): sys.exit('the starting process is gone')\n"
+    "os.execv(sys.argv[2], sys.argv[2:])\n"
+)
+
+_Process: TypeAlias = "subprocess.Popen[bytes]"
+_Fork: TypeAlias = Callable[[], _Process]
+
+
+def launch(command: Sequence[str], environment: Mapping[str, str], log: IO[bytes]) -> _Process:
+    """Run a command without input, its output going to ``log``; it gets SIGKILL when this process ends.
+
+    Parameters
+    ----------
+    command : sequence of str
+        The program, with its path, and its arguments. It must not change its user: the kernel then forgets the signal.
+    environment : mapping
+        Its whole environment.
+    log : binary file
+        Open for writing; may be closed as soon as this returns.
+
+    Returns
+    -------
+    subprocess.Popen
+        Its ``pid`` is that of the program itself. It has a session of its own: Ctrl-C in the terminal reaches only the
+        caller, who can then stop it in order.
+    """
+    wrapper = [sys.executable, "-I", "-S", "-c", _BECOME_SERVER, str(os.getpid()), *command]
+
+    def fork() -> _Process:
+        return subprocess.Popen(
+            wrapper,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=dict(environment),
+            start_new_session=True,
+        )
+
+    return _launcher.run(fork)
+
+
+class _Launcher:
+    """The thread that forks; started by the first call, once more in a forked child, as a fork copies no threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner = 0
+        self._tasks: queue.SimpleQueue[tuple[Future[_Process], _Fork]] = queue.SimpleQueue()
+
+    def run(self, fork: _Fork) -> _Process:
+        with self._lock:
+            if self._owner != os.getpid():
+                self._tasks = queue.SimpleQueue()
+                # A daemon: the interpreter must not wait for it, and the exit hooks run while it still lives.
+                threading.Thread(target=_work, args=(self._tasks,), name="launch-servers", daemon=True).start()
+                self._owner = os.getpid()
+        future: Future[_Process] = Future()
+        self._tasks.put((future, fork))
+        return future.result()
+
+
+def _work(tasks: queue.SimpleQueue[tuple[Future[_Process], _Fork]]) -> None:
+    while True:
+        future, fork = tasks.get()
+        try:
+            future.set_result(fork())
+        except BaseException as error:
+            future.set_exception(error)
+        del future, fork  # else the last server's Popen lives until the next one comes
+
+
+_launcher = _Launcher()

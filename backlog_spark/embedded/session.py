@@ -1,0 +1,105 @@
+"""A local Spark session that is ready for this project: Delta on board, quiet, in UTC."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from backlog_spark.embedded.jars import delta_jars, java_executable
+
+__all__ = ["local_session"]
+
+# The rules of conf/log4j2.properties, which an installed package does not have at hand.
+_LOG4J2 = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+logger.resolve.name = org.apache.spark.sql.execution.streaming.runtime.ResolveWriteToStream
+logger.resolve.level = error
+logger.strings.name = org.apache.spark.util.SparkStringUtils
+logger.strings.level = error
+"""
+
+
+def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[str, str] | None = None) -> SparkSession:
+    """Start a local Spark session, or return the active one with ``conf`` applied to it.
+
+    Parameters
+    ----------
+    app_name : str
+        Name of the application.
+    master : str, default "local[2,4]"
+        Two threads and up to four attempts per task: ``local[2]`` retries no task.
+    conf : mapping of str to str, optional
+        Settings that replace the defaults below; ``spark.jars`` and ``spark.driver.extraJavaOptions`` are added to
+        them instead.
+
+    Raises
+    ------
+    BacklogError
+        Java is missing or too old, or Delta's jars cannot be downloaded.
+
+    Notes
+    -----
+    Defaults: Delta's jars, extension and catalog; 4 shuffle partitions; no UI; session time zone UTC; 4 GiB of driver
+    memory; a warehouse in a temporary directory that is removed at exit; warnings only on the console. Python workers
+    run this very interpreter. All that concerns the JVM holds only if this call starts it.
+    """
+    java_executable()  # else PySpark says "Java gateway process exited before sending its port number"
+    # Spark would take `python3` from PATH, which lacks the packages, and the workers would die 10 s later.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    # Only silences a warning about host names; the two loopback settings below do the work.
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    settings = dict(conf or {})
+    jars = [str(path) for path in delta_jars()] + [jar for jar in settings.pop("spark.jars", "").split(",") if jar]
+    work = _work_directory()
+    java_options = f"-Dlog4j2.configurationFile=file:{work / 'log4j2.properties'}"
+    more_options = settings.pop("spark.driver.extraJavaOptions", "")
+    defaults = {
+        "spark.jars": ",".join(jars),
+        "spark.driver.extraJavaOptions": f"{java_options} {more_options}".strip(),
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.driver.memory": "4g",
+        # Loopback only: a machine whose host name does not resolve starts all the same.
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    return SparkSession.builder.master(master).appName(app_name).config(map={**defaults, **settings}).getOrCreate()
+
+
+_work: Path | None = None
+
+
+def _work_directory() -> Path:
+    """One directory per process: the JVM reads its log configuration once, and a warehouse outlives a session."""
+    global _work
+    if _work is None:
+        _work = Path(tempfile.mkdtemp(prefix="backlog-spark-session-"))
+        (_work / "log4j2.properties").write_text(_LOG4J2)
+        atexit.register(_remove, _work, os.getpid())
+    return _work
+
+
+def _remove(directory: Path, owner: int) -> None:
+    # A forked child inherits the exit hook; the directory is its parent's.
+    if os.getpid() == owner:
+        shutil.rmtree(directory, ignore_errors=True)
