@@ -175,9 +175,7 @@ class Checkpoint:
             return None
         value = parse_offset(text)
         if value is None:
-            raise BacklogError(
-                f"{self._path_of(name)} is not a JSON object: {text[:80]!r}.", "Restore the file."
-            )
+            raise BacklogError(f"{self._path_of(name)} is not a JSON object: {text[:80]!r}.", "Restore the file.")
         return value
 
     def write_metadata(self, name: str, value: dict[str, Any], *, overwrite: bool = True) -> bool:

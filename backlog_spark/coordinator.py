@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from enum import Enum
+from enum import StrEnum
 
 from backlog_spark.errors import SettingError
 from backlog_spark.settings import check_intervals, format_duration
@@ -15,15 +15,11 @@ from backlog_spark.settings import check_intervals, format_duration
 __all__ = ["Coordinator", "Decision", "Mode"]
 
 
-class Mode(str, Enum):
+class Mode(StrEnum):
     """What the query should run as: ``BACKLOG`` if the feature is on and a running source reports backlog."""
 
     BACKLOG = "backlog"
     STREAM = "stream"
-
-    def __str__(self) -> str:
-        """Return the plain word, for messages and JSON: ``backlog`` or ``stream``."""
-        return str(self.value)
 
 
 @dataclass(frozen=True)

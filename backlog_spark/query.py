@@ -228,10 +228,7 @@ class BacklogQuery:
         info = self._info
         keys = {k.lower() for k in getattr(self._sink, "keys", ())}
         return bool(
-            info
-            and info.unique_in_backlog
-            and self._stream.rows_as_read
-            and keys == {k.lower() for k in info.key}
+            info and info.unique_in_backlog and self._stream.rows_as_read and keys == {k.lower() for k in info.key}
         )
 
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:

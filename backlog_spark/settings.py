@@ -45,9 +45,7 @@ _UNIT_WORDS: Final = {
 }
 _UNITS: Final = {word: size for size, words in _UNIT_WORDS.items() for word in words.split()}
 _TERM: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
-_FORMS: Final = (
-    "Write a number with its unit, such as '500 ms', '30 seconds', '10 min', '1h' or '1 minute 30 seconds'."
-)
+_FORMS: Final = "Write a number with its unit, such as '500 ms', '30 seconds', '10 min', '1h' or '1 minute 30 seconds'."
 
 
 def parse_duration(value: str | int | float | timedelta, setting: str) -> int:
@@ -96,9 +94,7 @@ def parse_duration(value: str | int | float | timedelta, setting: str) -> int:
     if ms < 0:
         raise SettingError(setting, value, "a duration cannot be negative.", _FORMS)
     if ms.denominator != 1:
-        raise SettingError(
-            setting, value, "is not a whole number of milliseconds.", "The finest unit is 1 ms."
-        )
+        raise SettingError(setting, value, "is not a whole number of milliseconds.", "The finest unit is 1 ms.")
     return int(ms)
 
 
@@ -392,9 +388,7 @@ def resolve_intervals(
         neither 0 nor at least the interval (FLIP-309), naming both settings and both values as written.
     """
     interval = _strongest("interval", _INTERVAL, "interval", builder, conf, sources)
-    during = _strongest(
-        "interval_during_backlog", _DURING_BACKLOG, "intervalDuringBacklog", builder, conf, sources
-    )
+    during = _strongest("interval_during_backlog", _DURING_BACKLOG, "intervalDuringBacklog", builder, conf, sources)
     if during is not None:
         check_intervals(
             interval.ms if interval else 0,

@@ -39,9 +39,7 @@ class SourceSpec:
         return spark.readStream.format(self.format).options(**given).load()
 
 
-def source(
-    format: str, *, name: str, options: Mapping[str, object] | None = None, **more: object
-) -> BacklogStream:
+def source(format: str, *, name: str, options: Mapping[str, object] | None = None, **more: object) -> BacklogStream:
     """Declare a source of a query.
 
     Parameters
@@ -67,7 +65,9 @@ def source(
     BacklogStream(orders: mysql_cdc)
     """
     if not name:
-        raise SettingError("name", name, "a source needs a name.", 'For example bs.source("mysql_cdc", name="orders", …).')
+        raise SettingError(
+            "name", name, "a source needs a name.", 'For example bs.source("mysql_cdc", name="orders", …).'
+        )
     given = {k: _text(v) for k, v in {**(options or {}), **more}.items() if v is not None}
     return BacklogStream((SourceSpec(format, name, given),), lambda frame: frame, rows_as_read=True)
 

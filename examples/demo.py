@@ -79,9 +79,7 @@ def compare(spark: Any, server: MySQLServer, target: Path) -> tuple[int, int, in
         cursor.execute("SELECT COALESCE(MAX(id), 0) FROM shop.orders")
         last = max(cursor.fetchone()[0], delta.agg(F.max("id")).first()[0] or 0)
         for first in range(0, last + 1, _COMPARE_STEP):
-            cursor.execute(
-                "SELECT * FROM shop.orders WHERE id BETWEEN %s AND %s", (first, first + _COMPARE_STEP - 1)
-            )
+            cursor.execute("SELECT * FROM shop.orders WHERE id BETWEEN %s AND %s", (first, first + _COMPARE_STEP - 1))
             expected = {row[0]: row for row in cursor.fetchall()}
             piece = delta.where(F.col("id").between(first, first + _COMPARE_STEP - 1)).toArrow()
             found: dict[int, tuple[Any, ...]] = {}

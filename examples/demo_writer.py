@@ -17,7 +17,12 @@ def change(cursor: Any, chance: random.Random, keys: int) -> None:
     if what < 0.25:
         cursor.execute(
             "INSERT IGNORE INTO orders VALUES (%s, %s, 'new', %s, NULL, 1, %s, CURDATE(), NOW(3), NOW(6))",
-            (chance.randrange(1, keys * 2), chance.randrange(200_000), chance.randrange(10**6) / 100, 'with "quotes", é'),
+            (
+                chance.randrange(1, keys * 2),
+                chance.randrange(200_000),
+                chance.randrange(10**6) / 100,
+                'with "quotes", é',
+            ),
         )
     elif what < 0.7:
         cursor.execute(

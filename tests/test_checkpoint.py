@@ -147,9 +147,7 @@ def test_identity_of_concurrent_first_starts_is_one(spark: SparkSession, tmp_pat
 
 def test_identity_is_refused_on_a_checkpoint_without_it(spark: SparkSession, tmp_path: Path) -> None:
     write_log(tmp_path, 3, B)
-    with pytest.raises(
-        BacklogError, match=r"identity\.json is missing, but the checkpoint has batches up to 3"
-    ):
+    with pytest.raises(BacklogError, match=r"identity\.json is missing, but the checkpoint has batches up to 3"):
         Checkpoint(spark, str(tmp_path)).identity()
     assert not (tmp_path / "backlog").exists()
 

@@ -93,9 +93,7 @@ def test_table(table: list[Row]) -> None:
         (0, None, True, S, 0),
     ],
 )
-def test_interval(
-    interval_ms: int, during_ms: int | None, in_backlog: bool, mode: Mode, commit_ms: int | None
-) -> None:
+def test_interval(interval_ms: int, during_ms: int | None, in_backlog: bool, mode: Mode, commit_ms: int | None) -> None:
     coordinator = Coordinator(interval_ms, during_ms)
     coordinator.report("a", in_backlog)
     assert coordinator.decision == Decision(in_backlog, mode, commit_ms, False)

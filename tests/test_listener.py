@@ -160,9 +160,7 @@ def test_events_go_to_their_subscriber_in_order() -> None:
     listener.onQueryProgress(progress_event())
     listener.onQueryIdle(QueryIdleEvent.fromJson({"id": ID, "runId": RUN, "timestamp": "t"}))
     listener.onQueryTerminated(
-        QueryTerminatedEvent.fromJson(
-            {"id": ID, "runId": RUN, "exception": "boom", "errorClassOnException": None}
-        )
+        QueryTerminatedEvent.fromJson({"id": ID, "runId": RUN, "exception": "boom", "errorClassOnException": None})
     )
     listener.onQueryProgress(progress_event(other_id))
     progress, idle, end = drain(mine)
@@ -211,9 +209,7 @@ def test_never_raises_and_never_blocks() -> None:
 
 def test_real_query(flagged_run: Any) -> None:
     batches = [report for report in flagged_run.reports if isinstance(report, ProgressReport)]
-    assert {(report.query_id, report.run_id) for report in batches} == {
-        (flagged_run.query_id, flagged_run.run_id)
-    }
+    assert {(report.query_id, report.run_id) for report in batches} == {(flagged_run.query_id, flagged_run.run_id)}
     seen = [
         (b.batch_id, s.num_input_rows, s.is_processing_backlog, s.is_backlog, s.finished)
         for b in batches

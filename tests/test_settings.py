@@ -197,9 +197,7 @@ ORDERS = ("orders", {"interval": "30 s", "intervalDuringBacklog": "30 min", "tab
             {},
             {},
             [("a", {"INTERVAL": "1 s"}), ("b", {"intervalduringbacklog": "1 s"})],
-            Intervals(
-                1_000, 1_000, "option INTERVAL of source a", "option intervalduringbacklog of source b"
-            ),
+            Intervals(1_000, 1_000, "option INTERVAL of source a", "option intervalduringbacklog of source b"),
         ),
         # Written differently, the same duration.
         (

@@ -237,9 +237,7 @@ class DeltaUpsert(Sink):
             )
         rows = batch_df.withColumn(_IS_DELETE, is_delete)
         if self.sequence is not None:
-            order = Window.partitionBy(*keys).orderBy(
-                F.col(_quoted(self.sequence)).desc_nulls_last(), _IS_DELETE
-            )
+            order = Window.partitionBy(*keys).orderBy(F.col(_quoted(self.sequence)).desc_nulls_last(), _IS_DELETE)
             newest = rows.withColumn(_RANK, F.row_number().over(order)).where(F.col(_RANK) == 1)
         else:
             # MERGE itself refuses two rows of one key only if the key is in the table: new keys would be
@@ -248,9 +246,7 @@ class DeltaUpsert(Sink):
                 F.lit(f"DeltaUpsert({self.path!r}): two rows of one key in a batch; name a sequence column.")
             ).cast("boolean")
             count = F.count(F.lit(1)).over(Window.partitionBy(*keys))
-            newest = rows.withColumn(_RANK, count).where(
-                F.when(F.col(_RANK) == 1, F.lit(True)).otherwise(twice)
-            )
+            newest = rows.withColumn(_RANK, count).where(F.when(F.col(_RANK) == 1, F.lit(True)).otherwise(twice))
         return newest.select(*stored, _IS_DELETE)
 
     def _stored_fields(self, schema: StructType) -> list[StructField]:
@@ -288,13 +284,10 @@ class DeltaUpsert(Sink):
             wanted, found = field.dataType.simpleString(), types.get(field.name.lower())
             if found == wanted:
                 continue
-            problem = (
-                f"no column {field.name!r}" if found is None else f"column {field.name!r} of type {found}"
-            )
+            problem = f"no column {field.name!r}" if found is None else f"column {field.name!r} of type {found}"
             role = "key column" if field.name in self.keys else "column"
             raise BacklogError(
-                f"The Delta table at {self.path} has {problem}; "
-                f"the stream's {role} {field.name!r} is {wanted}.",
+                f"The Delta table at {self.path} has {problem}; the stream's {role} {field.name!r} is {wanted}.",
                 "Change the table (ALTER TABLE … ADD COLUMNS), cast the column, or use another path.",
             )
 
@@ -315,9 +308,7 @@ class DeltaUpsert(Sink):
         jvm: Any = spark._jvm
         path = jvm.org.apache.hadoop.fs.Path(self.path)
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        names = (
-            [status.getPath().getName() for status in files.listStatus(path)] if files.exists(path) else []
-        )
+        names = [status.getPath().getName() for status in files.listStatus(path)] if files.exists(path) else []
         # A crash within the very first commit leaves an empty log directory.
         foreign = [name for name in names if name != "_delta_log"]
         if foreign:

@@ -153,7 +153,7 @@ def read_changes(
             attempts += 1
             if attempts >= _MAX_ATTEMPTS:
                 raise BacklogError(
-                    f"The binary log of {options.host}:{options.port} could not be read in {attempts} attempts: {error}.",
+                    f"The binary log of {options.host}:{options.port} could not be read, {attempts} times: {error}.",
                     "Check that the server runs; the query resumes from its checkpoint.",
                 ) from None
             wait(_FIRST_WAIT_S * 2 ** (attempts - 1))
@@ -410,7 +410,9 @@ class _Events:
 
 
 _TABLE_STATEMENT = re.compile(r"\W*(?:\d+\s+)?(?:DROP|RENAME|TRUNCATE|ALTER)(?:\s+ONLINE|\s+IGNORE)*\s+TABLES?\b", re.I)
-_ALTER_HEAD = re.compile(r".*?\bTABLE\s+(?:(?:`(?:[^`]|``)+`|[\w$]+)\s*\.\s*)?(?:`(?:[^`]|``)+`|[\w$]+)\s*", re.I | re.S)
+_ALTER_HEAD = re.compile(
+    r".*?\bTABLE\s+(?:(?:`(?:[^`]|``)+`|[\w$]+)\s*\.\s*)?(?:`(?:[^`]|``)+`|[\w$]+)\s*", re.I | re.S
+)
 # Clauses of ALTER TABLE that leave names, order, types, character sets and rows as they are.
 _HARMLESS = re.compile(
     r"\s*(?:(?:ADD|DROP|RENAME|ALTER)\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL)\s+)?(?:INDEX|KEY)\b|ADD\s+UNIQUE\b|"

@@ -63,7 +63,7 @@ def read_batch(
     def flush() -> Iterator[pa.RecordBatch]:
         yield from with_metadata(schema, rows_to_table(schema, rows), kinds, micros, sequences)
         for column in (rows, kinds, micros, sequences):
-            column.clear()  # type: ignore[attr-defined]
+            column.clear()
 
     for change in read_changes(options, schema, start.position or start.start, until):
         if isinstance(change, TransactionEnd):
@@ -96,5 +96,3 @@ def _output(change: RowsChange, key: int) -> Iterator[tuple[str, list[Any], int]
         else:
             yield DELETE, before, sequence
             yield INSERT, after, sequence + 1
-
-

@@ -111,9 +111,7 @@ class Offset:
         """Greatest key whose range has been read; None before the first batch and after an open range."""
         return self.batches[-1].end if self.batches else None
 
-    def with_snapshot_batch(
-        self, batch: SnapshotBatch, rows: int, total: int, until: BinlogPosition | None
-    ) -> Offset:
+    def with_snapshot_batch(self, batch: SnapshotBatch, rows: int, total: int, until: BinlogPosition | None) -> Offset:
         """The end offset of a snapshot batch. ``until`` is given with the last batch, and only with it."""
         return replace(
             self,

@@ -114,7 +114,9 @@ class MySqlOptions:
         for name in given:
             if name not in _KNOWN and name not in _SPARK_OWN:
                 shown = "***" if "pass" in name else given[name]
-                raise SettingError(name, shown, "mysql_cdc has no such option.", f"Options: {', '.join(_KNOWN.values())}.")
+                raise SettingError(
+                    name, shown, "mysql_cdc has no such option.", f"Options: {', '.join(_KNOWN.values())}."
+                )
         for name in ("host", "user", "table"):
             if not given.get(name):
                 raise SettingError(name, given.get(name), "mysql_cdc needs this option.", f'Set .option("{name}", …).')

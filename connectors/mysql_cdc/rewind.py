@@ -119,9 +119,7 @@ def _shift(schema: TableSchema, key: Any) -> int | None:
 _current: tuple[tuple[object, ...], RewindLog] | None = None
 
 
-def rewind_log(
-    options: MySqlOptions, schema: TableSchema, low: str, first: int | None, last: int | None
-) -> RewindLog:
+def rewind_log(options: MySqlOptions, schema: TableSchema, low: str, first: int | None, last: int | None) -> RewindLog:
     """The process's log of a batch, made at its first chunk."""
     global _current
     key = (options, schema, low, first, last)

@@ -150,7 +150,10 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
     def need(name: str, wanted: str, reason: str) -> None:
         if name in found and found[name].upper() != wanted:
             raise SettingError(
-                name, found[name], f"{reason} (server {options.host}:{options.port}).", f"Set {name}={wanted} on the server."
+                name,
+                found[name],
+                f"{reason} (server {options.host}:{options.port}).",
+                f"Set {name}={wanted} on the server.",
             )
 
     need("log_bin", "ON", "without a binary log changes cannot be followed")

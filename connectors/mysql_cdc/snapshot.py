@@ -191,9 +191,8 @@ def with_metadata(
         return array.view(kind) if pa.types.is_timestamp(kind) else array
 
     target = schema.arrow_schema()
-    meta = [
-        column(v, f.type) for v, f in zip((kinds, micros, sequences), list(target)[-3:], strict=True)
-    ]
+    given: tuple[list[Any], ...] = (kinds, micros, sequences)
+    meta = [column(v, f.type) for v, f in zip(given, list(target)[-3:], strict=True)]
     if rows:
         whole = pa.Table.from_arrays([*table.columns, *meta], schema=target)
         yield from whole.combine_chunks().to_batches(_BATCH_ROWS)

@@ -145,9 +145,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning, beside the driver ------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._retrying(
-            lambda c: Offset(server=server_identity(c), schema=self._schema.fingerprint()).to_json()
-        )
+        return self._retrying(lambda c: Offset(server=server_identity(c), schema=self._schema.fingerprint()).to_json())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_rows)
@@ -204,7 +202,9 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # A fresh copy of the table is consistent only once the log has been read to the last watermark.
             self._target = until
         if load_schema(connection, self._options).fingerprint() != self._schema.fingerprint():
-            raise SchemaChanged(f"{self._schema.qualified} was altered.", "Start the query again with a new checkpoint.")
+            raise SchemaChanged(
+                f"{self._schema.qualified} was altered.", "Start the query again with a new checkpoint."
+            )
         self._chunks = (start.last_key, batch.end, chunks)
         total = start.rows + chunks.rows if batch.end is None else self._estimate(connection, start, chunks)
         if self._sizer is not None:
@@ -282,7 +282,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _disconnect(self) -> None:
         if self._connection is not None:
-            self._connection._force_close()  # type: ignore[attr-defined]
+            self._connection._force_close()
             self._connection = None
 
     def commit(self, end: dict[str, Any]) -> None:

@@ -97,9 +97,7 @@ class Column:
     @property
     def labels(self) -> tuple[str, ...]:
         """Labels of an ENUM or SET in definition order."""
-        return tuple(
-            label.replace("''", "'") for label in re.findall(r"'((?:[^']|'')*)'", self.column_type)
-        )
+        return tuple(label.replace("''", "'") for label in re.findall(r"'((?:[^']|'')*)'", self.column_type))
 
     @property
     def bits(self) -> int:
@@ -207,9 +205,7 @@ def _parse_timestamp(column: Column, array: pa.Array) -> pa.Array:
         parsed = pc.cast(array, naive)
     except pa.ArrowInvalid:
         parsed = pa.array([_datetime_or_none(v) for v in array.to_pylist()], naive)
-    parsed = pc.if_else(
-        pc.less(parsed, pa.scalar(datetime.datetime(1, 1, 1), naive)), pa.scalar(None, naive), parsed
-    )
+    parsed = pc.if_else(pc.less(parsed, pa.scalar(datetime.datetime(1, 1, 1), naive)), pa.scalar(None, naive), parsed)
     return parsed.view(kind_of(column).arrow(column))
 
 
@@ -517,5 +513,3 @@ def type_table() -> str:
             spark += "; bit(64): decimal(20,0)"
         lines.append(f"| {name} | {spark} |")
     return "\n".join(lines) + "\n"
-
-

@@ -34,9 +34,7 @@ def changes(spark: SparkSession, rows: Sequence[Change]) -> DataFrame:
     return spark.createDataFrame([(key, name, kind, None, seq) for key, name, kind, seq in rows], SCHEMA)
 
 
-def opened(
-    spark: SparkSession, path: Path, app_id: str = "app", *, unique: bool = True, **options: Any
-) -> DeltaUpsert:
+def opened(spark: SparkSession, path: Path, app_id: str = "app", *, unique: bool = True, **options: Any) -> DeltaUpsert:
     """A sink that is open for batches of SCHEMA."""
     sink = DeltaUpsert(str(path), ["id"], **options)
     sink.open(SinkContext(spark, app_id, SCHEMA, unique))
@@ -160,9 +158,7 @@ def test_rows_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("is_backlog", "unique"), [(True, False), (False, True)])
-def test_merge_without_the_promise(
-    spark: SparkSession, tmp_path: Path, is_backlog: bool, unique: bool
-) -> None:
+def test_merge_without_the_promise(spark: SparkSession, tmp_path: Path, is_backlog: bool, unique: bool) -> None:
     sink = opened(spark, tmp_path, unique=unique)
     sink.write(changes(spark, [*BACKLOG, (1, "a1", "update_postimage", 1)]), BatchInfo(0, is_backlog))
     assert rows_of(spark, tmp_path) == Counter([(1, "a1"), (2, "b"), (3, None)])
@@ -171,15 +167,11 @@ def test_merge_without_the_promise(
 
 def test_foreign_table(spark: SparkSession, tmp_path: Path) -> None:
     existing = [Row(NAME="old", id=1, note="kept"), Row(NAME="old", id=6, note=None)]
-    spark.createDataFrame(existing, "NAME string, id bigint, note string").write.format("delta").save(
-        str(tmp_path)
-    )
+    spark.createDataFrame(existing, "NAME string, id bigint, note string").write.format("delta").save(str(tmp_path))
     sink = opened(spark, tmp_path)
     sink.write(changes(spark, BACKLOG), BatchInfo(0, True))
     # A table that exists is merged into even in backlog; its own columns and letter case stay.
-    assert rows_of(spark, tmp_path) == Counter(
-        [("a", 1, "kept"), ("old", 6, None), ("b", 2, None), (None, 3, None)]
-    )
+    assert rows_of(spark, tmp_path) == Counter([("a", 1, "kept"), ("old", 6, None), ("b", 2, None), (None, 3, None)])
     assert log_of(tmp_path)[1:] == [("MERGE", [("app", 0)])]
 
 
@@ -271,9 +263,7 @@ def test_refused_columns(
     assert not (tmp_path / "t").exists()
 
 
-@pytest.mark.parametrize(
-    ("keys", "problem"), [([], "at least one"), (["_commit_seq"], "metadata"), ("id", "list")]
-)
+@pytest.mark.parametrize(("keys", "problem"), [([], "at least one"), (["_commit_seq"], "metadata"), ("id", "list")])
 def test_refused_keys(keys: Any, problem: str) -> None:
     with pytest.raises(SettingError, match=problem):
         DeltaUpsert("/nowhere", keys)
