@@ -15,6 +15,9 @@ PROBE_ROWS = 50_000
 # The first batches carry one-off costs (starting Python workers, compiling), so measured rates rise at first. A
 # batch may therefore grow at most by this factor over the one before.
 MAX_GROWTH = 8.0
+# Nor does it shrink below this: such a batch is mostly a micro-batch's fixed cost, and making it smaller still would
+# only make the backlog slower, without end where the fixed cost alone exceeds the interval.
+FLOOR_ROWS = 5_000
 # Batches aim a little below the interval, since their duration varies.
 HEADROOM = 0.9
 
@@ -68,7 +71,7 @@ class BacklogSizer:
                 fixed = max(0.0, took - per_row * rows)
                 if fixed < target:
                     wanted = (target - fixed) / per_row
-        return int(min(wanted, rows * MAX_GROWTH))
+        return max(FLOOR_ROWS, int(min(wanted, rows * MAX_GROWTH)))
 
 
 class Pacer:

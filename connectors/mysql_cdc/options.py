@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -111,11 +112,13 @@ class MySqlOptions:
     def parse(cls, options: Mapping[str, str]) -> MySqlOptions:
         """From the options of ``readStream``; names in any case."""
         given = {k.lower(): v for k, v in options.items()}
-        for name in given:
-            if name not in _KNOWN and name not in _SPARK_OWN:
-                shown = "***" if "pass" in name else given[name]
+        for name in options:
+            if name.lower() not in _KNOWN and name.lower() not in _SPARK_OWN:
+                near = [_KNOWN[k] for k in difflib.get_close_matches(name.lower(), _KNOWN)]
+                hint = f"Did you mean {' or '.join(near)}? " if near else ""
+                # The value is never shown: the name may be a misspelt "password".
                 raise SettingError(
-                    name, shown, "mysql_cdc has no such option.", f"Options: {', '.join(_KNOWN.values())}."
+                    name, "***", "mysql_cdc has no such option.", f"{hint}Options: {', '.join(_KNOWN.values())}."
                 )
         for name in ("host", "user", "table"):
             if not given.get(name):

@@ -238,6 +238,11 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._planner is None or self._planner.start != origin:
             self._planner = BinlogPlanner(self._options, self._schema, origin, now)
         until = self._target if self._available_now and self._target else end_position(connection, self._options)
+        if isinstance(origin, BinlogPosition) and until.sort_key() < origin.sort_key():
+            raise BacklogError(
+                f"The server's binary log ends at {until}, before {origin}, up to which it was read.",
+                "It was reset or restored: start with a new checkpoint and a new target.",
+            )
         position = self._planner.plan(until, limit.max_rows if isinstance(limit, ReadMaxRows) else None, now)
         if position is None:
             return None

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.pacing import MAX_GROWTH, PROBE_ROWS, BacklogSizer, Pacer
+from connectors.pacing import FLOOR_ROWS, MAX_GROWTH, PROBE_ROWS, BacklogSizer, Pacer
 
 
 def durations(fixed_ms: float, rows_per_ms: float, target_ms: int, batches: int, warm_up_ms: float = 0) -> list[float]:
@@ -30,7 +30,7 @@ def test_a_batch_grows_by_a_bounded_factor(rate: float, target: int) -> None:
     sizer, now, before = BacklogSizer(target), 0.0, PROBE_ROWS
     for _ in range(8):
         rows = sizer.next_rows(now)
-        assert 1 <= rows <= before * MAX_GROWTH
+        assert FLOOR_ROWS <= rows <= max(FLOOR_ROWS, before * MAX_GROWTH)
         sizer.started(rows, now)
         now, before = now + rows / rate, rows
 
@@ -67,3 +67,12 @@ def test_interval_zero_lets_everything_through() -> None:
     pacer = Pacer(0)
     pacer.released(5)
     assert pacer.due(5)
+
+
+def test_a_fixed_cost_beyond_the_target_does_not_shrink_batches_without_end() -> None:
+    sizer, now = BacklogSizer(1_000), 0.0
+    for _ in range(10):
+        rows = sizer.next_rows(now)
+        sizer.started(rows, now)
+        now += 3_000 + rows / 100
+    assert rows == FLOOR_ROWS

@@ -39,8 +39,9 @@ def read(stream: MySqlCdcStreamReader, partition: Any) -> list[tuple[Any, ...]]:
 class Writers:
     """Threads that change ``table`` (id, n, v) by every kind of statement, with rollbacks, until stopped."""
 
-    def __init__(self, server: MySQLServer, table: str, seed: int, threads: int = 4) -> None:
+    def __init__(self, server: MySQLServer, table: str, seed: int, threads: int = 4, keys: int = KEYS) -> None:
         self._server, self._table = server, table
+        self._keys = keys
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run, args=(seed * 100 + i,)) for i in range(threads)]
         self.commits = 0
@@ -74,7 +75,7 @@ class Writers:
         connection.close()
 
     def _statement(self, cursor: Any, chance: random.Random) -> None:
-        table, key, what = self._table, chance.randrange(KEYS), chance.random()
+        table, key, what = self._table, chance.randrange(self._keys), chance.random()
         if what < 0.25:
             cursor.execute(
                 f"INSERT INTO {table} VALUES (%s, %s, %s) ON DUPLICATE KEY UPDATE n = n + 1",
@@ -90,7 +91,7 @@ class Writers:
         elif what < 0.8:
             cursor.execute(f"REPLACE INTO {table} VALUES (%s, %s, 'r')", (key, chance.randrange(10**6)))
         elif what < 0.95:
-            cursor.execute(f"UPDATE IGNORE {table} SET id = %s WHERE id = %s", (chance.randrange(KEYS), key))
+            cursor.execute(f"UPDATE IGNORE {table} SET id = %s WHERE id = %s", (chance.randrange(self._keys), key))
         else:
             cursor.execute("SAVEPOINT a")
             cursor.execute(f"DELETE FROM {table} WHERE id >= %s AND id < %s", (key, key + 5))

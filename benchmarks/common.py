@@ -1,0 +1,145 @@
+"""What every benchmark shares: arguments, interleaved measuring, the equality check and the RESULT line.
+
+A benchmark is a module with a function that takes the parsed arguments, prints one line per candidate and
+ends with `result`. It hands that function to `main`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import statistics
+import sys
+from collections.abc import Callable, Mapping, Sequence
+
+__all__ = ["Unequal", "arguments_parser", "interleave", "main", "progress", "require_equal", "result", "show"]
+
+
+class Unequal(Exception):
+    """Two candidates gave different results, so that their times say nothing.
+
+    Parameters
+    ----------
+    results : mapping of str to object
+        What each candidate gave, by its name.
+    """
+
+    def __init__(self, results: Mapping[str, object]) -> None:
+        self.results = dict(results)
+        shown = "; ".join(f"{name} {found}" for name, found in self.results.items())
+        super().__init__(f"the results differ, so nothing was compared: {shown}")
+
+
+def arguments_parser(description: str | None, *, rows: int, keys: int | None = None) -> argparse.ArgumentParser:
+    """Parser of a benchmark's arguments, as the Makefile passes them on.
+
+    Parameters
+    ----------
+    description : str or None
+        The benchmark's module docstring.
+    rows : int
+        Default of ``--rows``.
+    keys : int, optional
+        Default of ``--keys``; without it the benchmark has no such argument and refuses it.
+    """
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=_positive, default=rows, help=f"input rows, default {rows}")
+    if keys is not None:
+        parser.add_argument("--keys", type=_positive, default=keys, help=f"distinct keys, default {keys}")
+    parser.add_argument("--runs", type=_positive, default=3, help="measured runs; the median counts, default 3")
+    return parser
+
+
+def _positive(text: str) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
+    return value
+
+
+def progress(text: str) -> None:
+    """Say on a terminal's standard error what runs now; in a log or a pipe nothing is said."""
+    if sys.stderr.isatty():
+        # The end of a longer previous text is wiped.
+        print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def interleave(candidates: Mapping[str, Callable[[], float]], runs: int) -> dict[str, list[float]]:
+    """Seconds of each candidate's runs: one warm-up of each, then ``runs`` rounds in which each runs once.
+
+    A candidate times itself, so that it can prepare and clean up outside of the measured time. Rounds spread
+    what else the machine does over all candidates alike.
+
+    Parameters
+    ----------
+    candidates : mapping of str to callable
+        Name, and a function that runs the candidate once and returns the seconds it took.
+    runs : int
+        Measured runs of each.
+    """
+    for name, run in candidates.items():
+        progress(f"warm-up: {name}")
+        run()
+    times: dict[str, list[float]] = {name: [] for name in candidates}
+    for number in range(1, runs + 1):
+        for name, run in candidates.items():
+            progress(f"run {number} of {runs}: {name}")
+            times[name].append(run())
+    progress("")
+    return times
+
+
+def show(name: str, rows: int, times: Sequence[float]) -> float:
+    """Print one candidate's line and return its rows per second, by the median of its runs."""
+    median = statistics.median(times)
+    each = " ".join(f"{seconds:.2f}" for seconds in times)
+    print(f"{name}: {rows / median:,.0f} rows/s, {median:.2f} s (runs: {each})", flush=True)
+    return rows / median
+
+
+def require_equal(results: Mapping[str, object]) -> None:
+    """Refuse to compare the times of candidates whose results differ.
+
+    Raises
+    ------
+    Unequal
+        Naming what each gave.
+    """
+    found = list(results.values())
+    if any(other != found[0] for other in found[1:]):
+        raise Unequal(results)
+
+
+def result(case: str, variant: str, ours: float, peers: Mapping[str, float]) -> None:
+    """Print the line that the benchmark contract asks for.
+
+    Parameters
+    ----------
+    case, variant : str
+        The benchmark's name, and which of its figures this is: ``"rows=1000000"``.
+    ours : float
+        Rows per second.
+    peers : mapping of str to float
+        Rows per second of each peer. What is printed is ours divided by it: above 1, ours is faster.
+    """
+    ratios = {name: round(ours / peer, 3) for name, peer in peers.items()}
+    figures = {"case": case, "variant": variant, "ours": round(ours), "ratios": ratios}
+    print(f"RESULT {json.dumps(figures)}", flush=True)
+
+
+def main(run: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser) -> int:
+    """Run a benchmark; the exit status is 1, with a line that says why, when results differ."""
+    arguments = parser.parse_args()
+    # py4j logs each connection that closes with the session.
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    try:
+        run(arguments)
+    except Unequal as unequal:
+        progress("")
+        print(f"error: {unequal}", file=sys.stderr, flush=True)
+        return 1
+    return 0

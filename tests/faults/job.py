@@ -1,0 +1,32 @@
+"""The main job as a program of its own, for tests that kill it; runs until it is killed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import backlog_spark as bs
+
+
+def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
+    """Start the query that ``job`` describes: the same here and after the kill."""
+    source = bs.source("mysql_cdc", name="rows", options=job["source"])
+    return (
+        source.write("rows")
+        .trigger(processing_time=job["interval"], interval_during_backlog=job["during"])
+        .option("checkpointLocation", job["checkpoint"])
+        .to(bs.DeltaUpsert(job["target"], keys=["id"]))
+        .start(spark)
+    )
+
+
+def main() -> None:
+    from backlog_spark.embedded.session import local_session
+
+    job = json.loads(sys.argv[1])
+    start(local_session("job", conf={"spark.driver.memory": "1g"}), job).awaitTermination()
+
+
+if __name__ == "__main__":
+    main()
