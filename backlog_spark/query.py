@@ -10,8 +10,10 @@ and costs nothing. With the interval during backlog unset the query is plain Spa
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
+import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -133,6 +135,7 @@ class BacklogQuery:
         conf = {k: v for k, v in dict(spark.conf.getAll).items() if k.startswith(PREFIX)}
         settings = parse_settings(conf)
         self._max_attempts = int(settings["spark.backlog.restart.maxAttempts"] or 0)
+        self._show = str(settings["spark.backlog.progress"])
         self._restart_delay_ms = int(settings["spark.backlog.restart.delay"] or 0)
         self.intervals: Intervals = resolve_intervals(intervals, conf, [(s.name, s.options) for s in stream.sources])
         self._checkpoint = Checkpoint(spark, checkpoint_location)
@@ -246,6 +249,14 @@ class BacklogQuery:
     # -- following, in the runner's own thread --------------------------------------------------------------
 
     def _follow(self) -> None:
+        from backlog_spark.monitor import ProgressLine
+
+        with contextlib.ExitStack() as stack:
+            if self._show != "off":
+                stack.enter_context(ProgressLine(self, sys.stderr, force=self._show == "on"))
+            self._follow_runs()
+
+    def _follow_runs(self) -> None:
         try:
             attempts = 0
             while True:

@@ -105,7 +105,7 @@ def run(arguments: argparse.Namespace) -> str:
         load(server, arguments.rows)
         say(f"MySQL {server.execute('SELECT VERSION()')[0][0]} on port {server.port}: {arguments.rows:,} orders loaded"
             f" in {time.time() - began:.0f} s", flush=True)  # fmt: skip
-        spark = local_session("backlog_spark demo")
+        spark = local_session("backlog_spark demo", conf={"spark.backlog.progress": "off"})  # it draws its own
         stack.callback(spark.stop)
         process = stack.enter_context(writer(server, arguments.rows))
         orders = bs.source(

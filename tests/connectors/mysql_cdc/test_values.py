@@ -125,12 +125,10 @@ def quoted(name: str) -> str:
 
 def random_row(chance: random.Random) -> dict[str, Any]:
     """A row of random values for the types where the space is large."""
-    day = dt.datetime(1, 1, 1) + dt.timedelta(
-        seconds=chance.randrange(9998 * 365 * 86400), microseconds=chance.randrange(10**6)
-    )
-    text = "".join(
-        chr(chance.choice([chance.randrange(32, 127), chance.randrange(0xA1, 0x2FF), 0x1F600])) for _ in range(20)
-    )
+    seconds, micros = chance.randrange(9998 * 365 * 86400), chance.randrange(10**6)
+    day = dt.datetime(1, 1, 1) + dt.timedelta(seconds=seconds, microseconds=micros)
+    ranges = [range(32, 127), range(0xA1, 0x2FF), range(0x1F600, 0x1F601)]
+    text = "".join(chr(chance.choice(chance.choice(ranges))) for _ in range(20))
     return {
         "bi": chance.randrange(-(2**63), 2**63),
         "bu": chance.randrange(2**64),
@@ -141,7 +139,7 @@ def random_row(chance: random.Random) -> dict[str, Any]:
         "b64": chance.randrange(2**64),
         "da": day.date().isoformat(),
         "dt6": day.isoformat(sep=" "),
-        "t6": f"{chance.choice(['', '-'])}{chance.randrange(838)}:{chance.randrange(60)}:7.{chance.randrange(10**6):06d}",
+        "t6": f"{chance.choice(['', '-'])}{chance.randrange(838)}:{chance.randrange(60)}:7.{micros:06d}",
         "v": text,
         "tx": text,
         "vb": chance.randbytes(chance.randrange(300)),
