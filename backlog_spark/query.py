@@ -211,7 +211,7 @@ class BacklogQuery:
         elif self._paced() or not self.intervals.interval_ms:
             writer = writer.trigger(processingTime="0 seconds")
         else:
-            writer = writer.trigger(processingTime=format_duration(self.intervals.interval_ms))
+            writer = writer.trigger(processingTime=f"{self.intervals.interval_ms} milliseconds")
         before = self._spark.conf.get(_POLLING_DELAY, None)
         if self._paced():
             delay = min(_POLL_MAX_MS, max(_POLL_MIN_MS, self.intervals.interval_ms // _POLL_SHARE))
