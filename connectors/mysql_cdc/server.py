@@ -111,7 +111,8 @@ def end_position(connection: Connection[Any], options: MySqlOptions) -> BinlogPo
         raise
     if not rows:
         raise SettingError("log_bin", "OFF", "the server writes no binary log.", "Start it with --log-bin.")
-    return BinlogPosition(str(rows[0][0]), int(rows[0][1]))
+    file = rows[0][0]  # bytes on a connection without value decoders
+    return BinlogPosition(file.decode() if isinstance(file, bytes) else str(file), int(rows[0][1]))
 
 
 def _binlog_status(connection: Connection[Any]) -> list[tuple[Any, ...]]:
