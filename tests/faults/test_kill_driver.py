@@ -169,7 +169,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     create(mysql, table)
     source = options(mysql, table, chunkSize=1_000, maxRowsPerBatch=4_000)
     job = Job(tmp_path, source, during)
-    writers = Writers(mysql, table, 3, threads=2, keys=ROWS)
+    writers = Writers(mysql, table, 3, threads=1, keys=ROWS)
     with writers:
         run_and_kill(job, moment, tmp_path / "driver.log")
         finish(spark, mysql, table, job, writers)
@@ -185,7 +185,7 @@ def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, mysql: MySQ
     create(mysql, table)
     job = Job(tmp_path, options(mysql, table, chunkSize=500, maxRowsPerBatch=5_000), "1 second")
     killed = 0
-    writers = Writers(mysql, table, 4, threads=2, keys=ROWS)
+    writers = Writers(mysql, table, 4, threads=1, keys=ROWS)
     with writers:
         query = start(spark, job.described)
         try:
