@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from backlog_spark.errors import BacklogError, SettingError
-    from backlog_spark.query import BacklogProgress, BacklogQuery, Switch
+    from backlog_spark.query import BacklogQuery
     from backlog_spark.session import register
     from backlog_spark.sinks import DeltaUpsert, Sink
     from backlog_spark.stream import BacklogStream, source
+    from backlog_spark.tracker import BacklogProgress, Switch
 
 __version__ = "0.1.0"
 
@@ -35,13 +36,13 @@ __all__ = [
 # otherwise load half of pyspark each time one starts.
 _MODULES = {
     "BacklogError": "errors",
-    "BacklogProgress": "query",
+    "BacklogProgress": "tracker",
     "BacklogQuery": "query",
     "BacklogStream": "stream",
     "DeltaUpsert": "sinks",
     "SettingError": "errors",
     "Sink": "sinks",
-    "Switch": "query",
+    "Switch": "tracker",
     "register": "session",
     "source": "stream",
 }

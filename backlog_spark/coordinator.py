@@ -9,8 +9,9 @@ from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from backlog_spark.durations import format_duration
 from backlog_spark.errors import SettingError
-from backlog_spark.settings import check_intervals, format_duration
+from backlog_spark.settings import check_intervals
 
 __all__ = ["Coordinator", "Decision", "Mode"]
 

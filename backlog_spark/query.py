@@ -17,16 +17,17 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.checkpoint import Checkpoint
-from backlog_spark.coordinator import Coordinator, Mode
+from backlog_spark.durations import format_duration
 from backlog_spark.errors import BacklogError
-from backlog_spark.listener import ProgressReport, Report, SourceReport, Terminated
+from backlog_spark.handle import QueryHandle
+from backlog_spark.listener import ProgressReport, Report, Terminated
 from backlog_spark.session import register, session_listener
-from backlog_spark.settings import PREFIX, Intervals, format_duration, parse_settings, resolve_intervals
+from backlog_spark.settings import PREFIX, Intervals, parse_settings, resolve_intervals
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
+from backlog_spark.tracker import QueryTracker
 from connectors import SourceInfo, inspect
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.stream import BacklogStream
 
-__all__ = ["BacklogProgress", "BacklogQuery", "Switch"]
+__all__ = ["BacklogQuery"]
 
 _log = logging.getLogger(__name__)
 
@@ -54,59 +55,7 @@ _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the
 _LONGEST_ERROR = 500
 
 
-@dataclass(frozen=True)
-class Switch:
-    """A change of mode.
-
-    Parameters
-    ----------
-    batch_id : int
-        The first batch of the new mode; -1 for the mode that the query was started in.
-    mode : Mode
-        The new mode.
-    commit_interval_ms : int or None
-        Milliseconds from then on; None: no commit until the backlog ends.
-    timestamp : float
-        Seconds since 1970 at which the runner learned of it.
-    """
-
-    batch_id: int
-    mode: Mode
-    commit_interval_ms: int | None
-    timestamp: float
-
-
-@dataclass(frozen=True)
-class BacklogProgress:
-    """How far the query is, over all its runs in this process.
-
-    Parameters
-    ----------
-    rows : int
-        Rows of committed batches.
-    backlog_rows, backlog_total : int, int or None
-        Rows of the backlog that are committed, and an estimate of all of them if a source gives one.
-    rows_per_second : float
-        Of the last committed batch with rows; 0.0 before the first.
-    commits_in_backlog, commits_after : int
-        Committed batches with rows, by their flag at the start.
-    commits_of_flag_only : int
-        Committed batches without rows.
-    restarts : int
-        Restarts after failures.
-    """
-
-    rows: int = 0
-    backlog_rows: int = 0
-    backlog_total: int | None = None
-    rows_per_second: float = 0.0
-    commits_in_backlog: int = 0
-    commits_after: int = 0
-    commits_of_flag_only: int = 0
-    restarts: int = 0
-
-
-class BacklogQuery:
+class BacklogQuery(QueryHandle):
     """A running query. Offers what Spark's ``StreamingQuery`` offers, and the backlog's state.
 
     Made by ``BacklogStreamWriter.start``; recovery needs nothing but the same call with the same checkpoint.
@@ -139,18 +88,14 @@ class BacklogQuery:
         self._restart_delay_ms = int(settings["spark.backlog.restart.delay"] or 0)
         self.intervals: Intervals = resolve_intervals(intervals, conf, [(s.name, s.options) for s in stream.sources])
         self._checkpoint = Checkpoint(spark, checkpoint_location)
-        self._coordinator = Coordinator(self.intervals.interval_ms, self.intervals.during_backlog_ms)
+        self._tracker = QueryTracker(name, self.intervals)
         self._reports: queue.Queue[Report] = queue.Queue()
-        self._lock = threading.Lock()
-        self._history: list[Switch] = []
-        self._progress = BacklogProgress()
         self._query: StreamingQuery | None = None
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._sink_error: BacklogError | None = None
         self._thread: threading.Thread | None = None
-        self._last_batch = -1
 
     # -- starting -------------------------------------------------------------------------------------------
 
@@ -175,16 +120,15 @@ class BacklogQuery:
         """What the sources' flags are before the first report: from the checkpoint, else as they begin."""
         newest = self._checkpoint.latest_batch()
         offsets = self._checkpoint.offsets(newest) if newest is not None else None
+        flags = []
         for index, info in enumerate(infos):
             offset = offsets[index] if offsets and index < len(offsets) else None
             if offset is not None:
                 flag = offset.get("isProcessingBacklog") is True
             else:
                 flag = info is not None and info.starts_in_backlog
-            self._coordinator.register(index)
-            self._coordinator.report(index, flag)
-        decision = self._coordinator.decision
-        self._history.append(Switch(-1, decision.mode, decision.commit_interval_ms, time.time()))
+            flags.append(flag)
+        self._tracker.begin(flags)
 
     def _paced(self) -> bool:
         """Whether the source keeps the intervals itself."""
@@ -260,11 +204,11 @@ class BacklogQuery:
         try:
             attempts = 0
             while True:
-                before = self._last_batch
+                before = self._tracker.last_batch
                 error = self._until_it_ends()
                 if error is None or self._stopping.is_set():
                     return
-                attempts = 1 if self._last_batch > before else attempts + 1
+                attempts = 1 if self._tracker.last_batch > before else attempts + 1
                 error = self._restart(attempts, error)
                 if error is not None:
                     self._failure = error
@@ -293,7 +237,7 @@ class BacklogQuery:
                     return self._why()
                 continue
             if isinstance(report, ProgressReport):
-                self._take(report)
+                self._tracker.take(report)
             elif isinstance(report, Terminated) and report.run_id == run_id:
                 return self._why()
 
@@ -320,89 +264,25 @@ class BacklogQuery:
                 continue
             if self._stopping.is_set():
                 self._query.stop()
-            with self._lock:
-                p = self._progress
-                self._progress = _replace(p, restarts=p.restarts + 1)
+            self._tracker.restarted()
             return None
         return error
 
-    def _take(self, report: ProgressReport) -> None:
-        with self._lock:
-            # A replayed batch is told again after a restart.
-            first_time = report.batch_id > self._last_batch
-            self._last_batch = max(self._last_batch, report.batch_id)
-            for source in report.sources:
-                self._report(source, report.batch_id)
-            if first_time:
-                self._count(report)
-
-    def _report(self, source: SourceReport, batch_id: int) -> None:
-        if source.start_offset != source.end_offset or source.num_input_rows:
-            self._decide(source.index, source.is_backlog, batch_id)
-        if source.finished:
-            decision = self._coordinator.finish(source.index)
-            if decision.switched:
-                self._history.append(Switch(batch_id + 1, decision.mode, decision.commit_interval_ms, time.time()))
-        else:
-            self._decide(source.index, source.is_processing_backlog, batch_id + 1)
-
-    def _decide(self, index: int, flag: bool, batch_id: int) -> None:
-        decision = self._coordinator.report(index, flag)
-        if decision.switched:
-            self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, time.time()))
-            _log.info("Query %s: %s mode from batch %d on", self._name, decision.mode, batch_id)
-
-    def _count(self, report: ProgressReport) -> None:
-        p = self._progress
-        rows = report.num_input_rows
-        backlog = any(s.is_backlog for s in report.sources if s.start_offset != s.end_offset)
-        took = max(1, report.duration_ms.get("triggerExecution", 1))
-        totals = [s.end_offset["total"] for s in report.sources if s.end_offset and "total" in s.end_offset]
-        self._progress = BacklogProgress(
-            rows=p.rows + rows,
-            backlog_rows=p.backlog_rows + (rows if backlog else 0),
-            backlog_total=sum(totals) if totals else p.backlog_total,
-            rows_per_second=rows * 1000 / took if rows else p.rows_per_second,
-            commits_in_backlog=p.commits_in_backlog + (1 if rows and backlog else 0),
-            commits_after=p.commits_after + (1 if rows and not backlog else 0),
-            commits_of_flag_only=p.commits_of_flag_only + (0 if rows else 1),
-            restarts=p.restarts,
-        )
-
-    # -- the backlog's state --------------------------------------------------------------------------------
+    # -- the query's state ---------------------------------------------------------------------------------
 
     @property
-    def isProcessingBacklog(self) -> bool:
-        """Whether any running source reports backlog, as of the last committed batch that was reported."""
-        with self._lock:
-            return self._coordinator.is_processing_backlog
-
-    @property
-    def mode(self) -> Mode:
-        """``Mode.BACKLOG`` or ``Mode.STREAM``; always the latter with the interval during backlog unset."""
-        with self._lock:
-            return self._coordinator.mode
-
-    @property
-    def history(self) -> tuple[Switch, ...]:
-        """The mode at the start and every switch since, in this process."""
-        with self._lock:
-            return tuple(self._history)
-
-    @property
-    def backlogProgress(self) -> BacklogProgress:
-        """Rows, commits and restarts so far."""
-        with self._lock:
-            return self._progress
+    def streamingQuery(self) -> StreamingQuery:
+        """Spark's own handle of the present run; another one after a restart."""
+        assert self._query is not None, "start() comes first"
+        return self._query
 
     def backlogRows(self) -> tuple[float, int]:
         """Rows of the backlog done so far and an estimate of all (0: unknown), with the batch under way.
 
         The share of the running batch is taken from its finished tasks, so this is for display only.
         """
-        with self._lock:
-            committed, total = self._progress.backlog_rows, self._progress.backlog_total or 0
-            last = self._last_batch
+        committed, total = self._tracker.progress.backlog_rows, self._tracker.progress.backlog_total or 0
+        last = self._tracker.last_batch
         newest = self._checkpoint.latest_batch()
         if newest is None or newest <= last:
             return float(committed), total
@@ -416,75 +296,7 @@ class BacklogQuery:
         widest = max((s for s in stages if s), key=lambda s: s.numTasks, default=None)
         return widest.numCompletedTasks / widest.numTasks if widest and widest.numTasks else 0.0
 
-    # -- what a StreamingQuery offers -----------------------------------------------------------------------
-
-    @property
-    def streamingQuery(self) -> StreamingQuery:
-        """Spark's own handle of the present run; another one after a restart."""
-        assert self._query is not None, "start() comes first"
-        return self._query
-
-    @property
-    def id(self) -> str:
-        """Spark's query id: the same for all runs on one checkpoint."""
-        return str(self.streamingQuery.id)
-
-    @property
-    def runId(self) -> str:
-        """Spark's id of the present run."""
-        return str(self.streamingQuery.runId)
-
-    @property
-    def name(self) -> str:
-        """The query's name."""
-        return self._name
-
-    @property
-    def isActive(self) -> bool:
-        """Whether the query runs or is about to be restarted."""
-        return not self._ended.is_set()
-
-    @property
-    def status(self) -> dict[str, Any]:
-        """Spark's status of the present run."""
-        return dict(self.streamingQuery.status)
-
-    @property
-    def lastProgress(self) -> Any:
-        """Spark's progress of the last trigger, or None."""
-        return self.streamingQuery.lastProgress
-
-    @property
-    def recentProgress(self) -> Any:
-        """Spark's progress of the last triggers of the present run."""
-        return self.streamingQuery.recentProgress
-
-    def exception(self) -> BaseException | None:
-        """Why the query ended, or None if it runs, was stopped or came to its input's end."""
-        return self._failure if self._ended.is_set() else None
-
-    def awaitTermination(self, timeout: float | None = None) -> bool | None:
-        """Wait until the query ends.
-
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds. Default: no limit.
-
-        Returns
-        -------
-        bool or None
-            With a timeout, whether the query has ended; else None.
-
-        Raises
-        ------
-        Exception
-            What the query failed with.
-        """
-        ended = self._ended.wait(timeout)
-        if self._failure is not None and ended:
-            raise self._failure
-        return None if timeout is None else ended
+    # -- waiting and stopping ------------------------------------------------------------------------------
 
     def processAllAvailable(self) -> None:
         """Wait until all data present now are committed. For tests; as Spark's own.
@@ -500,10 +312,6 @@ class BacklogQuery:
                 self.streamingQuery.processAllAvailable()
             if self._checkpoint.latest_committed() == before or not self._paced():
                 return
-
-    def explain(self, extended: bool = False) -> None:
-        """Print the plan of the last batch."""
-        self.streamingQuery.explain(extended)
 
     def stop(self) -> None:
         """Stop the query and wait for it. A batch under way is interrupted and replayed at the next start."""
@@ -522,10 +330,6 @@ def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
     """Rows planned and rows in all, over the sources that tell."""
     told = [o for o in offsets or [] if o]
     return sum(int(o.get("rows", 0)) for o in told), sum(int(o.get("total", 0)) for o in told)
-
-
-def _replace(progress: BacklogProgress, **changes: int) -> BacklogProgress:
-    return BacklogProgress(**{**progress.__dict__, **changes})
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,14 +6,12 @@ Pure Python: no Spark import, so that option handling is tested in milliseconds 
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from fractions import Fraction
 from types import MappingProxyType
 from typing import Final
 
+from backlog_spark.durations import format_duration, parse_duration
 from backlog_spark.errors import SettingError
 
 __all__ = [
@@ -23,114 +21,12 @@ __all__ = [
     "Intervals",
     "Setting",
     "check_intervals",
-    "format_duration",
-    "parse_duration",
     "parse_settings",
     "resolve_intervals",
     "settings_table",
 ]
 
 PREFIX: Final = "spark.backlog."
-
-_UNIT_WORDS: Final = {
-    Fraction(1, 1_000_000): "ns nano nanos nanosecond nanoseconds",
-    Fraction(1, 1_000): "us micro micros microsecond microseconds",
-    Fraction(1): "ms milli millis millisecond milliseconds",
-    Fraction(1_000): "s sec secs second seconds",
-    # "m" is minutes in Spark's time strings and in Flink's TimeUtils; neither has months there.
-    Fraction(60_000): "m min mins minute minutes",
-    Fraction(3_600_000): "h hr hrs hour hours",
-    Fraction(86_400_000): "d day days",
-    Fraction(604_800_000): "w week weeks",
-}
-_UNITS: Final = {word: size for size, words in _UNIT_WORDS.items() for word in words.split()}
-_TERM: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
-_FORMS: Final = "Write a number with its unit, such as '500 ms', '30 seconds', '10 min', '1h' or '1 minute 30 seconds'."
-
-
-def parse_duration(value: str | int | float | timedelta, setting: str) -> int:
-    """Parse a duration as Spark and Flink users write it.
-
-    Parameters
-    ----------
-    value : str, int, float or datetime.timedelta
-        ``"30 seconds"``, ``"10 min"``, ``"30min"``, ``"500 ms"``, ``"1 minute 30 seconds"``, ``"1h"``,
-        ``"1.5 s"``, a timedelta, or zero as ``0`` or ``"0"``. Units run from ns to weeks, in any case;
-        several terms are added.
-    setting : str
-        Name of the setting as the user wrote it, for the error.
-
-    Returns
-    -------
-    int
-        Milliseconds, 0 or more.
-
-    Raises
-    ------
-    SettingError
-        For a number other than 0 without a unit (Spark would take milliseconds, most users mean seconds), an
-        unknown unit, a negative duration, or one that is not a whole number of milliseconds (Spark's trigger
-        has no finer grain; rounding 0.5 ms to 0 would silently mean "no commit during backlog").
-
-    Examples
-    --------
-    >>> parse_duration("1 minute 30 seconds", "interval")
-    90000
-    >>> parse_duration(timedelta(seconds=2), "interval")
-    2000
-    """
-    if isinstance(value, bool):
-        raise SettingError(setting, value, "is not a duration.", _FORMS)
-    if isinstance(value, timedelta):
-        ms = Fraction(value // timedelta(microseconds=1), 1000)
-    elif isinstance(value, (int, float)):
-        if value != 0:
-            raise SettingError(setting, value, "a bare number has no unit.", _FORMS)
-        return 0
-    elif isinstance(value, str):
-        ms = _parse_terms(value, setting)
-    else:
-        raise SettingError(setting, value, f"is not a duration but a {type(value).__name__}.", _FORMS)
-    if ms < 0:
-        raise SettingError(setting, value, "a duration cannot be negative.", _FORMS)
-    if ms.denominator != 1:
-        raise SettingError(setting, value, "is not a whole number of milliseconds.", "The finest unit is 1 ms.")
-    return int(ms)
-
-
-def _parse_terms(text: str, setting: str) -> Fraction:
-    """Sum of the number-unit terms of a text, in milliseconds."""
-    rest = text.strip()
-    if not rest:
-        raise SettingError(setting, text, "is empty.", _FORMS)
-    total = Fraction(0)
-    position = 0
-    while position < len(rest):
-        term = _TERM.match(rest, position)
-        if term is None:
-            raise SettingError(setting, text, "is not a duration.", _FORMS)
-        number, unit = Fraction(term[1]), term[2].lower()
-        if unit:
-            size = _UNITS.get(unit)
-            if size is None:
-                raise SettingError(setting, text, f"unknown unit {term[2]!r}.", _FORMS)
-            if number < 0:
-                raise SettingError(setting, text, "a duration cannot be negative.", _FORMS)
-            total += number * size
-        elif number != 0:
-            raise SettingError(setting, text, f"the number {term[1]} has no unit.", _FORMS)
-        position = term.end()
-    return total
-
-
-def format_duration(ms: int) -> str:
-    """Shortest text for milliseconds that :func:`parse_duration` reads back: 90000 is ``"90 s"``."""
-    if ms == 0:
-        return "0"
-    for size, unit in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s")):
-        if ms % size == 0:
-            return f"{ms // size} {unit}"
-    return f"{ms} ms"
 
 
 @dataclass(frozen=True)

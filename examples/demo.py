@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import backlog_spark as bs
+from backlog_spark.durations import parse_duration
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.session import local_session
 from backlog_spark.monitor import ProgressLine
-from backlog_spark.settings import parse_duration
 
 ORDERS = """
 CREATE TABLE shop.orders (

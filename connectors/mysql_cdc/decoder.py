@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from backlog_spark.errors import BacklogError
 
-from .types import Column, TableSchema, kind_of, text_decoder
+from .charsets import text_decoder
+from .types import Column, TableSchema, kind_of
 
 __all__ = ["RowDecoder", "SchemaChanged", "TableMap"]
 

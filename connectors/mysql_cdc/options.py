@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from backlog_spark.durations import parse_duration
 from backlog_spark.errors import SettingError
-from backlog_spark.settings import parse_duration, resolve_intervals
+from backlog_spark.settings import resolve_intervals
 
 __all__ = ["MySqlOptions", "option_table"]
 

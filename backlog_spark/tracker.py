@@ -1,0 +1,177 @@
+"""Where a query is: its reports taken into the coordinator, the history of switches and the counts (pure)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from backlog_spark.coordinator import Coordinator, Decision, Mode
+from backlog_spark.listener import ProgressReport, SourceReport
+from backlog_spark.settings import Intervals
+
+__all__ = ["BacklogProgress", "QueryTracker", "Switch"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A change of mode.
+
+    Parameters
+    ----------
+    batch_id : int
+        The first batch of the new mode; -1 for the mode that the query was started in.
+    mode : Mode
+        The new mode.
+    commit_interval_ms : int or None
+        Milliseconds from then on; None: no commit until the backlog ends.
+    timestamp : float
+        Seconds since 1970 at which the runner learned of it.
+    """
+
+    batch_id: int
+    mode: Mode
+    commit_interval_ms: int | None
+    timestamp: float
+
+
+@dataclass(frozen=True)
+class BacklogProgress:
+    """How far the query is, over all its runs in this process.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of committed batches.
+    backlog_rows, backlog_total : int, int or None
+        Rows of the backlog that are committed, and an estimate of all of them if a source gives one.
+    rows_per_second : float
+        Of the last committed batch with rows; 0.0 before the first.
+    commits_in_backlog, commits_after : int
+        Committed batches with rows, by their flag at the start.
+    commits_of_flag_only : int
+        Committed batches without rows.
+    restarts : int
+        Restarts after failures.
+    """
+
+    rows: int = 0
+    backlog_rows: int = 0
+    backlog_total: int | None = None
+    rows_per_second: float = 0.0
+    commits_in_backlog: int = 0
+    commits_after: int = 0
+    commits_of_flag_only: int = 0
+    restarts: int = 0
+
+
+class QueryTracker:
+    """Follows one query over all its runs in this process. The runner writes; any thread may read.
+
+    Parameters
+    ----------
+    name : str
+        The query's name, for the log.
+    intervals : Intervals
+    clock : callable
+        Seconds since 1970.
+    """
+
+    def __init__(self, name: str, intervals: Intervals, clock: Callable[[], float] = time.time) -> None:
+        self._name = name
+        self._clock = clock
+        self._coordinator = Coordinator(intervals.interval_ms, intervals.during_backlog_ms)
+        self._lock = threading.Lock()
+        self._history: list[Switch] = []
+        self._progress = BacklogProgress()
+        self._last_batch = -1
+
+    def begin(self, flags: list[bool]) -> None:
+        """The sources' flags before the first report. Called once, before any `take`."""
+        with self._lock:
+            for index, flag in enumerate(flags):
+                self._coordinator.register(index)
+                self._coordinator.report(index, flag)
+            self._note(self._coordinator.decision, -1)
+
+    def take(self, report: ProgressReport) -> None:
+        """A batch was committed. One that is told again after a restart is not counted twice."""
+        with self._lock:
+            first_time = report.batch_id > self._last_batch
+            self._last_batch = max(self._last_batch, report.batch_id)
+            for source in report.sources:
+                self._report(source, report.batch_id)
+            if first_time:
+                self._count(report)
+
+    def restarted(self) -> None:
+        """The query runs again after a failure."""
+        with self._lock:
+            self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
+
+    def _report(self, source: SourceReport, batch_id: int) -> None:
+        if source.start_offset != source.end_offset or source.num_input_rows:
+            self._decide(self._coordinator.report(source.index, source.is_backlog), batch_id)
+        if source.finished:
+            self._decide(self._coordinator.finish(source.index), batch_id + 1)
+        else:
+            self._decide(self._coordinator.report(source.index, source.is_processing_backlog), batch_id + 1)
+
+    def _decide(self, decision: Decision, batch_id: int) -> None:
+        if decision.switched:
+            self._note(decision, batch_id)
+            _log.info("Query %s: %s mode from batch %d on", self._name, decision.mode, batch_id)
+
+    def _note(self, decision: Decision, batch_id: int) -> None:
+        self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, self._clock()))
+
+    def _count(self, report: ProgressReport) -> None:
+        p = self._progress
+        rows = report.num_input_rows
+        backlog = any(s.is_backlog for s in report.sources if s.start_offset != s.end_offset)
+        took = max(1, report.duration_ms.get("triggerExecution", 1))
+        totals = [s.end_offset["total"] for s in report.sources if s.end_offset and "total" in s.end_offset]
+        self._progress = replace(
+            p,
+            rows=p.rows + rows,
+            backlog_rows=p.backlog_rows + (rows if backlog else 0),
+            backlog_total=sum(totals) if totals else p.backlog_total,
+            rows_per_second=rows * 1000 / took if rows else p.rows_per_second,
+            commits_in_backlog=p.commits_in_backlog + (1 if rows and backlog else 0),
+            commits_after=p.commits_after + (1 if rows and not backlog else 0),
+            commits_of_flag_only=p.commits_of_flag_only + (0 if rows else 1),
+        )
+
+    @property
+    def last_batch(self) -> int:
+        """Newest batch that was reported as committed; -1 before the first."""
+        with self._lock:
+            return self._last_batch
+
+    @property
+    def is_processing_backlog(self) -> bool:
+        """Whether any running source reports backlog."""
+        with self._lock:
+            return self._coordinator.is_processing_backlog
+
+    @property
+    def mode(self) -> Mode:
+        """The coordinator's mode."""
+        with self._lock:
+            return self._coordinator.mode
+
+    @property
+    def history(self) -> tuple[Switch, ...]:
+        """The mode at the start and every switch since."""
+        with self._lock:
+            return tuple(self._history)
+
+    @property
+    def progress(self) -> BacklogProgress:
+        """Rows, commits and restarts so far."""
+        with self._lock:
+            return self._progress
