@@ -148,7 +148,16 @@ class BacklogQuery(QueryHandle):
     def _run(self) -> StreamingQuery:
         frame = self._stream.frame(self._spark, self._source_options())
         identity = self._checkpoint.identity()
-        self._sink.open(SinkContext(self._spark, identity, frame.schema, self._unique_in_backlog()))
+        self._sink.open(
+            SinkContext(
+                self._spark,
+                identity,
+                frame.schema,
+                self._unique_in_backlog(),
+                self._checkpoint.latest_batch(),
+                self._checkpoint.latest_committed(),
+            )
+        )
         writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
         if self._available_now:
             writer = writer.trigger(availableNow=True)

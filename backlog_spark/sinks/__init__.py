@@ -32,12 +32,17 @@ class SinkContext:
         an insert: the snapshot of a table by its primary key, or the final rows of a keyed operator. False
         when in doubt, when any input of the query can send changes in such a batch, and on a second stay in
         backlog.
+    newest_planned, newest_committed : int or None
+        Newest batch id in Spark's offset log and in its commit log; None if there is none. An output without a
+        trace of a committed batch, or with one of a batch that was never planned, is not this checkpoint's.
     """
 
     spark: SparkSession
     txn_app_id: str
     schema: StructType
     key_is_unique_in_backlog: bool
+    newest_planned: int | None = None
+    newest_committed: int | None = None
 
 
 @dataclass(frozen=True)

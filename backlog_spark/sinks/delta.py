@@ -143,6 +143,7 @@ class DeltaUpsert(Sink):
         spark = context.spark
         with _conf(spark, _snapshot_conf(spark)):
             snapshot = self._snapshot(spark)
+            self._check_history(snapshot, context)
             if snapshot.version() < 0:
                 self._refuse_foreign_files(spark)
                 self._create(spark, stored, context.txn_app_id)
@@ -168,9 +169,12 @@ class DeltaUpsert(Sink):
             raise BacklogError(f"DeltaUpsert({self.path!r}) is not open.", "Call open() before write().")
         spark = batch_df.sparkSession
         with _conf(spark, _snapshot_conf(spark)):
-            done = self._snapshot(spark).transactions().get(context.txn_app_id)
-            if done.isDefined() and done.get() >= batch.batch_id:
+            done = _last_batch(self._snapshot(spark), context.txn_app_id)
+            if done is not None and done >= batch.batch_id:
                 return
+            # Every batch is a transaction, an empty one too, so one that is missing is rows that are missing.
+            if (-1 if done is None else done) < batch.batch_id - 1:
+                raise self._lacks(batch.batch_id - 1, done)
             # Unset at once: these confs would mark, and so silently drop, any further write on this session.
             txn = {_TXN_APP_ID: context.txn_app_id, _TXN_VERSION: str(batch.batch_id)}
             # MERGE evaluates its source twice unless it keeps a copy; one that we persist it would refuse.
@@ -179,6 +183,27 @@ class DeltaUpsert(Sink):
                     self._append(batch_df)
                 else:
                     self._merge(spark, batch_df)
+
+    def _check_history(self, snapshot: Any, context: SinkContext) -> None:
+        done = _last_batch(snapshot, context.txn_app_id)
+        committed, planned = context.newest_committed, context.newest_planned
+        if committed is not None and (-1 if done is None else done) < committed:
+            raise self._lacks(committed, done)
+        if done is not None and (planned is None or done > planned):
+            raise BacklogError(
+                f"The Delta table at {self.path} has batch {done} of this query, but the newest batch in its "
+                f"checkpoint is {planned}: Delta would take the next batches for ones that it has, and drop them.",
+                "Restore the checkpoint's directories offsets and commits, or start with a new checkpointLocation "
+                "and a new table.",
+            )
+
+    def _lacks(self, wanted: int, done: int | None) -> BacklogError:
+        return BacklogError(
+            f"The Delta table at {self.path} lacks batches of this query: the checkpoint has committed up to {wanted}, "
+            f"the table {'none of them' if done is None else f'has them up to {done}'}. It was removed, replaced or "
+            "restored to an older version.",
+            "Put the table back, or start with a new checkpointLocation and an empty path.",
+        )
 
     def _append(self, batch_df: DataFrame) -> None:
         rows = batch_df
@@ -330,6 +355,12 @@ class DeltaUpsert(Sink):
             )
         none = jvm.scala.Option.empty()
         return log_class.forTable(spark._jsparkSession, self.path).update(False, none, none)
+
+
+def _last_batch(snapshot: Any, txn_app_id: str) -> int | None:
+    """The newest batch id of a query that a table has."""
+    done = snapshot.transactions().get(txn_app_id)
+    return int(done.get()) if done.isDefined() else None
 
 
 def _quoted(name: str) -> str:

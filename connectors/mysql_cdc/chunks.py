@@ -10,7 +10,7 @@ from pymysql.connections import Connection
 from .server import query
 from .types import TableSchema
 
-__all__ = ["Chunks", "step_by_rows", "step_to_key"]
+__all__ = ["Chunks", "key_range", "step_by_rows", "step_to_key"]
 
 # Fewer rows than this in a chunk and starting the task costs more than reading them.
 _SMALLEST_CHUNK = 2_000
@@ -86,18 +86,22 @@ def step_to_key(
 
 def _key_after(connection: Connection[Any], schema: TableSchema, low: int | None, rows: int) -> int | None:
     key = schema.key_column.quoted
-    where, arguments = ("", ()) if low is None else (f"WHERE {key} > %s", (low,))
-    found = query(
-        connection,
-        f"SELECT {key} FROM {schema.qualified} {where} ORDER BY {key} LIMIT 1 OFFSET {rows - 1}",
-        arguments,
-    )
+    where = key_range(schema, low, None)
+    found = query(connection, f"SELECT {key} FROM {schema.qualified}{where} ORDER BY {key} LIMIT 1 OFFSET {rows - 1}")
     return int(found[0][0]) if found else None
 
 
 def _count(connection: Connection[Any], schema: TableSchema, low: int | None, limit: int | None = None) -> int:
-    key = schema.key_column.quoted
-    where, arguments = ("", ()) if low is None else (f"WHERE {key} > %s", (low,))
+    where = key_range(schema, low, None)
     if limit is None:
-        return int(query(connection, f"SELECT COUNT(*) FROM {schema.qualified} {where}", arguments)[0][0])
-    return len(query(connection, f"SELECT {key} FROM {schema.qualified} {where} LIMIT {limit}", arguments))
+        return int(query(connection, f"SELECT COUNT(*) FROM {schema.qualified}{where}")[0][0])
+    return len(query(connection, f"SELECT {schema.key_column.quoted} FROM {schema.qualified}{where} LIMIT {limit}"))
+
+
+def key_range(schema: TableSchema, first: int | None, last: int | None) -> str:
+    """The WHERE clause for keys after ``first`` up to ``last``, with a blank before it; "" for all."""
+    # Put in as literals: names in the statement may hold a "%", which PyMySQL would take for a place to fill.
+    key = schema.key_column.quoted
+    conditions = [] if first is None else [f"{key} > {int(first)}"]
+    conditions += [] if last is None else [f"{key} <= {int(last)}"]
+    return f" WHERE {' AND '.join(conditions)}" if conditions else ""

@@ -73,7 +73,8 @@ def _refused(options: MySqlOptions, error: pymysql.err.MySQLError) -> BacklogErr
 def query(connection: Connection[Any], statement: str, arguments: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
     """All rows of a statement."""
     with connection.cursor() as cursor:
-        cursor.execute(statement, arguments)
+        # Without arguments None: a "%" in a name is then nothing special.
+        cursor.execute(statement, arguments or None)
         return list(cursor.fetchall())
 
 

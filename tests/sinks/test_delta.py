@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -114,7 +115,9 @@ def test_replayed_batch_changes_nothing_in_either_path(spark: SparkSession, tmp_
     sink.write(changes(spark, [(1, "a1", "update_postimage", 1)]), BatchInfo(1, False))
     expected = Counter([(1, "a1"), (2, "b"), (3, None)])
     read: list[Any] = []
-    for again in (sink, opened(spark, tmp_path)):
+    restarted = DeltaUpsert(str(tmp_path), ["id"])
+    restarted.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=1, newest_committed=0))
+    for again in (sink, restarted):
         for batch_id, is_backlog in ((0, True), (0, False), (1, True), (1, False)):
             rows = counted(spark, changes(spark, [(8, "other", "insert", 5)]), read)
             again.write(rows, BatchInfo(batch_id, is_backlog))
@@ -287,3 +290,34 @@ def test_refused_tables(spark: SparkSession, tmp_path: Path) -> None:
 def test_write_needs_open(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(BacklogError, match="not open"):
         DeltaUpsert(str(tmp_path), ["id"]).write(changes(spark, BACKLOG), BatchInfo(0, True))
+
+
+def test_a_table_that_lost_batches_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    table, kept = tmp_path / "t", tmp_path / "kept"
+    sink = opened(spark, table)
+    sink.write(changes(spark, BACKLOG), BatchInfo(0, True))
+    shutil.copytree(table, kept)
+    sink.write(changes(spark, []), BatchInfo(1, False))
+    sink.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=1, newest_committed=1))
+    sink.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=1, newest_committed=0))  # killed in between
+    # While the query runs, the next batch notices; at a start, the checkpoint tells before any row is read.
+    shutil.rmtree(table)
+    with pytest.raises(BacklogError, match=r"committed up to 1, the table none of them"):
+        sink.write(changes(spark, BACKLOG), BatchInfo(2, True))
+    with pytest.raises(BacklogError, match=r"committed up to 1, the table none of them"):
+        sink.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=1, newest_committed=1))
+    assert not table.exists()
+    shutil.copytree(kept, table)
+    with pytest.raises(BacklogError, match=r"committed up to 1, the table has them up to 0"):
+        sink.write(changes(spark, BACKLOG), BatchInfo(2, True))
+    with pytest.raises(BacklogError, match=r"committed up to 1, the table has them up to 0.*new checkpointLocation"):
+        sink.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=2, newest_committed=1))
+
+
+def test_a_table_ahead_of_its_checkpoint_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened(spark, tmp_path)
+    for batch in (0, 1):
+        sink.write(changes(spark, []), BatchInfo(batch, True))
+    for planned in (None, 0):
+        with pytest.raises(BacklogError, match=rf"has batch 1 of this query.*is {planned}"):
+            sink.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=planned))

@@ -1,0 +1,83 @@
+"""The README's examples run, against a real server; its commands and settings exist."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.settings import parse_settings
+from tests.connectors.mysql_cdc.replay import table_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.embedded.mysql import MySQLServer
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def examples(mysql: MySQLServer, root: Path) -> list[str]:
+    """The Python blocks, with the test's server and directory in place of the reader's."""
+    blocks: list[str] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    text = "\0".join(blocks)
+    for old, new in (
+        ('host="db"', f'host="127.0.0.1", port={mysql.port}'),
+        ('.option("host", "db")', f'.option("host", "127.0.0.1").option("port", {mysql.port})'),
+        ('"/lake/', f'"{root}/'),
+        ('user="reader", password=secret', 'user="reader", password="secret"'),
+        ('.option("user", "reader")', '.option("user", "reader").option("password", "secret")'),
+        ("query.awaitTermination()", ""),
+    ):
+        assert old in text, f"the README no longer says {old}"
+        text = text.replace(old, new)
+    return text.split("\0")
+
+
+def test_the_examples_run(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    mysql.execute("DROP DATABASE IF EXISTS shop")
+    mysql.execute("CREATE DATABASE shop")
+    mysql.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, amount DECIMAL(10,2))")
+    mysql.execute("INSERT INTO shop.orders VALUES (1, 10.50), (2, 20)")
+    mysql.execute("DROP USER IF EXISTS reader")
+    mysql.execute("CREATE USER reader IDENTIFIED BY 'secret'")
+    for grant in re.findall(r"GRANT [^;`]*?(?= TO )", README):
+        mysql.execute(f"{grant} TO reader")
+    names: dict[str, Any] = {"spark": spark}
+    for block in examples(mysql, tmp_path):
+        exec(block, names)
+    query = names["query"]
+    try:
+        limit = time.monotonic() + 120
+        while query.isProcessingBacklog:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+    finally:
+        query.stop()
+    found = Counter(tuple(row) for row in spark.read.format("delta").load(f"{tmp_path}/orders").collect())
+    assert found == Counter(table_rows(mysql, "shop.orders").values())
+    assert names["changes"].isStreaming
+    assert names["changes"].columns[-3:] == ["_change_type", "_commit_timestamp", "_commit_seq"]
+
+
+def test_the_commands_are_targets_of_the_makefile() -> None:
+    targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z]+)\b(?! lists)", README))
+    assert {"demo", "test"} <= named <= targets
+
+
+def test_the_links_lead_somewhere() -> None:
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
+    assert links
+    assert all((ROOT / link).exists() for link in links)
+
+
+def test_the_example_configuration_is_accepted() -> None:
+    lines = (ROOT / "conf" / "spark-defaults.conf").read_text().splitlines()
+    pairs = [line.split(None, 1) for line in lines if line and not line.startswith("#")]
+    conf = {name: value.strip() for name, value in pairs}
+    assert parse_settings(conf)["spark.backlog.intervalDuringBacklog"] == 30 * 60_000
