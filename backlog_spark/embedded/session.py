@@ -31,6 +31,10 @@ logger.resolve.name = org.apache.spark.sql.execution.streaming.runtime.ResolveWr
 logger.resolve.level = error
 logger.strings.name = org.apache.spark.util.SparkStringUtils
 logger.strings.level = error
+logger.rdd.name = org.apache.spark.rdd.MapPartitionsRDD
+logger.rdd.level = error
+logger.dag.name = org.apache.spark.scheduler.DAGScheduler
+logger.dag.level = error
 """
 
 

@@ -36,7 +36,7 @@ class Job:
 
     def __init__(self, root: Path, source: dict[str, str], during: str | None) -> None:
         self.checkpoint, self.target = root / "checkpoint", root / "target"
-        self.described = {
+        self.described: dict[str, Any] = {
             "source": source,
             "interval": "500 ms",
             "during": during,
@@ -133,7 +133,8 @@ def run_and_kill(job: Job, moment: Callable[[Job], bool], log: Path) -> None:
 
 def finish(spark: SparkSession, server: MySQLServer, table: str, job: Job, writers: Writers) -> None:
     """Start again from the checkpoint, follow the writers into the binary log, compare."""
-    query = start(spark, job.described)
+    # The batches were small for the kill to hit one; a restart may ask for larger ones, and is done sooner.
+    query = start(spark, {**job.described, "source": {**job.described["source"], "maxRowsPerBatch": "100000"}})
     try:
         wait_for(
             lambda: query.backlogProgress.commits_after > 0 or not query.isActive, "a batch after the backlog", 0.1
