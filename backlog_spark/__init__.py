@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from backlog_spark.query import BacklogQuery
     from backlog_spark.session import register
     from backlog_spark.sinks import DeltaUpsert, Sink
-    from backlog_spark.stream import BacklogStream, source
+    from backlog_spark.streams import BacklogStream, KeyedStream, source, stream
     from backlog_spark.tracker import BacklogProgress, Switch
 
 __version__ = "0.1.0"
@@ -25,11 +25,13 @@ __all__ = [
     "BacklogQuery",
     "BacklogStream",
     "DeltaUpsert",
+    "KeyedStream",
     "SettingError",
     "Sink",
     "Switch",
     "register",
     "source",
+    "stream",
 ]
 
 # Loaded when first asked for: the workers of Python sources import this package for its errors alone, and would
@@ -38,13 +40,15 @@ _MODULES = {
     "BacklogError": "errors",
     "BacklogProgress": "tracker",
     "BacklogQuery": "query",
-    "BacklogStream": "stream",
+    "BacklogStream": "streams",
     "DeltaUpsert": "sinks",
+    "KeyedStream": "streams",
     "SettingError": "errors",
     "Sink": "sinks",
     "Switch": "tracker",
     "register": "session",
-    "source": "stream",
+    "source": "streams",
+    "stream": "streams",
 }
 
 

@@ -44,10 +44,10 @@ class Checkpoint:
         # py4j is untyped: a JVM proxy answers to any name.
         jvm: Any = spark._jvm
         self._jvm = jvm
-        conf = spark._jsparkSession.sessionState().newHadoopConf()
+        self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
         self._root = jvm.org.apache.hadoop.fs.Path(location)
         managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
-        self._files: Any = managers.create(self._root, conf)
+        self._files: Any = managers.create(self._root, self._conf)
 
     def offsets(self, batch_id: int) -> list[dict[str, Any] | None] | None:
         """The end offsets of a batch from Spark's offset log, one per source in plan order.
@@ -211,6 +211,58 @@ class Checkpoint:
                 return False
             raise
         return True
+
+    # -- files of our own, by their path below the checkpoint -----------------------------------------------
+
+    def location_of(self, name: str) -> str:
+        """Full path of a file or directory below the checkpoint."""
+        return str(self._path(name).toString())
+
+    def names_in(self, name: str) -> list[str]:
+        """Names in a directory; empty if there is none."""
+        directory = self._path(name)
+        if not self._files.exists(directory):
+            return []
+        return [str(status.getPath().getName()) for status in self._files.list(directory)]
+
+    def make_directory(self, name: str) -> None:
+        """Create a directory and those above it, where they are missing."""
+        self._files.mkdirs(self._path(name))
+
+    def read_file(self, name: str) -> str | None:
+        """A small file's text; None if there is none."""
+        return self._read(self._path(name))
+
+    def write_file(self, name: str, text: str) -> None:
+        """Write a small file atomically, over an older one; its directory must exist."""
+        stream = self._files.createAtomic(self._path(name), True)
+        try:
+            stream.write(text.encode())
+            stream.close()
+        except Py4JJavaError:
+            stream.cancel()
+            raise
+
+    def delete(self, name: str) -> None:
+        """Remove a file, or a directory and all in it; nothing if there is none."""
+        path = self._path(name)
+        if self._files.exists(path):
+            self._file_system(path).delete(path, True)
+
+    def rename(self, name: str, to: str) -> None:
+        """Move a file within the checkpoint.
+
+        Raises
+        ------
+        BacklogError
+            If the filesystem refuses, as when there is a file of that name.
+        """
+        source, target = self._path(name), self._path(to)
+        if not self._file_system(source).rename(source, target):
+            raise BacklogError(f"{source} could not be renamed to {target}.", "Check the checkpoint's permissions.")
+
+    def _file_system(self, path: Any) -> Any:
+        return path.getFileSystem(self._conf)
 
     def _path(self, *names: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(self._root, "/".join(names))

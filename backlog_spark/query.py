@@ -6,6 +6,8 @@ switched, stopped or started from inside a listener callback.
 Sources of ours pace themselves (`connectors.pacing`): the query runs with an immediate trigger throughout, the
 source sizes batches in backlog and spaces them afterwards. The switch is then a batch boundary of a running query
 and costs nothing. With the interval during backlog unset the query is plain Spark with a processing-time trigger.
+A query with keyed operators and no commit during backlog runs twice instead, first sorted, then as stream
+(`backlog_spark.keyed`).
 """
 
 from __future__ import annotations
@@ -20,21 +22,26 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.coordinator import Mode
 from backlog_spark.durations import format_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.handle import QueryHandle
+from backlog_spark.keyed import KeyedPlan
 from backlog_spark.listener import ProgressReport, Report, Terminated
-from backlog_spark.session import register, session_listener
+from backlog_spark.plan import FrameNode, SourceNode, source_positions
+from backlog_spark.session import register, session_conf, session_listener
 from backlog_spark.settings import PREFIX, Intervals, parse_settings, resolve_intervals
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.tracker import QueryTracker
-from connectors import SourceInfo, inspect
+from backlog_spark.vehicles import Plans
+from connectors import CONNECTORS, SourceInfo, inspect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
 
-    from backlog_spark.stream import BacklogStream
+    from backlog_spark.streams import BacklogStream
 
 __all__ = ["BacklogQuery"]
 
@@ -50,6 +57,8 @@ _LOOK_S = 0.5
 # The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
 _LAST_REPORT_S = 5.0
 _MAX_RESTART_DELAY_MS = 60_000
+# Between two runs of the sorted vehicle that found nothing.
+_IDLE_RUN_MS = 1_000
 # The form in which Spark recognises that a Python sink was interrupted by stop(), which is no failure.
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
 _LONGEST_ERROR = 500
@@ -95,6 +104,12 @@ class BacklogQuery(QueryHandle):
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._sink_error: BacklogError | None = None
+        self._leaving = False
+        self._infos: list[SourceInfo | None] = []
+        self._keyed: KeyedPlan | None = None
+        if stream.node.is_keyed:
+            key_groups = int(settings["spark.backlog.keyGroups"] or 0)
+            self._keyed = KeyedPlan(spark, self._checkpoint, stream.node, key_groups)
         self._thread: threading.Thread | None = None
 
     # -- starting -------------------------------------------------------------------------------------------
@@ -108,80 +123,106 @@ class BacklogQuery(QueryHandle):
             Before any row is read.
         """
         register(self._spark)
-        infos = [inspect(s.format, s.options) for s in self._stream.sources]
-        self._info = infos[0] if len(infos) == 1 else None
-        self._recall(infos)
+        self._infos = [inspect(s.format, s.options) for s in self._stream.sources]
+        self._recall()
         self._query = self._run()
         self._thread = threading.Thread(target=self._follow, name=f"backlog-{self._name}", daemon=True)
         self._thread.start()
         return self
 
-    def _recall(self, infos: list[SourceInfo | None]) -> None:
+    def _recall(self) -> None:
         """What the sources' flags are before the first report: from the checkpoint, else as they begin."""
         newest = self._checkpoint.latest_batch()
         offsets = self._checkpoint.offsets(newest) if newest is not None else None
-        flags = []
-        for index, info in enumerate(infos):
+        flags = {}
+        declared, seeds = source_positions(self._stream.node)
+        for index, info in zip(declared, self._infos, strict=True):
             offset = offsets[index] if offsets and index < len(offsets) else None
             if offset is not None:
-                flag = offset.get("isProcessingBacklog") is True
+                flags[index] = offset.get("isProcessingBacklog") is True
             else:
-                flag = info is not None and info.starts_in_backlog
-            flags.append(flag)
-        self._tracker.begin(flags)
+                flags[index] = info is not None and info.starts_in_backlog
+        self._tracker.begin(flags, seeds)
 
     def _paced(self) -> bool:
-        """Whether the source keeps the intervals itself."""
-        return self.intervals.during_backlog_ms is not None and self._info is not None
+        """Whether the sources keep the intervals themselves."""
+        ours = bool(self._infos) and all(info is not None for info in self._infos)
+        foreign = any(isinstance(node, FrameNode) for node in self._stream.node.walk())
+        return self.intervals.during_backlog_ms is not None and ours and not foreign
 
-    def _source_options(self) -> dict[str, str | None]:
-        """What the runner adds to the source's options, or takes away because the trigger does it."""
-        if self._info is None:
-            return {}
-        if not self._paced():
-            return {"interval": None, "intervalDuringBacklog": None}
-        return {
-            "interval": f"{self.intervals.interval_ms} ms",
-            "intervalDuringBacklog": f"{self.intervals.during_backlog_ms} ms",
-        }
+    def _load(self, node: SourceNode, target: str | None) -> DataFrame:
+        """A source with what the runner adds to its options, or takes away because the trigger does it.
+
+        ``target`` is where a run that ends by itself ends, or None.
+        """
+        more: dict[str, str | None] = {}
+        if node.spec.format in CONNECTORS:
+            more = {"interval": None, "intervalDuringBacklog": None}
+            if self._paced():
+                more["interval"] = f"{self.intervals.interval_ms} ms"
+            if self._paced() or target is not None:
+                more["intervalDuringBacklog"] = f"{self.intervals.during_backlog_ms} ms"
+            if target is not None:
+                more["availableNowTarget"] = target
+        return node.spec.load(self._spark, more)
+
+    def _prepare(self) -> tuple[DataFrame, StructType, dict[str, str]]:
+        """The streaming DataFrame of the next run, the schema of its output, and the configuration that it needs."""
+        if self._keyed is None:
+            frame = Plans(self._spark, lambda node: self._load(node, None)).stream(self._stream.node)
+            return frame, frame.schema, {}
+        flag = self._checkpoint.in_backlog()
+        if flag is None:
+            flag = self._tracker.is_processing_backlog
+        return self._keyed.start(in_backlog=flag and self.intervals.during_backlog_ms == 0, load=self._load)
+
+    @property
+    def _ends_by_itself(self) -> bool:
+        """Whether another run follows when the present one has come to its end."""
+        return self._keyed is not None and self._keyed.ends_by_itself
+
+    def _leave_stream(self) -> bool:
+        """Whether the present run has to end because there is backlog again that another vehicle is to work off."""
+        return (
+            self._keyed is not None
+            and not self._keyed.ends_by_itself
+            and self.intervals.during_backlog_ms == 0
+            and self._tracker.mode is Mode.BACKLOG
+        )
 
     def _run(self) -> StreamingQuery:
-        frame = self._stream.frame(self._spark, self._source_options())
+        frame, schema, conf = self._prepare()
         identity = self._checkpoint.identity()
         self._sink.open(
             SinkContext(
                 self._spark,
                 identity,
-                frame.schema,
+                schema,
                 self._unique_in_backlog(),
                 self._checkpoint.latest_batch(),
                 self._checkpoint.latest_committed(),
             )
         )
         writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
-        if self._available_now:
+        if self._keyed is not None:
+            writer = writer.outputMode("update")
+        if self._available_now or self._ends_by_itself:
             writer = writer.trigger(availableNow=True)
         elif self._paced() or not self.intervals.interval_ms:
             writer = writer.trigger(processingTime="0 seconds")
         else:
             writer = writer.trigger(processingTime=f"{self.intervals.interval_ms} milliseconds")
-        before = self._spark.conf.get(_POLLING_DELAY, None)
         if self._paced():
             delay = min(_POLL_MAX_MS, max(_POLL_MIN_MS, self.intervals.interval_ms // _POLL_SHARE))
-            self._spark.conf.set(_POLLING_DELAY, f"{delay}ms")
-        try:
+            conf = {**conf, _POLLING_DELAY: f"{delay}ms"}
+        with session_conf(self._spark, conf):  # the query takes its own copy of the configuration
             started = writer.start()
-        finally:  # the query has taken its own copy of the configuration
-            if before is None:
-                self._spark.conf.unset(_POLLING_DELAY)
-            else:
-                self._spark.conf.set(_POLLING_DELAY, before)
         session_listener(self._spark).subscribe(str(started.id), self._reports)
         return started
 
     def _unique_in_backlog(self) -> bool:
         """Whether backlog batches may be appended: one source, its rows as they are, keyed as the sink is."""
-        info = self._info
+        info = self._infos[0] if len(self._infos) == 1 else None
         keys = {k.lower() for k in getattr(self._sink, "keys", ())}
         return bool(
             info and info.unique_in_backlog and self._stream.rows_as_read and keys == {k.lower() for k in info.key}
@@ -189,11 +230,12 @@ class BacklogQuery(QueryHandle):
 
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            self._sink.write(batch, BatchInfo(batch_id, self._checkpoint.is_backlog(batch_id)))
+            rows = batch if self._keyed is None else self._keyed.output(batch, batch_id)
+            self._sink.write(rows, BatchInfo(batch_id, self._checkpoint.is_backlog(batch_id)))
         except Exception as error:
             # Spark looks through the text of an error raised here with a regular expression that overflows the
             # stack on a long Java trace; its thread would then die without a word. So it gets one line.
-            if self._stopping.is_set():
+            if self._stopping.is_set() or self._leaving:
                 raise RuntimeError(_INTERRUPTED) from None
             self._sink_error = BacklogError(f"Batch {batch_id} of query {self._name!r} failed: {_first_line(error)}")
             self._sink_error.__cause__ = error
@@ -215,8 +257,14 @@ class BacklogQuery(QueryHandle):
             while True:
                 before = self._tracker.last_batch
                 error = self._until_it_ends()
-                if error is None or self._stopping.is_set():
+                if self._stopping.is_set():
                     return
+                if error is None:
+                    if not self._ends_by_itself and not self._leaving:
+                        return
+                    error = self._go_on(before)
+                    if error is None:
+                        continue
                 attempts = 1 if self._tracker.last_batch > before else attempts + 1
                 error = self._restart(attempts, error)
                 if error is not None:
@@ -229,6 +277,21 @@ class BacklogQuery(QueryHandle):
             if self._query is not None:
                 session_listener(self._spark).unsubscribe(str(self._query.id))
             self._ended.set()
+
+    def _go_on(self, before: int) -> BaseException | None:
+        """Start the next run after one that came to its end; why that failed, or None."""
+        idle = self._tracker.last_batch == before and not self._leaving
+        self._leaving = False
+        # Still in backlog, by a source that has nothing to read: do not start over without end.
+        if idle and self._stopping.wait(max(self.intervals.interval_ms, _IDLE_RUN_MS) / 1000):
+            return None
+        try:
+            self._query = self._run()
+        except Exception as error:
+            return error
+        if self._stopping.is_set():
+            self._query.stop()
+        return None
 
     def _until_it_ends(self) -> BaseException | None:
         """Take reports until the run is over; its error, or None after a stop or at the end of input."""
@@ -247,6 +310,9 @@ class BacklogQuery(QueryHandle):
                 continue
             if isinstance(report, ProgressReport):
                 self._tracker.take(report)
+                if self._leave_stream() and not self._leaving:
+                    self._leaving = True
+                    self._query.stop()
             elif isinstance(report, Terminated) and report.run_id == run_id:
                 return self._why()
 
@@ -316,7 +382,7 @@ class BacklogQuery(QueryHandle):
         while True:
             before = self._checkpoint.latest_committed()
             self.streamingQuery.processAllAvailable()
-            if self._paced():
+            if self._paced() or self._ends_by_itself:
                 time.sleep((self.intervals.interval_ms + _POLL_MAX_MS) / 1000)
                 self.streamingQuery.processAllAvailable()
             if self._checkpoint.latest_committed() == before or not self._paced():

@@ -8,6 +8,8 @@ import shutil
 import sys
 import threading
 import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.listener import BacklogListener
@@ -16,7 +18,7 @@ from connectors import CONNECTORS
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["register", "session_listener"]
+__all__ = ["register", "session_conf", "session_listener"]
 
 _lock = threading.Lock()
 # One listener a session: Spark calls each for every event of every query.
@@ -54,3 +56,19 @@ def session_listener(spark: SparkSession) -> BacklogListener:
             spark.streams.addListener(listener)
             _listeners[spark] = listener
         return listener
+
+
+@contextmanager
+def session_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set session confs for a while; afterwards each is as it was, or unset."""
+    before = {name: spark.conf.get(name, None) for name in values}
+    try:
+        for name, value in values.items():
+            spark.conf.set(name, value)
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -154,6 +154,15 @@ _REGISTRY: Final = (
         parser=_duration(_LONGEST_DELAY_MS),
     ),
     Setting(
+        name="spark.backlog.keyGroups",
+        type="int",
+        default=128,
+        bounds="1 to 32768; fixed by the first start on a checkpoint",
+        source="Flink's key groups (`pipeline.max-parallelism`)",
+        description="Into how many groups keys are hashed; a group is the unit of keyed state and of its work.",
+        parser=_integer(1, 32_768),
+    ),
+    Setting(
         name="spark.backlog.progress",
         type="auto, on or off",
         default="auto",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backlog_spark.coordinator import Coordinator, Decision, Mode
@@ -89,11 +89,21 @@ class QueryTracker:
         self._history: list[Switch] = []
         self._progress = BacklogProgress()
         self._last_batch = -1
+        self._inner: frozenset[int] = frozenset()
 
-    def begin(self, flags: list[bool]) -> None:
-        """The sources' flags before the first report. Called once, before any `take`."""
+    def begin(self, flags: Mapping[int, bool], inner: frozenset[int] = frozenset()) -> None:
+        """Called once, before any `take`.
+
+        Parameters
+        ----------
+        flags : mapping of int to bool
+            The declared sources' flags before the first report, by their position.
+        inner : frozenset of int
+            Positions of sources of our own, whose rows are state: they are not counted.
+        """
         with self._lock:
-            for index, flag in enumerate(flags):
+            self._inner = inner
+            for index, flag in flags.items():
                 self._coordinator.register(index)
                 self._coordinator.report(index, flag)
             self._note(self._coordinator.decision, -1)
@@ -103,10 +113,11 @@ class QueryTracker:
         with self._lock:
             first_time = report.batch_id > self._last_batch
             self._last_batch = max(self._last_batch, report.batch_id)
-            for source in report.sources:
+            sources = [s for s in report.sources if s.index not in self._inner]
+            for source in sources:
                 self._report(source, report.batch_id)
             if first_time:
-                self._count(report)
+                self._count(report, sources)
 
     def restarted(self) -> None:
         """The query runs again after a failure."""
@@ -129,12 +140,12 @@ class QueryTracker:
     def _note(self, decision: Decision, batch_id: int) -> None:
         self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, self._clock()))
 
-    def _count(self, report: ProgressReport) -> None:
+    def _count(self, report: ProgressReport, sources: Sequence[SourceReport]) -> None:
         p = self._progress
-        rows = report.num_input_rows
-        backlog = any(s.is_backlog for s in report.sources if s.start_offset != s.end_offset)
+        rows = sum(s.num_input_rows for s in sources)
+        backlog = any(s.is_backlog for s in sources if s.start_offset != s.end_offset)
         took = max(1, report.duration_ms.get("triggerExecution", 1))
-        totals = [s.end_offset["total"] for s in report.sources if s.end_offset and "total" in s.end_offset]
+        totals = [s.end_offset["total"] for s in sources if s.end_offset and "total" in s.end_offset]
         self._progress = replace(
             p,
             rows=p.rows + rows,

@@ -26,7 +26,7 @@ def report(batch: int, *sources: SourceReport, took_ms: int = 500) -> ProgressRe
 
 def tracker(intervals: Intervals = ON, flags: tuple[bool, ...] = (True,)) -> QueryTracker:
     made = QueryTracker("orders", intervals, clock=lambda: 7.0)
-    made.begin(list(flags))
+    made.begin(dict(enumerate(flags)))
     return made
 
 

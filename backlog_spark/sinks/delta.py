@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,6 +13,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.session import session_conf
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ CREATED_BY: Final = "backlog_spark.createdBy"
 # changed a moment ago; 5*10^5 changed keys 4.3 against 5.0 s.
 DEFAULT_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({"delta.enableDeletionVectors": "true"})
 """Properties of a table that the sink creates."""
+
+# The columns of a change stream, as the sources name them.
+_CHANGE_TYPE: Final = "_change_type"
+_SEQUENCE: Final = "_commit_seq"
+_METADATA: Final = (_CHANGE_TYPE, "_commit_timestamp", _SEQUENCE)
 
 _UPSERTS: Final = ("insert", "update_postimage")
 # A before-image removes its key unless the after-image puts it back: the same as dropping it when the key
@@ -75,7 +80,9 @@ class DeltaUpsert(Sink):
         with each change of a key, NULL is oldest. None: a batch never has two rows of one key; if it has, the
         query fails.
     metadata_columns : sequence of str, default ("_change_type", "_commit_timestamp", "_commit_seq")
-        Columns of the batch that are not stored. All must exist.
+        Columns of the batch that are not stored. All must exist; but when these three defaults stand and the batch
+        has none of the columns, as after a keyed operator, each row is an upsert and a batch never has two rows of
+        one key.
     partition_by : sequence of str, default ()
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
@@ -104,9 +111,9 @@ class DeltaUpsert(Sink):
         path: str,
         keys: Sequence[str],
         *,
-        change_type: str | None = "_change_type",
-        sequence: str | None = "_commit_seq",
-        metadata_columns: Sequence[str] = ("_change_type", "_commit_timestamp", "_commit_seq"),
+        change_type: str | None = _CHANGE_TYPE,
+        sequence: str | None = _SEQUENCE,
+        metadata_columns: Sequence[str] = _METADATA,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
@@ -122,6 +129,7 @@ class DeltaUpsert(Sink):
         self.change_type = change_type
         self.sequence = sequence
         self.metadata_columns = tuple(metadata_columns)
+        self._by_default = (change_type, sequence, self.metadata_columns) == (_CHANGE_TYPE, _SEQUENCE, _METADATA)
         self.partition_by = tuple(partition_by)
         self.properties = {**DEFAULT_PROPERTIES, **properties}
         self._context: SinkContext | None = None
@@ -139,9 +147,13 @@ class DeltaUpsert(Sink):
             If `path` holds files that are no Delta table, or a table without one of the columns or with
             another type.
         """
+        if self._by_default:
+            plain = not set(_METADATA) & set(context.schema.names)
+            self.change_type, self.sequence = (None, None) if plain else (_CHANGE_TYPE, _SEQUENCE)
+            self.metadata_columns = () if plain else _METADATA
         stored = self._stored_fields(context.schema)
         spark = context.spark
-        with _conf(spark, _snapshot_conf(spark)):
+        with session_conf(spark, _snapshot_conf(spark)):
             snapshot = self._snapshot(spark)
             self._check_history(snapshot, context)
             if snapshot.version() < 0:
@@ -168,7 +180,7 @@ class DeltaUpsert(Sink):
         if context is None:
             raise BacklogError(f"DeltaUpsert({self.path!r}) is not open.", "Call open() before write().")
         spark = batch_df.sparkSession
-        with _conf(spark, _snapshot_conf(spark)):
+        with session_conf(spark, _snapshot_conf(spark)):
             done = _last_batch(self._snapshot(spark), context.txn_app_id)
             if done is not None and done >= batch.batch_id:
                 return
@@ -178,7 +190,7 @@ class DeltaUpsert(Sink):
             # Unset at once: these confs would mark, and so silently drop, any further write on this session.
             txn = {_TXN_APP_ID: context.txn_app_id, _TXN_VERSION: str(batch.batch_id)}
             # MERGE evaluates its source twice unless it keeps a copy; one that we persist it would refuse.
-            with _conf(spark, {**txn, _MATERIALIZE: "all"}):
+            with session_conf(spark, {**txn, _MATERIALIZE: "all"}):
                 if batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog:
                     self._append(batch_df)
                 else:
@@ -376,19 +388,3 @@ def _snapshot_conf(spark: SparkSession) -> dict[str, str]:
     if spark.conf.get(_SNAPSHOT_PARTITIONS, None) is not None:
         return {}
     return {_SNAPSHOT_PARTITIONS: str(min(_DELTA_SNAPSHOT_PARTITIONS, spark.sparkContext.defaultParallelism))}
-
-
-@contextmanager
-def _conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set session confs for a while; afterwards each is as it was, or unset."""
-    before = {name: spark.conf.get(name, None) for name in values}
-    try:
-        for name, value in values.items():
-            spark.conf.set(name, value)
-        yield
-    finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)

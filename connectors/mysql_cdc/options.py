@@ -51,9 +51,10 @@ _OPTIONS = (
     ),
     _Option(
         "availableNowTarget",
-        "latest, backlogEnd",
+        "latest, backlogEnd, none",
         "latest",
-        "Where `trigger(availableNow=True)` ends: at the log's end when the run began, or with the snapshot.",
+        "Where `trigger(availableNow=True)` ends: at the log's end when the run began, with the snapshot, or before "
+        "anything new is read.",
     ),
     _Option("startup.mode", "initial", "initial", "Snapshot first, then the binary log."),
 )
@@ -88,7 +89,7 @@ class MySqlOptions:
     interval_ms, during_backlog_ms : int or None
         Milliseconds; None when unset.
     target : str
-        ``"latest"`` or ``"backlogEnd"``.
+        ``"latest"``, ``"backlogEnd"`` or ``"none"``.
 
     Raises
     ------
@@ -130,8 +131,8 @@ class MySqlOptions:
         if given.get("startup.mode", "initial") != "initial":
             raise SettingError("startup.mode", given["startup.mode"], "is not supported.", 'Use "initial".')
         target = given.get("availablenowtarget", "latest")
-        if target not in ("latest", "backlogEnd"):
-            raise SettingError("availableNowTarget", target, "is neither latest nor backlogEnd.")
+        if target not in ("latest", "backlogEnd", "none"):
+            raise SettingError("availableNowTarget", target, "is none of latest, backlogEnd and none.")
         interval = given.get("interval")
         during = given.get("intervalduringbacklog")
         # The rule between the two is the query's own; checked here as well, for plain readStream.

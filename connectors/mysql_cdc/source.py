@@ -163,6 +163,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._checked_start:
             self._check_start(connection, start)
             self._checked_start = True
+        if self._available_now and self._options.target == "none":
+            return None
         if not start.complete:
             return self._next_snapshot(connection, start, limit)
         if self._available_now and self._options.target == "backlogEnd":

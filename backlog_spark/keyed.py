@@ -1,0 +1,174 @@
+"""Keyed queries: which plan runs next, what a batch of backlog does, and the hand-off between the vehicles.
+
+The order at the end of a backlog: its last batch commits; the state's last version is published, while no run is
+active; the ledger says so; the stream plan starts and its first batch takes the state in. A crash at any point goes on
+from what is on disk, and doing a step again changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.plan import KeyedNode, Node, SourceNode, check_tree
+from backlog_spark.state.ledger import Ledger, Run, Vehicle
+from backlog_spark.state.versions import BatchState
+from backlog_spark.vehicles import BatchFolds, Plans
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.operators.fold import Fold
+
+__all__ = ["KeyedPlan"]
+
+_log = logging.getLogger(__name__)
+
+_LEDGER = "plan"
+# A partition's state is moved and snapshot as a whole; two for each core keep the cores busy to the end.
+_PARTITIONS_PER_CORE = 2
+
+
+class KeyedPlan:
+    """The keyed part of one query.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    checkpoint : Checkpoint
+    root : Node
+    key_groups : int
+        ``spark.backlog.keyGroups``.
+    """
+
+    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, root: Node, key_groups: int) -> None:
+        check_tree(root)
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._root = root
+        self._key_groups = key_groups
+        self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
+        self._folds: dict[str, Fold] = {}
+        self._cleaned = False
+        self.run = Run(0, Vehicle.STREAM)
+        self.replays_only = False
+
+    def start(
+        self, *, in_backlog: bool, load: Callable[[SourceNode, str | None], DataFrame]
+    ) -> tuple[DataFrame, StructType, dict[str, str]]:
+        """Decide on the next run and prepare it. Called while no run of the query is active.
+
+        Parameters
+        ----------
+        in_backlog : bool
+            Whether the query is in mixed mode and a running source reports backlog.
+        load : callable
+            Loads a source, with the ``availableNowTarget`` that a run which ends by itself gives it.
+
+        Returns
+        -------
+        (DataFrame, StructType, dict)
+            The streaming DataFrame, the schema of the output, and what the session's configuration must be.
+
+        Raises
+        ------
+        BacklogError
+            If the query differs from its checkpoint in what cannot be changed.
+        """
+        found = self._checkpoint.read_metadata(_LEDGER)
+        ledger = None if found is None else Ledger.from_json(found)
+        planned, committed = self._checkpoint.latest_batch(), self._checkpoint.latest_committed()
+        run = (ledger or Ledger(0, 0, ())).next_run(planned, committed, in_backlog=in_backlog)
+        for name in self._operators:
+            self._checkpoint.make_directory(_seeds(name))
+        plans = Plans(
+            self._spark,
+            lambda node: load(node, _target(run, in_backlog=in_backlog)),
+            lambda name: self._checkpoint.location_of(_seeds(name)),
+            self._key_groups,
+        )
+        frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
+        assert plans.output is not None
+        self._folds = plans.folds
+        operators = tuple((name, self._folds[name].state.text()) for name in self._operators)
+        if ledger is None:
+            cores = self._spark.sparkContext.defaultParallelism
+            ledger = Ledger(self._key_groups, min(self._key_groups, _PARTITIONS_PER_CORE * cores), operators)
+        ledger.check(self._key_groups, operators)
+        if run.vehicle is Vehicle.STREAM and ledger.unpublished:
+            ledger = self._publish(ledger)
+        ledger = ledger.begin(run)
+        self._checkpoint.write_metadata(_LEDGER, ledger.to_json())
+        self.run = ledger.runs[-1]
+        # In backlog again, but a batch of the stream run was logged before: that alone is replayed, as it was planned.
+        self.replays_only = in_backlog and run.vehicle is Vehicle.STREAM
+        self._cleaned = False
+        return frame, plans.output, _configuration(ledger)
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether the present run ends without a stop, and another one follows it."""
+        return self.run.vehicle is Vehicle.SORTED or self.replays_only
+
+    def _publish(self, ledger: Ledger) -> Ledger:
+        epoch = ledger.last_epoch
+        for name in self._operators:
+            # The keys of the first stay have been put out, by its batches; those of a later one only collected.
+            BatchState(self._checkpoint, name, epoch).publish(
+                self._spark, self._folds[name], ledger.partitions, emit=epoch > 0
+            )
+        ledger = ledger.publish(epoch)
+        self._checkpoint.write_metadata(_LEDGER, ledger.to_json())
+        return ledger
+
+    def output(self, batch: DataFrame, batch_id: int) -> DataFrame:
+        """What a batch of the present run gives to the sink. In the sorted vehicle executes it, once."""
+        if self.run.vehicle is Vehicle.STREAM:
+            if not self._cleaned and batch_id > self.run.first_batch:
+                self._clean()
+            return batch
+
+        def fold(name: str, operator: Fold, rows: DataFrame) -> DataFrame:
+            state = BatchState(self._checkpoint, name, self.run.epoch)
+            # Batch N - 1 has committed, so nothing before its version is needed again.
+            state.drop_below(batch_id - 1)
+            return state.write(operator, rows, batch_id)
+
+        out = BatchFolds(self._folds, fold).run(self._root, batch)
+        # Later stays collect what is to be added; their keys come out when stream mode has merged it.
+        return out if self.run.epoch == 0 else out.where("false")
+
+    def _clean(self) -> None:
+        """Remove what was handed over: the batch that took it in has committed."""
+        self._cleaned = True
+        found = self._checkpoint.read_metadata(_LEDGER)
+        published = -1 if found is None else Ledger.from_json(found).published
+        for name in self._operators:
+            for epoch in range(published + 1):
+                state = BatchState(self._checkpoint, name, epoch)
+                state.drop()
+                state.drop_seeds()
+
+
+def _target(run: Run, *, in_backlog: bool) -> str | None:
+    """Where a run ends: a sorted one with the backlog, one that only replays before anything new."""
+    if run.vehicle is Vehicle.SORTED:
+        return "backlogEnd"
+    return "none" if in_backlog else None
+
+
+def _seeds(operator: str) -> str:
+    return f"backlog/seed/{operator}"
+
+
+def _configuration(ledger: Ledger) -> dict[str, str]:
+    return {
+        "spark.sql.shuffle.partitions": str(ledger.partitions),
+        "spark.sql.streaming.stateStore.providerClass": (
+            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+        ),
+        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    }

@@ -1,0 +1,29 @@
+"""The declared aggregates: Spark's own, each with the accumulators that let it run in backlog and in stream alike."""
+
+from backlog_spark.operators.aggregates.collect import CollectList, CollectSet
+from backlog_spark.operators.aggregates.distinct import ApproxCountDistinct
+from backlog_spark.operators.aggregates.extremes import BoolAnd, BoolOr, Max, Min
+from backlog_spark.operators.aggregates.moments import StdDev, StdDevPop, Variance, VariancePop
+from backlog_spark.operators.aggregates.ordered import First, Last, MaxBy, MinBy
+from backlog_spark.operators.aggregates.sums import Avg, Count, Sum
+
+__all__ = [
+    "ApproxCountDistinct",
+    "Avg",
+    "BoolAnd",
+    "BoolOr",
+    "CollectList",
+    "CollectSet",
+    "Count",
+    "First",
+    "Last",
+    "Max",
+    "MaxBy",
+    "Min",
+    "MinBy",
+    "StdDev",
+    "StdDevPop",
+    "Sum",
+    "Variance",
+    "VariancePop",
+]

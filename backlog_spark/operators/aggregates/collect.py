@@ -1,0 +1,171 @@
+"""collect_list and collect_set: all values of a key. The state of a key grows with its values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, StructField, StructType
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators.aggregates import groups, ordering
+from backlog_spark.operators.aggregates.base import (
+    ArgumentAggregate,
+    column,
+    is_orderable,
+    order_field,
+    without_negative_zero,
+)
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ["CollectList", "CollectSet"]
+
+
+@dataclass(frozen=True)
+class CollectList(ArgumentAggregate):
+    """All values that are not NULL, as an array; empty if there is none.
+
+    With an order column the array is in that order, equal rows by value; without one its order is undefined, as in
+    Spark. A value that has no order, such as a map, needs an order column that is unique within the key for that.
+
+    Parameters
+    ----------
+    argument : str
+        A column's name as it stands, ``*`` for the whole row as a struct, or an expression in Spark SQL over the rows.
+    order : str, optional
+        Column that orders the rows; NULL comes first. A keyed stream passes its own, see `with_order`.
+
+    Examples
+    --------
+    >>> CollectList("page", order="clicked_at").name
+    'collect_list_page'
+    """
+
+    function: ClassVar[str] = "collect_list"
+
+    order: str | None = field(default=None, kw_only=True)
+
+    def with_order(self, order: str | None) -> Self:
+        return self if self.order is not None else replace(self, order=order)
+
+    def slots(self, schema: StructType) -> list[DataType]:
+        kind = self._type(schema)
+        if self.order is None:
+            return [ArrayType(kind)]
+        return [ArrayType(StructType([order_field(schema, self.order, self), StructField("value", kind)]))]
+
+    def lift(self, schema: StructType) -> list[Column]:
+        return [F.when(self._value(schema).isNotNull(), F.array(self._element(schema))).cast(self.slots(schema)[0])]
+
+    def reduce(self, schema: StructType) -> list[Column]:
+        collected = F.collect_list(F.when(self._value(schema).isNotNull(), self._element(schema)))
+        return [collected.cast(self.slots(schema)[0])]
+
+    def merge(self, schema: StructType, left: Sequence[Column], right: Sequence[Column]) -> list[Column]:
+        return [F.coalesce(F.concat(left[0], right[0]), left[0], right[0])]
+
+    def finish(self, schema: StructType, slots: Sequence[Column]) -> Column:
+        slot = slots[0]
+        if self.order is not None:
+            ordered = F.array_sort(slot) if is_orderable(self._type(schema)) else F.array_sort(slot, _by_order)
+            slot = F.transform(ordered, lambda each: each.getField("value"))
+        return _array(slot, self._type(schema))
+
+    def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        lists = slots[0]
+        ends = np.append(starts, len(lists))
+        # Lists of neighbouring rows lie end to end, so those of a group already are its list.
+        offsets = np.append(0, np.cumsum(_lengths(lists)))[ends]
+        return [_lists(offsets, lists.flatten(), groups.any_valid(lists, starts), lists.type)]
+
+    def _element(self, schema: StructType) -> Column:
+        value = column(schema, self.argument)
+        if self.order is None:
+            return value
+        return F.struct(column(schema, self.order).alias("order"), value.alias("value"))
+
+
+@dataclass(frozen=True)
+class CollectSet(ArgumentAggregate):
+    """The distinct values that are not NULL, as an array; empty if there is none.
+
+    The array is sorted, for which Spark gives no promise. Values that are equal are one, so -0.0 counts as 0.0.
+
+    Examples
+    --------
+    >>> CollectSet("country").name
+    'collect_set_country'
+    """
+
+    function: ClassVar[str] = "collect_set"
+
+    def slots(self, schema: StructType) -> list[DataType]:
+        found = self._type(schema)
+        if not is_orderable(found):
+            raise self._refusal(found, "numbers, strings (UTF8_BINARY), binaries, booleans, dates, times and structs")
+        return [ArrayType(found)]
+
+    def lift(self, schema: StructType) -> list[Column]:
+        value = self._element(schema)
+        return [F.when(value.isNotNull(), F.array(value)).cast(self.slots(schema)[0])]
+
+    def reduce(self, schema: StructType) -> list[Column]:
+        return [F.collect_set(self._element(schema)).cast(self.slots(schema)[0])]
+
+    def merge(self, schema: StructType, left: Sequence[Column], right: Sequence[Column]) -> list[Column]:
+        return [F.coalesce(F.array_union(left[0], right[0]), left[0], right[0])]
+
+    def finish(self, schema: StructType, slots: Sequence[Column]) -> Column:
+        return _array(F.array_sort(slots[0]), self._type(schema))
+
+    def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        lists = slots[0]
+        per_group = np.add.reduceat(_lengths(lists), starts)
+        values = lists.flatten()
+        group_of = np.repeat(np.arange(len(starts)), per_group)
+        columns = {str(index): key for index, key in enumerate(ordering.keys(values))}
+        table = pa.table({**columns, "group": group_of, "row": np.arange(len(values))})
+        distinct = table.group_by([*columns, "group"], use_threads=False).aggregate([("row", "min")])
+        rows = np.sort(distinct["row_min"].to_numpy())  # Arrow promises no order of its groups
+        kept = np.bincount(group_of[rows], minlength=len(starts))
+        offsets = np.append(0, np.cumsum(kept))
+        return [_lists(offsets, values.take(pa.array(rows)), groups.any_valid(lists, starts), lists.type)]
+
+    def _element(self, schema: StructType) -> Column:
+        return without_negative_zero(self._value(schema), self._type(schema))
+
+
+def _by_order(left: Column, right: Column) -> Column:
+    """Comparison of (order, value) structs whose values have no order; NULL comes first."""
+    older, newer = left.getField("order"), right.getField("order")
+    return F.when(older.eqNullSafe(newer), 0).when(older.isNull() | (older < newer), -1).otherwise(1)
+
+
+def _array(slot: Column, kind: DataType) -> Column:
+    """An array whose type says that it holds no NULL, as the type of Spark's own does."""
+    return F.array_compact(F.coalesce(slot, F.array().cast(ArrayType(kind))))
+
+
+def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
+    lengths: npt.NDArray[np.int64] = np.diff(lists.offsets.to_numpy().astype(np.int64))
+    lengths[~groups.is_valid(lists)] = 0  # what stands under a NULL is undefined
+    return lengths
+
+
+def _lists(
+    offsets: npt.NDArray[np.int64], values: pa.Array, valid: npt.NDArray[np.bool_], kind: pa.DataType
+) -> pa.Array:
+    if offsets[-1] > 2**31 - 1:
+        raise BacklogError(
+            f"The lists of one key group hold {offsets[-1]} values; Arrow takes 2147483647.",
+            "Use more key groups, or an aggregate that does not keep all values.",
+        )
+    mask = None if valid.all() else pa.array(~valid)
+    return pa.ListArray.from_arrays(pa.array(offsets, type=pa.int32()), values, type=kind, mask=mask)

@@ -1,0 +1,131 @@
+"""Vectorised folds over groups of neighbouring rows: sums that cannot wrap around. No Spark here.
+
+``starts`` is everywhere the index of each group's first row: ascending, the first is 0, so no group is empty.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from backlog_spark.errors import BacklogError
+
+__all__ = ["any_valid", "from_values", "group_sizes", "is_valid", "sum_decimals", "sum_doubles", "sum_longs", "words"]
+
+Starts = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+def is_valid(array: pa.Array) -> Mask:
+    """Which rows are not NULL."""
+    if array.null_count == 0:
+        return np.ones(len(array), dtype=np.bool_)
+    return np.asarray(array.is_valid().to_numpy(zero_copy_only=False))
+
+
+def any_valid(array: pa.Array, starts: Starts) -> Mask:
+    """Which groups have a row that is not NULL."""
+    if array.null_count == 0:
+        return np.ones(len(starts), dtype=np.bool_)
+    return np.logical_or.reduceat(is_valid(array), starts)
+
+
+def group_sizes(starts: Starts, rows: int) -> npt.NDArray[np.int64]:
+    """Number of rows of each group."""
+    return np.diff(starts, append=rows)
+
+
+def values(array: pa.Array, null: Any = 0) -> npt.NDArray[Any]:
+    """The values of a number array, with ``null`` for NULL."""
+    filled = array.fill_null(null) if array.null_count else array
+    return np.asarray(filled.to_numpy(zero_copy_only=False))
+
+
+def from_values(result: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array:
+    """The way back: an array of ``kind`` with NULL where not ``valid``."""
+    return pa.array(result, type=kind, mask=None if valid.all() else ~valid)
+
+
+def sum_doubles(array: pa.Array, starts: Starts) -> pa.Array:
+    """Sum of each group; NULL where all rows are. Infinities and NaN follow IEEE 754, as in Spark."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        # Spark starts from 0.0, so that a sum of negative zeros is 0.0 there.
+        sums = np.add.reduceat(values(array, 0.0), starts) + 0.0
+    return from_values(sums, any_valid(array, starts), array.type)
+
+
+def sum_longs(array: pa.Array, starts: Starts, label: str) -> pa.Array:
+    """Sum of each group of 64-bit integers; NULL where all rows are.
+
+    Raises
+    ------
+    BacklogError
+        A sum does not fit. Only the sum itself counts, whatever the order of its rows.
+    """
+    longs = np.ascontiguousarray(values(array))
+    total, fits = _sum_words(longs.view(np.uint32).reshape(-1, 2), starts)
+    if not fits.all():
+        raise _overflow(label, "bigint", "decimal(38, 0)")
+    return from_values(total.view(np.int64).ravel(), any_valid(array, starts), array.type)
+
+
+def sum_decimals(array: pa.Array, starts: Starts, label: str) -> pa.Array:
+    """Sum of each group of decimals; NULL where all rows are.
+
+    Raises
+    ------
+    BacklogError
+        A sum does not fit into the type. Only the sum itself counts, whatever the order of its rows.
+    """
+    parts = words(array).copy() if array.null_count else words(array)
+    valid = is_valid(array)
+    parts[~valid] = 0  # what stands under a NULL is undefined
+    total, fits = _sum_words(parts, starts)
+    halves = total.view(np.uint64)
+    low, high = halves[:, 0], halves[:, 1].view(np.int64)
+    limit = 10**array.type.precision
+    fits &= _less(high, low, limit) & ~_less(high, low, 1 - limit)
+    if not fits.all():
+        raise _overflow(label, str(array.type), "a decimal with less scale, or double")
+    groups = any_valid(array, starts)
+    validity = None if groups.all() else pa.array(groups).buffers()[1]
+    return pa.Array.from_buffers(array.type, len(starts), [validity, pa.py_buffer(total)])
+
+
+def words(array: pa.Array) -> npt.NDArray[np.uint32]:
+    """The four 32-bit words of each 128-bit decimal, least significant first; undefined where NULL."""
+    flat = np.frombuffer(array.buffers()[1], dtype=np.uint32)
+    return flat.reshape(-1, 4)[array.offset : array.offset + len(array)]
+
+
+def _sum_words(parts: npt.NDArray[np.uint32], starts: Starts) -> tuple[npt.NDArray[np.uint32], Mask]:
+    """Add two's complement numbers of several words, and tell which sums fit into as many words.
+
+    Each word is summed in 64 bits, which two thousand million rows cannot exceed, and carries go up at the end.
+    """
+    last = parts.shape[1] - 1
+    total = np.empty((len(starts), last + 1), dtype=np.uint32)
+    carry: npt.NDArray[np.int64] = np.zeros(len(starts), dtype=np.int64)
+    for index in range(last):
+        carry = carry + np.add.reduceat(parts[:, index], starts, dtype=np.int64)
+        total[:, index] = carry & 0xFFFFFFFF
+        carry >>= 32
+    top = carry + np.add.reduceat(parts[:, last].view(np.int32), starts, dtype=np.int64)
+    total[:, last] = top & 0xFFFFFFFF
+    return total, (top >= -(2**31)) & (top < 2**31)
+
+
+def _less(high: npt.NDArray[np.int64], low: npt.NDArray[np.uint64], bound: int) -> Mask:
+    """Which 128-bit numbers are below ``bound``."""
+    bound_high, bound_low = np.int64(bound >> 64), np.uint64(bound & (2**64 - 1))
+    return np.asarray((high < bound_high) | ((high == bound_high) & (low < bound_low)))
+
+
+def _overflow(label: str, kind: str, wider: str) -> BacklogError:
+    return BacklogError(
+        f"{label} overflows {kind}, which Spark's own sum refuses as well (ARITHMETIC_OVERFLOW).",
+        f"Cast its argument to a wider type: {wider}.",
+    )

@@ -1,0 +1,118 @@
+"""The least and the greatest row of each group, for every type that has an order, in Spark's order. No Spark here.
+
+Spark's order: NaN above all numbers, -0.0 equal to 0.0, strings and binaries byte by byte without sign, structs field
+by field with NULL below all values. Fields that are or hold an array, a map or a variant are left out, as the Spark
+side in `ordered` leaves them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.operators.aggregates import groups
+
+__all__ = ["extremes", "keys"]
+
+Integers = npt.NDArray[np.int64]
+
+
+def extremes(array: pa.Array, starts: Integers, *, greatest: bool) -> pa.Array:
+    """The least value of each group, or the greatest; NULLs do not take part, and a group of NULLs gives NULL.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of any type. Where rows compare as equal, the first one is taken.
+    starts : numpy.ndarray of int64
+        Index of each group's first row.
+    greatest : bool
+        Take the greatest.
+    """
+    group_of = np.repeat(np.arange(len(starts)), groups.group_sizes(starts, len(array)))
+    rows = np.flatnonzero(groups.is_valid(array))
+    for key in keys(array):
+        alone = _starts(group_of[rows])
+        if len(alone) == len(rows):
+            break  # one row a group is left
+        rows = rows[_best(key, rows, alone, greatest=greatest)]
+    alone = _starts(group_of[rows])
+    found = np.full(len(starts), -1)
+    found[group_of[rows[alone]]] = rows[alone]
+    return array.take(pa.array(found, mask=found < 0))
+
+
+def _starts(group_of: Integers) -> Integers:
+    return np.flatnonzero(np.diff(group_of, prepend=-1))
+
+
+def _best(key: Integers | pa.Array, rows: Integers, starts: Integers, *, greatest: bool) -> npt.NDArray[np.bool_]:
+    """Which of ``rows`` have the least key of their group, or the greatest."""
+    sizes = groups.group_sizes(starts, len(rows))
+    if isinstance(key, np.ndarray):
+        chosen = key[rows]
+        best = (np.maximum if greatest else np.minimum).reduceat(chosen, starts)
+        return np.asarray(chosen == np.repeat(best, sizes))
+    texts = key.take(pa.array(rows))
+    function = "max" if greatest else "min"
+    number = np.repeat(np.arange(len(starts)), sizes)
+    table = pa.table({"group": number, "text": texts}).group_by("group", use_threads=False)
+    found = table.aggregate([("text", function)])
+    place = np.empty(len(starts), dtype=np.int64)
+    place[found["group"].to_numpy()] = np.arange(len(starts))  # Arrow promises no order of its groups
+    same = pc.equal(texts, found[f"text_{function}"].combine_chunks().take(pa.array(place[number])))
+    return np.asarray(same.to_numpy(zero_copy_only=False))
+
+
+def keys(array: pa.Array) -> Iterator[Integers | pa.Array]:
+    """What tells the values of an array apart and orders them: integers, or texts without NULL.
+
+    Rows are compared by the first array, where equal by the second, and so on. Rows that are NULL have any keys.
+    """
+    kind = array.type
+    if pa.types.is_struct(kind):
+        for child in filter(_is_comparable, array.flatten()):
+            if child.null_count:
+                yield groups.is_valid(child).astype(np.int64)
+            yield from keys(child)
+    elif pa.types.is_floating(kind):
+        yield _float_bits(groups.values(array, 0.0))
+    elif pa.types.is_decimal(kind):
+        yield from _decimal_halves(array)
+    elif _is_text(kind):
+        yield array.fill_null(pa.scalar(b"").cast(kind))
+    elif pa.types.is_temporal(kind):
+        yield groups.values(array.view(pa.int32() if kind.bit_width == 32 else pa.int64())).astype(np.int64)
+    else:
+        yield groups.values(array.cast(pa.int64()))
+
+
+def _is_comparable(array: pa.Array) -> bool:
+    kind = array.type
+    if pa.types.is_struct(kind):
+        return all(map(_is_comparable, array.flatten()))
+    return bool(pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or _is_text(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
+    return any(holds(kind) for holds in texts)
+
+
+def _float_bits(numbers: npt.NDArray[Any]) -> Integers:
+    """Integers in the order of floating-point numbers."""
+    doubles = numbers.astype(np.float64) + 0.0  # -0.0 becomes 0.0
+    doubles[np.isnan(doubles)] = np.nan  # one NaN, with a positive sign: greater than infinity below
+    bits = doubles.view(np.int64)
+    return bits ^ ((bits >> 63) & np.int64(2**63 - 1))
+
+
+def _decimal_halves(array: pa.Array) -> Iterator[Integers]:
+    halves = np.where(groups.is_valid(array)[:, np.newaxis], groups.words(array), 0).astype(np.uint32).view(np.uint64)
+    yield halves[:, 1].view(np.int64)
+    yield (halves[:, 0] ^ np.uint64(2**63)).view(np.int64)  # so that signed comparison orders them

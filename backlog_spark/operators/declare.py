@@ -1,0 +1,212 @@
+"""Aggregates written as SQL: the select list of a ``GROUP BY``, as far as it can be merged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel, SqlglotError
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators import aggregates
+from backlog_spark.operators.aggregate import Aggregate
+from backlog_spark.operators.aggregates.base import DeclaredAggregate
+
+__all__ = ["parse_aggregates"]
+
+_KNOWN: dict[str, Callable[..., DeclaredAggregate]] = {
+    "any": aggregates.BoolOr,
+    "approx_count_distinct": aggregates.ApproxCountDistinct,
+    "avg": aggregates.Avg,
+    "bool_and": aggregates.BoolAnd,
+    "bool_or": aggregates.BoolOr,
+    "collect_list": aggregates.CollectList,
+    "collect_set": aggregates.CollectSet,
+    "count": aggregates.Count,
+    "every": aggregates.BoolAnd,
+    "first": aggregates.First,
+    "first_value": aggregates.First,
+    "last": aggregates.Last,
+    "last_value": aggregates.Last,
+    "max": aggregates.Max,
+    "max_by": aggregates.MaxBy,
+    "mean": aggregates.Avg,
+    "min": aggregates.Min,
+    "min_by": aggregates.MinBy,
+    "some": aggregates.BoolOr,
+    "std": aggregates.StdDev,
+    "stddev": aggregates.StdDev,
+    "stddev_pop": aggregates.StdDevPop,
+    "stddev_samp": aggregates.StdDev,
+    "sum": aggregates.Sum,
+    "var_pop": aggregates.VariancePop,
+    "var_samp": aggregates.Variance,
+    "variance": aggregates.Variance,
+}
+
+_INSTEAD = {
+    "any_value": "Use first, which is the same one every time.",
+    "count_if": "Use count(*) FILTER (WHERE ...).",
+}
+
+
+def parse_aggregates(*specs: str | Aggregate, order: str | None = None) -> list[Aggregate]:
+    """Aggregates from SQL texts, and from objects as they are.
+
+    Parameters
+    ----------
+    *specs : str or Aggregate
+        A text is a list of Spark SQL's aggregate functions, each with ``AS name``. The name may be left out where all
+        arguments are plain columns: it is then the function and its columns, such as ``sum_amount``, and ``count`` for
+        ``count(*)``. ``FILTER (WHERE ...)`` is understood. An argument is any Spark SQL over the rows,
+        or ``struct(*)`` for the whole row.
+    order : str, optional
+        Column that tells which of two rows came first. Aggregates that depend on the order of rows and name no order
+        column themselves get this one.
+
+    Returns
+    -------
+    list of Aggregate
+        In the order of the specs.
+
+    Raises
+    ------
+    BacklogError
+        The text is malformed; a function is not known or cannot be merged, such as ``percentile`` or anything with
+        DISTINCT; there is more than aggregates in the list; two results have the same name.
+
+    Examples
+    --------
+    >>> for each in parse_aggregates("sum(amount) AS total, count(*)", "avg(price * qty) FILTER (WHERE paid) AS mean"):
+    ...     print(each.name, "=", each)
+    total = sum(amount)
+    count = count(*)
+    mean = avg(price * qty) FILTER (WHERE paid)
+    """
+    found: list[Aggregate] = []
+    for spec in specs:
+        found.extend(_parsed(spec) if isinstance(spec, str) else [spec])
+    names = [each.name for each in found]
+    if not names:
+        raise BacklogError("No aggregate is given.", f"For example 'sum(amount) AS total'. {_known()}")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise BacklogError(f"Several aggregates have the same name: {', '.join(twice)}.", "Tell them apart with AS.")
+    return [each.with_order(order) if isinstance(each, DeclaredAggregate) else each for each in found]
+
+
+def _parsed(text: str) -> Iterator[DeclaredAggregate]:
+    try:
+        statements = sqlglot.parse(f"SELECT {text}", dialect="spark")
+    except SqlglotError as error:
+        raise BacklogError(f"{text!r} is no list of aggregates: {_shortened(error)}", "Check its SQL.") from error
+    select = statements[0]
+    clauses = [key for key, value in select.args.items() if value and key != "expressions"] if select else []
+    if len(statements) != 1 or not isinstance(select, exp.Select) or clauses or not select.expressions:
+        raise BacklogError(
+            f"{text!r} is more or less than a list of aggregates.",
+            f"Write what stands between SELECT and FROM, such as 'sum(amount) AS total'. {_known()}",
+        )
+    for item in select.expressions:
+        yield _one(item)
+
+
+def _one(item: exp.Expr) -> DeclaredAggregate:
+    written = _sql(item)
+    call: exp.Expr = item.unalias().unnest()
+    options: dict[str, Any] = {"name": item.alias}
+    if call.find(exp.Window):
+        raise BacklogError(f"{written}: a window (OVER) has no accumulators to merge.", "Aggregate by key without it.")
+    if call.find(exp.Select):
+        raise BacklogError(f"{written}: a subquery is not possible over a stream's rows.", "Join the streams before.")
+    if isinstance(call, exp.Filter):
+        options["where"] = _sql(call.expression.this)
+        call = call.this
+    ignore_nulls = isinstance(call, exp.IgnoreNulls)
+    if isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
+        call = call.this
+    name, arguments = _name(call), _arguments(call)
+    if name in _KNOWN and any(isinstance(argument, exp.Distinct) for argument in arguments):
+        raise BacklogError(
+            f"{written}: DISTINCT would have to keep every value of every key.",
+            "Use approx_count_distinct, or collect_set where the values of a key are few.",
+        )
+    if name not in _KNOWN:
+        raise _no_aggregate(written, call)
+    if ignore_nulls:
+        if not issubclass(cast(type, _KNOWN[name]), aggregates.First):
+            raise BacklogError(f"{written}: {name} ignores nulls anyway.", "Leave IGNORE NULLS out.")
+        options["ignore_nulls"] = True
+    for argument in arguments:
+        if argument.find(exp.AggFunc):
+            raise BacklogError(f"{written}: an aggregate within an aggregate.", "Aggregate twice, one after the other.")
+    texts = [_argument(argument, name) for argument in arguments]
+    expected = 2 if name in ("max_by", "min_by") else 1
+    if len(texts) != expected:
+        raise BacklogError(
+            f"{written}: {name} takes {expected} argument{'s' if expected > 1 else ''} here, found {len(texts)}.",
+            _known(),
+        )
+    return _KNOWN[name](*texts, **options)
+
+
+def _name(call: exp.Expr) -> str:
+    """The function's name in Spark, for which sqlglot may have another; empty if this is no function call."""
+    if not isinstance(call, exp.Func | exp.Any):
+        return ""
+    match = re.match(r"(\w+)\(", _sql(call))
+    return match[1].lower() if match else ""
+
+
+def _arguments(call: exp.Expr) -> list[exp.Expr]:
+    """All arguments of a call; what sqlglot notes on the side, such as a default, is no expression."""
+    found: list[Any] = []
+    for value in call.args.values():
+        found.extend(value if isinstance(value, list) else [value])
+    return [each.unnest() for each in found if isinstance(each, exp.Expr)]
+
+
+def _argument(argument: exp.Expr, function: str) -> str:
+    """An argument as our constructors take it: the bare name of a column, ``*`` for the row, or else Spark SQL."""
+    if isinstance(argument, exp.Star) and function == "count":
+        return "*"
+    if isinstance(argument, exp.Struct) and [type(each) for each in argument.expressions] == [exp.Star]:
+        return "1" if function == "count" else "*"  # a struct is never NULL
+    if argument.find(exp.Star):
+        raise BacklogError(
+            f"{function}({_sql(argument)}): what does the star stand for?",
+            "It is understood in count(*), and as struct(*) for the whole row, such as max_by(struct(*), price).",
+        )
+    if isinstance(argument, exp.Column) and len(argument.parts) == 1 and re.fullmatch(r"\w+", argument.name):
+        return str(argument.name)
+    return _sql(argument)
+
+
+def _no_aggregate(written: str, call: exp.Expr) -> BacklogError:
+    if isinstance(call, exp.AggFunc) or (isinstance(call, exp.Func) and not call.find(exp.AggFunc)):
+        name = _name(call)
+        problem = f"{written}: {name or _sql(call)} is not known here, or cannot be merged from parts of the rows."
+        return BacklogError(problem, f"{_INSTEAD.get(name, '')} {_known()}".strip())
+    if call.find(exp.AggFunc):
+        return BacklogError(
+            f"{written} is an expression around aggregates.",
+            "Aggregate its parts under names of their own and compute it in a transform that follows.",
+        )
+    return BacklogError(f"{written} is no aggregate; the key is in the result anyway.", _known())
+
+
+def _sql(expression: exp.Expr) -> str:
+    return str(expression.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE))
+
+
+def _shortened(error: SqlglotError) -> str:
+    """The first of sqlglot's messages without its colours and its copy of the text."""
+    first = str(error).split("\n", 1)[0]
+    return re.sub(r"\x1b\[[0-9;]*m", "", first).strip()
+
+
+def _known() -> str:
+    return f"Known: {', '.join(sorted(_KNOWN))}."

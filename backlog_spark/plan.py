@@ -1,0 +1,188 @@
+"""What a user chained, as a tree, and its two Spark plans on one checkpoint.
+
+In stream mode rows flow through every keyed operator's stateful branch. In backlog they take the raw branch, out of
+which `foreachBatch` folds them as batch, and the stateful branches stand by, fed by their seed sources alone. Spark
+insists that sources and stateful operators are the same and in the same order whenever a checkpoint is used, so both
+plans are built from the same tree, side by side.
+
+Source: Spark's Structured Streaming guide, "Recovery Semantics after Changes in a Streaming Query".
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from backlog_spark.errors import BacklogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.operators.fold import Fold
+
+__all__ = [
+    "FrameNode",
+    "KeyedNode",
+    "Node",
+    "SourceNode",
+    "SourceSpec",
+    "TransformNode",
+    "UnionNode",
+    "check_tree",
+    "state_name",
+]
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source that has not been loaded: the runner completes its options at each start.
+
+    A Python source sees nothing but its options, no ``spark.conf`` and no checkpoint, so what it must know of
+    the query is added there.
+    """
+
+    format: str
+    name: str
+    options: Mapping[str, str] = field(repr=False)
+
+    def load(self, spark: SparkSession, more: Mapping[str, str | None]) -> DataFrame:
+        """The streaming DataFrame, with the runner's options put over the user's."""
+        lower = {k.lower() for k in more}
+        kept = {k: v for k, v in self.options.items() if k.lower() not in lower}
+        # None takes an option away: it has been taken care of elsewhere.
+        given = {k: v for k, v in {**kept, **more}.items() if v is not None}
+        return spark.readStream.format(self.format).options(**given).load()
+
+
+class Node(ABC):
+    """A step of the chain. Immutable."""
+
+    @property
+    @abstractmethod
+    def parents(self) -> tuple[Node, ...]:
+        """The steps that it takes its rows from."""
+
+    def walk(self) -> Iterator[Node]:
+        """All steps, inputs before what reads them: the order in which Spark meets their sources."""
+        for parent in self.parents:
+            yield from parent.walk()
+        yield self
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether a keyed operator is here or further up."""
+        return any(isinstance(node, KeyedNode) for node in self.walk())
+
+
+@dataclass(frozen=True)
+class SourceNode(Node):
+    """A source that the runner loads."""
+
+    spec: SourceSpec
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class FrameNode(Node):
+    """A streaming DataFrame that the user made."""
+
+    frame: DataFrame
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return ()
+
+    @property
+    def sources(self) -> int:
+        """How many streaming sources it reads."""
+        leaves = self.frame._jdf.queryExecution().analyzed().collectLeaves()
+        return sum(1 for i in range(leaves.size()) if leaves.apply(i).isStreaming())
+
+
+@dataclass(frozen=True)
+class TransformNode(Node):
+    """Stateless Spark operations."""
+
+    parent: Node
+    function: Callable[[DataFrame], DataFrame]
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+
+@dataclass(frozen=True)
+class UnionNode(Node):
+    """Rows of several streams, by column name."""
+
+    inputs: tuple[Node, ...]
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return self.inputs
+
+
+@dataclass(frozen=True)
+class KeyedNode(Node):
+    """A keyed operator.
+
+    Parameters
+    ----------
+    name : str
+        Of its state; unique in a query and the same at every start.
+    bind : callable
+        From the schema of its rows and the number of key groups to the fold.
+    """
+
+    parent: Node
+    name: str
+    bind: Callable[[StructType, int], Fold] = field(compare=False)
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+
+def state_name(text: str) -> str:
+    """A name that is fit for a directory."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:100]
+
+
+def source_positions(root: Node) -> tuple[list[int], frozenset[int]]:
+    """Where the declared sources stand among all that Spark reads, and where the seeds do: the same in both plans."""
+    declared, seeds, at = [], set(), 0
+    for node in root.walk():
+        if isinstance(node, SourceNode):
+            declared.append(at)
+        if isinstance(node, KeyedNode):
+            seeds.add(at)
+        at += node.sources if isinstance(node, FrameNode) else isinstance(node, SourceNode | KeyedNode)
+    return declared, frozenset(seeds)
+
+
+def check_tree(root: Node) -> None:
+    """Refuse trees that the two plans cannot both be made from.
+
+    Raises
+    ------
+    BacklogError
+        For two operators of one name, and for a union of streams that are keyed already.
+    """
+    keyed = [node for node in root.walk() if isinstance(node, KeyedNode)]
+    names = [node.name for node in keyed]
+    for name in names:
+        if names.count(name) > 1:
+            raise BacklogError(f"Two keyed operators are named {name!r}.", "Give one another name: .sum(…, name='…').")
+    for node in root.walk():
+        if isinstance(node, UnionNode) and node.is_keyed:
+            raise BacklogError(
+                "A union has an input that is keyed already.",
+                "Unite the streams before the first key_by, or write them with two queries.",
+            )

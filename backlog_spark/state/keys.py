@@ -1,0 +1,134 @@
+"""Which key group a key belongs to, and how equal keys are found.
+
+A key's hash is Spark's ``xxhash64`` of its columns, and its key group the hash modulo the number of groups. Both
+vehicles take them from here: if they differed, a key would have its state in two places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.errors import BacklogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import StructType
+
+__all__ = ["check_keys", "equal_runs", "group_of", "hash_of", "normalised"]
+
+# What Spark can hash and Arrow can compare exactly.
+_ATOMIC = (
+    "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "DecimalType",
+    "StringType", "BinaryType", "DateType", "TimestampType", "TimestampNTZType",
+)  # fmt: skip
+
+
+def check_keys(keys: Sequence[str], schema: StructType) -> None:
+    """Refuse keys that are no columns of the stream, or of a type whose equality is not plain.
+
+    Raises
+    ------
+    BacklogError
+        Naming the column and what to do.
+    """
+    if not keys:
+        raise BacklogError("key_by needs at least one column.", 'For example key_by("user_id").')
+    if len(set(keys)) != len(keys):
+        raise BacklogError(f"key_by({', '.join(map(repr, keys))}) names a column twice.", "Name each once.")
+    types = {field.name: field.dataType for field in schema}
+    for key in keys:
+        if key not in types:
+            raise BacklogError(
+                f"key_by: the stream has no column {key!r}; it has {', '.join(types)}.", "Check the name and its case."
+            )
+        kind = types[key]
+        if type(kind).__name__ not in _ATOMIC:
+            raise BacklogError(
+                f"key_by: column {key!r} is {kind.simpleString()}; keys are of atomic types.",
+                "Key by its fields, or by a string made of it.",
+            )
+        if type(kind).__name__ == "StringType" and kind.simpleString() != "string":
+            raise BacklogError(
+                f"key_by: column {key!r} is {kind.simpleString()}; keys compare byte by byte.",
+                "Cast it to a string without collation, or key by its collation_key.",
+            )
+
+
+def normalised(key: str, schema: StructType) -> Column:
+    """The key column with one form for each value, as Spark's own grouping sees it."""
+    from pyspark.sql import functions as F
+
+    column = F.col(_quoted(key))
+    kind = schema[key].dataType
+    if type(kind).__name__ in ("FloatType", "DoubleType"):
+        # 0.0 = -0.0 and NaN = NaN when Spark groups, but their bits differ.
+        column = F.when(F.isnan(column), F.lit(float("nan"))).when(column == 0, F.lit(0.0)).otherwise(column).cast(kind)
+    return column
+
+
+def hash_of(keys: Sequence[Column]) -> Column:
+    """The 64-bit hash of normalised key columns; NULLs are left out, which costs only collisions."""
+    from pyspark.sql import functions as F
+
+    return F.xxhash64(*keys)
+
+
+def group_of(hash_column: Column, key_groups: int) -> Column:
+    """The key group, 0 to ``key_groups`` - 1."""
+    from pyspark.sql import functions as F
+
+    return F.pmod(hash_column, F.lit(key_groups)).cast("int")
+
+
+def equal_runs(hashes: np.ndarray, keys: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
+    """Bring rows of one key together.
+
+    Parameters
+    ----------
+    hashes : numpy.ndarray of int64
+    keys : sequence of pyarrow.Array
+        The key columns, rows in the order of their age.
+
+    Returns
+    -------
+    (numpy.ndarray, numpy.ndarray)
+        An order of the rows, by hash and within a key by age, and where in it each key begins.
+    """
+    order = np.argsort(hashes, kind="stable")
+    ordered = hashes[order]
+    begins = np.empty(len(order), dtype=bool)
+    begins[:1] = True
+    begins[1:] = ordered[1:] != ordered[:-1]
+    codes = [_codes(key) for key in keys]
+    differs = np.zeros(len(order), dtype=bool)
+    for code in codes:
+        taken = code[order]
+        differs[1:] |= taken[1:] != taken[:-1]
+    if (differs & ~begins).any():
+        # Two keys with one hash, which may even alternate: the keys themselves have to be sorted.
+        order = np.lexsort((*codes, hashes))
+        ordered = hashes[order]
+        begins[1:] = ordered[1:] != ordered[:-1]
+        for code in codes:
+            taken = code[order]
+            begins[1:] |= taken[1:] != taken[:-1]
+    return order, np.flatnonzero(begins)
+
+
+def _codes(key: pa.Array) -> np.ndarray:
+    """Numbers that are equal exactly where the values are; NULL is a value."""
+    if pa.types.is_integer(key.type) and not key.null_count:
+        plain: np.ndarray = key.to_numpy()
+        return plain
+    encoded = pc.dictionary_encode(key, null_encoding="encode")
+    indices: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
+    return indices
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

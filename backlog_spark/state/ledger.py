@@ -1,0 +1,172 @@
+"""What a keyed query's checkpoint says of its plans: which batch ran in which vehicle, what was handed over (pure).
+
+Kept as ``<checkpoint>/backlog/plan.json`` and written before each run. A batch that is logged but not committed is
+replayed in the vehicle that it was planned for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from backlog_spark.errors import BacklogError, SettingError
+
+__all__ = ["Ledger", "Run", "Vehicle"]
+
+_VERSION = 1
+
+
+class Vehicle(StrEnum):
+    """How the folds are carried."""
+
+    SORTED = "sorted"
+    STREAM = "stream"
+
+
+@dataclass(frozen=True)
+class Run:
+    """Batches from ``first_batch`` on, up to the next run's.
+
+    Parameters
+    ----------
+    first_batch : int
+    vehicle : Vehicle
+    epoch : int
+        Of the sorted vehicle: which stay in backlog, from 0; -1 in stream mode.
+    """
+
+    first_batch: int
+    vehicle: Vehicle
+    epoch: int = -1
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The pinned parts of a keyed query and its runs so far.
+
+    Parameters
+    ----------
+    key_groups, partitions : int
+        Fixed at the first start: Spark's state is partitioned by them.
+    operators : tuple of (str, str)
+        Name and state schema of each keyed operator, in plan order.
+    runs : tuple of Run
+        With ascending first batches; only those that batches still refer to.
+    published : int
+        The newest epoch whose state stream mode has been given; -1 for none.
+    """
+
+    key_groups: int
+    partitions: int
+    operators: tuple[tuple[str, str], ...]
+    runs: tuple[Run, ...] = ()
+    published: int = -1
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch that was begun; -1 for none."""
+        return max((run.epoch for run in self.runs), default=-1)
+
+    @property
+    def unpublished(self) -> bool:
+        """Whether stream mode lacks an epoch."""
+        return self.last_epoch > self.published
+
+    def next_run(self, planned: int | None, committed: int | None, *, in_backlog: bool) -> Run:
+        """The run to start now.
+
+        Parameters
+        ----------
+        planned, committed : int or None
+            Newest batch in Spark's offset log and in its commit log.
+        in_backlog : bool
+            Whether the query is in mixed mode and any running source reports backlog.
+        """
+        if planned is not None and planned != committed:
+            return replace(self._run_of(planned), first_batch=planned)
+        first = 0 if committed is None else committed + 1
+        if not in_backlog:
+            return Run(first, Vehicle.STREAM)
+        return Run(first, Vehicle.SORTED, self.last_epoch if self.unpublished else self.last_epoch + 1)
+
+    def _run_of(self, batch: int) -> Run:
+        before = [run for run in self.runs if run.first_batch <= batch]
+        if not before:
+            raise BacklogError(
+                f"The checkpoint's backlog/plan.json does not say how batch {batch} was planned.",
+                "Restore the checkpoint's directory backlog, or start with a new checkpointLocation.",
+            )
+        return before[-1]
+
+    def begin(self, run: Run) -> Ledger:
+        """With a run that is about to start. Later ones, whose first batch was never planned, are forgotten."""
+        kept = tuple(r for r in self.runs if r.first_batch < run.first_batch)
+        goes_on = bool(kept) and (kept[-1].vehicle, kept[-1].epoch) == (run.vehicle, run.epoch)
+        return replace(self, runs=kept if goes_on else (*kept, run))
+
+    def publish(self, epoch: int) -> Ledger:
+        """With an epoch that stream mode has been given."""
+        return replace(self, published=epoch)
+
+    def check(self, key_groups: int, operators: Sequence[tuple[str, str]]) -> None:
+        """Refuse what cannot be changed on an existing checkpoint.
+
+        Raises
+        ------
+        SettingError or BacklogError
+            Naming what was found, what there was, and what to do.
+        """
+        if key_groups != self.key_groups:
+            raise SettingError(
+                "spark.backlog.keyGroups",
+                key_groups,
+                f"the checkpoint was made with {self.key_groups}, and its state is cut by it.",
+                f"Set {self.key_groups}, or start with a new checkpointLocation.",
+            )
+        there, given = [name for name, _ in self.operators], [name for name, _ in operators]
+        if there != given:
+            raise BacklogError(
+                f"The query's keyed operators are {', '.join(given)}, those of its checkpoint {', '.join(there)}.",
+                "Keep their number, order and names, or start with a new checkpointLocation.",
+            )
+        for (name, before), (_, now) in zip(self.operators, operators, strict=True):
+            if before != now:
+                raise BacklogError(
+                    f"The state of the keyed operator {name!r} would be {now}; in the checkpoint it is {before}.",
+                    "Keep its keys, aggregates and the types of its columns, or start with a new checkpointLocation.",
+                )
+
+    def to_json(self) -> dict[str, Any]:
+        """As kept in the checkpoint."""
+        return {
+            "version": _VERSION,
+            "keyGroups": self.key_groups,
+            "partitions": self.partitions,
+            "operators": [list(o) for o in self.operators],
+            "runs": [[r.first_batch, str(r.vehicle), r.epoch] for r in self.runs],
+            "published": self.published,
+        }
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Ledger:
+        """Read back what `to_json` wrote.
+
+        Raises
+        ------
+        BacklogError
+            If it is of another version.
+        """
+        if data.get("version") != _VERSION:
+            raise BacklogError(
+                f"The checkpoint's backlog/plan.json is of version {data.get('version')!r}.",
+                "Use the version of backlog_spark that wrote it, or a new checkpointLocation.",
+            )
+        return cls(
+            data["keyGroups"],
+            data["partitions"],
+            tuple((name, state) for name, state in data["operators"]),
+            tuple(Run(first, Vehicle(vehicle), epoch) for first, vehicle, epoch in data["runs"]),
+            data["published"],
+        )

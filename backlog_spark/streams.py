@@ -1,0 +1,303 @@
+"""What a user chains: sources, transformations, and the writer that starts a query."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.plan import (
+    FrameNode,
+    KeyedNode,
+    Node,
+    SourceNode,
+    SourceSpec,
+    TransformNode,
+    UnionNode,
+    state_name,
+)
+from backlog_spark.sinks import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.operators.aggregate import Aggregate
+    from backlog_spark.operators.fold import Fold
+    from backlog_spark.query import BacklogQuery
+
+__all__ = ["BacklogStream", "BacklogStreamWriter", "KeyedStream", "source", "stream"]
+
+
+def source(format: str, *, name: str, options: Mapping[str, object] | None = None, **more: object) -> BacklogStream:
+    """Declare a source of a query.
+
+    Parameters
+    ----------
+    format : str
+        ``"mysql_cdc"``, or any streaming format that Spark knows.
+    name : str
+        Name of the source in the query's reports.
+    options : mapping, optional
+        Options whose names are no Python identifiers, such as ``startup.mode``.
+    **more
+        Further options of the format.
+
+    Returns
+    -------
+    BacklogStream
+
+    Examples
+    --------
+    >>> import backlog_spark as bs
+    >>> orders = bs.source("mysql_cdc", name="orders", host="db", user="reader", table="shop.orders")
+    >>> orders
+    BacklogStream(orders: mysql_cdc)
+    """
+    if not name:
+        raise SettingError(
+            "name", name, "a source needs a name.", 'For example bs.source("mysql_cdc", name="orders", …).'
+        )
+    given = {k: _text(v) for k, v in {**(options or {}), **more}.items() if v is not None}
+    return BacklogStream(SourceNode(SourceSpec(format, name, given)))
+
+
+def stream(frame: DataFrame) -> BacklogStream:
+    """Wrap a streaming DataFrame, to use what a `BacklogStream` offers.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Made with ``spark.readStream``, without stateful operations of Spark's own.
+
+    Raises
+    ------
+    BacklogError
+        If it is not a stream.
+    """
+    if not frame.isStreaming:
+        raise BacklogError("bs.stream needs a streaming DataFrame.", "Make it with spark.readStream.")
+    return BacklogStream(FrameNode(frame))
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+class BacklogStream:
+    """A stream of rows: sources and what is done to them. Immutable; nothing runs before `write` … ``start()``."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    @property
+    def sources(self) -> tuple[SourceSpec, ...]:
+        """The sources that were declared with `source`."""
+        return tuple(n.spec for n in self.node.walk() if isinstance(n, SourceNode))
+
+    @property
+    def rows_as_read(self) -> bool:
+        """Whether the rows are those of one source, untouched."""
+        return isinstance(self.node, SourceNode)
+
+    def transform(self, function: Callable[[DataFrame], DataFrame]) -> BacklogStream:
+        """Apply ``function`` to the DataFrame, streaming or one batch of backlog, at each start of the query.
+
+        Parameters
+        ----------
+        function : callable
+            Takes and returns a DataFrame; stateless operations only, and the same at every call. Rows may come and
+            go, so a sink no longer relies on the source's key being unique.
+        """
+        return BacklogStream(TransformNode(self.node, function))
+
+    def map(self, *columns: Column | str) -> BacklogStream:
+        """One row for each row: the columns given, as ``DataFrame.select`` takes them; texts are SQL expressions."""
+        from pyspark.sql import functions as F
+
+        chosen = [F.expr(c) if isinstance(c, str) and c != "*" else c for c in columns]
+        return self.transform(lambda frame: frame.select(*chosen))
+
+    def filter(self, condition: Column | str) -> BacklogStream:
+        """The rows for which the condition is true."""
+        return self.transform(lambda frame: frame.where(condition))
+
+    def union(self, *others: BacklogStream) -> BacklogStream:
+        """All rows of several streams with the same columns."""
+        return BacklogStream(UnionNode((self.node, *(o.node for o in others))))
+
+    def key_by(self, *keys: str, order: str | None = None) -> KeyedStream:
+        """Group rows by key, for the keyed operators.
+
+        Parameters
+        ----------
+        keys : str
+            Columns of atomic types. NULL is a key like any other.
+        order : str, optional
+            A column that orders a key's rows, for operators that ask which row is first: ``_commit_seq`` of
+            ``mysql_cdc``, an event's time, an offset.
+        """
+        return KeyedStream(self, keys, order)
+
+    def write(self, name: str) -> BacklogStreamWriter:
+        """Begin a query.
+
+        Parameters
+        ----------
+        name : str
+            Query name, shown in Spark's UI and in progress events.
+        """
+        return BacklogStreamWriter(self, name)
+
+    def __repr__(self) -> str:
+        return f"BacklogStream({', '.join(f'{s.name}: {s.format}' for s in self.sources)})"
+
+
+class KeyedStream:
+    """Rows grouped by key. Each operator gives one row a key whose result changed: the keys, then the results.
+
+    Rows are facts that are added. An operator does not take a row back when a change stream tells of an update or a
+    delete; keep what it should count with ``filter("_change_type = 'insert'")``.
+    """
+
+    def __init__(self, stream: BacklogStream, keys: tuple[str, ...], order: str | None) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._order = order
+
+    def aggregate(self, *aggregates: Aggregate | str, name: str = "") -> BacklogStream:
+        """Declared aggregates, as SQL texts or as objects of ``backlog_spark.operators.aggregates``.
+
+        Parameters
+        ----------
+        aggregates : Aggregate or str
+            Such as ``"sum(amount) AS total, count(*) AS orders"``.
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the results.
+
+        Raises
+        ------
+        BacklogError
+            For an aggregate that cannot be merged or is unknown, by name.
+        """
+        from backlog_spark.operators.declare import parse_aggregates
+        from backlog_spark.operators.fold import AggregateFold
+
+        declared = parse_aggregates(*aggregates, order=self._order)
+        keys = self._keys
+
+        def bind(schema: StructType, key_groups: int) -> Fold:
+            return AggregateFold(keys, declared, schema, key_groups)
+
+        named = name or "_".join([*keys, *(a.name for a in declared)])
+        return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
+
+    def count(self) -> BacklogStream:
+        """Rows of each key, as ``count``."""
+        return self.aggregate("count(*) AS count")
+
+    def sum(self, column: str) -> BacklogStream:
+        """Sum of a column, under the column's name, as PyFlink has it."""
+        return self._one("sum", column)
+
+    def min(self, column: str) -> BacklogStream:
+        """Least value of a column, under the column's name."""
+        return self._one("min", column)
+
+    def max(self, column: str) -> BacklogStream:
+        """Greatest value of a column, under the column's name."""
+        return self._one("max", column)
+
+    def _one(self, function: str, column: str) -> BacklogStream:
+        quoted = "`" + column.replace("`", "``") + "`"
+        return self.aggregate(f"{function}({quoted}) AS {quoted}", name="_".join([*self._keys, function, column]))
+
+
+class BacklogStreamWriter:
+    """Collects how a query runs; `start` begins it. The counterpart of Spark's ``DataStreamWriter``."""
+
+    def __init__(self, stream: BacklogStream, name: str) -> None:
+        self._stream = stream
+        self._name = name
+        self._intervals: dict[str, object] = {}
+        self._available_now = False
+        self._options: dict[str, str] = {}
+        self._sink: Sink | None = None
+
+    def trigger(
+        self,
+        *,
+        processing_time: str | timedelta | None = None,
+        interval_during_backlog: str | int | timedelta | None = None,
+        available_now: bool = False,
+    ) -> BacklogStreamWriter:
+        """Set the commit intervals.
+
+        Parameters
+        ----------
+        processing_time : str or timedelta, optional
+            Normal interval between commits. Default: ``spark.backlog.interval``, else the next batch starts
+            as soon as the last is done.
+        interval_during_backlog : str, 0 or timedelta, optional
+            Interval while any source is processing backlog: 0, or at least ``processing_time`` (FLIP-309).
+            Batches are sized to take this long; 0 puts the whole backlog into one. Default:
+            ``spark.backlog.intervalDuringBacklog``, else off.
+        available_now : bool
+            Read what is there now, then end. Default false.
+        """
+        if processing_time is not None:
+            self._intervals["interval"] = processing_time
+        if interval_during_backlog is not None:
+            self._intervals["interval_during_backlog"] = interval_during_backlog
+        self._available_now = available_now
+        return self
+
+    def option(self, key: str, value: object) -> BacklogStreamWriter:
+        """Set an option of the query; ``checkpointLocation`` is required."""
+        self._options[key] = _text(value)
+        return self
+
+    def to(self, sink: Sink) -> BacklogStreamWriter:
+        """Choose where batches go."""
+        self._sink = sink
+        return self
+
+    def start(self, spark: SparkSession | None = None) -> BacklogQuery:
+        """Check everything, then start the query.
+
+        Parameters
+        ----------
+        spark : SparkSession, optional
+            Default: the active session.
+
+        Raises
+        ------
+        BacklogError
+            Before any row is read, for whatever cannot work: settings, servers, tables, checkpoint, target.
+        """
+        from pyspark.sql import SparkSession
+
+        from backlog_spark.query import BacklogQuery
+
+        session: Any = spark or SparkSession.getActiveSession()
+        if session is None:
+            raise BacklogError("There is no active SparkSession.", "Create one, or call start(spark).")
+        if self._sink is None:
+            raise BacklogError(f"The query {self._name!r} has no sink.", "Add .to(bs.DeltaUpsert(path, keys=[…])).")
+        location = next((v for k, v in self._options.items() if k.lower() == "checkpointlocation"), None)
+        if not location:
+            raise SettingError(
+                "checkpointLocation", location, "a query needs one: it holds all that a restart needs.",
+                'Add .option("checkpointLocation", path).',
+            )  # fmt: skip
+        return BacklogQuery(
+            session,
+            self._stream,
+            self._sink,
+            name=self._name,
+            checkpoint_location=location,
+            intervals=self._intervals,
+            available_now=self._available_now,
+            options=self._options,
+        ).start()

@@ -1,0 +1,59 @@
+"""What the tests of keyed operators share."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import backlog_spark as bs
+import connectors
+
+
+class Collect(bs.Sink):
+    """Keeps what each batch wrote; a replayed batch replaces itself."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Any]] = {}
+        self.backlog: dict[int, bool] = {}
+
+    def open(self, context: Any) -> None:
+        self.schema = context.schema
+
+    def write(self, batch_df: Any, batch: Any) -> None:
+        self.batches[batch.batch_id] = batch_df.collect()
+        self.backlog[batch.batch_id] = batch.is_backlog
+
+    def newest(self, keys: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:
+        """The last row of every key, as an upserting sink would have it; the first ``keys`` columns are the key."""
+        found = {}
+        for number in sorted(self.batches):
+            rows = [tuple(row) for row in self.batches[number]]
+            once = {plain(row[:keys]): plain(row[keys:]) for row in rows}
+            assert len(once) == len(rows), f"batch {number} has a key twice"
+            found.update(once)
+        return found
+
+
+def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Values that compare: NaN equals itself, and lists are tuples."""
+    return tuple("NaN" if v != v else tuple(v) if isinstance(v, list) else v for v in values)
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    where = ("tests.operators.scripted", "ScriptedDataSource")
+    monkeypatch.setattr(connectors, "CONNECTORS", {**connectors.CONNECTORS, "scripted": where})
+    monkeypatch.setattr("backlog_spark.session.CONNECTORS", connectors.CONNECTORS)
+    monkeypatch.setattr("backlog_spark.query.CONNECTORS", connectors.CONNECTORS)
+
+
+def wait(condition: Callable[[], bool], query: bs.BacklogQuery, seconds: float = 120) -> None:
+    """Until it is so, or the query ends."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < limit
+        time.sleep(0.05)

@@ -1,0 +1,234 @@
+"""Keyed operators through real queries: however backlog and live rows are cut, the result is that of one batch."""
+
+from __future__ import annotations
+
+import functools
+import json
+import random
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import backlog_spark as bs
+from backlog_spark.coordinator import Mode
+from backlog_spark.errors import BacklogError, SettingError
+
+from .conftest import Collect, plain, wait
+from .scripted import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCHEMA = pa.schema(
+    [
+        ("name", pa.string()),
+        ("price", pa.decimal128(10, 2)),
+        ("level", pa.float64()),
+        ("v", pa.int64()),
+        ("d", pa.float64()),
+        ("seq", pa.int64()),
+    ]
+)
+KEYS = ("name", "price", "level")
+AGGREGATES = "sum(v) AS total, count(*) AS n, count(d) AS known, min(d) AS lo, max(v) AS hi, sum(price) AS worth"
+# Keys that are easy to confuse: NULL and "", 0.0 and -0.0, NaN and itself.
+NAMES = ["a", "b", "", None, "ä"]
+PRICES = [Decimal("1.00"), Decimal("-0.01"), None]
+LEVELS = [0.0, -0.0, float("nan"), 1.5, None]
+
+
+def rows(chance: random.Random, count: int, first: int) -> pa.Table:
+    """Random rows; values that a double could not hold, so that a detour through one would show."""
+    made = [
+        (
+            chance.choice(NAMES),
+            chance.choice(PRICES),
+            chance.choice(LEVELS),
+            chance.choice([None, chance.randrange(-(2**57), 2**57)]),
+            chance.choice([None, chance.uniform(-1e9, 1e9), float("nan")]),
+            first + i,
+        )
+        for i in range(count)
+    ]
+    return pa.table([pa.array(c, f.type) for c, f in zip(zip(*made, strict=True), SCHEMA, strict=True)], schema=SCHEMA)
+
+
+def expected(spark: SparkSession, tables: list[pa.Table], sql: str = AGGREGATES) -> dict[Any, Any]:
+    """What Spark's own batch aggregation gives."""
+    spark.createDataFrame(pa.concat_tables(tables)).createOrReplaceTempView("given")
+    found = spark.sql(f"SELECT {', '.join(KEYS)}, {sql} FROM given GROUP BY {', '.join(KEYS)}").collect()
+    return {plain(tuple(r)[: len(KEYS)]): plain(tuple(r)[len(KEYS) :]) for r in found}
+
+
+def start(spark: SparkSession, stream: bs.BacklogStream, sink: bs.Sink, root: Path, **trigger: Any) -> bs.BacklogQuery:
+    given = {"processing_time": "100 ms", "interval_during_backlog": 0, **trigger}
+    return stream.write("keyed").trigger(**given).option("checkpointLocation", str(root / "c")).to(sink).start(spark)
+
+
+@pytest.mark.parametrize(
+    ("seed", "backlog", "live", "partitions"),
+    # micro-batches in backlog and after it: none, all in one, many
+    [(1, 3, 2, 2), (2, 0, 3, 1), (3, 1, 1, 5)],
+)
+def test_batch_then_stream_is_one_batch(
+    spark: SparkSession, tmp_path: Path, seed: int, backlog: int, live: int, partitions: int
+) -> None:
+    chance = random.Random(seed)
+    tables = []
+    for number in range(backlog + live):
+        tables.append(rows(chance, chance.randrange(1, 400), number * 1_000))
+        append(tmp_path / "s", tables[-1], backlog=number < backlog)
+    source = bs.source("scripted", name="s", path=tmp_path / "s", partitions=partitions)
+    sink = Collect()
+    query = start(spark, source.key_by(*KEYS).aggregate(AGGREGATES), sink, tmp_path)
+    try:
+        wait(lambda: len(sink.batches) >= bool(backlog) + live, query)
+        tables.append(rows(chance, 5, 10**6))
+        append(tmp_path / "s", tables[-1], backlog=False)
+        wait(lambda: len(sink.batches) > bool(backlog) + live, query)
+        query.processAllAvailable()
+        assert [s.mode for s in query.history] == ([Mode.BACKLOG, Mode.STREAM] if backlog else [Mode.STREAM])
+        assert query.backlogProgress.rows == sum(t.num_rows for t in tables), "state handed over is no row"
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert sink.newest(len(KEYS)) == expected(spark, tables)
+    assert [sink.backlog[n] for n in sorted(sink.backlog)] == [True] * bool(backlog) + [False] * (live + 1)
+    # A live batch puts out the keys that it changed and no other: not those that were handed over.
+    for number, table in zip(sorted(sink.batches), [*tables[:0], *tables[backlog - bool(backlog) :]], strict=True):
+        if not sink.backlog[number]:
+            assert len(sink.batches[number]) == len(expected(spark, [table]))
+
+
+def test_feature_off_is_the_stream_vehicle_throughout(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    tables = [rows(chance, 200, n * 1_000) for n in range(3)]
+    for number, table in enumerate(tables):
+        append(tmp_path / "s", table, backlog=number < 2)
+    sink = Collect()
+    source = bs.source("scripted", name="s", path=tmp_path / "s")
+    query = start(spark, source.key_by(*KEYS).aggregate(AGGREGATES), sink, tmp_path, interval_during_backlog=None)
+    try:
+        wait(lambda: len(sink.batches) >= 3, query)
+    finally:
+        query.stop()
+    assert sink.newest(len(KEYS)) == expected(spark, tables)
+    assert not (tmp_path / "c" / "backlog" / "state").exists()
+
+
+def test_operators_in_a_chain(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(11)
+    schema = pa.schema([("shop", pa.int64()), ("item", pa.int64()), ("v", pa.int64())])
+
+    def sales(count: int) -> pa.Table:
+        made = [(chance.randrange(5), chance.randrange(50), chance.randrange(1, 9)) for _ in range(count)]
+        return pa.table(list(zip(*made, strict=True)), schema=schema)
+
+    tables = [sales(300), sales(300), sales(100), sales(50)]
+    for number, table in enumerate(tables):
+        append(tmp_path / "s", table, backlog=number < 2)
+    best = (
+        bs.source("scripted", name="s", path=tmp_path / "s")
+        .filter("v < 8")
+        .key_by("shop", "item")
+        .sum("v")
+        .map("shop", "v * 10 AS sold")
+        .key_by("shop")
+        .max("sold")
+    )
+    sink = Collect()
+    query = start(spark, best, sink, tmp_path)
+    try:
+        wait(lambda: len(sink.batches) >= 3, query)
+    finally:
+        query.stop()
+    # Sums only grow, so the greatest sum ever put out is the greatest at the end.
+    spark.createDataFrame(pa.concat_tables(tables)).createOrReplaceTempView("sales")
+    found = spark.sql(
+        "SELECT shop, max(sold) FROM (SELECT shop, item, 10 * sum(v) AS sold FROM sales WHERE v < 8 GROUP BY 1, 2) "
+        "GROUP BY shop"
+    ).collect()
+    assert sink.newest(1) == {(r[0],): (r[1],) for r in found}
+    assert sink.backlog == {0: True, 1: False, 2: False}
+
+
+def runs(root: Path) -> list[tuple[int, str, int]]:
+    """First batch, vehicle and epoch of the runs that the checkpoint knows."""
+    return [tuple(run) for run in json.loads((root / "c" / "backlog" / "plan.json").read_text())["runs"]]
+
+
+def test_a_later_stay_in_backlog_is_merged_and_put_out_at_its_end(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(13)
+    tables = [rows(chance, 300, n * 1_000) for n in range(8)]
+    for number, table in enumerate(tables[:2]):
+        append(tmp_path / "s", table, backlog=number == 0)
+    source = bs.source("scripted", name="s", path=tmp_path / "s").key_by(*KEYS).aggregate(AGGREGATES)
+    sink = Collect()
+    query = start(spark, source, sink, tmp_path)
+
+    def caught_up(count: int) -> bool:
+        return query.mode is Mode.STREAM and query.backlogProgress.rows == 300 * count
+
+    try:
+        for epoch, done in ((1, 2), (2, 5)):
+            wait(functools.partial(caught_up, done), query)
+            # The stream run learns of it and may still take the first of these batches itself.
+            append(tmp_path / "s", tables[done], backlog=True)
+            wait(lambda: runs(tmp_path)[-1][2] == epoch, query)  # noqa: B023
+            append(tmp_path / "s", tables[done + 1], backlog=True)
+            append(tmp_path / "s", tables[done + 2], backlog=False)
+        wait(functools.partial(caught_up, 8), query)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert [s.mode for s in query.history] == [Mode.BACKLOG, Mode.STREAM] * 3
+    assert sink.newest(len(KEYS)) == expected(spark, tables)
+    vehicles = [(vehicle, epoch) for _, vehicle, epoch in runs(tmp_path)]
+    assert vehicles == [("sorted", 0), ("stream", -1), ("sorted", 1), ("stream", -1), ("sorted", 2), ("stream", -1)]
+    first, after = runs(tmp_path)[2][0], runs(tmp_path)[3][0]
+    assert after > first
+    assert not any(sink.batches[n] for n in range(first, after)), "a later stay only collects"
+    assert len(sink.batches[after]) >= len(expected(spark, [tables[3]])), "and is put out at its end"
+
+
+def test_what_a_checkpoint_fixes_cannot_be_changed(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path / "s", rows(random.Random(1), 10, 0), backlog=False)
+    keyed = bs.source("scripted", name="s", path=tmp_path / "s").key_by("name")
+    sink = Collect()
+    query = start(spark, keyed.sum("v"), sink, tmp_path)
+    try:
+        wait(lambda: len(sink.batches) == 1, query)
+    finally:
+        query.stop()
+    with pytest.raises(BacklogError, match=r"operators are name_max_v, those of its checkpoint name_sum_v"):
+        start(spark, keyed.max("v"), sink, tmp_path)
+    with pytest.raises(BacklogError, match=r"'name_sum_v' would be .*s0:double.* it is .*s0:bigint"):
+        start(spark, keyed.aggregate("sum(d) AS v", name="name_sum_v"), sink, tmp_path)
+    spark.conf.set("spark.backlog.keyGroups", "64")
+    try:
+        with pytest.raises(SettingError, match=r"spark.backlog.keyGroups.*made with 128.*Set 128"):
+            start(spark, keyed.sum("v"), sink, tmp_path)
+    finally:
+        spark.conf.unset("spark.backlog.keyGroups")
+
+
+def test_mistakes_are_told_at_the_start(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path / "s", rows(random.Random(1), 10, 0), backlog=False)
+    source = bs.source("scripted", name="s", path=tmp_path / "s")
+    for stream, problem in (
+        (source.key_by("nam").count(), r"no column 'nam'; it has name, price"),
+        (source.key_by().count(), "at least one column"),
+        (source.key_by("name", "name").count(), "twice"),
+        (source.transform(lambda f: f.selectExpr("array(v) AS vs")).key_by("vs").count(), "array<bigint>; keys are"),
+        (source.key_by("name").count().union(source.key_by("name").sum("v")), "keyed already"),
+        (source.key_by("name").count().key_by("name").aggregate("sum(count) AS name"), "two columns 'name'"),
+        (source.key_by("name").count().key_by("name").count(), "named 'name_count'"),
+    ):
+        with pytest.raises(BacklogError, match=problem):
+            start(spark, stream, Collect(), tmp_path)
+    with pytest.raises(BacklogError, match="streaming DataFrame"):
+        bs.stream(spark.range(3))
