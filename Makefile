@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench clean setup java
+.PHONY: help demo test faults check bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -29,6 +29,9 @@ demo: $(PREPARED) java ## MySQL to Delta through a backlog [ROWS= INTERVAL= INTE
 
 test: $(PREPARED) java ## all tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest $(ARGS)
+
+faults: $(PREPARED) java ## the large grid of kills, which `make test` takes a part of
+	@$(PY) -m pytest -m grid $(ARGS)
 
 check: $(PACKAGES) ## lint, format and types
 	@$(PY) -m ruff check .

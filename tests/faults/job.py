@@ -25,7 +25,9 @@ def main() -> None:
     from backlog_spark.embedded.session import local_session
 
     job = json.loads(sys.argv[1])
-    start(local_session("job", conf={"spark.driver.memory": "1g"}), job).awaitTermination()
+    # Lives are short: compiling more than simply costs more than it gains.
+    conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    start(local_session("job", conf=conf), job).awaitTermination()
 
 
 if __name__ == "__main__":

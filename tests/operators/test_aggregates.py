@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from functools import cmp_to_key
-from itertools import chain, pairwise
+from itertools import chain, groupby, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -60,7 +60,9 @@ def starts_of(keys: Sequence[int]) -> np.ndarray:
 def fold(merge: Callable[..., list[pa.Array]], keys: Sequence[int], slots: Sequence[pa.Array]) -> list[pa.Array]:
     """Sort rows by key, older ones first, and fold them."""
     order = np.argsort(np.array(keys), kind="stable")
-    return merge([slot.take(pa.array(order)) for slot in slots], starts_of(np.array(keys)[order]))
+    # Sliced on purpose: an offset into a buffer is easily forgotten.
+    taken = pa.array([order[-1], *order])
+    return merge([slot.take(taken).slice(1) for slot in slots], starts_of(np.array(keys)[order]))
 
 
 def merge_groups(aggregate: Aggregate, rows: list[tuple[int, Any]], kind: pa.DataType, cuts: list[int]) -> list[Any]:
@@ -76,8 +78,7 @@ def merge_groups(aggregate: Aggregate, rows: list[tuple[int, Any]], kind: pa.Dat
     for start, end in pairwise(bounds):
         part = rows[start:end]
         columns = [[each[1] if width == 1 else each[1][index] for each in part] for index in range(width)]
-        # Sliced on purpose: an offset into a buffer is easily forgotten.
-        arrays = [pa.array([None, *column], type=kind).slice(1) for column, kind in zip(columns, kinds, strict=True)]
+        arrays = [pa.array(column, type=kind) for column, kind in zip(columns, kinds, strict=True)]
         folded = fold(aggregate.merge_groups, [key for key, _ in part], arrays)
         keys += sorted({key for key, _ in part})
         for collected, slot, kind in zip(parts, folded, kinds, strict=True):
@@ -142,6 +143,15 @@ def test_a_sum_of_decimals_fits_the_type_and_not_just_its_bytes() -> None:
     with pytest.raises(BacklogError, match="overflows"):
         Sum("a").merge_groups([pa.array([Decimal("-99.9"), Decimal("-0.1")], type=pa.decimal128(3, 1))], np.array([0]))
     assert Sum("a").merge_groups([nine], np.array([0, 1]))[0].to_pylist() == [Decimal("99.9"), Decimal("0.1")]
+
+
+def test_what_stands_under_a_null_does_not_count() -> None:
+    known = pa.array([Decimal("1.5"), Decimal("2.5"), Decimal("4.0")], type=pa.decimal128(9, 1))
+    hiding = pa.Array.from_buffers(known.type, 3, [pa.py_buffer(b"\x05"), known.buffers()[1]])
+    assert hiding.to_pylist() == [Decimal("1.5"), None, Decimal("4.0")]
+    assert Sum("a").merge_groups([hiding], np.array([0]))[0].to_pylist() == [Decimal("5.5")]
+    assert Min("a").merge_groups([hiding], np.array([0]))[0].to_pylist() == [Decimal("1.5")]
+    assert Max("a").merge_groups([hiding], np.array([0, 1]))[0].to_pylist() == [Decimal("1.5"), Decimal("4.0")]
 
 
 def test_a_passing_overflow_is_none() -> None:
@@ -226,6 +236,18 @@ def test_min_and_max(
     assert all(map(same, found, expected)), (found, expected)
     again = merge_groups(aggregate, data.draw(st.permutations(rows)), kind, cuts)
     assert all(map(same, again, expected)), (again, expected)
+
+
+@pytest.mark.parametrize("aggregate", [Min("a"), Max("a")], ids=str)
+def test_min_and_max_of_texts_in_many_groups(aggregate: Aggregate) -> None:
+    rng = random.Random(5)
+    rows = [(rng.randrange(5000), "".join(rng.choices("abc", k=rng.randrange(6)))) for _ in range(30000)]
+    expected = [(max if isinstance(aggregate, Max) else min)(group) for group in by_sorted_key(rows)]
+    assert merge_groups(aggregate, rows, pa.string(), [10000, 20000]) == expected
+
+
+def by_sorted_key(rows: list[tuple[int, Any]]) -> list[list[Any]]:
+    return [[value for _, value in group] for _, group in groupby(sorted(rows), key=lambda row: row[0])]
 
 
 @given(keyed(st.booleans()), CUTS)
@@ -470,9 +492,9 @@ def reduced_in_halves(frame: DataFrame, aggregates: list[Aggregate], schema: Any
         aggregates, slot_columns(aggregates, schema, "left"), slot_columns(aggregates, schema, "right"), strict=True
     )
     merged = [
-        column.cast(kind).alias(f"{index}_{slot}")
+        column.alias(f"{index}_{slot}")
         for index, (each, older, newer) in enumerate(pairs)
-        for slot, (column, kind) in enumerate(zip(each.merge(schema, older, newer), each.slots(schema), strict=True))
+        for slot, column in enumerate(each.merge(schema, older, newer))
     ]
     return left.join(right, "k", "full").select("k", *merged)
 
@@ -523,8 +545,8 @@ Case = tuple["Aggregate", str]
 """An aggregate, and Spark SQL for the same."""
 
 NUMBERS: list[Case] = [
-    *((Sum(each), f"sum({each})") for each in ("i8", "i16", "i32", "i64", "f32", "f64", "odd", "d9", "d18", "d38")),
-    *((Avg(each), f"avg({each})") for each in ("i8", "i32", "i64", "big", "f32", "f64", "odd", "d9", "d18", "d38")),
+    *((Sum(each), f"sum({each})") for each in ("i8", "i16", "i32", "i64", "f32", "f64", "odd", "d9")),
+    *((Avg(each), f"avg({each})") for each in ("i32", "big", "f32", "f64", "odd", "d18")),
     (Sum("digits"), "sum(digits)"),
     (Avg("digits"), "avg(digits)"),
     (Sum("i16 * 2 + i8", name="expression", where="t"), "sum(i16 * 2 + i8) filter (where t)"),
@@ -533,10 +555,10 @@ NUMBERS: list[Case] = [
     (Count(), "count(*)"),
     (Count("s"), "count(s)"),
     (Count(name="filtered", where="i32 > 0"), "count(*) filter (where i32 > 0)"),
-    *((Variance(each), f"var_samp({each})") for each in ("i32", "f64", "odd", "d18", "digits")),
-    *((VariancePop(each), f"var_pop({each})") for each in ("i8", "f64", "odd")),
-    *((StdDev(each), f"stddev({each})") for each in ("i32", "f64", "odd")),
-    *((StdDevPop(each), f"stddev_pop({each})") for each in ("f32", "f64")),
+    *((Variance(each), f"var_samp({each})") for each in ("i32", "f64", "odd", "digits")),
+    *((VariancePop(each), f"var_pop({each})") for each in ("f64", "odd")),
+    *((StdDev(each), f"stddev({each})") for each in ("f64", "odd")),
+    *((StdDevPop(each), f"stddev_pop({each})") for each in ("f32", "d18")),
     (StdDev("f64", name="stddev_t", where="t"), "stddev(f64) filter (where t)"),
 ]
 ORDERABLE = ("i8", "i16", "i32", "big", "f32", "odd", "d9", "d38", "s", "b", "t", "d", "ts", "ntz", "iv", "st")
@@ -607,6 +629,9 @@ def compare_all_ways(frame: DataFrame, aggregates: list[Aggregate], own: list[st
     }
     wanted = by_k(expected)
     for way, accumulators in ways.items():
+        for index, each in enumerate(aggregates):
+            for slot, kind in enumerate(each.slots(schema)):
+                assert accumulators.schema[f"{index}_{slot}"].dataType.simpleString() == kind.simpleString(), str(each)
         result = finished(accumulators, aggregates, schema, slots)
         found = by_k(result)
         assert found.keys() == wanted.keys()
@@ -739,7 +764,7 @@ def test_whole_rows_with_columns_that_cannot_be_null(spark: SparkSession) -> Non
     assert not frame.schema["seq"].nullable
     aggregates: list[Aggregate] = [
         First("*", order="seq", name="first"),
-        MaxBy("*", "seq", where="seq < 3 and k = 0", name="some"),
+        MaxBy("*", "seq", order="seq", where="seq < 3 and k = 0", name="some"),
         CollectList("st", order="seq", where="seq > 8"),
         Max("(seq, k)", where="k = 1", name="greatest"),
         CollectSet("(k, seq)", where="seq < 4 and k = 1", name="set"),

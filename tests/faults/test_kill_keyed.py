@@ -1,0 +1,121 @@
+"""SIGKILL of a keyed query at every step of backlog, hand-off and stream: one life after another, the exact result."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from tests.operators.scripted import append
+
+from .keyed_job import AGGREGATES, POINTS, start
+from .test_kill_driver import task_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    import backlog_spark as bs
+
+SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+LIMIT_S = 120
+
+
+def rows(chance: random.Random, count: int) -> pa.Table:
+    made = [(chance.choice([None, chance.randrange(300)]), chance.randrange(-(10**12), 10**12)) for _ in range(count)]
+    return pa.table(list(zip(*made, strict=True)), schema=SCHEMA)
+
+
+def live_until_killed(job: dict[str, str], point: str, log: Path) -> None:
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.keyed_job", json.dumps(job), point],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        code = process.wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        raise AssertionError(f"{point!r} was not reached: {log.read_text()[-3000:]}") from None
+    assert code == -signal.SIGKILL, (point, log.read_text()[-3000:])
+
+
+# One of each kind; `make faults` goes through all.
+SOME = ["while tasks fold", "before the output", "before the commit", "half published", "in the first stream batch"]
+
+
+@pytest.mark.parametrize("points", [SOME, pytest.param(list(POINTS), marks=pytest.mark.grid)], ids=["some", "all"])
+def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
+    chance = random.Random(3)
+    job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target")}
+    tables = [rows(chance, 2_000) for _ in range(4)]
+    for number, table in enumerate(tables[:3]):
+        append(Path(job["script"]), table, backlog=number < 2)
+    for point in points:
+        live_until_killed(job, point, tmp_path / "driver.log")
+    query = start(spark, job)
+    try:
+        append(Path(job["script"]), tables[3], backlog=False)
+        wait_for_rows(query, tables[3].num_rows)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    compare(spark, job, tables)
+
+
+def wait_for_rows(query: bs.BacklogQuery, rows: int) -> None:
+    limit = time.monotonic() + LIMIT_S
+    while query.backlogProgress.rows < rows:
+        assert query.isActive, query.exception()
+        assert time.monotonic() < limit
+        time.sleep(0.1)
+    query.processAllAvailable()
+
+
+def compare(spark: SparkSession, job: dict[str, str], tables: list[pa.Table]) -> None:
+    """The target is what one batch gives, and no batch was written twice."""
+    spark.createDataFrame(pa.concat_tables(tables)).createOrReplaceTempView("given")
+    expected = Counter(tuple(r) for r in spark.sql(f"SELECT k, {AGGREGATES} FROM given GROUP BY k").collect())
+    assert Counter(tuple(r) for r in spark.read.format("delta").load(job["target"]).collect()) == expected
+    log = sorted((Path(job["target"]) / "_delta_log").glob("*.json"))
+    batches = [a["txn"]["version"] for p in log for a in map(json.loads, p.read_text().splitlines()) if "txn" in a]
+    assert batches == sorted(set(batches)), "a batch was written twice"
+
+
+def test_killed_workers(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(5)
+    job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target")}
+    tables = [rows(chance, 20_000) for _ in range(6)]
+    for number, table in enumerate(tables):
+        append(Path(job["script"]), table, backlog=number < 2)
+    killed = {True: 0, False: 0}
+    query = start(spark, job)
+    try:
+        limit = time.monotonic() + LIMIT_S
+        while query.backlogProgress.rows < 6 * 20_000:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < limit
+            for worker in task_workers()[:1]:
+                backlog = query.isProcessingBacklog
+                if killed[backlog] < 2:  # a task has four attempts
+                    os.kill(worker, signal.SIGKILL)
+                    killed[backlog] += 1
+            time.sleep(1)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert killed[True], "in backlog"
+    assert killed[False], "and after it"
+    compare(spark, job, tables)
