@@ -41,7 +41,7 @@ check: $(PACKAGES) ## lint, format and types
 bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot [ROWS= KEYS= RUNS=]
 	@test -n '$(CASE)' -a -f 'benchmarks/$(CASE).py' || { \
 		echo "error: no benchmark '$(CASE)'; CASE is one of:" \
-			$$(ls benchmarks | sed -n 's/^\([a-z][a-z0-9_]*\)\.py$$/\1/p') >&2; exit 1; }
+			$$(grep -l '^__name__\|__main__' benchmarks/*.py | sed 's/.*\/\(.*\)\.py/\1/') >&2; exit 1; }
 	@$(PY) -m benchmarks.$(CASE) $(call flag,--rows,$(ROWS)) $(call flag,--keys,$(KEYS)) $(call flag,--runs,$(RUNS))
 
 clean: ## remove the virtual environment, build products and caches of this directory

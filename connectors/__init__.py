@@ -10,10 +10,10 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["CONNECTORS", "SourceInfo", "inspect"]
+__all__ = ["CONNECTORS", "SourceInfo", "add_connector", "inspect"]
 
 # Format name -> module with the DataSource class of that name and ``inspect``.
-CONNECTORS: Mapping[str, tuple[str, str]] = {"mysql_cdc": ("connectors.mysql_cdc", "MySqlCdcDataSource")}
+CONNECTORS: dict[str, tuple[str, str]] = {"mysql_cdc": ("connectors.mysql_cdc", "MySqlCdcDataSource")}
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,22 @@ class SourceInfo:
     key: tuple[str, ...] = ()
     starts_in_backlog: bool = False
     unique_in_backlog: bool = False
+
+
+def add_connector(source_format: str, module: str, data_source: str) -> None:
+    """Make a connector of another package one that queries know.
+
+    Its offsets are JSON objects with ``isProcessingBacklog`` and ``isBacklog``. It takes the options ``interval``,
+    ``intervalDuringBacklog`` and ``availableNowTarget``, as ``mysql_cdc`` documents them.
+
+    Parameters
+    ----------
+    source_format : str
+        What ``DataSource.name`` of its class says.
+    module, data_source : str
+        Where the class is; the module also has ``inspect(options) -> SourceInfo``. Executors must have it too.
+    """
+    CONNECTORS[source_format] = (module, data_source)
 
 
 def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None:

@@ -19,17 +19,9 @@ from backlog_spark.state.versions import BatchState
 AGGREGATES = "sum(v) AS total, count(*) AS n, max(v) AS hi"
 
 
-def register() -> None:
-    """Make the scripted source one of ours."""
-    entry = {"scripted": ("tests.operators.scripted", "ScriptedDataSource")}
-    connectors.CONNECTORS = {**connectors.CONNECTORS, **entry}
-    for module in ("backlog_spark.session", "backlog_spark.query"):
-        sys.modules[module].CONNECTORS = connectors.CONNECTORS  # type: ignore[attr-defined]
-
-
 def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
-    register()
+    connectors.add_connector("scripted", "tests.operators.scripted", "ScriptedDataSource")
     source = bs.source("scripted", name="s", path=job["script"])
     return (
         source.key_by("k")

@@ -44,10 +44,7 @@ def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    where = ("tests.operators.scripted", "ScriptedDataSource")
-    monkeypatch.setattr(connectors, "CONNECTORS", {**connectors.CONNECTORS, "scripted": where})
-    monkeypatch.setattr("backlog_spark.session.CONNECTORS", connectors.CONNECTORS)
-    monkeypatch.setattr("backlog_spark.query.CONNECTORS", connectors.CONNECTORS)
+    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
 
 
 def wait(condition: Callable[[], bool], query: bs.BacklogQuery, seconds: float = 120) -> None:

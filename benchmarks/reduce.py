@@ -1,0 +1,256 @@
+"""A sum by key: sorted in backlog and then as stream, against Spark's batch and streaming aggregation.
+
+All read the same Parquet files with Spark's native reader at local[2,4] and write to the ``noop`` sink, which takes
+every row and drops it; the states are real.
+
+* ``ready``: from ``start()`` of a new query, with no commit during backlog, until its one backlog batch has been
+  written. It includes the query's start, the plan with the stateful branch that stands by, the state's version on disk
+  and the output read back from it. The peers: ``spark_batch``, Spark's ``groupBy(key).sum(value)``; and
+  ``spark_stream``, Spark's streaming aggregation on RocksDB over 100 batches, which runs once, since it is slow.
+* ``live``: from the same ``start()`` until the first live batch has been written: the state's publication, the start
+  of the stream plan and the batch that takes the state in on top. Its peer is ``spark_batch`` again.
+* ``stream rows=…``: a live batch over the state of all keys, as Spark reports it, and the same over the state of
+  10,000 keys as peer ``few_keys``, and in Spark's streaming aggregation as peer ``spark_stream``.
+
+Before anything is measured the results of ours and of ``spark_batch`` are compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import backlog_spark as bs
+from backlog_spark.embedded.session import local_session
+from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
+from benchmarks.flag import add_flag_connector
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_DDL = "key long, value long"
+_FILES = 100
+_FEW = 10_000
+_LIVE = (1_000, 100_000)
+_LIVE_BATCHES = 5
+_LIMIT_S = 600
+
+
+class Written(bs.Sink):
+    """Drops what it is given and notes when; keeps a fingerprint of it if asked to."""
+
+    def __init__(self, *, fingerprint: bool = False) -> None:
+        self.at: list[float] = []
+        self.fingerprint = fingerprint
+        self.found: Any = None
+
+    def open(self, context: Any) -> None:
+        pass
+
+    def write(self, batch_df: DataFrame, batch: Any) -> None:
+        if self.fingerprint:
+            self.found = fingerprint(batch_df)
+        else:
+            batch_df.write.format("noop").mode("append").save()
+        self.at.append(time.perf_counter())
+
+
+def fingerprint(frame: DataFrame) -> tuple[int, Any]:
+    """Rows, and the sum of a hash of each."""
+    from pyspark.sql import functions as F
+
+    row = frame.agg(F.count("*"), F.sum(F.xxhash64("*").cast("decimal(20,0)"))).first()
+    assert row is not None, "an aggregate without keys has one row"
+    return row[0], row[1]
+
+
+def _rows(spark: SparkSession, first: int, count: int, keys: int, files: int) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    key = F.pmod(F.xxhash64("id"), F.lit(keys)).alias("key")
+    return spark.range(first, first + count, 1, files).select(key, (F.col("id") % 1000).alias("value"))
+
+
+class Ours:
+    """A query of ours over files that can be added to."""
+
+    def __init__(self, spark: SparkSession, data: Path, keys: int, sink: Written) -> None:
+        self._spark, self._keys, self.sink = spark, keys, sink
+        self._folder = tempfile.TemporaryDirectory(prefix="backlog-bench-")
+        self._root = Path(self._folder.name)
+        _link(data, self._root / "in")
+        native = spark.readStream.schema(_DDL).parquet(str(self._root / "in"))
+        stream = bs.stream(native).union(bs.source("backlog_flag", name="flag", ddl=_DDL))
+        writer = stream.key_by("key").sum("value").write("reduce")
+        writer = writer.trigger(processing_time="50 ms", interval_during_backlog=0)
+        writer = writer.option("checkpointLocation", str(self._root / "checkpoint")).to(sink)
+        self.began = time.perf_counter()
+        self.query = writer.start(spark)
+
+    def until(self, batches: int) -> float:
+        """Seconds from the start until so many batches have been written."""
+        _wait(lambda: len(self.sink.at) >= batches, self.query)
+        return self.sink.at[batches - 1] - self.began
+
+    def add(self, rows: int) -> None:
+        """One more file, in one piece."""
+        _add(self._spark, self._root, rows, self._keys)
+
+    def stop(self) -> None:
+        self.query.stop()
+        self._folder.cleanup()
+
+
+def _link(data: Path, to: Path) -> None:
+    to.mkdir()
+    for file in data.glob("*.parquet"):
+        os.link(file, to / file.name)
+
+
+def _add(spark: SparkSession, root: Path, rows: int, keys: int) -> None:
+    with tempfile.TemporaryDirectory(dir=root) as made:
+        _rows(spark, time.time_ns() % 10**9, rows, keys, 1).write.mode("overwrite").parquet(made)
+        for file in Path(made).glob("*.parquet"):
+            file.rename(root / "in" / f"{time.time_ns()}-{file.name}")
+
+
+def _wait(condition: Callable[[], bool], query: Any) -> None:
+    limit = time.perf_counter() + _LIMIT_S
+    while not condition():
+        if not query.isActive or time.perf_counter() > limit:
+            raise query.exception() or TimeoutError("the query ended early or takes too long")
+        time.sleep(0.01)
+
+
+def _batch(spark: SparkSession, data: Path) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return spark.read.schema(_DDL).parquet(str(data)).groupBy("key").agg(F.sum("value").alias("value"))
+
+
+def _batch_time(spark: SparkSession, data: Path) -> float:
+    began = time.perf_counter()
+    _batch(spark, data).write.format("noop").mode("append").save()
+    return time.perf_counter() - began
+
+
+def _live_times(spark: SparkSession, data: Path, keys: int) -> dict[int, float]:
+    """Median seconds of live batches, by their rows, over the state of the data."""
+    ours = Ours(spark, data, keys, Written())
+    try:
+        ours.add(1_000)
+        ours.until(2)
+        found = {}
+        for rows in _LIVE:
+            times = []
+            for _ in range(_LIVE_BATCHES):
+                before = len(ours.sink.at)
+                ours.add(rows)
+                _wait(lambda: len(ours.sink.at) > before, ours.query)  # noqa: B023
+                last = ours.query.streamingQuery
+                _wait(lambda: last.lastProgress.numInputRows == rows, ours.query)  # noqa: B023
+                times.append(last.lastProgress.durationMs["triggerExecution"] / 1000)
+            found[rows] = statistics.median(times[1:])
+        return found
+    finally:
+        ours.stop()
+
+
+@contextlib.contextmanager
+def _rocksdb(spark: SparkSession) -> Iterator[None]:
+    from backlog_spark.session import session_conf
+
+    provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    with session_conf(spark, {"spark.sql.streaming.stateStore.providerClass": provider}):
+        yield
+
+
+def _stream_times(spark: SparkSession, data: Path, keys: int) -> tuple[float, dict[int, float]]:
+    """Spark's streaming aggregation: seconds for all data in 100 batches, and of live batches after it."""
+    from pyspark.sql import functions as F
+
+    with tempfile.TemporaryDirectory(prefix="backlog-bench-") as folder, _rocksdb(spark):
+        root = Path(folder)
+        _link(data, root / "in")
+        frame = spark.readStream.schema(_DDL).option("maxFilesPerTrigger", 1).parquet(str(root / "in"))
+        totals = frame.groupBy("key").agg(F.sum("value").alias("value"))
+        writer = totals.writeStream.format("noop").outputMode("update")
+        writer = writer.option("checkpointLocation", str(root / "checkpoint"))
+        began = time.perf_counter()
+        writer.trigger(availableNow=True).start().awaitTermination()
+        whole = time.perf_counter() - began
+        query = writer.trigger(processingTime="50 milliseconds").start()
+        found = {}
+        for rows in _LIVE:
+            times = []
+            for _ in range(_LIVE_BATCHES):
+                before = query.lastProgress.batchId if query.lastProgress else -1
+                _add(spark, root, rows, keys)
+                _wait(
+                    lambda: (p := query.lastProgress) is not None and p.batchId > before and p.numInputRows == rows,  # noqa: B023
+                    query,
+                )
+                times.append(query.lastProgress.durationMs["triggerExecution"] / 1000)
+            found[rows] = statistics.median(times[1:])
+        query.stop()
+        return whole, found
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Make the data, compare the results, then measure."""
+    rows, keys = arguments.rows, arguments.keys
+    with contextlib.ExitStack() as stack:
+        progress("starting Spark")
+        spark = local_session("reduce benchmark")
+        stack.callback(spark.stop)
+        add_flag_connector()
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backlog-bench-")))
+        data, few = folder / "rows", folder / "few"
+        progress(f"making {rows:,} rows of {keys:,} keys")
+        _rows(spark, 0, rows, keys, _FILES).write.parquet(str(data))
+        _rows(spark, 0, 10 * _FEW, _FEW, 2).write.parquet(str(few))
+        progress("comparing the results")
+        checked = Ours(spark, data, keys, Written(fingerprint=True))
+        try:
+            checked.until(1)
+            require_equal({"ours": checked.sink.found, "spark_batch": fingerprint(_batch(spark, data))})
+        finally:
+            checked.stop()
+        live: list[float] = []
+
+        def ours() -> float:
+            one = Ours(spark, data, keys, Written())
+            try:
+                ready = one.until(1)
+                one.add(1_000)
+                live.append(one.until(2))
+                return ready
+            finally:
+                one.stop()
+
+        times = interleave({"ours": ours, "spark_batch": lambda: _batch_time(spark, data)}, arguments.runs)
+        progress("spark_stream")
+        whole, native = _stream_times(spark, data, keys)
+        progress("live batches")
+        all_keys, few_keys = _live_times(spark, data, keys), _live_times(spark, few, _FEW)
+        progress("")
+        ready, batch = show("ours, ready", rows, times["ours"]), show("spark_batch", rows, times["spark_batch"])
+        first = show("ours, first live output", rows, live[1:])  # the first was the warm-up's
+        stream = show("spark_stream", rows, [whole])
+        result("reduce", f"ready keys={keys}", ready, {"spark_batch": batch, "spark_stream": stream})
+        result("reduce", f"live keys={keys}", first, {"spark_batch": batch})
+        for count in _LIVE:
+            peers = {"few_keys": count / few_keys[count], "spark_stream": count / native[count]}
+            result("reduce", f"stream rows={count} keys={keys}", count / all_keys[count], peers)
+
+
+if __name__ == "__main__":
+    sys.exit(main(run, arguments_parser(__doc__, rows=10_000_000, keys=200_000)))
