@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.errors import BacklogError
 from backlog_spark.plan import KeyedNode, Node, SourceNode, check_tree
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.versions import BatchState
-from backlog_spark.vehicles import BatchFolds, Plans
+from backlog_spark.vehicles import BatchFolds, Plans, unpacked
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -140,6 +141,29 @@ class KeyedPlan:
         out = BatchFolds(self._folds, fold).run(self._root, batch)
         # Later stays collect what is to be added; their keys come out when stream mode has merged it.
         return out if self.run.epoch == 0 else out.where("false")
+
+    def state(self, name: str) -> DataFrame:
+        """An operator's state as rows of its output, as of the last committed batch.
+
+        Raises
+        ------
+        BacklogError
+            No such operator.
+        """
+        if name not in self._folds:
+            raise BacklogError(f"There is no keyed operator {name!r}.", f"There are: {', '.join(self._operators)}.")
+        fold = self._folds[name]
+        if self.run.vehicle is Vehicle.SORTED:
+            found = BatchState(self._checkpoint, name, self.run.epoch)
+            newest = found.newest()
+            if newest is None:
+                return fold.finish(self._spark.createDataFrame([], fold.state.spark()))
+            return fold.finish(found.read(self._spark, fold, newest))
+        reader = self._spark.read.format("statestore").option("operatorId", self._operators.index(name))
+        # A map's entries by themselves, not one row a key group that holds them all.
+        reader = reader.option("stateVarName", "buckets").option("flattenCollectionTypes", "true")
+        buckets = reader.load(self._checkpoint.location).select("user_map_value.rows")
+        return fold.finish(unpacked(buckets, fold))
 
     def _clean(self) -> None:
         """Remove what was handed over: the batch that took it in has committed."""

@@ -365,6 +365,23 @@ class BacklogQuery(QueryHandle):
         before = _sums(self._checkpoint.offsets(newest - 1)) if newest else (0, 0)
         return committed + (planned[0] - before[0]) * self._share_of_tasks(), planned[1] or total
 
+    def state(self, name: str) -> DataFrame:
+        """A keyed operator's state, as the rows that it would put out for every key; for debugging.
+
+        Parameters
+        ----------
+        name : str
+            The operator's name.
+
+        Raises
+        ------
+        BacklogError
+            No such operator.
+        """
+        if self._keyed is None:
+            raise BacklogError(f"The query {self._name!r} has no keyed operator.", "State is kept after a key_by.")
+        return self._keyed.state(name)
+
     def _share_of_tasks(self) -> float:
         tracker = self._spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]

@@ -154,6 +154,15 @@ class BacklogStream:
         return f"BacklogStream({', '.join(f'{s.name}: {s.format}' for s in self.sources)})"
 
 
+_WHOLE_ROW = "__row"
+
+
+def _column(name: str) -> Column:
+    from pyspark.sql import functions as F
+
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
 class KeyedStream:
     """Rows grouped by key. Each operator gives one row a key whose result changed: the keys, then the results.
 
@@ -208,6 +217,38 @@ class KeyedStream:
     def max(self, column: str) -> BacklogStream:
         """Greatest value of a column, under the column's name."""
         return self._one("max", column)
+
+    def min_by(self, column: str, *, last: bool = False) -> BacklogStream:
+        """The row with the least value of a column: the keys, then the row's other columns.
+
+        Parameters
+        ----------
+        column : str
+        last : bool
+            Among rows with equal values take the last; default the first. By the order given to `key_by`; without one
+            ties are decided by the rows' other columns.
+        """
+        return self._row("min_by", column, last)
+
+    def max_by(self, column: str, *, last: bool = False) -> BacklogStream:
+        """The row with the greatest value of a column; see `min_by`."""
+        return self._row("max_by", column, last)
+
+    def _row(self, function: str, column: str, last: bool) -> BacklogStream:
+        from backlog_spark.operators.aggregates import MaxBy, MinBy
+
+        pick = MinBy if function == "min_by" else MaxBy
+        name = "_".join([*self._keys, function, column])
+        picked = self.aggregate(pick("*", column, name=_WHOLE_ROW, last=last), name=name)
+        keys = self._keys
+
+        def flat(frame: DataFrame) -> DataFrame:
+            from pyspark.sql import functions as F
+
+            rest = [n for n in frame.schema[_WHOLE_ROW].dataType.fieldNames() if n not in keys]  # type: ignore[attr-defined]
+            return frame.select(*map(_column, keys), *(F.col(_WHOLE_ROW).getField(n).alias(n) for n in rest))
+
+        return picked.transform(flat)
 
     def _one(self, function: str, column: str) -> BacklogStream:
         quoted = "`" + column.replace("`", "``") + "`"

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchFolds", "Plans"]
+__all__ = ["BatchFolds", "Plans", "unpacked"]
 
 _RAW, _ROWS = "__raw", "__rows"
 
@@ -100,8 +100,6 @@ class Plans:
 
     def _stateful(self, node: KeyedNode, rows: DataFrame | None) -> DataFrame:
         """An operator's stateful branch: packed input, if it has any, and seeds into the key groups' state."""
-        from pyspark.sql.types import StructType
-
         fold = self._bind(node, rows) if rows is not None else self.folds[node.name]
         location = self._seed_location(node.name)
         packed = self._spark.readStream.schema(SEED_SCHEMA).parquet(location)
@@ -110,8 +108,15 @@ class Plans:
             live = lifted.mapInArrow(PackRows(fold, arrow_schema(lifted.schema)), SEED_SCHEMA)
             packed = live.unionByName(packed)
         state = packed.groupBy(GROUP).transformWithStateInPandas(GroupProcessor(fold), "data binary", "update", "None")
-        schema = StructType(fold.state.spark().fields[1:])
-        return fold.finish(state.mapInArrow(Unpack(fold.state, arrow_schema(schema)), schema))
+        return fold.finish(unpacked(state, fold))
+
+
+def unpacked(packed: DataFrame, fold: Fold) -> DataFrame:
+    """Keys and accumulators from a column of packed rows."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType(fold.state.spark().fields[1:])
+    return packed.mapInArrow(Unpack(fold.state, arrow_schema(schema)), schema)
 
 
 class BatchFolds:

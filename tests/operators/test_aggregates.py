@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -462,6 +462,18 @@ def rows(spark: SparkSession) -> DataFrame:
     return frame
 
 
+@pytest.fixture
+def small_plans(spark: SparkSession) -> Iterator[None]:
+    """Without whole-stage code, whose compilation takes most of the time of plans with a hundred expressions.
+
+    Each expression is still compiled, and the tests without this fixture run as users' queries do.
+    """
+    key = "spark.sql.codegen.wholeStage"
+    spark.conf.set(key, "false")
+    yield
+    spark.conf.unset(key)
+
+
 def slot_columns(aggregates: list[Aggregate], schema: Any, side: str = "") -> list[list[Column]]:
     from pyspark.sql import functions as F
 
@@ -608,6 +620,7 @@ COLLECTED: list[Case] = [
 FAMILIES = {"numbers": NUMBERS, "extremes": EXTREMES, "picked": PICKED, "collected": COLLECTED}
 
 
+@pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_all_ways_give_what_spark_gives(rows: DataFrame, family: str) -> None:
     aggregates = [each for each, _ in FAMILIES[family]]
@@ -645,6 +658,7 @@ def by_k(frame: DataFrame) -> dict[int, Row]:
     return {row["k"]: row for row in frame.collect()}
 
 
+@pytest.mark.usefixtures("small_plans")
 def test_the_last_row_of_equal_keys_by_an_order_of_any_type(rows: DataFrame) -> None:
     orders = ("i8", "big", "f32", "odd", "d9", "d38", "s", "b", "t", "d", "ts", "ntz")
     aggregates: list[Aggregate] = [

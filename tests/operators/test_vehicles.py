@@ -83,13 +83,17 @@ def test_batch_then_stream_is_one_batch(
         append(tmp_path / "s", tables[-1], backlog=number < backlog)
     source = bs.source("scripted", name="s", path=tmp_path / "s", partitions=partitions)
     sink = Collect()
-    query = start(spark, source.key_by(*KEYS).aggregate(AGGREGATES), sink, tmp_path)
+    query = start(spark, source.key_by(*KEYS).aggregate(AGGREGATES, name="totals"), sink, tmp_path)
     try:
         wait(lambda: len(sink.batches) >= bool(backlog) + live, query)
         tables.append(rows(chance, 5, 10**6))
         append(tmp_path / "s", tables[-1], backlog=False)
         wait(lambda: len(sink.batches) > bool(backlog) + live, query)
         query.processAllAvailable()
+        state = query.state("totals")
+        assert {plain(tuple(r)[:3]): plain(tuple(r)[3:]) for r in state.collect()} == expected(spark, tables)
+        with pytest.raises(BacklogError, match=r"no keyed operator 'other'\. There are: totals"):
+            query.state("other")
         assert [s.mode for s in query.history] == ([Mode.BACKLOG, Mode.STREAM] if backlog else [Mode.STREAM])
         assert query.backlogProgress.rows == sum(t.num_rows for t in tables), "state handed over is no row"
     finally:
@@ -158,6 +162,29 @@ def test_operators_in_a_chain(spark: SparkSession, tmp_path: Path) -> None:
 def runs(root: Path) -> list[tuple[int, str, int]]:
     """First batch, vehicle and epoch of the runs that the checkpoint knows."""
     return [tuple(run) for run in json.loads((root / "c" / "backlog" / "plan.json").read_text())["runs"]]
+
+
+def test_the_row_with_the_least_value(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(17)
+    schema = pa.schema([("seq", pa.int64()), ("k", pa.int64()), ("price", pa.int64()), ("shop", pa.string())])
+    made = [(n, chance.randrange(4), chance.choice([None, *range(5)]), f"shop {n % 7}") for n in range(400)]
+    for number in range(4):
+        part = made[number * 100 : number * 100 + 100]
+        append(tmp_path / "s", pa.table(list(zip(*part, strict=True)), schema=schema), backlog=number < 2)
+    cheapest = bs.source("scripted", name="s", path=tmp_path / "s").key_by("k", order="seq")
+    for last in (False, True):
+        sink = Collect()
+        query = start(spark, cheapest.min_by("price", last=last), sink, tmp_path / str(last))
+        try:
+            wait(lambda: len(sink.batches) >= 3, query)  # noqa: B023
+        finally:
+            query.stop()
+        assert sink.schema.names == ["k", "seq", "price", "shop"]
+        best = {}
+        for row in sorted(made, reverse=last):
+            if row[2] is not None and (row[1] not in best or row[2] < best[row[1]][2]):
+                best[row[1]] = row
+        assert sink.newest(1) == {(k,): (seq, price, shop) for k, (seq, _, price, shop) in best.items()}
 
 
 def test_a_later_stay_in_backlog_is_merged_and_put_out_at_its_end(spark: SparkSession, tmp_path: Path) -> None:
