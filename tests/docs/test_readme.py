@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import backlog_spark as bs
 from backlog_spark.settings import parse_settings
 from tests.connectors.mysql_cdc.replay import table_rows
 
@@ -40,26 +42,31 @@ def examples(mysql: MySQLServer, root: Path) -> list[str]:
 def test_the_examples_run(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     mysql.execute("DROP DATABASE IF EXISTS shop")
     mysql.execute("CREATE DATABASE shop")
-    mysql.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, amount DECIMAL(10,2))")
-    mysql.execute("INSERT INTO shop.orders VALUES (1, 10.50), (2, 20)")
+    mysql.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, customer_id INT, amount DECIMAL(10,2))")
+    mysql.execute("INSERT INTO shop.orders VALUES (1, 7, 10.50), (2, 8, 20), (3, 7, 1)")
     mysql.execute("DROP USER IF EXISTS reader")
     mysql.execute("CREATE USER reader IDENTIFIED BY 'secret'")
     for grant in re.findall(r"GRANT [^;`]*?(?= TO )", README):
         mysql.execute(f"{grant} TO reader")
     names: dict[str, Any] = {"spark": spark}
-    for block in examples(mysql, tmp_path):
-        exec(block, names)
-    query = names["query"]
+    queries: list[bs.BacklogQuery] = []
     try:
+        for block in examples(mysql, tmp_path):
+            exec(block, names)
+            queries += [v for v in names.values() if isinstance(v, bs.BacklogQuery) and v not in queries]
         limit = time.monotonic() + 120
-        while query.isProcessingBacklog:
-            assert query.isActive, query.exception()
+        while any(query.isProcessingBacklog for query in queries):
+            assert all(query.isActive for query in queries), [query.exception() for query in queries]
             assert time.monotonic() < limit
             time.sleep(0.1)
     finally:
-        query.stop()
+        for query in queries:
+            query.stop()
+    assert len(queries) == 2
     found = Counter(tuple(row) for row in spark.read.format("delta").load(f"{tmp_path}/orders").collect())
     assert found == Counter(table_rows(mysql, "shop.orders").values())
+    totals = spark.read.format("delta").load(f"{tmp_path}/totals").collect()
+    assert {tuple(row) for row in totals} == {(7, Decimal("11.50"), 2), (8, Decimal("20.00"), 1)}
     assert names["changes"].isStreaming
     assert names["changes"].columns[-3:] == ["_change_type", "_commit_timestamp", "_commit_seq"]
 
