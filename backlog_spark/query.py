@@ -105,10 +105,14 @@ class BacklogQuery(QueryHandle):
         self._failure: BaseException | None = None
         self._sink_error: BacklogError | None = None
         self._leaving = False
+        self._mixed = False  # keyed operators run sorted while there is backlog
         self._infos: list[SourceInfo | None] = []
         self._keyed: KeyedPlan | None = None
         if stream.node.is_keyed:
             key_groups = int(settings["spark.backlog.keyGroups"] or 0)
+            enabled = settings["spark.backlog.sortedBatch.enabled"] == "true"
+            during = self.intervals.during_backlog_ms
+            self._mixed = during == 0 or (enabled and during is not None)
             self._keyed = KeyedPlan(spark, self._checkpoint, stream.node, key_groups)
         self._thread: threading.Thread | None = None
 
@@ -174,7 +178,7 @@ class BacklogQuery(QueryHandle):
         flag = self._checkpoint.in_backlog()
         if flag is None:
             flag = self._tracker.is_processing_backlog
-        return self._keyed.start(in_backlog=flag and self.intervals.during_backlog_ms == 0, load=self._load)
+        return self._keyed.start(in_backlog=flag and self._mixed, load=self._load)
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -186,7 +190,7 @@ class BacklogQuery(QueryHandle):
         return (
             self._keyed is not None
             and not self._keyed.ends_by_itself
-            and self.intervals.during_backlog_ms == 0
+            and self._mixed
             and self._tracker.mode is Mode.BACKLOG
         )
 

@@ -163,6 +163,18 @@ _REGISTRY: Final = (
         parser=_integer(1, 32_768),
     ),
     Setting(
+        name="spark.backlog.sortedBatch.enabled",
+        type="true or false",
+        default="false",
+        bounds="true, false",
+        source="backlog_spark; FLIP-327 has sorted input with an interval of 0 only",
+        description=(
+            "Run keyed operators sorted also with an interval during backlog above 0: batch by batch, each merged "
+            "into the state and put out. With 0 they always are."
+        ),
+        parser=_choice("true", "false"),
+    ),
+    Setting(
         name="spark.backlog.progress",
         type="auto, on or off",
         default="auto",

@@ -68,6 +68,11 @@ def start(spark: SparkSession, stream: bs.BacklogStream, sink: bs.Sink, root: Pa
     return stream.write("keyed").trigger(**given).option("checkpointLocation", str(root / "c")).to(sink).start(spark)
 
 
+def runs(root: Path) -> list[tuple[int, str, int]]:
+    """First batch, vehicle and epoch of the runs that the checkpoint knows."""
+    return [tuple(run) for run in json.loads((root / "c" / "backlog" / "plan.json").read_text())["runs"]]
+
+
 @pytest.mark.parametrize(
     ("seed", "backlog", "live", "partitions"),
     # micro-batches in backlog and after it: none, all in one, many
@@ -105,6 +110,29 @@ def test_batch_then_stream_is_one_batch(
     for number, table in zip(sorted(sink.batches), [*tables[:0], *tables[backlog - bool(backlog) :]], strict=True):
         if not sink.backlog[number]:
             assert len(sink.batches[number]) == len(expected(spark, [table]))
+
+
+def test_sorted_batches_with_an_interval(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(19)
+    tables = [rows(chance, 200, n * 1_000) for n in range(5)]
+    for number, table in enumerate(tables):
+        append(tmp_path / "s", table, backlog=number < 3)
+    sink = Collect()
+    source = bs.source("scripted", name="s", path=tmp_path / "s").key_by(*KEYS).aggregate(AGGREGATES)
+    spark.conf.set("spark.backlog.sortedBatch.enabled", "true")
+    try:
+        query = start(spark, source, sink, tmp_path, interval_during_backlog="1 second")
+    finally:
+        spark.conf.unset("spark.backlog.sortedBatch.enabled")
+    try:
+        wait(lambda: len(sink.batches) >= 5, query)
+    finally:
+        query.stop()
+    assert sink.newest(len(KEYS)) == expected(spark, tables)
+    assert [(vehicle, epoch) for _, vehicle, epoch in runs(tmp_path)] == [("sorted", 0), ("stream", -1)]
+    # Every batch puts out the keys that it changed, merged with what was there.
+    for number, table in enumerate(tables):
+        assert len(sink.batches[number]) == len(expected(spark, [table]))
 
 
 def test_feature_off_is_the_stream_vehicle_throughout(spark: SparkSession, tmp_path: Path) -> None:
@@ -157,11 +185,6 @@ def test_operators_in_a_chain(spark: SparkSession, tmp_path: Path) -> None:
     ).collect()
     assert sink.newest(1) == {(r[0],): (r[1],) for r in found}
     assert sink.backlog == {0: True, 1: False, 2: False}
-
-
-def runs(root: Path) -> list[tuple[int, str, int]]:
-    """First batch, vehicle and epoch of the runs that the checkpoint knows."""
-    return [tuple(run) for run in json.loads((root / "c" / "backlog" / "plan.json").read_text())["runs"]]
 
 
 def test_the_row_with_the_least_value(spark: SparkSession, tmp_path: Path) -> None:
