@@ -202,6 +202,30 @@ class KeyedStream:
         named = name or "_".join([*keys, *(a.name for a in declared)])
         return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
 
+    def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> BacklogStream:
+        """One row a key, made of all its rows by a Python function.
+
+        Parameters
+        ----------
+        function : callable
+            Takes two rows, named tuples of all columns, and returns one: a tuple of the same columns, in the same
+            order, with the key as it was. It is to be associative and commutative, since rows are reduced in any
+            order, and must not depend on anything but its arguments.
+        name : str, optional
+            Of the operator's state. Default: made of the keys.
+
+        For example ``reduce(lambda a, b: a._replace(amount=a.amount + b.amount))``.
+        """
+        from backlog_spark.operators.reduce import ReduceFold
+
+        keys = self._keys
+
+        def bind(schema: StructType, key_groups: int) -> Fold:
+            return ReduceFold(keys, function, schema, key_groups)
+
+        named = name or "_".join([*keys, "reduce"])
+        return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
+
     def count(self) -> BacklogStream:
         """Rows of each key, as ``count``."""
         return self.aggregate("count(*) AS count")

@@ -187,6 +187,65 @@ def test_operators_in_a_chain(spark: SparkSession, tmp_path: Path) -> None:
     assert sink.backlog == {0: True, 1: False, 2: False}
 
 
+def longest(a: Any, b: Any) -> Any:
+    """Adds the amounts and keeps the longer of the texts."""
+    text = max(a.text or "", b.text or "", key=lambda t: (len(t), t))
+    return a._replace(text=text, amount=None if None in (a.amount, b.amount) else a.amount + b.amount)
+
+
+def test_reduce(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(23)
+    schema = pa.schema([("text", pa.string()), ("k", pa.float64()), ("amount", pa.decimal128(20, 2))])
+    keys = [0.0, -0.0, float("nan"), None, 1.5, *map(float, range(10, 60))]
+    made = [
+        ("x" * chance.randrange(9), chance.choice(keys), Decimal(chance.randrange(10**9)).scaleb(-2))
+        for _ in range(1_000)
+    ]
+    made += [("last", float(n), Decimal(n)) for n in range(100, 110)]  # keys of one row
+    made += [(None, 1.5, Decimal(0))] * 300  # and one of many
+    chance.shuffle(made)
+    parts = [made[n::5] for n in range(5)]
+    for number, part in enumerate(parts):
+        append(tmp_path / "s", pa.table(list(zip(*part, strict=True)), schema=schema), backlog=number < 3)
+    best: dict[Any, Any] = {}
+    for text, k, amount in made:
+        key = plain((k + 0.0 if k is not None else None,))
+        before = best.get(key, ("", Decimal(0)))
+        best[key] = (max(before[0], text or "", key=lambda t: (len(t), t)), before[1] + amount)
+    for during in (0, "1 second"):
+        spark.conf.set("spark.backlog.sortedBatch.enabled", "true")
+        source = bs.source("scripted", name="s", path=tmp_path / "s").key_by("k").reduce(longest)
+        sink = Collect()
+        query = start(spark, source, sink, tmp_path / str(during), interval_during_backlog=during)
+        spark.conf.unset("spark.backlog.sortedBatch.enabled")
+        try:
+            wait(lambda: len(sink.batches) >= (3 if during == 0 else 5), query)  # noqa: B023
+        finally:
+            query.stop()
+        assert sink.schema.names == ["k", "text", "amount"]
+        assert {k: (v[0] or "", v[1]) for k, v in sink.newest(1).items()} == best
+
+
+def test_a_reduce_function_that_returns_something_else(spark: SparkSession, tmp_path: Path) -> None:
+    table = pa.table({"k": pa.array([1, 1], pa.int64()), "v": pa.array([1, 2], pa.int64())})
+    append(tmp_path / "s", table, backlog=False)
+    keyed = bs.source("scripted", name="s", path=tmp_path / "s").key_by("k")
+    spark.conf.set("spark.backlog.restart.maxAttempts", "0")
+    try:
+        for number, (function, problem) in enumerate(
+            (
+                (lambda a, b: a.v + b.v, "must return a tuple of 2 values: k, v"),
+                (lambda a, b: (2, a.v), "changed the key 'k' from 1 to 2"),
+                (lambda a, b: (1, "many"), "a value for 'v' that is no int64"),
+            )
+        ):
+            query = start(spark, keyed.reduce(function), Collect(), tmp_path / str(number))
+            with pytest.raises(BacklogError, match=problem):
+                query.awaitTermination(120)
+    finally:
+        spark.conf.unset("spark.backlog.restart.maxAttempts")
+
+
 def test_the_row_with_the_least_value(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(17)
     schema = pa.schema([("seq", pa.int64()), ("k", pa.int64()), ("price", pa.int64()), ("shop", pa.string())])
