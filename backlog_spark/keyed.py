@@ -8,6 +8,7 @@ from what is on disk, and doing a step again changes nothing.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,7 @@ __all__ = ["KeyedPlan"]
 _log = logging.getLogger(__name__)
 
 _LEDGER = "plan"
+_LEDGER_FILE = re.compile(rf"{_LEDGER}-(\d+)\.json")
 # A partition's state is moved and snapshot as a whole; two for each core keep the cores busy to the end.
 _PARTITIONS_PER_CORE = 2
 
@@ -79,9 +81,14 @@ class KeyedPlan:
         BacklogError
             If the query differs from its checkpoint in what cannot be changed.
         """
-        found = self._checkpoint.read_metadata(_LEDGER)
-        ledger = None if found is None else Ledger.from_json(found)
+        ledger = self._read()
         planned, committed = self._checkpoint.latest_batch(), self._checkpoint.latest_committed()
+        if ledger is None and planned is not None:
+            raise BacklogError(
+                f"The checkpoint has batches up to {planned}, but no backlog/plan-….json that says how they were "
+                "planned: it was made without keyed operators, or the file was deleted.",
+                "Restore the file, or start with a new checkpointLocation.",
+            )
         run = (ledger or Ledger(0, 0, ())).next_run(planned, committed, in_backlog=in_backlog)
         for name in self._operators:
             self._checkpoint.make_directory(_seeds(name))
@@ -102,7 +109,7 @@ class KeyedPlan:
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
             ledger = self._publish(ledger)
         ledger = ledger.begin(run)
-        self._checkpoint.write_metadata(_LEDGER, ledger.to_json())
+        self._write(ledger)
         self.run = ledger.runs[-1]
         # In backlog again, but a batch of the stream run was logged before: that alone is replayed, as it was planned.
         self.replays_only = in_backlog and run.vehicle is Vehicle.STREAM
@@ -122,8 +129,29 @@ class KeyedPlan:
                 self._spark, self._folds[name], ledger.partitions, emit=epoch > 0
             )
         ledger = ledger.publish(epoch)
-        self._checkpoint.write_metadata(_LEDGER, ledger.to_json())
+        self._write(ledger)
         return ledger
+
+    def _versions(self) -> list[int]:
+        names = self._checkpoint.names_in("backlog")
+        return sorted(int(m[1]) for name in names if (m := _LEDGER_FILE.fullmatch(name)))
+
+    def _read(self) -> Ledger | None:
+        versions = self._versions()
+        found = self._checkpoint.read_metadata(f"{_LEDGER}-{versions[-1]}") if versions else None
+        return None if found is None else Ledger.from_json(found)
+
+    def _write(self, ledger: Ledger) -> None:
+        # A new file each time: a filesystem may replace one by deleting it first, and the driver die in between.
+        versions = self._versions()
+        number = versions[-1] + 1 if versions else 0
+        if not self._checkpoint.write_metadata(f"{_LEDGER}-{number}", ledger.to_json(), overwrite=False):
+            raise BacklogError(
+                f"Another driver has just started this query: backlog/{_LEDGER}-{number}.json is there already.",
+                "Run a query once at a time on one checkpointLocation.",
+            )
+        for old in versions:
+            self._checkpoint.delete(f"backlog/{_LEDGER}-{old}.json")
 
     def output(self, batch: DataFrame, batch_id: int) -> DataFrame:
         """What a batch of the present run gives to the sink. In the sorted vehicle executes it, once."""
@@ -168,8 +196,8 @@ class KeyedPlan:
     def _clean(self) -> None:
         """Remove what was handed over: the batch that took it in has committed."""
         self._cleaned = True
-        found = self._checkpoint.read_metadata(_LEDGER)
-        published = -1 if found is None else Ledger.from_json(found).published
+        found = self._read()
+        published = -1 if found is None else found.published
         for name in self._operators:
             for epoch in range(published + 1):
                 state = BatchState(self._checkpoint, name, epoch)

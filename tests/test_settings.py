@@ -22,6 +22,8 @@ def test_defaults() -> None:
         "spark.backlog.intervalDuringBacklog": None,
         "spark.backlog.restart.maxAttempts": 3,
         "spark.backlog.restart.delay": 1_000,
+        "spark.backlog.keyGroups": 128,
+        "spark.backlog.sortedBatch.enabled": "false",
         "spark.backlog.progress": "auto",
     }
 
@@ -33,10 +35,12 @@ def test_parsed_settings() -> None:
             "spark.backlog.intervalDuringBacklog": "0",
             "spark.backlog.restart.maxAttempts": "1000",
             "spark.backlog.restart.delay": "1 min",
+            "spark.backlog.keyGroups": "32768",
+            "spark.backlog.sortedBatch.enabled": "TRUE",
             "spark.backlog.progress": "OFF",
         }
     )
-    assert list(values.values()) == [30_000, 0, 1000, 60_000, "off"]
+    assert list(values.values()) == [30_000, 0, 1000, 60_000, 32_768, "true", "off"]
     assert list(values) == list(SETTINGS)
 
 
@@ -48,6 +52,8 @@ def test_parsed_settings() -> None:
         ("spark.backlog.restart.maxAttempts", "three", "whole number"),
         ("spark.backlog.restart.delay", "61 s", "at most 1 min"),
         ("spark.backlog.restart.delay", "5", "has no unit"),
+        ("spark.backlog.keyGroups", "0", "from 1 to 32768"),
+        ("spark.backlog.sortedBatch.enabled", "yes", "true, false"),
         ("spark.backlog.progress", "yes", "auto, on, off"),
         ("spark.backlog.intervalduringBacklog", "0", r"Did you mean spark\.backlog\.intervalDuringBacklog\?"),
         ("spark.backlog.restart.maxAttempt", "1", r"Did you mean spark\.backlog\.restart\.maxAttempts\?"),

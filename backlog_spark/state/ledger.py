@@ -1,7 +1,7 @@
 """What a keyed query's checkpoint says of its plans: which batch ran in which vehicle, what was handed over (pure).
 
-Kept as ``<checkpoint>/backlog/plan.json`` and written before each run. A batch that is logged but not committed is
-replayed in the vehicle that it was planned for.
+Kept as ``<checkpoint>/backlog/plan-<n>.json``, of which the newest counts, and written before each run. A batch that is
+logged but not committed is replayed in the vehicle that it was planned for.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Ledger:
         before = [run for run in self.runs if run.first_batch <= batch]
         if not before:
             raise BacklogError(
-                f"The checkpoint's backlog/plan.json does not say how batch {batch} was planned.",
+                f"The checkpoint's backlog/plan-<n>.json does not say how batch {batch} was planned.",
                 "Restore the checkpoint's directory backlog, or start with a new checkpointLocation.",
             )
         return before[-1]
@@ -160,7 +160,7 @@ class Ledger:
         """
         if data.get("version") != _VERSION:
             raise BacklogError(
-                f"The checkpoint's backlog/plan.json is of version {data.get('version')!r}.",
+                f"The checkpoint's backlog/plan-<n>.json is of version {data.get('version')!r}.",
                 "Use the version of backlog_spark that wrote it, or a new checkpointLocation.",
             )
         return cls(

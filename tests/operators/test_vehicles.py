@@ -70,7 +70,12 @@ def start(spark: SparkSession, stream: bs.BacklogStream, sink: bs.Sink, root: Pa
 
 def runs(root: Path) -> list[tuple[int, str, int]]:
     """First batch, vehicle and epoch of the runs that the checkpoint knows."""
-    return [tuple(run) for run in json.loads((root / "c" / "backlog" / "plan.json").read_text())["runs"]]
+    while True:
+        newest = max((root / "c" / "backlog").glob("plan-*.json"), key=lambda p: int(p.stem.partition("-")[2]))
+        try:
+            return [tuple(run) for run in json.loads(newest.read_text())["runs"]]
+        except FileNotFoundError:  # a newer one has taken its place
+            continue
 
 
 @pytest.mark.parametrize(
@@ -323,6 +328,10 @@ def test_what_a_checkpoint_fixes_cannot_be_changed(spark: SparkSession, tmp_path
             start(spark, keyed.sum("v"), sink, tmp_path)
     finally:
         spark.conf.unset("spark.backlog.keyGroups")
+    for ledger in (tmp_path / "c" / "backlog").glob("*plan-*"):
+        ledger.unlink()
+    with pytest.raises(BacklogError, match=r"batches up to 0, but no backlog/plan.*Restore the file"):
+        start(spark, keyed.sum("v"), sink, tmp_path)
 
 
 def test_mistakes_are_told_at_the_start(spark: SparkSession, tmp_path: Path) -> None:
