@@ -101,7 +101,7 @@ class KeyedPlan:
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None
         self._folds = plans.folds
-        operators = tuple((name, self._folds[name].state.text()) for name in self._operators)
+        operators = tuple((name, self._folds[name].describe()) for name in self._operators)
         if ledger is None:
             cores = self._spark.sparkContext.defaultParallelism
             ledger = Ledger(self._key_groups, min(self._key_groups, _PARTITIONS_PER_CORE * cores), operators)

@@ -164,7 +164,7 @@ class BacklogQuery(QueryHandle):
             more = {"interval": None, "intervalDuringBacklog": None}
             if self._paced():
                 more["interval"] = f"{self.intervals.interval_ms} ms"
-            if self._paced() or target is not None:
+            if self.intervals.during_backlog_ms is not None and (self._paced() or target is not None):
                 more["intervalDuringBacklog"] = f"{self.intervals.during_backlog_ms} ms"
             if target is not None:
                 more["availableNowTarget"] = target

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import is_dataclass, replace
 from typing import TYPE_CHECKING
 
 from backlog_spark.errors import BacklogError
@@ -31,6 +32,10 @@ class Fold(ABC):
 
     keys: tuple[str, ...]
     state: StateSchema
+
+    @abstractmethod
+    def describe(self) -> str:
+        """What the state means, in words that change when it does: kept in the checkpoint and compared."""
 
     @abstractmethod
     def lift(self, rows: DataFrame) -> DataFrame:
@@ -98,6 +103,11 @@ class AggregateFold(Fold):
         slots = [a.slots(schema) for a in aggregates]
         self._widths = [len(s) for s in slots]
         self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(t for s in slots for t in s))
+
+    def describe(self) -> str:
+        # Without the results' names, which may change.
+        said = [repr(replace(a, name="_")) if is_dataclass(a) else repr(a) for a in self._aggregates]
+        return f"by {', '.join(self.keys)}: {', '.join(said)}; {self.state.text()}"
 
     def _key_columns(self) -> list[Column]:
         return [normalised(k, self._schema).alias(n) for k, n in zip(self.keys, self.state.key_names, strict=True)]

@@ -50,6 +50,10 @@ class ReduceFold(Fold):
         # The key is among the slots as well: the function is given whole rows.
         self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(f.dataType for f in schema))
 
+    def describe(self) -> str:
+        # Two functions cannot be compared; a better one may take an older one's place.
+        return f"by {', '.join(self.keys)}: reduce of {', '.join(self._names)}; {self.state.text()}"
+
     def _hashed(self, rows: DataFrame, prefix: str) -> DataFrame:
         from pyspark.sql import functions as F
 

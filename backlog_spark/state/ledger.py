@@ -51,7 +51,7 @@ class Ledger:
     key_groups, partitions : int
         Fixed at the first start: Spark's state is partitioned by them.
     operators : tuple of (str, str)
-        Name and state schema of each keyed operator, in plan order.
+        Name of each keyed operator and what its state means, in plan order.
     runs : tuple of Run
         With ascending first batches; only those that batches still refer to.
     published : int
@@ -134,7 +134,7 @@ class Ledger:
         for (name, before), (_, now) in zip(self.operators, operators, strict=True):
             if before != now:
                 raise BacklogError(
-                    f"The state of the keyed operator {name!r} would be {now}; in the checkpoint it is {before}.",
+                    f"The keyed operator {name!r} is now {now}; in the checkpoint it is {before}.",
                     "Keep its keys, aggregates and the types of its columns, or start with a new checkpointLocation.",
                 )
 

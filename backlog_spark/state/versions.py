@@ -114,20 +114,17 @@ class BatchState:
         newest = self.newest()
         if newest is None:
             return
-        state = self.read(spark, fold, newest).drop(CHANGED)
+        # A session of its own: a part is a partition, so partitions must stay as they are.
+        own = spark.newSession()
+        own.conf.set("spark.sql.adaptive.enabled", "false")
+        state = self.read(own, fold, newest).drop(CHANGED)
         packed = (
             state.repartition(partitions, GROUP)
             .sortWithinPartitions(GROUP)
             .mapInArrow(PackState(fold.state, emit=emit), SEED_SCHEMA)
         )
         attempt = f"backlog/seed-attempt/{self._operator}-{uuid.uuid4().hex[:12]}"
-        adaptive = str(spark.conf.get("spark.sql.adaptive.enabled"))
-        # A part is a partition, so partitions must stay as they are.
-        spark.conf.set("spark.sql.adaptive.enabled", "false")
-        try:
-            packed.write.parquet(self._checkpoint.location_of(attempt))
-        finally:
-            spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+        packed.write.parquet(self._checkpoint.location_of(attempt))
         target = f"backlog/seed/{self._operator}"
         there = set(self._checkpoint.names_in(target))
         for name in self._checkpoint.names_in(attempt):

@@ -320,8 +320,10 @@ def test_what_a_checkpoint_fixes_cannot_be_changed(spark: SparkSession, tmp_path
         query.stop()
     with pytest.raises(BacklogError, match=r"operators are name_max_v, those of its checkpoint name_sum_v"):
         start(spark, keyed.max("v"), sink, tmp_path)
-    with pytest.raises(BacklogError, match=r"'name_sum_v' would be .*s0:double.* it is .*s0:bigint"):
+    with pytest.raises(BacklogError, match=r"'name_sum_v' is now by name: Sum.*s0:double.* it is .*s0:bigint"):
         start(spark, keyed.aggregate("sum(d) AS v", name="name_sum_v"), sink, tmp_path)
+    with pytest.raises(BacklogError, match=r"is now by name: Sum.*'seq'.* it is by name: Sum.*'v'"):
+        start(spark, keyed.aggregate("sum(seq) AS v", name="name_sum_v"), sink, tmp_path)
     spark.conf.set("spark.backlog.keyGroups", "64")
     try:
         with pytest.raises(SettingError, match=r"spark.backlog.keyGroups.*made with 128.*Set 128"):

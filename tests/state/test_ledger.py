@@ -93,7 +93,7 @@ def test_what_is_pinned() -> None:
         book.check(64, OPERATORS)
     with pytest.raises(BacklogError, match="operators are counts, those of its checkpoint totals"):
         book.check(128, (("counts", OPERATORS[0][1]),))
-    with pytest.raises(BacklogError, match="'totals' would be struct<k0:string>"):
+    with pytest.raises(BacklogError, match="'totals' is now struct<k0:string>"):
         book.check(128, (("totals", "struct<k0:string>"),))
 
 
