@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backlog_spark.checkpoint import Checkpoint
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.plan import KeyedNode, Node, SourceNode, check_tree
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.versions import BatchState
@@ -58,6 +58,8 @@ class KeyedPlan:
         self._cleaned = False
         self.run = Run(0, Vehicle.STREAM)
         self.replays_only = False
+        self._drained = False
+        self._output: StructType | None = None
 
     def start(
         self, *, in_backlog: bool, load: Callable[[SourceNode, str | None], DataFrame]
@@ -81,6 +83,12 @@ class KeyedPlan:
         BacklogError
             If the query differs from its checkpoint in what cannot be changed.
         """
+        if str(self._spark.conf.get("spark.sql.ansi.enabled")).lower() != "true":
+            raise SettingError(
+                "spark.sql.ansi.enabled", "false",
+                "without it sums overflow silently, and differently in backlog and in stream mode.",
+                "Leave it at true, Spark's default, for queries with keyed operators.",
+            )  # fmt: skip
         ledger = self._read()
         planned, committed = self._checkpoint.latest_batch(), self._checkpoint.latest_committed()
         if ledger is None and planned is not None:
@@ -89,9 +97,14 @@ class KeyedPlan:
                 "planned: it was made without keyed operators, or the file was deleted.",
                 "Restore the file, or start with a new checkpointLocation.",
             )
-        run = (ledger or Ledger(0, 0, ())).next_run(planned, committed, in_backlog=in_backlog)
         for name in self._operators:
             self._checkpoint.make_directory(_seeds(name))
+        run = (ledger or Ledger(0, 0, ())).next_run(planned, committed, in_backlog=in_backlog)
+        halfway = ledger is not None and ledger.publishing > ledger.published
+        behind = run.vehicle is Vehicle.SORTED and planned == committed and (halfway or self._unread_seeds())
+        if behind:
+            # A stay in backlog starts on a state that has all earlier ones, and they have been put out.
+            run = Run(run.first_batch, Vehicle.STREAM)
         plans = Plans(
             self._spark,
             lambda node: load(node, _target(run, in_backlog=in_backlog)),
@@ -106,12 +119,14 @@ class KeyedPlan:
             cores = self._spark.sparkContext.defaultParallelism
             ledger = Ledger(self._key_groups, min(self._key_groups, _PARTITIONS_PER_CORE * cores), operators)
         ledger.check(self._key_groups, operators)
+        self._output = plans.output
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
             ledger = self._publish(ledger)
+        self._drained = self._drained or behind
         ledger = ledger.begin(run)
         self._write(ledger)
         self.run = ledger.runs[-1]
-        # In backlog again, but a batch of the stream run was logged before: that alone is replayed, as it was planned.
+        # In backlog, but a batch of the stream run was logged before or has to come first: that one alone is run.
         self.replays_only = in_backlog and run.vehicle is Vehicle.STREAM
         self._cleaned = False
         return frame, plans.output, _configuration(ledger)
@@ -121,8 +136,16 @@ class KeyedPlan:
         """Whether the present run ends without a stop, and another one follows it."""
         return self.run.vehicle is Vehicle.SORTED or self.replays_only
 
+    def _unread_seeds(self) -> bool:
+        """Whether there are seeds that a stream run may not have read yet."""
+        return not self._drained and any(self._checkpoint.names_in(_seeds(name)) for name in self._operators)
+
     def _publish(self, ledger: Ledger) -> Ledger:
         epoch = ledger.last_epoch
+        ledger = ledger.begin_publication(epoch)
+        self._write(ledger)
+        self._drained = False
+        self._checkpoint.delete("backlog/seed-attempt")
         for name in self._operators:
             # The keys of the first stay have been put out, by its batches; those of a later one only collected.
             BatchState(self._checkpoint, name, epoch).publish(
@@ -166,12 +189,19 @@ class KeyedPlan:
             state.drop_below(batch_id - 1)
             return state.write(operator, rows, batch_id)
 
-        out = BatchFolds(self._folds, fold).run(self._root, batch)
-        # Later stays collect what is to be added; their keys come out when stream mode has merged it.
-        return out if self.run.epoch == 0 else out.where("false")
+        folds = BatchFolds(self._folds, fold)
+        if self.run.epoch == 0:
+            return folds.run(self._root, batch)
+        # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators too,
+        # when stream mode has merged it.
+        folds.run(next(n for n in self._root.walk() if isinstance(n, KeyedNode)), batch)
+        assert self._output is not None, "set at the start of the run"
+        return batch.sparkSession.createDataFrame([], self._output)
 
     def state(self, name: str) -> DataFrame:
         """An operator's state as rows of its output, as of the last committed batch.
+
+        In a later stay in backlog it is what the stay has collected so far.
 
         Raises
         ------
@@ -187,7 +217,10 @@ class KeyedPlan:
             if newest is None:
                 return fold.finish(self._spark.createDataFrame([], fold.state.spark()))
             return fold.finish(found.read(self._spark, fold, newest))
-        reader = self._spark.read.format("statestore").option("operatorId", self._operators.index(name))
+        # Spark numbers them from the output on.
+        reader = self._spark.read.format("statestore").option(
+            "operatorId", len(self._operators) - 1 - self._operators.index(name)
+        )
         # A map's entries by themselves, not one row a key group that holds them all.
         reader = reader.option("stateVarName", "buckets").option("flattenCollectionTypes", "true")
         buckets = reader.load(self._checkpoint.location).select("user_map_value.rows")

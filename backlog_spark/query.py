@@ -62,6 +62,7 @@ _IDLE_RUN_MS = 1_000
 # The form in which Spark recognises that a Python sink was interrupted by stop(), which is no failure.
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
 _LONGEST_ERROR = 500
+_starting = threading.Lock()
 
 
 class BacklogQuery(QueryHandle):
@@ -105,6 +106,7 @@ class BacklogQuery(QueryHandle):
         self._failure: BaseException | None = None
         self._sink_error: BacklogError | None = None
         self._leaving = False
+        self._last_run = False
         self._mixed = False  # keyed operators run sorted while there is backlog
         self._infos: list[SourceInfo | None] = []
         self._keyed: KeyedPlan | None = None
@@ -178,7 +180,7 @@ class BacklogQuery(QueryHandle):
         flag = self._checkpoint.in_backlog()
         if flag is None:
             flag = self._tracker.is_processing_backlog
-        return self._keyed.start(in_backlog=flag and self._mixed, load=self._load)
+        return self._keyed.start(in_backlog=flag and self._mixed and not self._last_run, load=self._load)
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -205,6 +207,7 @@ class BacklogQuery(QueryHandle):
                 self._unique_in_backlog(),
                 self._checkpoint.latest_batch(),
                 self._checkpoint.latest_committed(),
+                rows_are_results=self._keyed is not None,
             )
         )
         writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
@@ -219,7 +222,8 @@ class BacklogQuery(QueryHandle):
         if self._paced():
             delay = min(_POLL_MAX_MS, max(_POLL_MIN_MS, self.intervals.interval_ms // _POLL_SHARE))
             conf = {**conf, _POLLING_DELAY: f"{delay}ms"}
-        with session_conf(self._spark, conf):  # the query takes its own copy of the configuration
+        # The query takes its own copy of the configuration; other queries of the session wait for theirs.
+        with _starting, session_conf(self._spark, conf):
             started = writer.start()
         session_listener(self._spark).subscribe(str(started.id), self._reports)
         return started
@@ -261,12 +265,13 @@ class BacklogQuery(QueryHandle):
             while True:
                 before = self._tracker.last_batch
                 error = self._until_it_ends()
+                left, self._leaving = self._leaving, False
                 if self._stopping.is_set():
                     return
                 if error is None:
-                    if not self._ends_by_itself and not self._leaving:
+                    if not self._ends_by_itself and not left:
                         return
-                    error = self._go_on(before)
+                    error = self._go_on(idle=self._tracker.last_batch == before and not left)
                     if error is None:
                         continue
                 attempts = 1 if self._tracker.last_batch > before else attempts + 1
@@ -282,13 +287,13 @@ class BacklogQuery(QueryHandle):
                 session_listener(self._spark).unsubscribe(str(self._query.id))
             self._ended.set()
 
-    def _go_on(self, before: int) -> BaseException | None:
+    def _go_on(self, *, idle: bool) -> BaseException | None:
         """Start the next run after one that came to its end; why that failed, or None."""
-        idle = self._tracker.last_batch == before and not self._leaving
-        self._leaving = False
         # Still in backlog, by a source that has nothing to read: do not start over without end.
         if idle and self._stopping.wait(max(self.intervals.interval_ms, _IDLE_RUN_MS) / 1000):
             return None
+        # What is there now has been read: one run of the stream vehicle takes the state over and ends the query.
+        self._last_run = idle and self._available_now
         try:
             self._query = self._run()
         except Exception as error:

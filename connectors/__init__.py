@@ -39,7 +39,9 @@ def add_connector(source_format: str, module: str, data_source: str) -> None:
     """Make a connector of another package one that queries know.
 
     Its offsets are JSON objects with ``isProcessingBacklog`` and ``isBacklog``. It takes the options ``interval``,
-    ``intervalDuringBacklog`` and ``availableNowTarget``, as ``mysql_cdc`` documents them.
+    ``intervalDuringBacklog`` and ``availableNowTarget``, as ``mysql_cdc`` documents them. With the target
+    ``backlogEnd`` it still gives the offset in which only the flag has become false; with ``none`` it gives nothing
+    new.
 
     Parameters
     ----------

@@ -35,6 +35,8 @@ class SinkContext:
     newest_planned, newest_committed : int or None
         Newest batch id in Spark's offset log and in its commit log; None if there is none. An output without a
         trace of a committed batch, or with one of a batch that was never planned, is not this checkpoint's.
+    rows_are_results : bool
+        The rows are a keyed operator's: each is the newest result of its key, not a change.
     """
 
     spark: SparkSession
@@ -43,6 +45,7 @@ class SinkContext:
     key_is_unique_in_backlog: bool
     newest_planned: int | None = None
     newest_committed: int | None = None
+    rows_are_results: bool = False
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,9 @@ class DeltaUpsert(Sink):
         with each change of a key, NULL is oldest. None: a batch never has two rows of one key; if it has, the
         query fails.
     metadata_columns : sequence of str, default ("_change_type", "_commit_timestamp", "_commit_seq")
-        Columns of the batch that are not stored. All must exist; but when these three defaults stand and the batch
-        has none of the columns, as after a keyed operator, each row is an upsert and a batch never has two rows of
-        one key.
+        Columns of the batch that are not stored. All must exist; but when these three defaults stand, the rows are
+        results of a keyed operator and have none of the columns, each row is an upsert and a batch never has two rows
+        of one key.
     partition_by : sequence of str, default ()
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
@@ -148,7 +148,7 @@ class DeltaUpsert(Sink):
             another type.
         """
         if self._by_default:
-            plain = not set(_METADATA) & set(context.schema.names)
+            plain = context.rows_are_results and not set(_METADATA) & set(context.schema.names)
             self.change_type, self.sequence = (None, None) if plain else (_CHANGE_TYPE, _SEQUENCE)
             self.metadata_columns = () if plain else _METADATA
         stored = self._stored_fields(context.schema)

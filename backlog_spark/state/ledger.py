@@ -56,6 +56,8 @@ class Ledger:
         With ascending first batches; only those that batches still refer to.
     published : int
         The newest epoch whose state stream mode has been given; -1 for none.
+    publishing : int
+        The newest epoch whose publication was begun: it is finished before anything else, and not gone on with.
     """
 
     key_groups: int
@@ -63,11 +65,12 @@ class Ledger:
     operators: tuple[tuple[str, str], ...]
     runs: tuple[Run, ...] = ()
     published: int = -1
+    publishing: int = -1
 
     @property
     def last_epoch(self) -> int:
-        """The newest epoch that was begun; -1 for none."""
-        return max((run.epoch for run in self.runs), default=-1)
+        """The newest epoch that was begun; -1 for none. A run that planned nothing is forgotten, its epoch is not."""
+        return max((self.published, *(run.epoch for run in self.runs)))
 
     @property
     def unpublished(self) -> bool:
@@ -89,7 +92,10 @@ class Ledger:
         first = 0 if committed is None else committed + 1
         if not in_backlog:
             return Run(first, Vehicle.STREAM)
-        return Run(first, Vehicle.SORTED, self.last_epoch if self.unpublished else self.last_epoch + 1)
+        if self.unpublished:
+            return Run(first, Vehicle.SORTED, self.last_epoch)
+        # Epoch 0 is the one that finds no state: its batches put out what they have. Any other is added to a state.
+        return Run(first, Vehicle.SORTED, max(self.last_epoch + 1, 0 if first == 0 else 1))
 
     def _run_of(self, batch: int) -> Run:
         before = [run for run in self.runs if run.first_batch <= batch]
@@ -108,7 +114,11 @@ class Ledger:
 
     def publish(self, epoch: int) -> Ledger:
         """With an epoch that stream mode has been given."""
-        return replace(self, published=epoch)
+        return replace(self, published=epoch, publishing=epoch)
+
+    def begin_publication(self, epoch: int) -> Ledger:
+        """With an epoch that is about to be given to stream mode."""
+        return replace(self, publishing=epoch)
 
     def check(self, key_groups: int, operators: Sequence[tuple[str, str]]) -> None:
         """Refuse what cannot be changed on an existing checkpoint.
@@ -147,6 +157,7 @@ class Ledger:
             "operators": [list(o) for o in self.operators],
             "runs": [[r.first_batch, str(r.vehicle), r.epoch] for r in self.runs],
             "published": self.published,
+            "publishing": self.publishing,
         }
 
     @classmethod
@@ -169,4 +180,5 @@ class Ledger:
             tuple((name, state) for name, state in data["operators"]),
             tuple(Run(first, Vehicle(vehicle), epoch) for first, vehicle, epoch in data["runs"]),
             data["published"],
+            data["publishing"],
         )

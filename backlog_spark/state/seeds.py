@@ -26,8 +26,9 @@ SEED_EMIT: Final = 2
 SEED_SCHEMA: Final = f"{GROUP} int, origin int, data binary"
 _ARROW: Final = pa.schema([(GROUP, pa.int32()), ("origin", pa.int32()), ("data", pa.binary())])
 
-# Rows that are merged before they are shipped; bounds a task's memory.
+# Rows, and bytes, that are merged before they are shipped: what bounds a task's memory.
 _PACK_ROWS: Final = 200_000
+_PACK_BYTES: Final = 64 << 20
 # Most rows of one packed row: a few MB at usual widths, far below what a row may hold.
 DATA_ROWS: Final = 20_000
 
@@ -56,14 +57,14 @@ class PackRows:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         pending: list[pa.RecordBatch] = []
-        rows = 0
+        rows = size = 0
         for batch in batches:
             if batch.num_rows:
                 pending.append(batch)
-                rows += batch.num_rows
-            if rows >= _PACK_ROWS:
+                rows, size = rows + batch.num_rows, size + batch.nbytes
+            if rows >= _PACK_ROWS or size >= _PACK_BYTES:
                 yield from self._pack(pending)
-                pending, rows = [], 0
+                pending, rows, size = [], 0, 0
         if rows:
             yield from self._pack(pending)
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from backlog_spark.errors import BacklogError
+
 from .keys import equal_runs
 
 if TYPE_CHECKING:
@@ -94,6 +96,11 @@ def combine(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBa
     """All rows in one batch of ``schema``."""
     table = pa.Table.from_batches([_cast(b, schema) for b in batches], schema).combine_chunks()
     found = table.to_batches()
+    if len(found) > 1:  # Arrow's plain strings end at 2 GiB
+        raise BacklogError(
+            f"{table.num_rows} rows of state hold more than 2 GiB in one text or binary column.",
+            "Raise spark.backlog.keyGroups on a new checkpointLocation, or keep less in an aggregate.",
+        )
     return found[0] if found else pa.RecordBatch.from_pylist([], schema)
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import CHANGED, Fold
+from backlog_spark.session import session_conf
 from backlog_spark.state.seeds import SEED_SCHEMA, PackState
 from backlog_spark.state.tables import GROUP
 
@@ -65,7 +66,9 @@ class BatchState:
         before = self.newest(below=batch_id)
         base = None if before is None else self.read(spark, fold, before)
         attempt = f"v{batch_id}-{uuid.uuid4().hex[:12]}"
-        fold.fold(rows, base).write.parquet(self._location(attempt))
+        # As they are, whatever the user has set for files of their own: a key cut to milliseconds is another key.
+        with session_conf(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
+            fold.fold(rows, base).write.parquet(self._location(attempt))
         old = self._pointer(batch_id)
         self._checkpoint.write_file(f"{self._directory}/v{batch_id}.json", json.dumps({"attempt": attempt}))
         if old is not None:
@@ -115,7 +118,7 @@ class BatchState:
         if newest is None:
             return
         # A session of its own: a part is a partition, so partitions must stay as they are.
-        own = spark.newSession()
+        own = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession(), {})
         own.conf.set("spark.sql.adaptive.enabled", "false")
         state = self.read(own, fold, newest).drop(CHANGED)
         packed = (

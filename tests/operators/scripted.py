@@ -85,18 +85,17 @@ class ScriptedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         script = flags(self._path)
         n, available = start["n"], len(script) if self._target is None else self._target
-        if n >= available or (self._target is not None and self._stops_at(script[n])):
+        if n >= available or (self._target is not None and self._end == "none"):
             return start
         if n and script[n] != start["isProcessingBacklog"]:
             return self._offset(n, start["isProcessingBacklog"])  # told by a batch of its own, without rows
+        if self._target is not None and self._end == "backlogEnd" and not script[n]:
+            return start
         end = n + 1
         if self._whole and script[n]:
             while end < available and script[end]:
                 end += 1
         return self._offset(end, script[n])
-
-    def _stops_at(self, is_backlog: bool) -> bool:
-        return self._end == "none" or (self._end == "backlogEnd" and not is_backlog)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         files = [str(self._path / f"{n:04}.parquet") for n in range(start["n"], end["n"])]

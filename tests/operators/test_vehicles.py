@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import json
 import random
@@ -272,6 +273,104 @@ def test_the_row_with_the_least_value(spark: SparkSession, tmp_path: Path) -> No
             if row[2] is not None and (row[1] not in best or row[2] < best[row[1]][2]):
                 best[row[1]] = row
         assert sink.newest(1) == {(k,): (seq, price, shop) for k, (seq, _, price, shop) in best.items()}
+
+
+def test_a_first_stay_after_live_rows(spark: SparkSession, tmp_path: Path) -> None:
+    """Once the source was live before, once the feature was off while it was in backlog."""
+    chance = random.Random(29)
+    for name, first, during in (("live", False, 0), ("off", True, None)):
+        root = tmp_path / name
+        tables = [rows(chance, 200, n * 1_000) for n in range(4)]
+        append(root / "s", tables[0], backlog=first)
+        source = bs.source("scripted", name="s", path=root / "s").key_by(*KEYS).aggregate(AGGREGATES)
+        sink = Collect()
+        query = start(spark, source, sink, root, interval_during_backlog=during)
+        try:
+            wait(lambda: query.backlogProgress.rows == 200, query)  # noqa: B023
+            if during is None:
+                query.stop()
+            append(root / "s", tables[1], backlog=True)
+            if during is None:
+                query = start(spark, source, sink, root)
+            wait(lambda: runs(root)[-1][1] == "sorted", query)  # noqa: B023
+            append(root / "s", tables[2], backlog=True)
+            append(root / "s", tables[3], backlog=False)
+            wait(lambda: sink.newest(len(KEYS)) == expected(spark, tables), query)  # noqa: B023
+        finally:
+            query.stop()
+
+
+def test_a_chain_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
+    """The second operator sees what the first would have put out, never what it has only collected."""
+    schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
+
+    def table(*made: tuple[int, int]) -> pa.Table:
+        return pa.table(list(zip(*made, strict=True)), schema=schema)
+
+    append(tmp_path / "s", table((1, 100), (2, 200)), backlog=True)
+    append(tmp_path / "s", table((1, 1)), backlog=False)
+    sums = bs.source("scripted", name="s", path=tmp_path / "s").key_by("k").aggregate("sum(v) AS total", name="sums")
+    low = sums.map("1 AS one", "total").key_by("one").aggregate("min(total) AS low, count(*) AS seen", name="lows")
+    sink = Collect()
+    query = start(spark, low, sink, tmp_path)
+    try:
+        wait(lambda: query.backlogProgress.rows == 3, query)
+        append(tmp_path / "s", table((2, 3)), backlog=True)
+        wait(lambda: runs(tmp_path)[-1][2] == 1, query)
+        append(tmp_path / "s", table((2, 4), (1, 5)), backlog=True)
+        append(tmp_path / "s", table((2, 6)), backlog=False)
+        wait(lambda: query.mode is Mode.STREAM and query.backlogProgress.rows == 7, query)
+        query.processAllAvailable()
+        assert {tuple(r) for r in query.state("sums").collect()} == {(1, 106), (2, 213)}
+        assert [r.low for r in query.state("lows").collect()] == [100]
+    finally:
+        query.stop()
+    assert {k: v[0] for k, v in sink.newest(1).items()} == {(1,): 100}
+
+
+def test_available_now_ends_in_backlog_too(spark: SparkSession, tmp_path: Path) -> None:
+    chance = random.Random(31)
+    tables = [rows(chance, 100, n * 1_000) for n in range(4)]
+    append(tmp_path / "s", tables[0], backlog=True)
+    append(tmp_path / "s", tables[1], backlog=True)
+    source = bs.source("scripted", name="s", path=tmp_path / "s").key_by(*KEYS).aggregate(AGGREGATES)
+    sink = Collect()
+    assert start(spark, source, sink, tmp_path, available_now=True).awaitTermination(120)
+    assert sink.newest(len(KEYS)) == expected(spark, tables[:2])
+    append(tmp_path / "s", tables[2], backlog=True)
+    append(tmp_path / "s", tables[3], backlog=False)
+    assert start(spark, source, sink, tmp_path, available_now=True).awaitTermination(120)
+    assert sink.newest(len(KEYS)) == expected(spark, tables)
+
+
+def test_keys_are_kept_whatever_form_the_users_files_have(spark: SparkSession, tmp_path: Path) -> None:
+    at = dt.datetime(2024, 5, 1, 12, 0, 0, 123456, tzinfo=dt.UTC)
+    table = pa.table({"at": pa.array([at], pa.timestamp("us", tz="UTC")), "v": pa.array([1], pa.int64())})
+    append(tmp_path / "s", table, backlog=True)
+    append(tmp_path / "s", table, backlog=False)
+    sink = Collect()
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MILLIS")
+    try:
+        query = start(spark, bs.source("scripted", name="s", path=tmp_path / "s").key_by("at").count(), sink, tmp_path)
+        try:
+            wait(lambda: len(sink.batches) == 2, query)
+        finally:
+            query.stop()
+    finally:
+        spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    found = [row for number in (0, 1) for row in sink.batches[number]]
+    assert [(row["at"].microsecond, row["count"]) for row in found] == [(123456, 1), (123456, 2)]
+
+
+def test_without_ansi_mode_sums_would_overflow_unseen(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path / "s", rows(random.Random(1), 10, 0), backlog=False)
+    counts = bs.source("scripted", name="s", path=tmp_path / "s").key_by("name").count()
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with pytest.raises(SettingError, match=r"spark.sql.ansi.enabled"):
+            start(spark, counts, Collect(), tmp_path)
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
 
 
 def test_a_later_stay_in_backlog_is_merged_and_put_out_at_its_end(spark: SparkSession, tmp_path: Path) -> None:

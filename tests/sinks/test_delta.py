@@ -230,6 +230,19 @@ def test_rows_without_change_type(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_of(spark, tmp_path) == Counter([(1, 10), (2, 21), (3, 30)])
 
 
+def test_results_of_a_keyed_operator_need_no_options_but_changes_without_their_columns_are_refused(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    schema = StructType().add("id", LongType()).add("total", LongType())
+    sink = DeltaUpsert(str(tmp_path), ["id"])
+    sink.open(SinkContext(spark, "app", schema, False, rows_are_results=True))
+    sink.write(spark.createDataFrame([(1, 10), (2, 20)], schema), BatchInfo(0, True))
+    sink.write(spark.createDataFrame([(2, 21)], schema), BatchInfo(1, False))
+    assert rows_of(spark, tmp_path) == Counter([(1, 10), (2, 21)])
+    with pytest.raises(SettingError, match="_change_type"):
+        DeltaUpsert(str(tmp_path), ["id"]).open(SinkContext(spark, "app", schema, False))
+
+
 def test_in_a_real_query(spark: SparkSession, flagged_run: Any) -> None:
     app = flagged_run.txn_app_id
     assert rows_of(spark, flagged_run.table) == Counter([(1, "uno"), (2, "two"), (3, "three"), (4, "four")])

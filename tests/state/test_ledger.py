@@ -40,7 +40,11 @@ def ledger(*runs: Run, published: int = -1) -> Ledger:
         # backlog again: another stay, but first what the stream had planned
         (ledger(Run(0, SORTED, 0), Run(3, STREAM), published=0), 4, 4, True, Run(5, SORTED, 1)),
         (ledger(Run(0, SORTED, 0), Run(3, STREAM), published=0), 5, 4, True, Run(5, STREAM)),
-        (ledger(Run(0, STREAM)), 4, 4, True, Run(5, SORTED, 0)),
+        # no stay before, but a state: that is what epoch 0 would not have
+        (ledger(Run(0, STREAM)), 4, 4, True, Run(5, SORTED, 1)),
+        # a stay that planned nothing was forgotten with its run; its number is not given again
+        (ledger(Run(0, STREAM), published=1), 4, 4, True, Run(5, SORTED, 2)),
+        (ledger(published=0), None, None, True, Run(0, SORTED, 1)),
     ],
 )
 def test_next_run(before: Ledger, planned: int | None, committed: int | None, in_backlog: bool, run: Run) -> None:
@@ -57,6 +61,13 @@ def test_unpublished() -> None:
     assert ledger(Run(0, SORTED, 0)).unpublished
     assert not ledger(Run(0, SORTED, 0)).publish(0).unpublished
     assert ledger(Run(0, SORTED, 0), Run(3, STREAM), Run(7, SORTED, 1), published=0).unpublished
+
+
+def test_a_publication_that_was_begun_is_known() -> None:
+    begun = ledger(Run(0, SORTED, 0)).begin_publication(0)
+    assert (begun.publishing, begun.published, begun.unpublished) == (0, -1, True)
+    assert Ledger.from_json(begun.to_json()) == begun
+    assert (begun.publish(0).publishing, begun.publish(0).unpublished) == (0, False)
 
 
 def test_a_run_that_goes_on_is_not_written_again_and_one_without_a_batch_is_forgotten() -> None:
@@ -84,6 +95,7 @@ def test_many_stays_and_restarts_never_lose_how_a_batch_was_planned() -> None:
             committed = planned
         epochs = [r.epoch for r in book.runs if r.vehicle is SORTED]
         assert epochs == sorted(set(epochs))
+        assert (0 in epochs) == steps[0], "epoch 0 is the one without a state before it"
 
 
 def test_what_is_pinned() -> None:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import DoubleType, LongType, StringType
 
+from backlog_spark.errors import BacklogError
 from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.tables import (
     BUCKET_KEYS,
@@ -120,6 +122,13 @@ def test_nothing_is_lost_on_the_way(rows: list[tuple[Any, ...]], size: int) -> N
     assert sorted(pieces) == sorted(set(numbers.tolist()))
     for number, piece in pieces.items():
         assert rows_of(piece) == rows_of(made.filter(pa.array(numbers == number)))
+
+
+def test_more_than_arrow_holds_is_refused_not_cut() -> None:
+    schema = pa.schema([("text", pa.string())])
+    piece = pa.RecordBatch.from_arrays([pa.array(["x" * (1 << 20)] * 1_025)], schema=schema)
+    with pytest.raises(BacklogError, match="2050 rows of state hold more than 2 GiB"):
+        combine([piece, piece], schema)
 
 
 def test_an_integer_keeps_all_its_digits() -> None:
