@@ -24,6 +24,7 @@ from backlog_spark.errors import BacklogError
 from .decoder import RowDecoder, SchemaChanged, TableMap, read_length
 from .offsets import BinlogPosition, file_number
 from .options import MySqlOptions
+from .schema import TableSchema
 from .statements import (
     DDL,
     DML,
@@ -33,7 +34,6 @@ from .statements import (
     names_database,
     names_table,
 )
-from .types import TableSchema
 
 __all__ = ["DELETE", "INSERT", "UPDATE", "RowsChange", "TransactionEnd", "read_changes"]
 

@@ -11,8 +11,8 @@ from .binlog import DELETE, INSERT, RowsChange, TransactionEnd, read_changes
 from .gtid import GtidSet
 from .offsets import BinlogPosition, KeyRanges, Offset
 from .options import MySqlOptions
+from .schema import TableSchema
 from .snapshot import rows_to_table, with_metadata
-from .types import TableSchema
 
 __all__ = ["read_batch"]
 

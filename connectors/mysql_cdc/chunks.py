@@ -7,8 +7,8 @@ from typing import Any
 
 from pymysql.connections import Connection
 
+from .schema import TableSchema
 from .server import query
-from .types import TableSchema
 
 __all__ = ["Chunks", "key_range", "step_by_rows", "step_to_key"]
 

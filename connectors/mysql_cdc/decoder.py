@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from backlog_spark.errors import BacklogError
 
 from .charsets import text_decoder
-from .types import Column, TableSchema, kind_of
+from .schema import TableSchema
+from .types import Column, kind_of
 
 __all__ = ["RowDecoder", "SchemaChanged", "TableMap"]
 

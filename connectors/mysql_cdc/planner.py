@@ -12,7 +12,7 @@ from collections import deque
 from .binlog import UPDATE, TransactionEnd, read_changes
 from .offsets import BinlogPosition
 from .options import MySqlOptions
-from .types import TableSchema
+from .schema import TableSchema
 
 __all__ = ["BinlogPlanner"]
 

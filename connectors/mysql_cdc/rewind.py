@@ -14,7 +14,7 @@ from typing import Any
 from .binlog import RowsChange, TransactionEnd, read_changes
 from .offsets import BinlogPosition
 from .options import MySqlOptions
-from .types import TableSchema
+from .schema import TableSchema
 
 __all__ = ["RewindLog", "rewind_log"]
 

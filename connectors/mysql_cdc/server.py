@@ -17,7 +17,8 @@ from backlog_spark.errors import BacklogError, SettingError
 from .gtid import GtidSet
 from .offsets import BinlogPosition
 from .options import MySqlOptions
-from .types import Column, TableSchema, kind_of
+from .schema import TableSchema
+from .types import Column, kind_of
 
 __all__ = ["check_server", "connect", "end_position", "executed_gtids", "load_schema", "query", "server_identity"]
 

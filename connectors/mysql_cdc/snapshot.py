@@ -27,8 +27,9 @@ from .decoder import SchemaChanged
 from .offsets import SnapshotBatch
 from .options import MySqlOptions
 from .rewind import discard_rewind_log, rewind_log
+from .schema import TableSchema
 from .server import end_position, open_connection, query
-from .types import Column, TableSchema, kind_of
+from .types import Column, kind_of
 
 __all__ = ["read_chunk", "select_statement", "with_metadata"]
 

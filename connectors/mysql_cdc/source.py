@@ -32,6 +32,7 @@ from .decoder import SchemaChanged
 from .offsets import BinlogPosition, Offset, SnapshotBatch
 from .options import MySqlOptions
 from .planner import BinlogPlanner
+from .schema import TableSchema
 from .server import (
     check_server,
     connect,
@@ -44,7 +45,6 @@ from .server import (
     server_identity,
 )
 from .snapshot import read_chunk
-from .types import TableSchema
 
 __all__ = ["MySqlCdcDataSource", "check", "inspect"]
 

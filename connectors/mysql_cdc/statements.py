@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from .types import TableSchema
+from .schema import TableSchema
 
 __all__ = ["DDL", "DML", "changes_table", "empties_memory_table", "first_word", "names_database", "names_table"]
 

@@ -7,6 +7,7 @@ important field first, and the least (or greatest) struct wins.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar, Self
@@ -54,13 +55,13 @@ class _Picked(ArgumentAggregate):
     def with_order(self, order: str | None) -> Self:
         return self if self.order is not None else replace(self, order=order)
 
+    @abstractmethod
     def _deciding(self, schema: StructType) -> list[tuple[Column, StructField]]:
         """The fields before ``value``, with the expressions that give them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _takes_part(self, schema: StructType) -> Column | None:
         """Condition on the rows besides ``where``."""
-        raise NotImplementedError
 
     def slots(self, schema: StructType) -> list[DataType]:
         return [self._slot(schema)]

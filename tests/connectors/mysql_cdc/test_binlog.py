@@ -19,9 +19,9 @@ from connectors.mysql_cdc.binlog import (
 from connectors.mysql_cdc.decoder import SchemaChanged
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
+from connectors.mysql_cdc.schema import TableSchema
 from connectors.mysql_cdc.server import connect, end_position
 from connectors.mysql_cdc.source import check
-from connectors.mysql_cdc.types import TableSchema
 
 from .replay import options, read, reader
 
