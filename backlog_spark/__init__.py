@@ -10,7 +10,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from backlog_spark.attributes import RecordAttributes
     from backlog_spark.errors import BacklogError, SettingError
+    from backlog_spark.operators.functions import (
+        KeyedProcessFunction,
+        ListState,
+        MapState,
+        OutputTag,
+        ReducingState,
+        ValueState,
+    )
     from backlog_spark.query import BacklogQuery
     from backlog_spark.session import register
     from backlog_spark.sinks import DeltaUpsert, Sink
@@ -25,10 +34,17 @@ __all__ = [
     "BacklogQuery",
     "BacklogStream",
     "DeltaUpsert",
+    "KeyedProcessFunction",
     "KeyedStream",
+    "ListState",
+    "MapState",
+    "OutputTag",
+    "RecordAttributes",
+    "ReducingState",
     "SettingError",
     "Sink",
     "Switch",
+    "ValueState",
     "register",
     "source",
     "stream",
@@ -42,10 +58,17 @@ _MODULES = {
     "BacklogQuery": "query",
     "BacklogStream": "streams",
     "DeltaUpsert": "sinks",
+    "KeyedProcessFunction": "operators.functions",
     "KeyedStream": "streams",
+    "ListState": "operators.functions",
+    "MapState": "operators.functions",
+    "OutputTag": "operators.functions",
+    "RecordAttributes": "attributes",
+    "ReducingState": "operators.functions",
     "SettingError": "errors",
     "Sink": "sinks",
     "Switch": "tracker",
+    "ValueState": "operators.functions",
     "register": "session",
     "source": "streams",
     "stream": "streams",

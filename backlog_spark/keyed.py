@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.plan import KeyedNode, Node, SourceNode, check_tree
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
+from backlog_spark.state.seeds import UnpackState
+from backlog_spark.state.tables import arrow_schema
 from backlog_spark.state.versions import BatchState
-from backlog_spark.vehicles import BatchFolds, Plans, unpacked
+from backlog_spark.timekeeping import Timekeeper
+from backlog_spark.vehicles import BatchFolds, Plans, last_keyed, outputs_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,9 +48,13 @@ class KeyedPlan:
     root : Node
     key_groups : int
         ``spark.backlog.keyGroups``.
+    mixed : bool
+        Whether the query is in mixed mode: backlog runs sorted.
     """
 
-    def __init__(self, spark: SparkSession, checkpoint: Checkpoint, root: Node, key_groups: int) -> None:
+    def __init__(
+        self, spark: SparkSession, checkpoint: Checkpoint, root: Node, key_groups: int, *, mixed: bool
+    ) -> None:
         check_tree(root)
         self._spark = spark
         self._checkpoint = checkpoint
@@ -60,9 +67,12 @@ class KeyedPlan:
         self.replays_only = False
         self._drained = False
         self._output: StructType | None = None
+        self._time: Timekeeper | None = None
+        if any(isinstance(node, KeyedNode) and node.is_timed for node in root.walk()):
+            self._time = Timekeeper(spark, checkpoint, root, key_groups, mixed=mixed)
 
     def start(
-        self, *, in_backlog: bool, load: Callable[[SourceNode, str | None], DataFrame]
+        self, *, in_backlog: bool, flags: Sequence[bool], load: Callable[[SourceNode, str | None], DataFrame]
     ) -> tuple[DataFrame, StructType, dict[str, str]]:
         """Decide on the next run and prepare it. Called while no run of the query is active.
 
@@ -70,6 +80,8 @@ class KeyedPlan:
         ----------
         in_backlog : bool
             Whether the query is in mixed mode and a running source reports backlog.
+        flags : sequence of bool
+            Whether each declared source is processing backlog.
         load : callable
             Loads a source, with the ``availableNowTarget`` that a run which ends by itself gives it.
 
@@ -99,17 +111,21 @@ class KeyedPlan:
             )
         for name in self._operators:
             self._checkpoint.make_directory(_seeds(name))
-        run = (ledger or Ledger(0, 0, ())).next_run(planned, committed, in_backlog=in_backlog)
+        book = ledger or Ledger(0, 0, ())
+        run = book.next_run(planned, committed, in_backlog=in_backlog, mergeable=self._mergeable)
         halfway = ledger is not None and ledger.publishing > ledger.published
         behind = run.vehicle is Vehicle.SORTED and planned == committed and (halfway or self._unread_seeds())
         if behind:
             # A stay in backlog starts on a state that has all earlier ones, and they have been put out.
             run = Run(run.first_batch, Vehicle.STREAM)
+        replays_only = in_backlog and self._mergeable and run.vehicle is Vehicle.STREAM
         plans = Plans(
             self._spark,
-            lambda node: load(node, _target(run, in_backlog=in_backlog)),
+            lambda node: load(node, _target(run, replays_only=replays_only)),
             lambda name: self._checkpoint.location_of(_seeds(name)),
             self._key_groups,
+            None if self._time is None else self._time.control,
+            None if self._time is None else self._time.reports,
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None
@@ -118,7 +134,7 @@ class KeyedPlan:
         if ledger is None:
             cores = self._spark.sparkContext.defaultParallelism
             ledger = Ledger(self._key_groups, min(self._key_groups, _PARTITIONS_PER_CORE * cores), operators)
-        ledger.check(self._key_groups, operators)
+        ledger = ledger.check(self._key_groups, operators)
         self._output = plans.output
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
             ledger = self._publish(ledger)
@@ -127,9 +143,28 @@ class KeyedPlan:
         self._write(ledger)
         self.run = ledger.runs[-1]
         # In backlog, but a batch of the stream run was logged before or has to come first: that one alone is run.
-        self.replays_only = in_backlog and run.vehicle is Vehicle.STREAM
+        self.replays_only = replays_only
         self._cleaned = False
+        if self._time is not None:
+            self._time.begin(self._folds, flags, sorted_run=run.vehicle is Vehicle.SORTED)
         return frame, plans.output, _configuration(ledger)
+
+    @property
+    def _mergeable(self) -> bool:
+        """Whether a later stay in backlog may run sorted: it collects in the first operator."""
+        return next(node.is_mergeable for node in self._root.walk() if isinstance(node, KeyedNode))
+
+    @property
+    def sorts_again(self) -> bool:
+        """Whether a run of the stream vehicle is to be left when there is backlog again."""
+        return self._mergeable
+
+    @property
+    def side_outputs(self) -> Mapping[str, StructType]:
+        """Columns of the side outputs of the last operator; those of the others would be lost and are refused."""
+        last = last_keyed(self._root)
+        assert last is not None
+        return self._folds[last.name].side_outputs
 
     @property
     def ends_by_itself(self) -> bool:
@@ -176,27 +211,48 @@ class KeyedPlan:
         for old in versions:
             self._checkpoint.delete(f"backlog/{_LEDGER}-{old}.json")
 
-    def output(self, batch: DataFrame, batch_id: int) -> DataFrame:
-        """What a batch of the present run gives to the sink. In the sorted vehicle executes it, once."""
+    def output(self, batch: DataFrame, batch_id: int) -> tuple[DataFrame, dict[str, DataFrame]]:
+        """What a batch of the present run gives to the sinks, the main one and those of side outputs.
+
+        In the sorted vehicle executes it, once.
+        """
+        last = last_keyed(self._root)
+        assert last is not None
         if self.run.vehicle is Vehicle.STREAM:
             if not self._cleaned and batch_id > self.run.first_batch:
                 self._clean()
-            return batch
+            fold = self._folds[last.name]
+            return outputs_of(self._root, fold, batch) if fold.side_outputs else (batch, {})
 
-        def fold(name: str, operator: Fold, rows: DataFrame) -> DataFrame:
+        def fold_into(name: str, operator: Fold, rows: DataFrame) -> DataFrame:
             state = BatchState(self._checkpoint, name, self.run.epoch)
             # Batch N - 1 has committed, so nothing before its version is needed again.
             state.drop_below(batch_id - 1)
             return state.write(operator, rows, batch_id)
 
-        folds = BatchFolds(self._folds, fold)
+        folds = BatchFolds(self._folds, fold_into)
         if self.run.epoch == 0:
             return folds.run(self._root, batch)
         # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators too,
         # when stream mode has merged it.
         folds.run(next(n for n in self._root.walk() if isinstance(n, KeyedNode)), batch)
         assert self._output is not None, "set at the start of the run"
-        return batch.sparkSession.createDataFrame([], self._output)
+        return batch.sparkSession.createDataFrame([], self._output), {}
+
+    def written(self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool]) -> None:
+        """A batch has reached its sinks and is about to be committed; ``flags`` are the sources' at its end."""
+        if self._time is not None:
+            self._time.take(batch_id, batch, query_name, flags, sorted_run=self.run.vehicle is Vehicle.SORTED)
+
+    @property
+    def late_rows(self) -> int:
+        """Rows that came behind the watermark and went nowhere, in this process."""
+        return 0 if self._time is None else self._time.late_rows
+
+    def close(self) -> None:
+        """The query has ended."""
+        if self._time is not None:
+            self._time.close()
 
     def state(self, name: str) -> DataFrame:
         """An operator's state as rows of its output, as of the last committed batch.
@@ -208,6 +264,8 @@ class KeyedPlan:
         BacklogError
             No such operator.
         """
+        from pyspark.sql.types import StructType
+
         if name not in self._folds:
             raise BacklogError(f"There is no keyed operator {name!r}.", f"There are: {', '.join(self._operators)}.")
         fold = self._folds[name]
@@ -216,15 +274,16 @@ class KeyedPlan:
             newest = found.newest()
             if newest is None:
                 return fold.finish(self._spark.createDataFrame([], fold.state.spark()))
-            return fold.finish(found.read(self._spark, fold, newest))
+            return fold.finish(fold.state_of(found.read(self._spark, fold, newest)))
         # Spark numbers them from the output on.
         reader = self._spark.read.format("statestore").option(
             "operatorId", len(self._operators) - 1 - self._operators.index(name)
         )
         # A map's entries by themselves, not one row a key group that holds them all.
         reader = reader.option("stateVarName", "buckets").option("flattenCollectionTypes", "true")
-        buckets = reader.load(self._checkpoint.location).select("user_map_value.rows")
-        return fold.finish(unpacked(buckets, fold))
+        buckets = reader.load(self._checkpoint.location).select("user_map_value.rows", "user_map_value.slots")
+        schema = StructType(fold.state.spark().fields[1:])
+        return fold.finish(buckets.mapInArrow(UnpackState(fold.state, arrow_schema(schema)), schema))
 
     def _clean(self) -> None:
         """Remove what was handed over: the batch that took it in has committed."""
@@ -238,11 +297,11 @@ class KeyedPlan:
                 state.drop_seeds()
 
 
-def _target(run: Run, *, in_backlog: bool) -> str | None:
+def _target(run: Run, *, replays_only: bool) -> str | None:
     """Where a run ends: a sorted one with the backlog, one that only replays before anything new."""
     if run.vehicle is Vehicle.SORTED:
         return "backlogEnd"
-    return "none" if in_backlog else None
+    return "none" if replays_only else None
 
 
 def _seeds(operator: str) -> str:

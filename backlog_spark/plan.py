@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from backlog_spark.attributes import RecordAttributes, propagate_map, propagate_union
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
@@ -32,8 +33,11 @@ __all__ = [
     "SourceSpec",
     "TransformNode",
     "UnionNode",
+    "WatermarkNode",
     "check_tree",
+    "operator_attributes",
     "state_name",
+    "watermark_nodes",
 ]
 
 
@@ -130,6 +134,26 @@ class UnionNode(Node):
 
 
 @dataclass(frozen=True)
+class WatermarkNode(Node):
+    """Rows whose event time is a column of theirs.
+
+    Parameters
+    ----------
+    column : str
+    delay_ms : int
+        How much later than a row of a later time a row may come.
+    """
+
+    parent: Node
+    column: str
+    delay_ms: int
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+
+@dataclass(frozen=True)
 class KeyedNode(Node):
     """A keyed operator.
 
@@ -138,12 +162,18 @@ class KeyedNode(Node):
     name : str
         Of its state; unique in a query and the same at every start.
     bind : callable
-        From the schema of its rows and the number of key groups to the fold.
+        From the schema of its rows, the number of key groups and whether it is the first keyed operator to the fold.
+    is_timed : bool
+        Whether its plan has a control source (`Fold.timed`).
+    is_mergeable : bool
+        Whether a later stay in backlog may run sorted (`Fold.mergeable`).
     """
 
     parent: Node
     name: str
-    bind: Callable[[StructType, int], Fold] = field(compare=False)
+    bind: Callable[[StructType, int, bool], Fold] = field(compare=False)
+    is_timed: bool = False
+    is_mergeable: bool = True
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -156,15 +186,54 @@ def state_name(text: str) -> str:
 
 
 def source_positions(root: Node) -> tuple[list[int], frozenset[int]]:
-    """Where the declared sources stand among all that Spark reads, and where the seeds do: the same in both plans."""
-    declared, seeds, at = [], set(), 0
+    """Where the declared sources stand among all that Spark reads, and where our own do, seeds and control sources: the
+    same in both plans."""
+    declared: list[int] = []
+    inner: set[int] = set()
+    at = 0
     for node in root.walk():
         if isinstance(node, SourceNode):
             declared.append(at)
         if isinstance(node, KeyedNode):
-            seeds.add(at)
-        at += node.sources if isinstance(node, FrameNode) else isinstance(node, SourceNode | KeyedNode)
-    return declared, frozenset(seeds)
+            inner.update(range(at, at + 1 + node.is_timed))
+            at += 1 + node.is_timed
+        at += node.sources if isinstance(node, FrameNode) else isinstance(node, SourceNode)
+    return declared, frozenset(inner)
+
+
+def watermark_nodes(root: Node) -> list[WatermarkNode]:
+    """The inputs that have an event time, in plan order: their numbers."""
+    return [node for node in root.walk() if isinstance(node, WatermarkNode)]
+
+
+def operator_attributes(root: Node, sources: Sequence[bool], folds: Mapping[str, Fold]) -> dict[str, RecordAttributes]:
+    """RecordAttributes of each keyed operator's input (FLIP-309, section "Propagation").
+
+    Parameters
+    ----------
+    sources : sequence of bool
+        Whether each declared source's rows are backlog, in plan order; streaming DataFrames say nothing and are not.
+    folds : mapping of str to Fold
+        The keyed operators.
+    """
+    flags = iter(sources)
+    found: dict[str, RecordAttributes] = {}
+
+    def of(node: Node) -> RecordAttributes:
+        if isinstance(node, SourceNode):
+            return RecordAttributes(next(flags))
+        if isinstance(node, FrameNode):
+            return RecordAttributes(False)
+        inputs = [of(parent) for parent in node.parents]
+        if isinstance(node, UnionNode):
+            return propagate_union(inputs)
+        if isinstance(node, KeyedNode):
+            found[node.name] = propagate_map(inputs[0])
+            return folds[node.name].attributes_of_output(inputs[0])
+        return propagate_map(inputs[0])
+
+    of(root)
+    return found
 
 
 def check_tree(root: Node) -> None:
@@ -185,4 +254,21 @@ def check_tree(root: Node) -> None:
             raise BacklogError(
                 "A union has an input that is keyed already.",
                 "Unite the streams before the first key_by, or write them with two queries.",
+            )
+    marks = watermark_nodes(root)
+    for mark in marks:
+        if sum(isinstance(node, WatermarkNode) for node in mark.walk()) > 1:
+            raise BacklogError("with_watermark was called twice on one stream.", "Call it once, next to the source.")
+    leaves = [node for node in root.walk() if not node.parents]
+    unmarked = [leaf for leaf in leaves if not any(leaf in mark.walk() for mark in marks)]
+    if marks and unmarked:
+        raise BacklogError(
+            "A union has inputs with a watermark and inputs without.",
+            "Call with_watermark on each input.",
+        )
+    for node in root.walk():
+        if isinstance(node, WatermarkNode) and node.is_keyed:
+            raise BacklogError(
+                f"with_watermark({node.column!r}) comes after a key_by.",
+                "Put it before the first key_by; rows keep their event time if an operator's output has the column.",
             )

@@ -24,12 +24,12 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
 from backlog_spark.durations import format_duration
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.handle import QueryHandle
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.listener import ProgressReport, Report, Terminated
 from backlog_spark.plan import FrameNode, SourceNode, source_positions
-from backlog_spark.session import register, session_conf, session_listener
+from backlog_spark.session import persisted, register, session_conf, session_listener
 from backlog_spark.settings import PREFIX, Intervals, parse_settings, resolve_intervals
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.tracker import QueryTracker
@@ -77,7 +77,7 @@ class BacklogQuery(QueryHandle):
         self,
         spark: SparkSession,
         stream: BacklogStream,
-        sink: Sink,
+        sinks: Mapping[str, Sink],
         *,
         name: str,
         checkpoint_location: str,
@@ -87,7 +87,9 @@ class BacklogQuery(QueryHandle):
     ) -> None:
         self._spark = spark
         self._stream = stream
-        self._sink = sink
+        # The main output's under "", those of side outputs by name.
+        self._sinks = dict(sinks)
+        self._sink = self._sinks[""]
         self._name = name
         self._available_now = available_now
         self._options = dict(options or {})
@@ -115,7 +117,7 @@ class BacklogQuery(QueryHandle):
             enabled = settings["spark.backlog.sortedBatch.enabled"] == "true"
             during = self.intervals.during_backlog_ms
             self._mixed = during == 0 or (enabled and during is not None)
-            self._keyed = KeyedPlan(spark, self._checkpoint, stream.node, key_groups)
+            self._keyed = KeyedPlan(spark, self._checkpoint, stream.node, key_groups, mixed=self._mixed)
         self._thread: threading.Thread | None = None
 
     # -- starting -------------------------------------------------------------------------------------------
@@ -138,17 +140,8 @@ class BacklogQuery(QueryHandle):
 
     def _recall(self) -> None:
         """What the sources' flags are before the first report: from the checkpoint, else as they begin."""
-        newest = self._checkpoint.latest_batch()
-        offsets = self._checkpoint.offsets(newest) if newest is not None else None
-        flags = {}
-        declared, seeds = source_positions(self._stream.node)
-        for index, info in zip(declared, self._infos, strict=True):
-            offset = offsets[index] if offsets and index < len(offsets) else None
-            if offset is not None:
-                flags[index] = offset.get("isProcessingBacklog") is True
-            else:
-                flags[index] = info is not None and info.starts_in_backlog
-        self._tracker.begin(flags, seeds)
+        declared, inner = source_positions(self._stream.node)
+        self._tracker.begin(dict(zip(declared, self._flags(), strict=True)), inner)
 
     def _paced(self) -> bool:
         """Whether the sources keep the intervals themselves."""
@@ -180,7 +173,19 @@ class BacklogQuery(QueryHandle):
         flag = self._checkpoint.in_backlog()
         if flag is None:
             flag = self._tracker.is_processing_backlog
-        return self._keyed.start(in_backlog=flag and self._mixed and not self._last_run, load=self._load)
+        in_backlog = flag and self._mixed and not self._last_run
+        return self._keyed.start(in_backlog=in_backlog, flags=self._flags(), load=self._load)
+
+    def _flags(self, batch_id: int | None = None) -> list[bool]:
+        """Whether each declared source is processing backlog, at the end of a batch or of the newest one."""
+        newest = self._checkpoint.latest_batch() if batch_id is None else batch_id
+        offsets = self._checkpoint.offsets(newest) if newest is not None else None
+        flags = []
+        for index, info in zip(source_positions(self._stream.node)[0], self._infos, strict=True):
+            offset = offsets[index] if offsets and index < len(offsets) else None
+            starts = info is not None and info.starts_in_backlog
+            flags.append(starts if offset is None else offset.get("isProcessingBacklog") is True)
+        return flags
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -192,24 +197,14 @@ class BacklogQuery(QueryHandle):
         return (
             self._keyed is not None
             and not self._keyed.ends_by_itself
+            and self._keyed.sorts_again
             and self._mixed
             and self._tracker.mode is Mode.BACKLOG
         )
 
     def _run(self) -> StreamingQuery:
         frame, schema, conf = self._prepare()
-        identity = self._checkpoint.identity()
-        self._sink.open(
-            SinkContext(
-                self._spark,
-                identity,
-                schema,
-                self._unique_in_backlog(),
-                self._checkpoint.latest_batch(),
-                self._checkpoint.latest_committed(),
-                rows_are_results=self._keyed is not None,
-            )
-        )
+        self._open_sinks(schema)
         writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
         if self._keyed is not None:
             writer = writer.outputMode("update")
@@ -228,6 +223,33 @@ class BacklogQuery(QueryHandle):
         session_listener(self._spark).subscribe(str(started.id), self._reports)
         return started
 
+    def _open_sinks(self, schema: StructType) -> None:
+        sides = {} if self._keyed is None else self._keyed.side_outputs
+        for name in self._sinks:
+            if name and name not in sides:
+                raise SettingError(
+                    "side_output", name, "the last operator of the stream has no such side output.",
+                    f"It has {', '.join(sides) or 'none'}.",
+                )  # fmt: skip
+        for name in sides:
+            if name not in self._sinks:
+                raise BacklogError(
+                    f"The side output {name!r} goes nowhere.", f"Add .to(sink, side_output={name!r}) to the writer."
+                )
+        identity = self._checkpoint.identity()
+        newest, committed = self._checkpoint.latest_batch(), self._checkpoint.latest_committed()
+        for name, sink in self._sinks.items():
+            context = SinkContext(
+                self._spark,
+                f"{identity}-{name}" if name else identity,
+                sides[name] if name else schema,
+                not name and self._unique_in_backlog(),
+                newest,
+                committed,
+                rows_are_results=self._keyed is not None and not name,
+            )
+            sink.open(context)
+
     def _unique_in_backlog(self) -> bool:
         """Whether backlog batches may be appended: one source, its rows as they are, keyed as the sink is."""
         info = self._infos[0] if len(self._infos) == 1 else None
@@ -238,8 +260,7 @@ class BacklogQuery(QueryHandle):
 
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            rows = batch if self._keyed is None else self._keyed.output(batch, batch_id)
-            self._sink.write(rows, BatchInfo(batch_id, self._checkpoint.is_backlog(batch_id)))
+            self._hand_over(batch, BatchInfo(batch_id, self._checkpoint.is_backlog(batch_id)))
         except Exception as error:
             # Spark looks through the text of an error raised here with a regular expression that overflows the
             # stack on a long Java trace; its thread would then die without a word. So it gets one line.
@@ -248,6 +269,18 @@ class BacklogQuery(QueryHandle):
             self._sink_error = BacklogError(f"Batch {batch_id} of query {self._name!r} failed: {_first_line(error)}")
             self._sink_error.__cause__ = error
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
+
+    def _hand_over(self, batch: DataFrame, info: BatchInfo) -> None:
+        if self._keyed is None:
+            self._sink.write(batch, info)
+            return
+        # Several sinks read it, and each would run the plan again.
+        with persisted(batch) if len(self._sinks) > 1 else contextlib.nullcontext():
+            rows, sides = self._keyed.output(batch, info.batch_id)
+            self._sink.write(rows, info)
+            for name, side in sides.items():
+                self._sinks[name].write(side, info)
+            self._keyed.written(batch, info.batch_id, self._name, self._flags(info.batch_id))
 
     # -- following, in the runner's own thread --------------------------------------------------------------
 
@@ -285,6 +318,8 @@ class BacklogQuery(QueryHandle):
         finally:
             if self._query is not None:
                 session_listener(self._spark).unsubscribe(str(self._query.id))
+            if self._keyed is not None:
+                self._keyed.close()
             self._ended.set()
 
     def _go_on(self, *, idle: bool) -> BaseException | None:
@@ -359,6 +394,11 @@ class BacklogQuery(QueryHandle):
         """Spark's own handle of the present run; another one after a restart."""
         assert self._query is not None, "start() comes first"
         return self._query
+
+    @property
+    def lateRows(self) -> int:
+        """Rows that came behind the watermark and went to no side output, since the query was started here."""
+        return 0 if self._keyed is None else self._keyed.late_rows
 
     def backlogRows(self) -> tuple[float, int]:
         """Rows of the backlog done so far and an estimate of all (0: unknown), with the batch under way.

@@ -16,9 +16,9 @@ from backlog_spark.listener import BacklogListener
 from connectors import CONNECTORS
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["register", "session_conf", "session_listener"]
+__all__ = ["persisted", "register", "session_conf", "session_listener"]
 
 _lock = threading.Lock()
 # One listener a session: Spark calls each for every event of every query.
@@ -72,3 +72,13 @@ def session_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[Non
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[None]:
+    """Keep a DataFrame's rows for a while, in memory and on disk."""
+    frame.persist()
+    try:
+        yield
+    finally:
+        frame.unpersist()

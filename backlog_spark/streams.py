@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.plan import (
     FrameNode,
@@ -15,6 +16,7 @@ from backlog_spark.plan import (
     SourceSpec,
     TransformNode,
     UnionNode,
+    WatermarkNode,
     state_name,
 )
 from backlog_spark.sinks import Sink
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.aggregate import Aggregate
     from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.functions import KeyedProcessFunction
     from backlog_spark.query import BacklogQuery
 
 __all__ = ["BacklogStream", "BacklogStreamWriter", "KeyedStream", "source", "stream"]
@@ -127,6 +130,27 @@ class BacklogStream:
         """All rows of several streams with the same columns."""
         return BacklogStream(UnionNode((self.node, *(o.node for o in others))))
 
+    def with_watermark(self, column: str, delay: str | timedelta) -> BacklogStream:
+        """Say which column is the rows' event time, for timers and late rows. Before the first `key_by`.
+
+        Parameters
+        ----------
+        column : str
+            A timestamp column. Rows in which it is NULL are never late.
+        delay : str or timedelta
+            How much later than a row of a later time a row may come, such as ``"10 seconds"``. The watermark is the
+            greatest time seen less the delay and a millisecond; of several inputs the least one. A row is late when
+            its time is at or before the watermark that its batch was given. During backlog, with an interval during
+            backlog of 0, there is no watermark; at the switch the greatest one of the backlog is applied (FLIP-327).
+
+        Raises
+        ------
+        SettingError
+            For a delay that is no duration.
+        """
+        delay_ms = parse_duration(delay, "with_watermark delay")
+        return BacklogStream(WatermarkNode(self.node, column, delay_ms))
+
     def key_by(self, *keys: str, order: str | None = None) -> KeyedStream:
         """Group rows by key, for the keyed operators.
 
@@ -196,7 +220,7 @@ class KeyedStream:
         declared = parse_aggregates(*aggregates, order=self._order)
         keys = self._keys
 
-        def bind(schema: StructType, key_groups: int) -> Fold:
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
             return AggregateFold(keys, declared, schema, key_groups)
 
         named = name or "_".join([*keys, *(a.name for a in declared)])
@@ -220,11 +244,45 @@ class KeyedStream:
 
         keys = self._keys
 
-        def bind(schema: StructType, key_groups: int) -> Fold:
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
             return ReduceFold(keys, function, schema, key_groups)
 
         named = name or "_".join([*keys, "reduce"])
         return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
+
+    def process(
+        self, function: KeyedProcessFunction, *, name: str = "", late_output: str | None = None
+    ) -> BacklogStream:
+        """Process rows with a function that has state, timers and side outputs.
+
+        The rows that come out are those that the function puts out, in backlog too: at the end of a batch, for all rows
+        of it. In backlog its event-time timers wait for the switch, its processing-time timers do not.
+
+        Parameters
+        ----------
+        function : KeyedProcessFunction
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the function's class.
+        late_output : str, optional
+            Name of a side output for late rows, with the stream's columns. Without one they are counted and left out.
+        """
+        from backlog_spark.operators.functions import KeyedProcessFunction
+        from backlog_spark.operators.process import ProcessFold
+
+        if not isinstance(function, KeyedProcessFunction):
+            raise BacklogError(
+                f"process was given {type(function).__name__}.",
+                "Pass an instance of a subclass of KeyedProcessFunction.",
+            )
+        keys, order = self._keys, self._order
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            return ProcessFold(
+                keys, function, schema, key_groups, order=order, late_output=late_output, control_first=is_first
+            )
+
+        named = state_name(name or "_".join([*keys, type(function).__name__]))
+        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
 
     def count(self) -> BacklogStream:
         """Rows of each key, as ``count``."""
@@ -288,7 +346,7 @@ class BacklogStreamWriter:
         self._intervals: dict[str, object] = {}
         self._available_now = False
         self._options: dict[str, str] = {}
-        self._sink: Sink | None = None
+        self._sinks: dict[str, Sink] = {}
 
     def trigger(
         self,
@@ -323,9 +381,16 @@ class BacklogStreamWriter:
         self._options[key] = _text(value)
         return self
 
-    def to(self, sink: Sink) -> BacklogStreamWriter:
-        """Choose where batches go."""
-        self._sink = sink
+    def to(self, sink: Sink, *, side_output: str = "") -> BacklogStreamWriter:
+        """Choose where batches go.
+
+        Parameters
+        ----------
+        sink : Sink
+        side_output : str, optional
+            Name of a side output of the last operator. Default: the main output.
+        """
+        self._sinks[side_output] = sink
         return self
 
     def start(self, spark: SparkSession | None = None) -> BacklogQuery:
@@ -348,7 +413,7 @@ class BacklogStreamWriter:
         session: Any = spark or SparkSession.getActiveSession()
         if session is None:
             raise BacklogError("There is no active SparkSession.", "Create one, or call start(spark).")
-        if self._sink is None:
+        if "" not in self._sinks:
             raise BacklogError(f"The query {self._name!r} has no sink.", "Add .to(bs.DeltaUpsert(path, keys=[…])).")
         location = next((v for k, v in self._options.items() if k.lower() == "checkpointlocation"), None)
         if not location:
@@ -359,7 +424,7 @@ class BacklogStreamWriter:
         return BacklogQuery(
             session,
             self._stream,
-            self._sink,
+            self._sinks,
             name=self._name,
             checkpoint_location=location,
             intervals=self._intervals,

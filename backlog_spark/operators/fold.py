@@ -7,24 +7,90 @@ schema of its rows, immutable, and travels to the workers.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import is_dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.state.keys import check_keys, group_of, hash_of, normalised
-from backlog_spark.state.tables import GROUP, HASH, StateSchema
+from backlog_spark.state.seeds import PackRows, Unpack
+from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, merged
 
 if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow as pa
+    from collections.abc import Callable
+
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["AggregateFold", "Fold"]
+    from backlog_spark.attributes import RecordAttributes
+
+__all__ = ["AggregateFold", "Arrived", "Clock", "Fold", "MergeFold", "Step"]
 
 CHANGED = "__changed"
+
+
+@dataclass(frozen=True)
+class Arrived:
+    """What a batch of the stream brought for one key group; in each table the hash is the first column.
+
+    Parameters
+    ----------
+    seeds : tuple of (RecordBatch, bool)
+        State that was handed over, and whether its keys are to be put out.
+    live : pyarrow.RecordBatch
+        Input, of the fold's `Fold.live_schema`.
+    """
+
+    seeds: tuple[tuple[pa.RecordBatch, bool], ...]
+    live: pa.RecordBatch
+
+    def hashes(self) -> np.ndarray:
+        """Of all keys that it brought something for."""
+        found = [batch.column(0).to_numpy() for batch, _ in self.seeds]
+        return np.concatenate([*found, self.live.column(0).to_numpy()])
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What a key group knows of time in one batch, in milliseconds since 1970.
+
+    Parameters
+    ----------
+    before, watermark : int
+        The watermark before the batch, and the one that it brought or else the same.
+    now : int or None
+        Processing-time timers up to then fire; None fires none.
+    is_backlog : bool
+        The input's RecordAttributes.
+    """
+
+    before: int
+    watermark: int
+    now: int | None
+    is_backlog: bool
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch of the stream did to one key group.
+
+    Parameters
+    ----------
+    state : pyarrow.RecordBatch or None
+        In the place of the rows that were given; None if they stay.
+    outputs : list of (int, pyarrow.RecordBatch)
+        Number of the output and rows; 0 is the main one.
+    late : int
+        Rows that were late and went nowhere.
+    """
+
+    state: pa.RecordBatch | None
+    outputs: list[tuple[int, pa.RecordBatch]] = field(default_factory=list)
+    late: int = 0
 
 
 class Fold(ABC):
@@ -32,35 +98,96 @@ class Fold(ABC):
 
     keys: tuple[str, ...]
     state: StateSchema
+    timed = False
+    """Whether it needs the control source: watermarks, timers, record attributes."""
+    mergeable = True
+    """Whether states made from different rows can be merged, so that a later stay in backlog can run sorted."""
 
     @abstractmethod
-    def describe(self) -> str:
-        """What the state means, in words that change when it does: kept in the checkpoint and compared."""
+    def describe(self) -> dict[str, Any]:
+        """What the state means, kept in the checkpoint and compared: ``meaning``, which must stay, and ``slots``, a
+        list of texts, one for each accumulator, to which a later version may add at the end."""
+
+    @property
+    def side_outputs(self) -> Mapping[str, StructType]:
+        """Columns of each side output, which are numbered from 1 on in this order."""
+        return {}
+
+    @abstractmethod
+    def live_schema(self) -> pa.Schema:
+        """Of the rows that the stream vehicle ships to the key groups, the hash first."""
+
+    @abstractmethod
+    def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
+        """For ``mapInArrow``: from what `lift` gives to packed rows of `live_schema`."""
 
     @abstractmethod
     def lift(self, rows: DataFrame) -> DataFrame:
-        """Group, hash, keys and lifted values of each row: what the stream vehicle ships to the key groups."""
+        """Group, hash, keys and values of each row: what the stream vehicle packs."""
+
+    @abstractmethod
+    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
+        """The stream vehicle, in a worker: one batch for one key group.
+
+        Parameters
+        ----------
+        old : pyarrow.RecordBatch
+            State of the keys that it brought something for, and of others.
+        arrived : Arrived
+        clock : Clock
+        """
+
+    def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """When the first event-time and processing-time timer of each row of state is due. For `timed` folds."""
+        raise TypeError(f"{type(self).__name__} has no timers")
+
+    def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
+        """What holds for the rows that it puts out when these hold for its input."""
+        return attributes
+
+    @abstractmethod
+    def version_schema(self) -> StructType:
+        """Columns of what `fold` gives."""
 
     @abstractmethod
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
-        """The sorted vehicle: the state after a batch of backlog.
+        """The sorted vehicle: the state after a batch of backlog, and what the batch puts out.
 
         Parameters
         ----------
         rows : DataFrame
             The batch.
         base : DataFrame, optional
-            The state before it, as an earlier call gave it.
-
-        Returns
-        -------
-        DataFrame
-            Group, hash, keys, accumulators and ``__changed``, whether the key had a row in this batch.
+            The state before it, as `state_of` gave it.
         """
 
     @abstractmethod
+    def state_of(self, version: DataFrame) -> DataFrame:
+        """The rows of state in what `fold` gave: group, hash, keys, accumulators."""
+
+    @abstractmethod
+    def output_of(self, version: DataFrame) -> DataFrame:
+        """The main output in what `fold` gave."""
+
+    def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
+        """A side output in what `fold` gave."""
+        raise KeyError(name)
+
+    @abstractmethod
+    def unpack(self, packed: DataFrame) -> DataFrame:
+        """The main output from the stream vehicle's rows of ``tag`` and ``data``."""
+
+    def unpack_side_output(self, packed: DataFrame, name: str) -> DataFrame:
+        """A side output from the stream vehicle's rows."""
+        raise KeyError(name)
+
+    @abstractmethod
     def finish(self, state: DataFrame) -> DataFrame:
-        """The operator's output from keys and accumulators."""
+        """State as a user reads it, from keys and accumulators."""
+
+
+class MergeFold(Fold):
+    """A fold whose states merge: it puts out the state of each key that changed."""
 
     @abstractmethod
     def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
@@ -70,8 +197,48 @@ class Fold(ABC):
     def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
         """Accumulators from accumulators; as `Aggregate.merge_groups`, over all slots. In a worker."""
 
+    def live_schema(self) -> pa.Schema:
+        return self.state.arrow()
 
-class AggregateFold(Fold):
+    def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
+        return PackRows(self, lifted)
+
+    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
+        # What is handed over is older than what arrives with it.
+        incoming = [*(batch for batch, _ in arrived.seeds), arrived.live]
+        loud = [*(emit for _, emit in arrived.seeds), True]
+        flags = np.repeat([False, *loud], [old.num_rows, *(b.num_rows for b in incoming)])
+        both = combine([old, *incoming], self.state.arrow())
+        if both.num_rows == old.num_rows:
+            return Step(None)
+        state, order, starts = merged(both, self.state, self, lifted=False)
+        return Step(state, [(0, state.filter(pa.array(np.logical_or.reduceat(flags[order], starts))))])
+
+    def version_schema(self) -> StructType:
+        from pyspark.sql.types import BooleanType, IntegerType, StructType
+
+        fields = [*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields]
+        return StructType(fields).add(CHANGED, BooleanType())
+
+    def state_of(self, version: DataFrame) -> DataFrame:
+        return version.drop(CHANGED)
+
+    def output_of(self, version: DataFrame) -> DataFrame:
+        return self.finish(version.where(CHANGED))
+
+    def unpack(self, packed: DataFrame) -> DataFrame:
+        from pyspark.sql.types import StructType
+
+        schema = StructType(self.state.spark().fields[1:])
+        return self.finish(packed.mapInArrow(Unpack(self.state.arrow(), arrow_schema(schema), skip=1), schema))
+
+
+def describe_keys(keys: Sequence[str], state: StateSchema) -> str:
+    """The keys with their types, for `Fold.describe`."""
+    return "by " + ", ".join(f"{key} {kind.simpleString()}" for key, kind in zip(keys, state.keys, strict=True))
+
+
+class AggregateFold(MergeFold):
     """Declared aggregates by key.
 
     Parameters
@@ -104,10 +271,15 @@ class AggregateFold(Fold):
         self._widths = [len(s) for s in slots]
         self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(t for s in slots for t in s))
 
-    def describe(self) -> str:
+    def describe(self) -> dict[str, Any]:
         # Without the results' names, which may change.
         said = [repr(replace(a, name="_")) if is_dataclass(a) else repr(a) for a in self._aggregates]
-        return f"by {', '.join(self.keys)}: {', '.join(said)}; {self.state.text()}"
+        slots = [f"{name} {i}" for name, width in zip(said, self._widths, strict=True) for i in range(width)]
+        types = [kind.simpleString() for kind in self.state.slots]
+        return {
+            "meaning": describe_keys(self.keys, self.state),
+            "slots": [f"{slot}: {kind}" for slot, kind in zip(slots, types, strict=True)],
+        }
 
     def _key_columns(self) -> list[Column]:
         return [normalised(k, self._schema).alias(n) for k, n in zip(self.keys, self.state.key_names, strict=True)]

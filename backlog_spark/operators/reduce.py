@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import CHANGED, Fold
+from backlog_spark.operators.fold import CHANGED, MergeFold, describe_keys
 from backlog_spark.state.keys import check_keys, group_of, hash_of, normalised
 from backlog_spark.state.sorted import MergeSorted
 from backlog_spark.state.tables import GROUP, HASH, StateSchema
@@ -24,7 +24,7 @@ __all__ = ["ReduceFold"]
 ReduceFunction = Callable[[Any, Any], Any]
 
 
-class ReduceFold(Fold):
+class ReduceFold(MergeFold):
     """One row a key, made of all its rows two at a time.
 
     Parameters
@@ -50,9 +50,12 @@ class ReduceFold(Fold):
         # The key is among the slots as well: the function is given whole rows.
         self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(f.dataType for f in schema))
 
-    def describe(self) -> str:
+    def describe(self) -> dict[str, Any]:
         # Two functions cannot be compared; a better one may take an older one's place.
-        return f"by {', '.join(self.keys)}: reduce of {', '.join(self._names)}; {self.state.text()}"
+        return {
+            "meaning": f"{describe_keys(self.keys, self.state)}: reduce",
+            "slots": [f"{field.name}: {field.dataType.simpleString()}" for field in self._schema],
+        }
 
     def _hashed(self, rows: DataFrame, prefix: str) -> DataFrame:
         from pyspark.sql import functions as F

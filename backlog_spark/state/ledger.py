@@ -50,8 +50,8 @@ class Ledger:
     ----------
     key_groups, partitions : int
         Fixed at the first start: Spark's state is partitioned by them.
-    operators : tuple of (str, str)
-        Name of each keyed operator and what its state means, in plan order.
+    operators : tuple of (str, dict)
+        Name of each keyed operator and what its state means (`Fold.describe`), in plan order.
     runs : tuple of Run
         With ascending first batches; only those that batches still refer to.
     published : int
@@ -62,7 +62,7 @@ class Ledger:
 
     key_groups: int
     partitions: int
-    operators: tuple[tuple[str, str], ...]
+    operators: tuple[tuple[str, dict[str, Any]], ...]
     runs: tuple[Run, ...] = ()
     published: int = -1
     publishing: int = -1
@@ -77,7 +77,7 @@ class Ledger:
         """Whether stream mode lacks an epoch."""
         return self.last_epoch > self.published
 
-    def next_run(self, planned: int | None, committed: int | None, *, in_backlog: bool) -> Run:
+    def next_run(self, planned: int | None, committed: int | None, *, in_backlog: bool, mergeable: bool = True) -> Run:
         """The run to start now.
 
         Parameters
@@ -86,6 +86,8 @@ class Ledger:
             Newest batch in Spark's offset log and in its commit log.
         in_backlog : bool
             Whether the query is in mixed mode and any running source reports backlog.
+        mergeable : bool
+            Whether what a later stay collects can be merged into the state. Else it runs as stream.
         """
         if planned is not None and planned != committed:
             return replace(self._run_of(planned), first_batch=planned)
@@ -95,7 +97,8 @@ class Ledger:
         if self.unpublished:
             return Run(first, Vehicle.SORTED, self.last_epoch)
         # Epoch 0 is the one that finds no state: its batches put out what they have. Any other is added to a state.
-        return Run(first, Vehicle.SORTED, max(self.last_epoch + 1, 0 if first == 0 else 1))
+        epoch = max(self.last_epoch + 1, 0 if first == 0 else 1)
+        return Run(first, Vehicle.SORTED, epoch) if mergeable or epoch == 0 else Run(first, Vehicle.STREAM)
 
     def _run_of(self, batch: int) -> Run:
         before = [run for run in self.runs if run.first_batch <= batch]
@@ -120,8 +123,8 @@ class Ledger:
         """With an epoch that is about to be given to stream mode."""
         return replace(self, publishing=epoch)
 
-    def check(self, key_groups: int, operators: Sequence[tuple[str, str]]) -> None:
-        """Refuse what cannot be changed on an existing checkpoint.
+    def check(self, key_groups: int, operators: Sequence[tuple[str, dict[str, Any]]]) -> Ledger:
+        """Refuse what cannot be changed on an existing checkpoint; else with the operators as they are now.
 
         Raises
         ------
@@ -142,11 +145,20 @@ class Ledger:
                 "Keep their number, order and names, or start with a new checkpointLocation.",
             )
         for (name, before), (_, now) in zip(self.operators, operators, strict=True):
-            if before != now:
+            if before["meaning"] != now["meaning"]:
                 raise BacklogError(
-                    f"The keyed operator {name!r} is now {now}; in the checkpoint it is {before}.",
-                    "Keep its keys, aggregates and the types of its columns, or start with a new checkpointLocation.",
+                    f"The keyed operator {name!r} is now {now['meaning']}; in the checkpoint it is "
+                    f"{before['meaning']}.",
+                    "Keep its keys and what it does, or start with a new checkpointLocation.",
                 )
+            if before["slots"] != now["slots"][: len(before["slots"])]:
+                raise BacklogError(
+                    f"The state of the keyed operator {name!r} is now ({', '.join(now['slots'])}); in the "
+                    f"checkpoint it is ({', '.join(before['slots'])}).",
+                    "State can be added at its end, where it begins as NULL or its default; nothing can be removed, "
+                    "moved or given another type. Put it back, or start with a new checkpointLocation.",
+                )
+        return replace(self, operators=tuple(operators))
 
     def to_json(self) -> dict[str, Any]:
         """As kept in the checkpoint."""
@@ -177,7 +189,7 @@ class Ledger:
         return cls(
             data["keyGroups"],
             data["partitions"],
-            tuple((name, state) for name, state in data["operators"]),
+            tuple((name, dict(state)) for name, state in data["operators"]),
             tuple(Run(first, Vehicle(vehicle), epoch) for first, vehicle, epoch in data["runs"]),
             data["published"],
             data["publishing"],

@@ -1,4 +1,4 @@
-"""The stream vehicle's worker side: a key group's state in Spark's state store, as Arrow buckets."""
+"""The stream vehicle's worker side: what arrives for a key group, folded into its state."""
 
 from __future__ import annotations
 
@@ -6,85 +6,90 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from .seeds import DATA_ROWS, SEED_SILENT
-from .tables import bucket_bits, buckets_of, combine, cut, from_bytes, merged, split_by, to_bytes
+from backlog_spark.operators.fold import Arrived, Clock
+from backlog_spark.operators.functions import MIN_WATERMARK
+
+from .seeds import CONTROL, DATA_ROWS, LIVE, SEED_SILENT, Control
+from .store import GroupStore
+from .tables import combine, cut, from_bytes, to_bytes
 
 if TYPE_CHECKING:
     import pandas as pd
+    from pyspark.accumulators import Accumulator
 
     from backlog_spark.operators.fold import Fold
 
 __all__ = ["GroupProcessor"]
 
-# From this share of a group's buckets on, reading all of them in one go is cheaper than asking for each.
-_READ_ALL = 0.5
-
 
 class GroupProcessor(StatefulProcessor):
-    """Merges what arrives for a key group into its state and puts out the keys that input changed.
+    """Folds what arrives for a key group into its state and puts out what the fold gives.
 
-    The state is a map of buckets, each the Arrow rows of some of the group's keys. A batch reads and writes the
-    buckets of the keys that it changes, so its cost follows those and not the size of the state.
+    Parameters
+    ----------
+    fold : Fold
+    name : str
+        The operator's.
+    report : Accumulator, optional
+        Of `backlog_spark.control.GroupReports`: told when the group's next processing-time timer is due, and how many
+        rows were late.
     """
 
-    def __init__(self, fold: Fold) -> None:
+    def __init__(self, fold: Fold, name: str = "", report: Accumulator[Any] | None = None) -> None:
         self._fold = fold
+        self._name = name
+        self._report = report
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._schema = self._fold.state.arrow()
-        self._size = handle.getValueState("size", "keys long, bits int")
-        self._buckets = handle.getMapState("buckets", "bucket int", "rows binary")
+        self._live = self._fold.live_schema()
+        self._store = GroupStore(handle, self._fold.state, self._fold.due if self._fold.timed else None)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         import pandas as pd
 
-        # Seeds first: what is handed over is older than what arrives with it.
-        packed = sorted(
-            ((origin, data) for frame in rows for origin, data in zip(frame["origin"], frame["data"], strict=True)),
-            key=lambda p: -int(p[0]),
+        store = self._store
+        store.open(MIN_WATERMARK)
+        arrived, control = self._read(rows)
+        clock = Clock(
+            before=store.watermark,
+            watermark=max(store.watermark, control.watermark),
+            now=control.now,
+            is_backlog=store.backlog if control.is_backlog is None else control.is_backlog,
         )
-        batches = [from_bytes(bytes(data), self._schema) for _, data in packed]
-        loud = np.repeat([int(origin) != SEED_SILENT for origin, _ in packed], [b.num_rows for b in batches])
-        changed = self._merge(combine(batches, self._schema), loud)
-        yield pd.DataFrame({"data": [to_bytes(piece) for piece in cut(changed, DATA_ROWS)]}, dtype=object)
+        due_until = clock.watermark if self._fold.timed else MIN_WATERMARK
+        old = store.load(arrived.hashes(), due_until, clock.now or MIN_WATERMARK)
+        result = self._fold.step(old, arrived, clock)
+        if result.state is not None:
+            store.save(result.state)
+        store.watermark, store.backlog = clock.watermark, clock.is_backlog
+        store.close()
+        if self._report is not None:
+            self._report.add({(self._name, int(key[0])): (store.next_processing_timer, result.late)})
+        pieces = [(tag, to_bytes(piece)) for tag, batch in result.outputs for piece in cut(batch, DATA_ROWS)]
+        yield pd.DataFrame(
+            {
+                "tag": np.array([tag for tag, _ in pieces], dtype=np.int32),
+                "data": pd.Series([data for _, data in pieces], dtype=object),
+            }
+        )
 
-    def _merge(self, incoming: pa.RecordBatch, loud: np.ndarray) -> pa.RecordBatch:
-        """Take rows into the state; the new rows of the keys for which ``loud`` is true."""
-        # Asked first: for a missing value the store answers with a line in the log, one for every key group.
-        found = self._size.get() if self._size.exists() else None
-        keys, bits = (int(found[0]), int(found[1])) if found is not None else (0, 0)
-        touched = set(np.unique(buckets_of(incoming.column(0).to_numpy(), bits)).tolist()) if keys else set()
-        loaded = self._load(touched, 1 << bits) if touched else {}
-        old = combine([b for n, b in loaded.items() if n in touched], self._schema)
-        both = combine([old, incoming], self._schema)
-        state, order, starts = merged(both, self._fold.state, self._fold, lifted=False)
-        keys += state.num_rows - old.num_rows
-        wanted = max(bits, bucket_bits(keys))
-        kept = state
-        if wanted > bits:
-            rest = self._load(set(range(1 << bits)) - touched, 1 << bits) if keys > state.num_rows else {}
-            kept = combine([state, *rest.values()], self._schema)
-            for number in range(1 << bits):
-                self._buckets.removeKey((number,))
-        for number, batch in split_by(buckets_of(kept.column(0).to_numpy(), wanted), kept):
-            self._buckets.updateValue((number,), (to_bytes(batch),))
-        self._size.update((keys, wanted))
-        flags = np.concatenate((np.zeros(old.num_rows, dtype=bool), loud))
-        return state.filter(pa.array(np.logical_or.reduceat(flags[order], starts)))
-
-    def _load(self, numbers: set[int], existing: int) -> dict[int, pa.RecordBatch]:
-        if len(numbers) > _READ_ALL * existing:
-            every = {int(k[0]): v[0] for k, v in self._buckets.iterator()}
-            return {n: from_bytes(bytes(data), self._schema) for n, data in every.items() if n in numbers}
-        out = {}
-        for number in numbers:
-            value = self._buckets.getValue((number,))
-            if value is not None:
-                out[number] = from_bytes(bytes(value[0]), self._schema)
-        return out
+    def _read(self, rows: Iterator[pd.DataFrame]) -> tuple[Arrived, Control]:
+        control = Control()
+        seeds, live = [], []
+        for frame in rows:
+            for origin, slots, data in zip(frame["origin"], frame["slots"], frame["data"], strict=True):
+                if origin == CONTROL:
+                    control = Control.from_bytes(bytes(data))
+                elif origin == LIVE:
+                    live.append(from_bytes(bytes(data), self._live))
+                else:
+                    state = self._fold.state
+                    batch = from_bytes(bytes(data), state.first(int(slots)).arrow())
+                    seeds.append((state.widened(batch), origin != SEED_SILENT))
+        return Arrived(tuple(seeds), combine(live, self._live)), control
 
     def close(self) -> None:
         pass

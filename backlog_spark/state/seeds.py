@@ -6,25 +6,71 @@ pandas, where an integer column with a NULL becomes floating point and loses dig
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
 
 from .tables import GROUP, StateSchema, combine, cut, from_bytes, merged, split_by, to_bytes
 
 if TYPE_CHECKING:
-    from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.fold import MergeFold
 
-__all__ = ["LIVE", "SEED_EMIT", "SEED_SCHEMA", "SEED_SILENT", "PackRows", "PackState", "Unpack"]
+__all__ = [
+    "CONTROL",
+    "LIVE",
+    "SEED_EMIT",
+    "SEED_SCHEMA",
+    "SEED_SILENT",
+    "Control",
+    "PackRows",
+    "PackState",
+    "Unpack",
+    "UnpackState",
+    "packed",
+    "packed_control",
+]
 
-# Where a packed row comes from: input, or state that was handed over, to be put out or not.
+# Where a packed row comes from: input, state that was handed over, to be put out or not, or the control source.
 LIVE: Final = 0
 SEED_SILENT: Final = 1
 SEED_EMIT: Final = 2
+CONTROL: Final = 3
 
-SEED_SCHEMA: Final = f"{GROUP} int, origin int, data binary"
-_ARROW: Final = pa.schema([(GROUP, pa.int32()), ("origin", pa.int32()), ("data", pa.binary())])
+# ``slots`` is the number of accumulators that rows of state were written with; 0 for others.
+SEED_SCHEMA: Final = f"{GROUP} int, origin int, slots int, data binary"
+_ARROW: Final = pa.schema([(GROUP, pa.int32()), ("origin", pa.int32()), ("slots", pa.int32()), ("data", pa.binary())])
+
+
+@dataclass(frozen=True)
+class Control:
+    """What the control source tells every key group; what it does not tell stays as it was.
+
+    Parameters
+    ----------
+    watermark : int
+        Milliseconds since 1970; the least there is tells nothing.
+    now : int or None
+        Processing-time timers up to then are due.
+    is_backlog : bool or None
+        RecordAttributes of the operator's input.
+    """
+
+    watermark: int = -(2**63)
+    now: int | None = None
+    is_backlog: bool | None = None
+
+    def to_bytes(self) -> bytes:
+        """As a packed row carries it."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Read back what `to_bytes` gave."""
+        return cls(**json.loads(data))
+
 
 # Rows, and bytes, that are merged before they are shipped: what bounds a task's memory.
 _PACK_ROWS: Final = 200_000
@@ -33,7 +79,8 @@ _PACK_BYTES: Final = 64 << 20
 DATA_ROWS: Final = 20_000
 
 
-def _packed(groups: pa.Array, batch: pa.RecordBatch, origin: int) -> Iterator[pa.RecordBatch]:
+def packed(groups: pa.Array, batch: pa.RecordBatch, origin: int, slots: int = 0) -> Iterator[pa.RecordBatch]:
+    """Rows as packed rows of `SEED_SCHEMA`, by key group."""
     found: list[tuple[int, bytes]] = []
     for group, rows in split_by(groups.to_numpy(), batch):
         found += [(group, to_bytes(piece)) for piece in cut(rows, DATA_ROWS)]
@@ -42,16 +89,30 @@ def _packed(groups: pa.Array, batch: pa.RecordBatch, origin: int) -> Iterator[pa
             [
                 pa.array([g for g, _ in found], pa.int32()),
                 pa.array([origin] * len(found), pa.int32()),
+                pa.array([slots] * len(found), pa.int32()),
                 pa.array([d for _, d in found], pa.binary()),
             ],
             schema=_ARROW,
         )
 
 
+def packed_control(groups: int, control: Control) -> pa.RecordBatch:
+    """One packed row for each key group that tells it the same."""
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array(range(groups), pa.int32()),
+            pa.array([CONTROL] * groups, pa.int32()),
+            pa.array([0] * groups, pa.int32()),
+            pa.array([control.to_bytes()] * groups, pa.binary()),
+        ],
+        schema=_ARROW,
+    )
+
+
 class PackRows:
     """For ``mapInArrow``: lifted rows (`Fold.lift`) merged by key and packed by key group."""
 
-    def __init__(self, fold: Fold, lifted: pa.Schema) -> None:
+    def __init__(self, fold: MergeFold, lifted: pa.Schema) -> None:
         self._fold = fold
         self._lifted = lifted
 
@@ -72,7 +133,7 @@ class PackRows:
         whole = combine(pending, self._lifted)
         without = whole.remove_column(0)
         state, order, starts = merged(without, self._fold.state, self._fold, lifted=True)
-        yield from _packed(whole.column(0).take(pa.array(order[starts])), state, LIVE)
+        yield from packed(whole.column(0).take(pa.array(order[starts])), state, LIVE)
 
 
 class PackState:
@@ -86,18 +147,41 @@ class PackState:
         schema = self._state.arrow()
         for batch in batches:
             if batch.num_rows:
-                yield from _packed(batch.column(0), combine([batch.remove_column(0)], schema), self._origin)
+                rows = combine([batch.remove_column(0)], schema)
+                yield from packed(batch.column(0), rows, self._origin, len(self._state.slots))
 
 
 class Unpack:
-    """For ``mapInArrow``: packed rows of state as rows, without the hash."""
+    """For ``mapInArrow``: packed rows as rows.
+
+    Parameters
+    ----------
+    packed, unpacked : pyarrow.Schema
+        Of the bytes and of what comes out.
+    skip : int
+        Columns at the front that are left out.
+    """
+
+    def __init__(self, packed: pa.Schema, unpacked: pa.Schema, skip: int = 0) -> None:
+        self._packed = packed
+        self._unpacked = unpacked
+        self._skip = list(range(skip, len(packed)))
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for data in batch.column(batch.num_columns - 1):
+                yield combine([from_bytes(data.as_py(), self._packed).select(self._skip)], self._unpacked)
+
+
+class UnpackState:
+    """For ``mapInArrow``: buckets of the state store, with the number of accumulators of each, as rows of state."""
 
     def __init__(self, state: StateSchema, unpacked: pa.Schema) -> None:
         self._state = state
         self._unpacked = unpacked
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = self._state.arrow()
         for batch in batches:
-            for data in batch.column(0):
-                yield combine([from_bytes(data.as_py(), schema).remove_column(0)], self._unpacked)
+            for data, slots in zip(batch.column(0), batch.column(1), strict=True):
+                rows = from_bytes(data.as_py(), self._state.first(slots.as_py()).arrow())
+                yield combine([self._state.widened(rows).remove_column(0)], self._unpacked)

@@ -11,7 +11,7 @@ import pyarrow as pa
 from .tables import combine, merged
 
 if TYPE_CHECKING:
-    from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.fold import MergeFold
 
 __all__ = ["MergeSorted"]
 
@@ -23,7 +23,7 @@ class MergeSorted:
     back until another hash is seen, so a key with any number of rows needs memory for a batch of them.
     """
 
-    def __init__(self, fold: Fold) -> None:
+    def __init__(self, fold: MergeFold) -> None:
         self._fold = fold
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from .keys import equal_runs
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.fold import MergeFold
 
 __all__ = ["GROUP", "HASH", "StateSchema", "bucket_bits", "combine", "from_bytes", "split_by", "to_bytes"]
 
@@ -42,10 +42,13 @@ class StateSchema:
     ----------
     keys, slots : tuple of DataType
         Spark types of the key columns and of the accumulators.
+    names : tuple of str, optional
+        Of the accumulators. Default: ``s0`` …
     """
 
     keys: tuple[DataType, ...]
     slots: tuple[DataType, ...]
+    names: tuple[str, ...] = ()
 
     @property
     def key_names(self) -> list[str]:
@@ -53,7 +56,18 @@ class StateSchema:
 
     @property
     def slot_names(self) -> list[str]:
-        return [f"s{i}" for i in range(len(self.slots))]
+        return list(self.names) or [f"s{i}" for i in range(len(self.slots))]
+
+    def first(self, slots: int) -> StateSchema:
+        """As it was when it had only so many accumulators."""
+        return StateSchema(self.keys, self.slots[:slots], tuple(self.slot_names[:slots]))
+
+    def widened(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of fewer accumulators with NULL in those that were added since."""
+        missing = list(self.arrow())[batch.num_columns :]
+        for field in missing:
+            batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+        return batch
 
     def spark(self) -> StructType:
         """Hash, keys, accumulators."""
@@ -113,7 +127,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def merged(
-    batch: pa.RecordBatch, schema: StateSchema, fold: Fold, *, lifted: bool
+    batch: pa.RecordBatch, schema: StateSchema, fold: MergeFold, *, lifted: bool
 ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
     """One row a key, sorted by hash.
 

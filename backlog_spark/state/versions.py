@@ -17,14 +17,13 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import CHANGED, Fold
+from backlog_spark.operators.fold import Fold
 from backlog_spark.session import session_conf
 from backlog_spark.state.seeds import SEED_SCHEMA, PackState
 from backlog_spark.state.tables import GROUP
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
     from backlog_spark.checkpoint import Checkpoint
 
@@ -52,19 +51,11 @@ class BatchState:
         self._epoch = epoch
         self._directory = f"backlog/state/{operator}/epoch={epoch}"
 
-    @staticmethod
-    def schema(fold: Fold) -> StructType:
-        """Columns of a version: group, hash, keys, accumulators, and whether the batch changed the key."""
-        from pyspark.sql.types import BooleanType, IntegerType, StructType
-
-        fields = [*StructType().add(GROUP, IntegerType()).fields, *fold.state.spark().fields]
-        return StructType(fields).add(CHANGED, BooleanType())
-
     def write(self, fold: Fold, rows: DataFrame, batch_id: int) -> DataFrame:
-        """Fold a batch into version ``batch_id``; its rows, read back. Executes ``rows`` once."""
+        """Fold a batch into version ``batch_id``; what `Fold.fold` gave, read back. Executes ``rows`` once."""
         spark = rows.sparkSession
         before = self.newest(below=batch_id)
-        base = None if before is None else self.read(spark, fold, before)
+        base = None if before is None else fold.state_of(self.read(spark, fold, before))
         attempt = f"v{batch_id}-{uuid.uuid4().hex[:12]}"
         # As they are, whatever the user has set for files of their own: a key cut to milliseconds is another key.
         with session_conf(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
@@ -76,14 +67,14 @@ class BatchState:
         return self.read(spark, fold, batch_id)
 
     def read(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame:
-        """The rows of a version."""
+        """A version, as `Fold.fold` gave it."""
         attempt = self._pointer(batch_id)
         if attempt is None:
             raise BacklogError(
                 f"The state of operator {self._operator!r} has no version {batch_id} under {self._directory}.",
                 "Restore the checkpoint's directory backlog, or start with a new checkpointLocation.",
             )
-        return spark.read.schema(self.schema(fold)).parquet(self._location(attempt))
+        return spark.read.schema(fold.version_schema()).parquet(self._location(attempt))
 
     def newest(self, below: int | None = None) -> int | None:
         """The newest version, or the newest before ``below``; None if there is none."""
@@ -120,7 +111,7 @@ class BatchState:
         # A session of its own: a part is a partition, so partitions must stay as they are.
         own = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession(), {})
         own.conf.set("spark.sql.adaptive.enabled", "false")
-        state = self.read(own, fold, newest).drop(CHANGED)
+        state = fold.state_of(self.read(own, fold, newest))
         packed = (
             state.repartition(partitions, GROUP)
             .sortWithinPartitions(GROUP)

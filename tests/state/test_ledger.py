@@ -10,7 +10,8 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 
 SORTED, STREAM = Vehicle.SORTED, Vehicle.STREAM
-OPERATORS = (("totals", "struct<k0:bigint,s0:bigint>"),)
+STATE = {"meaning": "by id bigint", "slots": ["sum(v) 0: bigint"]}
+OPERATORS = (("totals", STATE),)
 
 
 def ledger(*runs: Run, published: int = -1) -> Ledger:
@@ -105,8 +106,27 @@ def test_what_is_pinned() -> None:
         book.check(64, OPERATORS)
     with pytest.raises(BacklogError, match="operators are counts, those of its checkpoint totals"):
         book.check(128, (("counts", OPERATORS[0][1]),))
-    with pytest.raises(BacklogError, match="'totals' is now struct<k0:string>"):
-        book.check(128, (("totals", "struct<k0:string>"),))
+    with pytest.raises(BacklogError, match="'totals' is now by name string; in the checkpoint it is by id bigint"):
+        book.check(128, (("totals", {**STATE, "meaning": "by name string"}),))
+    for slots in ([], ["sum(v) 0: double"], ["count(*) 0: bigint", *STATE["slots"]]):
+        with pytest.raises(BacklogError, match=r"'totals' is now .*; in the checkpoint it is \(sum\(v\) 0: bigint\)"):
+            book.check(128, (("totals", {**STATE, "slots": slots}),))
+
+
+def test_state_may_be_added_at_the_end() -> None:
+    more = {**STATE, "slots": [*STATE["slots"], "count(*) 0: bigint"]}
+    book = Ledger.from_json(ledger().check(128, (("totals", more),)).to_json())
+    assert book.operators == (("totals", more),)
+    with pytest.raises(BacklogError, match="nothing can be removed"):
+        book.check(128, OPERATORS)
+
+
+def test_a_state_that_cannot_be_merged_has_one_stay() -> None:
+    first = ledger().next_run(None, None, in_backlog=True, mergeable=False)
+    assert first == Run(0, SORTED, 0)
+    later = ledger(Run(0, SORTED, 0), Run(3, STREAM), published=0)
+    assert later.next_run(4, 4, in_backlog=True, mergeable=False) == Run(5, STREAM)
+    assert ledger(Run(0, SORTED, 0)).next_run(2, 2, in_backlog=True, mergeable=False) == Run(3, SORTED, 0)
 
 
 def test_another_version_is_refused() -> None:

@@ -1,0 +1,454 @@
+"""What a user writes for `KeyedStream.process`: a function of a key's rows, its state, its timers and its outputs.
+
+Names and meaning are PyFlink's (``pyflink.datastream.functions``), except that state and outputs are declared, with
+types, as attributes of the class: they are columns of Arrow tables and never pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from backlog_spark.attributes import RecordAttributesBuilder
+from backlog_spark.errors import BacklogError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import DataType, StructType
+
+    from backlog_spark.attributes import RecordAttributes
+
+__all__ = [
+    "MIN_WATERMARK",
+    "KeyedProcessFunction",
+    "ListState",
+    "MapState",
+    "OutputTag",
+    "ProcessContext",
+    "ReducingState",
+    "State",
+    "TimerService",
+    "ValueState",
+]
+
+MIN_WATERMARK: Final = -(2**63)
+"""`TimerService.current_watermark` before there is one, and during backlog."""
+
+
+class State:
+    """A declared piece of state; each key has its own. The base of the four kinds."""
+
+    def __init__(self, kind: str | DataType) -> None:
+        self.kind = kind
+        self.name = ""
+        self._values: list[Any] | None = None
+        self._cursor: list[int] = [0]
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def bind(self, values: list[Any], cursor: list[int]) -> None:
+        """Give it the keys' values and the place of the present key. Called by the operator, never by a function."""
+        self._values, self._cursor = values, cursor
+
+    def _get(self) -> Any:
+        if self._values is None:
+            raise BacklogError(
+                f"State {self.name!r} was used outside of process_element, process_batch and on_timer.",
+                "There is no key to which it could belong: move the call there.",
+            )
+        return self._values[self._cursor[0]]
+
+    def _set(self, value: Any) -> None:
+        if self._values is None:
+            self._get()
+        else:
+            self._values[self._cursor[0]] = value
+
+    def clear(self) -> None:
+        """Remove the key's value. A key without any value and timer costs nothing."""
+        self._set(None)
+
+
+class ValueState(State):
+    """One value a key.
+
+    Parameters
+    ----------
+    kind : str or DataType
+        Spark type, such as ``"long"``, ``"decimal(10,2)"`` or ``"struct<a: int, b: string>"`` (a tuple or dict).
+    default : optional
+        What `value` gives for a key that has none. Default None.
+    """
+
+    def __init__(self, kind: str | DataType, default: Any = None) -> None:
+        super().__init__(kind)
+        self.default = default
+
+    def value(self) -> Any:
+        """The key's value, else the default."""
+        found = self._get()
+        return self.default if found is None else found
+
+    def update(self, value: Any) -> None:
+        """Set the key's value; None clears it."""
+        self._set(value)
+
+
+class ListState(State):
+    """A list of values a key.
+
+    Parameters
+    ----------
+    kind : str or DataType
+        Spark type of an element.
+    """
+
+    def get(self) -> list[Any]:
+        """A copy of the key's list; empty if there is none."""
+        return list(self._get() or ())
+
+    def add(self, value: Any) -> None:
+        """Append a value."""
+        self.add_all((value,))
+
+    def add_all(self, values: Iterable[Any]) -> None:
+        """Append values."""
+        found = self._get()
+        if found is None:
+            self._set(list(values))
+        else:
+            found.extend(values)
+
+    def update(self, values: Iterable[Any]) -> None:
+        """Replace the list."""
+        self._set(list(values))
+
+
+class MapState(State):
+    """A map a key.
+
+    Parameters
+    ----------
+    key, kind : str or DataType
+        Spark types of the map's keys, which are hashable in Python, and of its values.
+    """
+
+    def __init__(self, key: str | DataType, kind: str | DataType) -> None:
+        super().__init__(kind)
+        self.key = key
+
+    def _map(self) -> dict[Any, Any]:
+        found = self._get()
+        if type(found) is dict:
+            return found
+        # Arrow gives pairs; a dict is made when a key is first asked about it.
+        made = dict(found or ())
+        self._set(made)
+        return made
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The value of a map key, else the default."""
+        return self._map().get(key, default)
+
+    def put(self, key: Any, value: Any) -> None:
+        """Set the value of a map key."""
+        self._map()[key] = value
+
+    def put_all(self, pairs: dict[Any, Any]) -> None:
+        """Set several."""
+        self._map().update(pairs)
+
+    def contains(self, key: Any) -> bool:
+        """Whether the map key is there."""
+        return key in self._map()
+
+    def remove(self, key: Any) -> None:
+        """Remove a map key, if it is there."""
+        self._map().pop(key, None)
+
+    def keys(self) -> list[Any]:
+        """The map's keys, in the order in which they were put."""
+        return list(self._map())
+
+    def values(self) -> list[Any]:
+        """The map's values."""
+        return list(self._map().values())
+
+    def items(self) -> list[tuple[Any, Any]]:
+        """Keys and values."""
+        return list(self._map().items())
+
+    def is_empty(self) -> bool:
+        """Whether there is nothing in it."""
+        return not self._map()
+
+
+class ReducingState(State):
+    """One value a key, made of all that were added.
+
+    Parameters
+    ----------
+    kind : str or DataType
+    function : callable
+        Takes two values and returns one.
+    """
+
+    def __init__(self, kind: str | DataType, function: Callable[[Any, Any], Any]) -> None:
+        super().__init__(kind)
+        self._function = function
+
+    def get(self) -> Any:
+        """The key's value; None if there is none."""
+        return self._get()
+
+    def add(self, value: Any) -> None:
+        """Reduce a value into it."""
+        found = self._get()
+        self._set(value if found is None else self._function(found, value))
+
+
+class OutputTag:
+    """A side output: ``yield self.tag, row`` sends a row there.
+
+    Parameters
+    ----------
+    schema : str or StructType
+        Its columns.
+    """
+
+    def __init__(self, schema: str | StructType) -> None:
+        self.schema = schema
+        self.name = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+
+class TimerService:
+    """Timers of the present key, and the clocks. Times are milliseconds since 1970 UTC.
+
+    A key has at most one timer of each kind for a time; registering it again changes nothing. What is registered for a
+    time that has passed fires at the next opportunity, not at once.
+    """
+
+    def __init__(self) -> None:
+        self.watermark = MIN_WATERMARK
+        self.processing_time = 0
+
+    def bind(self, event: list[Any], processing: list[Any], cursor: list[int], *, has_event_time: bool) -> None:
+        """Give it the keys' timers. Called by the operator, never by a function."""
+        self._event, self._processing, self._cursor = event, processing, cursor
+        self._has_event_time = has_event_time
+
+    def current_watermark(self) -> int:
+        """The watermark of the batch; ``MIN_WATERMARK`` before the first and during backlog (FLIP-327, Timer Service).
+
+        While event-time timers fire it is the one that they fire for.
+        """
+        return self.watermark
+
+    def current_processing_time(self) -> int:
+        """The time at which the batch is processed."""
+        return self.processing_time
+
+    def register_event_time_timer(self, timestamp: int) -> None:
+        """Have `KeyedProcessFunction.on_timer` called when the watermark has reached ``timestamp``.
+
+        In backlog that is at the switch, with the greatest watermark of the backlog.
+        """
+        if not self._has_event_time:
+            raise BacklogError(
+                "register_event_time_timer was called, but the stream has no watermark: the timer would never fire.",
+                'Add .with_watermark("<column>", "<delay>") before key_by, or use processing time.',
+            )
+        self._add(self._event, timestamp)
+
+    def register_processing_time_timer(self, timestamp: int) -> None:
+        """Have `KeyedProcessFunction.on_timer` called when the clock has reached ``timestamp``; in backlog too."""
+        self._add(self._processing, timestamp)
+
+    def delete_event_time_timer(self, timestamp: int) -> None:
+        """Take a timer back, if it is there."""
+        self._remove(self._event, timestamp)
+
+    def delete_processing_time_timer(self, timestamp: int) -> None:
+        """Take a timer back, if it is there."""
+        self._remove(self._processing, timestamp)
+
+    def _add(self, timers: list[Any], timestamp: int) -> None:
+        if type(timestamp) is not int:
+            raise BacklogError(
+                f"A timer was registered for {timestamp!r}, of type {type(timestamp).__name__}.",
+                "Pass milliseconds since 1970 as int, such as ctx.timestamp() + 60_000.",
+            )
+        at = self._cursor[0]
+        if timers[at] is None:
+            timers[at] = [timestamp]
+        elif timestamp not in timers[at]:
+            timers[at].append(timestamp)
+
+    def _remove(self, timers: list[Any], timestamp: int) -> None:
+        found = timers[self._cursor[0]]
+        if found is not None and timestamp in found:
+            found.remove(timestamp)
+
+
+class ProcessContext:
+    """What a function can ask while it has a row or a timer. The same object at every call."""
+
+    def __init__(self, timers: TimerService) -> None:
+        self._timers = timers
+        self._keys: list[Any] = []
+        self._cursor: list[int] = [0]
+        self._times: Any = None
+        self._row: list[int] = [0]
+        self._domain = ""
+        self._fired = 0
+
+    def timer_service(self) -> TimerService:
+        """The timers of the present key."""
+        return self._timers
+
+    def get_current_key(self) -> Any:
+        """The key: its value, or a tuple of them if the stream is keyed by several columns."""
+        return self._keys[self._cursor[0]]
+
+    def timestamp(self) -> int | None:
+        """Event time of the row in milliseconds, or the time that the timer was set for.
+
+        None without a watermark, for a row whose time is NULL, and in `process_batch`, which has the column itself.
+        """
+        if self._domain:
+            return self._fired
+        found: int | None = None if self._times is None else self._times[self._row[0]]
+        return found
+
+    def time_domain(self) -> str:
+        """In `KeyedProcessFunction.on_timer`: ``"event"`` or ``"processing"``; else empty."""
+        return self._domain
+
+
+class KeyedProcessFunction:
+    """A function of the rows of one key. The same class serves backlog and stream; subclass it.
+
+    Within a batch rows of a key come in the order that `BacklogStream.key_by` was given; without one in any order.
+    Keys do not see each other. An instance is copied to every task, and what it keeps in attributes of its own is lost
+    when the batch ends. So keep in state what has to last, and let the result depend on rows, state and timers alone.
+
+    Attributes
+    ----------
+    output : str or StructType
+        Columns of the rows that it puts out; to be set in the subclass.
+
+    Examples
+    --------
+    >>> import backlog_spark as bs
+    >>> class Sessions(bs.KeyedProcessFunction):
+    ...     output = "user string, clicks long"
+    ...     clicks = bs.ValueState("long", default=0)
+    ...
+    ...     def process_element(self, row, ctx):
+    ...         self.clicks.update(self.clicks.value() + 1)
+    ...         ctx.timer_service().register_event_time_timer(ctx.timestamp() + 60_000)
+    ...
+    ...     def on_timer(self, timestamp, ctx):
+    ...         yield ctx.get_current_key(), self.clicks.value()
+    ...         self.clicks.clear()
+    """
+
+    output: ClassVar[str | StructType] = ""
+
+    def open(self) -> None:
+        """Called once in each task before anything else; for what cannot be sent to workers."""
+
+    def process_element(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Called for each row.
+
+        Parameters
+        ----------
+        row : named tuple
+            All columns, as Python values; timestamps are aware, in UTC.
+        ctx : ProcessContext
+
+        Returns
+        -------
+        iterable of tuple, optional
+            Rows of `output`, in its order, usually yielded; ``tag, row`` for a side output.
+        """
+        raise BacklogError(
+            f"{type(self).__name__} has neither process_element nor process_batch.", "Define one of them."
+        )
+
+    def process_batch(self, rows: pa.RecordBatch, ctx: ProcessContext) -> Iterable[Any] | pa.RecordBatch | None:
+        """The vectorised form: called for the rows of one key instead of `process_element`, if it is defined.
+
+        Parameters
+        ----------
+        rows : pyarrow.RecordBatch
+            Rows of one key, all columns. A key with many rows comes in several calls, in order.
+        ctx : ProcessContext
+
+        Returns
+        -------
+        pyarrow.RecordBatch or iterable of tuple, optional
+            Rows of `output`.
+        """
+        raise BacklogError(f"{type(self).__name__} has no process_batch.", "Define it.")
+
+    def on_timer(self, timestamp: int, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Called when a timer fires, in the order of their times within a key.
+
+        Returns
+        -------
+        iterable of tuple, optional
+            As from `process_element`.
+        """
+        raise BacklogError(
+            f"A timer of {type(self).__name__} fires at {timestamp}, but it has no on_timer.", "Define on_timer."
+        )
+
+    def process_record_attributes(self, attributes: RecordAttributes) -> None:
+        """Told what holds for the rows that follow (FLIP-327, ``processRecordAttributes``).
+
+        Called on the worker before the rows of each key group and batch, and on the driver to learn what holds for the
+        output; so it must depend on nothing but its argument.
+        """
+
+    def emit_record_attributes(self, attributes: RecordAttributes) -> None:
+        """Tell the operators behind what holds for the rows that follow (FLIP-327, ``emitRecordAttributes``).
+
+        To be called in `process_record_attributes`; the last call counts. Without one the input's attributes are
+        passed on.
+        """
+        self._emitted: RecordAttributes | None = attributes
+
+    # -- what the operator reads ----------------------------------------------------------------------------
+
+    def declared_states(self) -> dict[str, State]:
+        """The declared state by name, in the order of declaration."""
+        return self._declared(State)
+
+    def declared_tags(self) -> dict[str, OutputTag]:
+        """The declared side outputs by name."""
+        return self._declared(OutputTag)
+
+    def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
+        """What the operators behind are told when the input has these attributes."""
+        self._emitted = None
+        self.process_record_attributes(attributes)
+        return self._emitted or RecordAttributesBuilder([attributes]).build()
+
+    @property
+    def is_vectorised(self) -> bool:
+        """Whether it takes a key's rows as Arrow."""
+        return type(self).process_batch is not KeyedProcessFunction.process_batch
+
+    def _declared(self, kind: type[Any]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for owner in reversed(type(self).__mro__):
+            found.update({name: value for name, value in vars(owner).items() if isinstance(value, kind)})
+        found.update({name: value for name, value in vars(self).items() if isinstance(value, kind)})
+        for name, value in found.items():
+            value.name = name  # one made in __init__ has not been told
+        return found

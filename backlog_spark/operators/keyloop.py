@@ -1,0 +1,272 @@
+"""A function run over keys: Arrow rows and state in, Arrow rows and state out (pure; both vehicles use it).
+
+State is held as one Python list a column, a place a key, and what a function declared points into them. So moving to
+the next key is one assignment, whatever the function declares.
+"""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from collections import namedtuple
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.errors import BacklogError
+
+from .functions import KeyedProcessFunction, ListState, MapState, OutputTag, ProcessContext, TimerService
+
+__all__ = ["KeyLoop", "LoopSchema", "epoch_millis"]
+
+
+@dataclass(frozen=True)
+class LoopSchema:
+    """What a loop has to know of types.
+
+    Parameters
+    ----------
+    rows : pyarrow.Schema
+        Of the input, as a worker has it.
+    event_time : int or None
+        Which one is the event time.
+    state : pyarrow.Schema
+        The declared states, then event-time timers, then processing-time timers.
+    outputs : tuple of (str, pyarrow.Schema)
+        The main output, then the side outputs by name.
+    late : str or None
+        The side output that late rows go to.
+    """
+
+    rows: pa.Schema
+    event_time: int | None
+    state: pa.Schema
+    outputs: tuple[tuple[str, pa.Schema], ...]
+    late: str | None = None
+
+
+def epoch_millis(times: pa.Array) -> pa.Array:
+    """Event times as milliseconds since 1970, rounded down."""
+    whole = pc.floor_temporal(times, unit="millisecond")
+    return whole.cast(pa.timestamp("ms", times.type.tz)).cast(pa.int64())
+
+
+class KeyLoop:
+    """One function, one task. Keys are loaded by place, worked on, and given back.
+
+    Parameters
+    ----------
+    function : KeyedProcessFunction
+        Is copied.
+    schema : LoopSchema
+    """
+
+    def __init__(self, function: KeyedProcessFunction, schema: LoopSchema) -> None:
+        self._schema = schema
+        self._function = copy.copy(function)
+        self._what = type(function).__name__
+        self._cursor = [0]
+        self._timers = TimerService()
+        self.context = ProcessContext(self._timers)
+        self.context._cursor = self._cursor
+        self._states = []
+        for name, declared in function.declared_states().items():
+            state = copy.copy(declared)
+            setattr(self._function, name, state)
+            self._states.append(state)
+        self._tags = {name: at for at, (name, _) in enumerate(schema.outputs) if at}
+        self._collected: list[list[Any]] = [[] for _ in schema.outputs]
+        self._batches: list[list[pa.RecordBatch]] = [[] for _ in schema.outputs]
+        self._row = namedtuple("Row", schema.rows.names, rename=True)  # type: ignore[misc]
+        self._function.open()
+        self.load([], [[] for _ in schema.state])
+
+    @property
+    def function(self) -> KeyedProcessFunction:
+        """The task's own instance."""
+        return self._function
+
+    def load(self, keys: list[Any], columns: list[list[Any]]) -> None:
+        """Take keys, and a list for each column of their state; the lists are changed in place."""
+        self._keys, self._columns = keys, columns
+        self.context._keys = keys
+        for state, values in zip(self._states, columns, strict=False):
+            state.bind(values, self._cursor)
+        self._event, self._processing = columns[-2], columns[-1]
+        has_event_time = self._schema.event_time is not None
+        self._timers.bind(self._event, self._processing, self._cursor, has_event_time=has_event_time)
+
+    def set_clocks(self, watermark: int, processing_time: int) -> None:
+        """What the timer service tells from now on."""
+        self._timers.watermark, self._timers.processing_time = watermark, processing_time
+
+    # -- rows -----------------------------------------------------------------------------------------------
+
+    def process(self, rows: pa.RecordBatch, starts: Sequence[int], places: Sequence[int]) -> None:
+        """Call the function for rows that are sorted by key.
+
+        Parameters
+        ----------
+        rows : pyarrow.RecordBatch
+            Of the input's schema.
+        starts : sequence of int
+            Where each key's rows begin.
+        places : sequence of int
+            Which of the loaded keys each of them is.
+        """
+        ends = [*starts[1:], rows.num_rows]
+        if self._function.is_vectorised:
+            for start, end, place in zip(starts, ends, places, strict=True):
+                self._cursor[0] = place
+                self._take(self._function.process_batch(rows.slice(start, end - start), self.context))
+            return
+        call, cursor, at = self._function.process_element, self._cursor, self.context._row
+        if self._schema.event_time is not None:
+            self.context._times = python_values(epoch_millis(rows.column(self._schema.event_time)))
+        made = list(map(self._row, *(python_values(column) for column in rows.columns)))
+        collected, tagged, context = self._collected[0], bool(self._tags), self.context
+        for start, end, place in zip(starts, ends, places, strict=True):
+            cursor[0] = place
+            for index in range(start, end):
+                at[0] = index
+                result = call(made[index], context)
+                if result is None:
+                    continue
+                if tagged:
+                    self._take(result)
+                else:
+                    collected.extend(result)
+
+    def _take(self, result: Iterable[Any] | pa.RecordBatch | None) -> None:
+        if result is None:
+            return
+        if isinstance(result, pa.RecordBatch):
+            self._flush(0)
+            self._batches[0].append(self._fitted(result))
+            return
+        for item in result:
+            if type(item) is tuple and len(item) == 2 and isinstance(item[0], OutputTag):
+                at = self._tags.get(item[0].name)
+                if at is None:
+                    raise BacklogError(
+                        f"{self._what} put out a row with a tag {item[0].name!r} that is no attribute of it.",
+                        "Declare it in the class: tag = bs.OutputTag('…').",
+                    )
+                self._collected[at].append(item[1])
+            else:
+                self._collected[0].append(item)
+
+    # -- timers ---------------------------------------------------------------------------------------------
+
+    def fire_event_timers(self, watermark: int, places: Iterable[int]) -> None:
+        """Fire what is due at the watermark, and what that registers, in the order of time within a key."""
+        self._timers.watermark = watermark
+        self._fire("event", self._event, watermark, places)
+
+    def fire_processing_timers(self, now: int, places: Iterable[int]) -> None:
+        """Fire what is due by the clock; what is registered meanwhile waits for the next time."""
+        self._timers.processing_time = max(self._timers.processing_time, now)
+        self._fire("processing", self._processing, now, places)
+
+    def _fire(self, domain: str, timers: list[Any], until: int, places: Iterable[int]) -> None:
+        context = self.context
+        context._domain = domain
+        try:
+            for place in places:
+                self._cursor[0] = place
+                while timers[place]:
+                    due = min(timers[place])
+                    if due > until:
+                        break
+                    timers[place].remove(due)
+                    context._fired = due
+                    self._take(self._function.on_timer(due, context))
+        finally:
+            context._domain = ""
+
+    # -- what comes out -------------------------------------------------------------------------------------
+
+    def outputs(self) -> list[tuple[int, pa.RecordBatch]]:
+        """What was put out since the last call: number of the output, rows."""
+        out = []
+        for at in range(len(self._collected)):
+            self._flush(at)
+            out += [(at, batch) for batch in self._batches[at]]
+            self._batches[at] = []
+        return out
+
+    def put_late(self, rows: pa.RecordBatch) -> None:
+        """Send late rows to the side output that takes them."""
+        assert self._schema.late is not None
+        self._batches[self._tags[self._schema.late]].append(rows)
+
+    def state(self, end: int | None = None) -> list[pa.Array]:
+        """The state of the first ``end`` keys, default all, a column each."""
+        out = []
+        kinds = [*map(type, self._states), None, None]
+        for field, values, kind in zip(self._schema.state, self._columns, kinds, strict=True):
+            plain = values if end is None else values[:end]
+            if kind is None:
+                plain = [sorted(v) if v else None for v in plain]
+            elif issubclass(kind, ListState | MapState):
+                # Nothing in it is no state.
+                plain = [(list(v.items()) if type(v) is dict else v) or None for v in plain]
+            try:
+                out.append(pa.array(plain, field.type))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+                raise BacklogError(
+                    f"{self._what} keeps a value in state {field.name.removeprefix('s_')!r} that is no {field.type}: "
+                    f"{error}.",
+                    "Keep values of the declared type.",
+                ) from None
+        return out
+
+    def _flush(self, at: int) -> None:
+        rows = self._collected[at]
+        if not rows:
+            return
+        name, schema = self._schema.outputs[at]
+        try:
+            columns = list(zip(*rows, strict=True))
+        except (TypeError, ValueError):
+            columns = []
+        if len(columns) != len(schema):
+            wrong = next((r for r in rows if not isinstance(r, tuple | list) or len(r) != len(schema)), rows[0])
+            raise BacklogError(
+                f"{self._what} put out {wrong!r:.100} as a row{f' of {name}' if at else ''}.",
+                f"Yield tuples of {len(schema)} values: {', '.join(schema.names)}.",
+            )
+        arrays = []
+        for field, values in zip(schema, columns, strict=True):
+            try:
+                arrays.append(pa.array(values, field.type))
+            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+                raise BacklogError(
+                    f"{self._what} put out a value for {field.name!r} that is no {field.type}: {error}.",
+                    "Put out values of the declared type.",
+                ) from None
+        self._batches[at].append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        self._collected[at].clear()
+
+    def _fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        schema = self._schema.outputs[0][1]
+        if rows.schema.names != schema.names:
+            raise BacklogError(
+                f"{self._what} put out columns {', '.join(rows.schema.names)}.", f"Give {', '.join(schema.names)}."
+            )
+        return rows.cast(schema)
+
+
+def python_values(column: pa.Array) -> list[Any]:
+    """A column as Python values; timestamps aware, in UTC."""
+    if not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        plain: list[Any] = column.to_numpy().tolist()
+        return plain
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        column = column.cast(pa.timestamp("us", "UTC"))
+        return [v if v is None else v.replace(tzinfo=dt.UTC) for v in column.to_pylist()]
+    values: list[Any] = column.to_pylist()
+    return values

@@ -1,0 +1,471 @@
+"""Processing the rows of a key with a Python function that has state, timers and side outputs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.attributes import RecordAttributes
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
+from backlog_spark.operators.functions import MIN_WATERMARK, KeyedProcessFunction, MapState
+from backlog_spark.operators.functions import ListState as ListStateOf
+from backlog_spark.operators.keyloop import KeyLoop, LoopSchema, epoch_millis, python_values
+from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
+from backlog_spark.state.seeds import LIVE, Unpack, packed
+from backlog_spark.state.store import NEVER
+from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, to_bytes
+from backlog_spark.watermarks import event_time_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["ProcessFold"]
+
+_TAG, _DATA, _ORIGIN = "__tag", "__data", "__origin"
+_EVENT_TIMERS, _PROCESSING_TIMERS = "t_event", "t_processing"
+_MAIN: Final = "the main output"
+
+
+class ProcessFold(Fold):
+    """A `KeyedProcessFunction` by key.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        Columns of the rows.
+    function : KeyedProcessFunction
+    schema : StructType
+        Of the rows.
+    key_groups : int
+        ``spark.backlog.keyGroups``.
+    order : str, optional
+        Column that orders a key's rows.
+    late_output : str, optional
+        Name of a side output for rows that come behind the watermark.
+    control_first : bool
+        Whether a batch's watermark comes before its rows: for the first operator of a chain. The ones behind it are
+        given rows that belong before it.
+    """
+
+    timed = True
+    mergeable = False
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        function: KeyedProcessFunction,
+        schema: StructType,
+        key_groups: int,
+        *,
+        order: str | None = None,
+        late_output: str | None = None,
+        control_first: bool = True,
+    ) -> None:
+        check_keys(keys, schema)
+        if order is not None and order not in schema.names:
+            raise BacklogError(
+                f"key_by: the stream has no column {order!r} to order by; it has {', '.join(schema.names)}.",
+                "Check the name and its case.",
+            )
+        self.keys = tuple(keys)
+        self._function = function
+        self._schema = schema
+        self._key_groups = key_groups
+        self._order = order
+        self._control_first = control_first
+        self._what = type(function).__name__
+        self._event_time = event_time_of(schema)
+        states = {f"s_{name}": _state_type(s) for name, s in function.declared_states().items()}
+        timers = _type("array<long>", self._what)
+        types = {**states, _EVENT_TIMERS: timers, _PROCESSING_TIMERS: timers}
+        # Timers first: what a later version of the function adds comes at the end.
+        names = (_EVENT_TIMERS, _PROCESSING_TIMERS, *states)
+        self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(types[n] for n in names), names)
+        self._output = self._timed(_struct(function.output, f"{self._what}.output"))
+        self._sides = {name: _struct(t.schema, f"{self._what}.{name}") for name, t in function.declared_tags().items()}
+        if late_output is not None:
+            if late_output in self._sides:
+                raise BacklogError(
+                    f"late_output={late_output!r} is a side output of {self._what} already.", "Name it otherwise."
+                )
+            if self._event_time is None:
+                raise BacklogError(
+                    f"late_output={late_output!r}: the stream has no watermark, so no row is late.",
+                    'Add .with_watermark("<column>", "<delay>") before key_by.',
+                )
+            self._sides[late_output] = schema
+        self._loop_schema = LoopSchema(
+            rows=arrow_schema(schema),
+            event_time=None if self._event_time is None else schema.names.index(self._event_time),
+            state=pa.schema([self.state.arrow().field(name) for name in (*states, _EVENT_TIMERS, _PROCESSING_TIMERS)]),
+            outputs=((_MAIN, arrow_schema(self._output)), *((n, arrow_schema(s)) for n, s in self._sides.items())),
+            late=late_output,
+        )
+
+    def _timed(self, output: StructType) -> StructType:
+        """The output with the event time marked, if it has that column: the operators behind it go by it."""
+        from pyspark.sql.types import StructField, StructType
+
+        if self._event_time is None:
+            return output
+        mark = self._schema[self._event_time]
+        return StructType(
+            [
+                StructField(f.name, f.dataType, f.nullable, mark.metadata)
+                if (f.name, f.dataType) == (mark.name, mark.dataType)
+                else f
+                for f in output
+            ]
+        )
+
+    def describe(self) -> dict[str, Any]:
+        time_by = f"event time {self._event_time}" if self._event_time else "no event time"
+        return {
+            "meaning": f"{describe_keys(self.keys, self.state)}: process with {time_by}",
+            "slots": [f"{n}: {k.simpleString()}" for n, k in zip(self.state.names, self.state.slots, strict=True)],
+        }
+
+    @property
+    def side_outputs(self) -> Mapping[str, StructType]:
+        return self._sides
+
+    def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
+        return self._function.attributes_of_output(attributes)
+
+    # -- the stream vehicle ---------------------------------------------------------------------------------
+
+    def lift(self, rows: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        keys = [normalised(k, self._schema).alias(n) for k, n in zip(self.keys, self.state.key_names, strict=True)]
+        values: list[Column] = [
+            F.col(f"`{n.replace('`', '``')}`").alias(f"r{i}") for i, n in enumerate(self._schema.names)
+        ]
+        hashed = rows.select(hash_of(keys).alias(HASH), *keys, *values)
+        return hashed.select(group_of(hashed[HASH], self._key_groups).alias(GROUP), "*")
+
+    def live_schema(self) -> pa.Schema:
+        keys = list(self.state.arrow())[: 1 + len(self.keys)]
+        return pa.schema([*keys, *(f.with_name(f"r{i}") for i, f in enumerate(self._loop_schema.rows))])
+
+    def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
+        return _PackLive(lifted, self.live_schema())
+
+    def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        return _first(state.column(_EVENT_TIMERS)), _first(state.column(_PROCESSING_TIMERS))
+
+    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
+        old = combine([old, *(batch for batch, _ in arrived.seeds)], self.state.arrow())
+        live = self._ordered(arrived.live)
+        loop = KeyLoop(self._function, self._loop_schema)
+        loop.function.process_record_attributes(RecordAttributes(clock.is_backlog))
+        watermark = clock.watermark if self._control_first else clock.before
+        late = 0
+        if self._event_time is not None and watermark > MIN_WATERMARK and live.num_rows:
+            live, behind = self._split_late(live, watermark)
+            if self._loop_schema.late is None:
+                late = behind.num_rows
+            elif behind.num_rows:
+                loop.put_late(self._rows(behind))
+        width = 1 + len(self.keys)
+        names = list(range(width))
+        ids = combine([old.select(names), live.select(names)], pa.schema(list(self.state.arrow())[:width]))
+        order, starts = equal_runs(ids.column(0).to_numpy(), ids.columns[1:])
+        ends = np.append(starts[1:], len(order))
+        # State has a key once and stands before the input, so it can only be the first of a key's run.
+        firsts = order[starts] if len(starts) else starts
+        known = firsts < old.num_rows
+        event, processing = self.due(old) if old.num_rows else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        is_due = (event <= clock.watermark) | (processing <= (MIN_WATERMARK if clock.now is None else clock.now))
+        has_rows = (ends - starts) > known
+        active = has_rows.copy()
+        active[known] |= is_due[firsts[known]]
+        if not active.any() and not arrived.seeds:
+            return Step(None, loop.outputs(), late)
+        chosen = np.flatnonzero(active)
+        places = pa.array(np.where(known[chosen], firsts[chosen], 0), mask=~known[chosen])
+        loaded = [old.column(name).take(places) for name in self._loop_schema.state.names]
+        key_rows = ids.take(pa.array(firsts[chosen]))
+        loop.load(_key_values(key_rows), [python_values(column) for column in loaded])
+        loop.set_clocks(watermark, int(time.time() * 1000))
+        everything = range(len(chosen))
+        if self._control_first:
+            loop.fire_event_timers(clock.watermark, everything)
+        self._process(loop, live, order, starts, ends, known, chosen, old.num_rows)
+        # Those of the operators behind, and what was registered for a time that has passed.
+        loop.fire_event_timers(clock.watermark, everything)
+        if clock.now is not None:
+            loop.fire_processing_timers(clock.now, everything)
+        new = self._state_rows(key_rows, loop.state())
+        untouched = np.ones(old.num_rows, dtype=bool)
+        untouched[firsts[chosen][known[chosen]]] = False
+        state = combine([old.filter(pa.array(untouched)), new], self.state.arrow())
+        return Step(state, loop.outputs(), late)
+
+    def _process(
+        self, loop: KeyLoop, live: pa.RecordBatch, order: np.ndarray, starts: np.ndarray, ends: np.ndarray,
+        known: np.ndarray, chosen: np.ndarray, old_rows: int,
+    ) -> None:  # fmt: skip
+        if not live.num_rows:
+            return
+        # In the order of keys, all that is not state is input.
+        rows = self._rows(live.take(pa.array(order[order >= old_rows] - old_rows)))
+        counts = (ends - starts - known)[chosen]
+        with_rows = np.flatnonzero(counts)
+        begins = np.concatenate(([0], np.cumsum(counts[with_rows])[:-1]))
+        loop.process(rows, begins.tolist(), with_rows.tolist())
+
+    def _ordered(self, live: pa.RecordBatch) -> pa.RecordBatch:
+        if self._order is None or not live.num_rows:
+            return live
+        column = live.column(f"r{self._schema.names.index(self._order)}")
+        return live.take(pc.sort_indices(column, sort_keys=[("", "ascending")], null_placement="at_start"))
+
+    def _split_late(self, live: pa.RecordBatch, watermark: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        assert self._loop_schema.event_time is not None
+        times = epoch_millis(live.column(1 + len(self.keys) + self._loop_schema.event_time))
+        late = pc.fill_null(pc.less_equal(times, watermark), False)
+        return live.filter(pc.invert(late)), live.filter(late)
+
+    def _rows(self, live: pa.RecordBatch) -> pa.RecordBatch:
+        """The input as the user knows it."""
+        values = live.columns[1 + len(self.keys) :]
+        return pa.RecordBatch.from_arrays(values, schema=self._loop_schema.rows)
+
+    def _state_rows(self, ids: pa.RecordBatch, state: list[pa.Array]) -> pa.RecordBatch:
+        """Rows of state, without those that hold nothing."""
+        by_name = dict(zip(self._loop_schema.state.names, state, strict=True))
+        columns = [*ids.columns, *(by_name[name] for name in self.state.names)]
+        rows = pa.RecordBatch.from_arrays(columns, schema=self.state.arrow())
+        holds = np.zeros(rows.num_rows, dtype=bool)
+        for column in state:
+            holds |= column.is_valid().to_numpy(zero_copy_only=False)
+        return rows.filter(pa.array(holds))
+
+    # -- the sorted vehicle ---------------------------------------------------------------------------------
+
+    def version_schema(self) -> StructType:
+        from pyspark.sql.types import BinaryType, BooleanType, IntegerType, StructType
+
+        fields = [*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields]
+        return StructType(fields).add(CHANGED, BooleanType()).add(_TAG, IntegerType()).add(_DATA, BinaryType())
+
+    def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        both = self.lift(rows).withColumn(_ORIGIN, F.lit(1))
+        if base is not None:
+            both = both.unionByName(base.withColumn(_ORIGIN, F.lit(0)), allowMissingColumns=True)
+        by = [HASH, *self.state.key_names, _ORIGIN]
+        by += [] if self._order is None else [f"r{self._schema.names.index(self._order)}"]
+        placed = both.repartition(HASH).sortWithinPartitions(*by)
+        out = self.version_schema()
+        fold = _SortedLoop(self, arrow_schema(placed.schema), arrow_schema(out), has_base=base is not None)
+        return placed.mapInArrow(fold, out)
+
+    def state_of(self, version: DataFrame) -> DataFrame:
+        return version.where(f"{_TAG} IS NULL").drop(CHANGED, _TAG, _DATA)
+
+    def output_of(self, version: DataFrame) -> DataFrame:
+        return self._unpacked(version, _TAG, _DATA, 0)
+
+    def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
+        return self._unpacked(version, _TAG, _DATA, 1 + list(self._sides).index(name))
+
+    def unpack(self, packed: DataFrame) -> DataFrame:
+        return self._unpacked(packed, "tag", "data", 0)
+
+    def unpack_side_output(self, packed: DataFrame, name: str) -> DataFrame:
+        return self._unpacked(packed, "tag", "data", 1 + list(self._sides).index(name))
+
+    def _unpacked(self, rows: DataFrame, tag: str, data: str, number: int) -> DataFrame:
+        schema = self._output if number == 0 else list(self._sides.values())[number - 1]
+        packed_schema = self._loop_schema.outputs[number][1]
+        chosen = rows.where(f"{tag} = {number}").select(data)
+        return chosen.mapInArrow(Unpack(packed_schema, arrow_schema(schema)), schema)
+
+    def finish(self, state: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        keys = [F.col(n).alias(k) for n, k in zip(self.state.key_names, self.keys, strict=True)]
+        states = [F.col(n).alias(n.removeprefix("s_")) for n in self.state.names if n.startswith("s_")]
+        timers = [F.col(_EVENT_TIMERS).alias("event_time_timers"), F.col(_PROCESSING_TIMERS).alias("processing_timers")]
+        return state.select(*keys, *states, *timers)
+
+
+class _PackLive:
+    """For ``mapInArrow``: lifted rows packed by key group, as they are."""
+
+    def __init__(self, lifted: pa.Schema, live: pa.Schema) -> None:
+        self._lifted = lifted
+        self._live = live
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                yield from packed(batch.column(0), combine([batch.remove_column(0)], self._live), LIVE)
+
+
+class _SortedLoop:
+    """For ``mapInArrow``: rows sorted by key, a key's state before its rows; what is put out, and state.
+
+    The last key of a batch of rows may go on in the next one: its state is held, so a key with any number of rows needs
+    memory for a batch of them.
+    """
+
+    def __init__(self, fold: ProcessFold, placed: pa.Schema, out: pa.Schema, *, has_base: bool) -> None:
+        self._fold = fold
+        self._placed = placed
+        self._out = out
+        self._has_base = has_base
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        fold = self._fold
+        width = 2 + len(fold.keys)
+        self._loop = KeyLoop(fold._function, fold._loop_schema)
+        self._loop.function.process_record_attributes(RecordAttributes(True))
+        held: tuple[pa.RecordBatch, list[Any], bool] | None = None
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            rows = combine([batch], self._placed)
+            ids = rows.select(list(range(width)))
+            before = None if held is None else held[0]
+            starts, goes_on = _key_starts(ids, before)
+            is_row = rows.column(_ORIGIN).to_numpy() == 1
+            keys = ids.take(pa.array(starts))
+            columns = self._initial(rows, starts, is_row)
+            changed = np.logical_or.reduceat(is_row, starts)
+            if held is not None and not goes_on:
+                yield from self._given_back(held[0], [[v] for v in held[1]], [held[2]])
+            elif held is not None:
+                for column, value in zip(columns, held[1], strict=True):
+                    column[0] = value
+                changed[0] |= held[2]
+            self._loop.load(_key_values(keys.select(list(range(1, width)))), columns)
+            now = int(time.time() * 1000)
+            self._loop.set_clocks(MIN_WATERMARK, now)
+            self._process(rows, starts, is_row)
+            last = len(starts) - 1
+            self._loop.fire_processing_timers(now, range(last))
+            yield from self._emitted()
+            yield from self._state(keys.slice(0, last), self._loop.state(last), changed[:last])
+            held = (keys.slice(last), [column[last] for column in columns], bool(changed[last]))
+        if held is not None:
+            yield from self._given_back(held[0], [[v] for v in held[1]], [held[2]])
+
+    def _initial(self, rows: pa.RecordBatch, starts: np.ndarray, is_row: np.ndarray) -> list[list[Any]]:
+        names = self._fold._loop_schema.state.names
+        if not self._has_base:
+            return [[None] * len(starts) for _ in names]
+        places = pa.array(starts, mask=is_row[starts])
+        return [python_values(rows.column(name).take(places)) for name in names]
+
+    def _process(self, rows: pa.RecordBatch, starts: np.ndarray, is_row: np.ndarray) -> None:
+        values = rows.columns[2 + len(self._fold.keys) :][: len(self._fold._schema)]
+        live = pa.RecordBatch.from_arrays(values, schema=self._fold._loop_schema.rows)
+        if not self._has_base:
+            self._loop.process(live, starts.tolist(), range(len(starts)))
+            return
+        counts = np.add.reduceat(is_row, starts)
+        places = np.flatnonzero(counts)
+        if len(places):
+            begins = np.concatenate(([0], np.cumsum(counts[places])[:-1]))
+            self._loop.process(live.filter(pa.array(is_row)), begins.tolist(), places.tolist())
+
+    def _given_back(self, keys: pa.RecordBatch, columns: list[list[Any]], changed: list[bool]) -> Any:
+        """A key whose last row has been seen."""
+        self._loop.load(_key_values(keys.select(list(range(1, keys.num_columns)))), columns)
+        now = int(time.time() * 1000)
+        self._loop.set_clocks(MIN_WATERMARK, now)
+        self._loop.fire_processing_timers(now, [0])
+        yield from self._emitted()
+        yield from self._state(keys, self._loop.state(), np.array(changed))
+
+    def _emitted(self) -> Iterator[pa.RecordBatch]:
+        for tag, batch in self._loop.outputs():
+            columns = {_TAG: pa.array([tag], pa.int32()), _DATA: pa.array([to_bytes(batch)], pa.binary())}
+            yield self._batch(columns, 1)
+
+    def _state(self, keys: pa.RecordBatch, state: list[pa.Array], changed: np.ndarray) -> Iterator[pa.RecordBatch]:
+        names = self._fold._loop_schema.state.names
+        columns = {**dict(zip(keys.schema.names, keys.columns, strict=True)), **dict(zip(names, state, strict=True))}
+        columns[CHANGED] = pa.array(changed)
+        holds = np.zeros(keys.num_rows, dtype=bool)
+        for column in state:
+            holds |= column.is_valid().to_numpy(zero_copy_only=False)
+        if holds.any():
+            yield self._batch(columns, keys.num_rows).filter(pa.array(holds))
+
+    def _batch(self, columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
+        arrays = [columns[f.name].cast(f.type) if f.name in columns else pa.nulls(rows, f.type) for f in self._out]
+        return pa.RecordBatch.from_arrays(arrays, schema=self._out)
+
+
+def _key_starts(ids: pa.RecordBatch, before: pa.RecordBatch | None) -> tuple[np.ndarray, bool]:
+    """Where each key begins in rows that are sorted by key, and whether the first is the one before them."""
+    whole = ids if before is None else combine([before, ids], ids.schema)
+    # All columns but the key group, which follows from the hash.
+    order, starts = equal_runs(whole.column(1).to_numpy(), whole.columns[2:])
+    if (order[1:] < order[:-1]).any():
+        # Keys of one hash stand one after another here, and are found in another order there.
+        starts = np.sort(order[starts])
+    if before is None:
+        return starts, False
+    goes_on = len(starts) == 1 or int(starts[1]) > 1
+    return (starts[1:] - 1, False) if not goes_on else (np.concatenate(([0], starts[1:] - 1)), True)
+
+
+def _first(timers: pa.Array) -> np.ndarray:
+    """The first timer of each row, which are sorted; `NEVER` without one."""
+    first = pc.list_element(pc.if_else(pc.equal(pc.list_value_length(timers), 0), None, timers), 0)
+    return np.asarray(pc.fill_null(first, NEVER))
+
+
+def _key_values(ids: pa.RecordBatch) -> list[Any]:
+    """The keys as the function sees them, from hash and key columns."""
+    columns = [python_values(column) for column in ids.columns[1:]]
+    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
+
+def _state_type(state: Any) -> Any:
+    from pyspark.sql.types import ArrayType, MapType
+
+    kind = _type(state.kind, f"state {state.name!r}")
+    if isinstance(state, ListStateOf):
+        return ArrayType(kind)
+    return MapType(_type(state.key, f"state {state.name!r}"), kind) if isinstance(state, MapState) else kind
+
+
+def _type(kind: Any, what: str) -> Any:
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType
+
+    if isinstance(kind, DataType):
+        return kind
+    try:
+        return DataType.fromDDL(kind)
+    except (PySparkException, TypeError, AttributeError) as error:
+        raise BacklogError(
+            f"The type {kind!r} of {what} is none of Spark's: {str(error).splitlines()[0]}",
+            'Write a type as in SQL, such as "bigint" or "array<string>".',
+        ) from None
+
+
+def _struct(schema: Any, what: str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    found = _type(schema, what) if schema else None
+    if not isinstance(found, StructType) or not found.fields:
+        raise BacklogError(
+            f"{what} is {schema!r}: it must name the columns of the rows that are put out.",
+            'For example output = "user_id long, total long".',
+        )
+    return found

@@ -1,0 +1,169 @@
+"""Time in a keyed query: greatest event times in, watermarks and due timers out to the control sources.
+
+Event times are known when a batch has run and count when it has committed. They are kept, before that, in
+``<checkpoint>/backlog/event-time-<batch>.json``, so that a watermark survives a crash between a commit and the next
+batch: the one at the switch above all, which may be the last for a long time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.control import Clerk, ControlDataSource, ControlServer, GroupReports
+from backlog_spark.operators.fold import Fold
+from backlog_spark.plan import Node, operator_attributes, watermark_nodes
+from backlog_spark.watermarks import Watermarks, observation_name
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["Timekeeper"]
+
+_log = logging.getLogger(__name__)
+
+_FILE = re.compile(r"event-time-(\d+)\.json")
+
+
+class Timekeeper:
+    """Keeps the time of one query, on the driver.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    checkpoint : Checkpoint
+    root : Node
+    key_groups : int
+        ``spark.backlog.keyGroups``.
+    mixed : bool
+        Whether the query commits nothing while there is backlog: then no watermark is told either.
+    """
+
+    def __init__(
+        self, spark: SparkSession, checkpoint: Checkpoint, root: Node, key_groups: int, *, mixed: bool
+    ) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._root = root
+        self._key_groups = key_groups
+        self._mixed = mixed
+        self._inputs = len(watermark_nodes(root))
+        self._watermarks = self._fresh()
+        self._clerk = Clerk(has_timers=True)
+        self._server = ControlServer(self._clerk)
+        self._folds: Mapping[str, Fold] = {}
+        self.reports: Accumulator[Any] = spark.sparkContext.accumulator({}, GroupReports())
+        self._told_late = 0
+        spark.dataSource.register(ControlDataSource)
+
+    def _fresh(self) -> Watermarks:
+        return Watermarks([node.delay_ms for node in watermark_nodes(self._root)])
+
+    def control(self, operator: str) -> DataFrame:
+        """An operator's control source."""
+        options = {**self._server.options, "operator": operator, "keyGroups": str(self._key_groups)}
+        return self._spark.readStream.format("backlog_control").options(**options).load()
+
+    def begin(self, folds: Mapping[str, Fold], flags: Sequence[bool], *, sorted_run: bool) -> None:
+        """A run starts; called while none is active.
+
+        Parameters
+        ----------
+        folds : mapping of str to Fold
+        flags : sequence of bool
+            Whether each declared source is processing backlog.
+        sorted_run : bool
+            In the sorted vehicle nobody listens.
+        """
+        self._folds = folds
+        self._watermarks = self._fresh()
+        committed = self._checkpoint.latest_committed()
+        kept = [n for n in self._kept() if committed is not None and n <= committed]
+        if kept:
+            found = self._checkpoint.read_metadata(f"event-time-{kept[-1]}") or {}
+            self._watermarks.take(found.get("greatest", ()))
+        self._clerk.begin()
+        if sorted_run:
+            self._clerk.hold()
+        else:
+            self._tell(flags, None)
+
+    def take(
+        self, batch_id: int, frame: DataFrame, query_name: str, flags: Sequence[bool], *, sorted_run: bool
+    ) -> None:
+        """A batch has been written and is about to be committed.
+
+        Parameters
+        ----------
+        frame : DataFrame
+            The batch, to be executed again if the sink had it already and did not.
+        flags : sequence of bool
+            Whether each declared source is processing backlog at the batch's end.
+        """
+        if self._inputs and batch_id not in self._kept():
+            observed = self._observed(query_name)
+            if observed is None:
+                frame.write.format("noop").mode("overwrite").save()
+                observed = self._observed(query_name)
+            if self._watermarks.take(observed or ()):
+                self._keep(batch_id)
+        if not sorted_run:
+            told = self.reports.value
+            self._tell(flags, min((due for due, _ in told.values()), default=None))
+            late = sum(late for _, late in told.values())
+            if late > self._told_late:
+                _log.warning(
+                    "Query %s: %d rows came behind the watermark and were left out, %d so far. "
+                    "Raise the delay of with_watermark, or give process a late_output.",
+                    query_name, late - self._told_late, late,
+                )  # fmt: skip
+                self._told_late = late
+
+    @property
+    def late_rows(self) -> int:
+        """Rows that came behind the watermark and went nowhere, in this process."""
+        return self._told_late
+
+    def close(self) -> None:
+        """Stop listening to control sources."""
+        self._server.close()
+
+    def _tell(self, flags: Sequence[bool], next_timer: int | None) -> None:
+        # In mixed mode the greatest watermark of the backlog is told when it ends (FLIP-327, "Watermark strategy").
+        held_back = self._mixed and any(flags)
+        attributes = operator_attributes(self._root, flags, self._folds)
+        self._clerk.tell(
+            watermark=None if held_back else self._watermarks.current,
+            next_timer=next_timer,
+            backlog={name: each.is_backlog for name, each in attributes.items()},
+        )
+
+    def _kept(self) -> list[int]:
+        names = self._checkpoint.names_in("backlog")
+        return sorted(int(m[1]) for name in names if (m := _FILE.fullmatch(name)))
+
+    def _keep(self, batch_id: int) -> None:
+        self._checkpoint.write_metadata(
+            f"event-time-{batch_id}", {"greatest": self._watermarks.greatest}, overwrite=False
+        )
+        # The newest one before this batch counts until it has committed.
+        for old in [n for n in self._kept() if n < batch_id][:-1]:
+            self._checkpoint.delete(f"backlog/event-time-{old}.json")
+
+    def _observed(self, query_name: str) -> list[int | None] | None:
+        """Greatest event times of the batch under way; None if it was not executed."""
+        # Spark tells its listeners after the commit; what is needed before is with the batch's execution.
+        active = self._spark._jsparkSession.streams().active()
+        for query in active:
+            if query.name() == query_name:
+                metrics = query.streamingQuery().lastExecution().observedMetrics()
+                rows = [metrics.get(observation_name(number)) for number in range(self._inputs)]
+                if not all(row.isDefined() for row in rows):
+                    return None
+                return [json.loads(row.get().json()).get("greatest") for row in rows]
+        return None
