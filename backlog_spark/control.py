@@ -7,11 +7,14 @@ also wakes a query whose other sources are idle.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any
 
@@ -129,31 +132,30 @@ class ControlServer:
         self._clerk = clerk
         self._key = secrets.token_hex(16)
         self._listener = Listener(("127.0.0.1", 0), authkey=self._key.encode())
+        self._address: tuple[str, int] = self._listener.address
+        self._closing = False
         threading.Thread(target=self._accept, name="backlog-control", daemon=True).start()
 
     @property
     def options(self) -> dict[str, str]:
         """What a source needs to reach it."""
-        return {"port": str(self._listener.address[1]), "token": self._key}
+        return {"port": str(self._address[1]), "token": self._key}
 
     def close(self) -> None:
         """Stop listening; connections end with their sources."""
+        self._closing = True
+        # A thread that waits in accept() is not woken by a close.
+        with contextlib.suppress(OSError), socket.create_connection(self._address):
+            pass
         self._listener.close()
 
     def _accept(self) -> None:
-        while True:
+        while not self._closing:
             try:
                 connection = self._listener.accept()
-            except OSError:  # closed, or somebody who does not know the key
-                if self._closed():
-                    return
-                continue
-            except Exception:
+            except (OSError, EOFError, AuthenticationError):  # somebody who does not know the key, or `close`
                 continue
             threading.Thread(target=self._serve, args=(connection,), name="backlog-control", daemon=True).start()
-
-    def _closed(self) -> bool:
-        return getattr(self._listener, "_listener", None) is None
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
         with connection:

@@ -68,6 +68,8 @@ class ProcessFold(Fold):
         late_output: str | None = None,
         control_first: bool = True,
     ) -> None:
+        from pyspark.sql.types import ArrayType, LongType
+
         check_keys(keys, schema)
         if order is not None and order not in schema.names:
             raise BacklogError(
@@ -83,7 +85,7 @@ class ProcessFold(Fold):
         self._what = type(function).__name__
         self._event_time = event_time_of(schema)
         states = {f"s_{name}": _state_type(s) for name, s in function.declared_states().items()}
-        timers = _type("array<long>", self._what)
+        timers = ArrayType(LongType())
         types = {**states, _EVENT_TIMERS: timers, _PROCESSING_TIMERS: timers}
         # Timers first: what a later version of the function adds comes at the end.
         names = (_EVENT_TIMERS, _PROCESSING_TIMERS, *states)
@@ -226,7 +228,7 @@ class ProcessFold(Fold):
         if self._order is None or not live.num_rows:
             return live
         column = live.column(f"r{self._schema.names.index(self._order)}")
-        return live.take(pc.sort_indices(column, sort_keys=[("", "ascending")], null_placement="at_start"))
+        return live.take(pc.array_sort_indices(column, null_placement="at_start"))
 
     def _split_late(self, live: pa.RecordBatch, watermark: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         assert self._loop_schema.event_time is not None
