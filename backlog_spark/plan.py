@@ -259,9 +259,7 @@ def check_tree(root: Node) -> None:
     for mark in marks:
         if sum(isinstance(node, WatermarkNode) for node in mark.walk()) > 1:
             raise BacklogError("with_watermark was called twice on one stream.", "Call it once, next to the source.")
-    leaves = [node for node in root.walk() if not node.parents]
-    unmarked = [leaf for leaf in leaves if not any(leaf in mark.walk() for mark in marks)]
-    if marks and unmarked:
+    if marks and _has_unmarked_input(root):
         raise BacklogError(
             "A union has inputs with a watermark and inputs without.",
             "Call with_watermark on each input.",
@@ -272,3 +270,9 @@ def check_tree(root: Node) -> None:
                 f"with_watermark({node.column!r}) comes after a key_by.",
                 "Put it before the first key_by; rows keep their event time if an operator's output has the column.",
             )
+
+
+def _has_unmarked_input(node: Node) -> bool:
+    if isinstance(node, WatermarkNode):
+        return False
+    return not node.parents or any(map(_has_unmarked_input, node.parents))

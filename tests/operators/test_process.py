@@ -419,6 +419,7 @@ def test_state_may_be_added_and_a_second_stay_runs_as_stream(spark: SparkSession
     query = start(spark, keyed.process(CountedMore(), name="f"), tmp_path, sink)
     try:
         wait(lambda: put_out(sink).total() == 400, query)
+        query.processAllAvailable()
         state = {r["user"]: (r["n"], r["since"]) for r in query.state("f").collect()}
     finally:
         query.stop()
