@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from backlog_spark.errors import BacklogError, SettingError
     from backlog_spark.query import BacklogQuery
     from backlog_spark.session import register
-    from backlog_spark.sinks import DeltaUpsert, Sink
+    from backlog_spark.sinks import DeltaAppend, DeltaUpsert, Sink
     from backlog_spark.streams import BacklogStream, KeyedStream, source, stream
     from backlog_spark.tracker import BacklogProgress, Switch
 
@@ -24,6 +24,7 @@ __all__ = [
     "BacklogProgress",
     "BacklogQuery",
     "BacklogStream",
+    "DeltaAppend",
     "DeltaUpsert",
     "KeyedStream",
     "SettingError",
@@ -41,6 +42,7 @@ _MODULES = {
     "BacklogProgress": "tracker",
     "BacklogQuery": "query",
     "BacklogStream": "streams",
+    "DeltaAppend": "sinks",
     "DeltaUpsert": "sinks",
     "KeyedStream": "streams",
     "SettingError": "errors",
