@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from backlog_spark.query import BacklogQuery
     from backlog_spark.session import register
-    from backlog_spark.sinks import DeltaUpsert, Sink
+    from backlog_spark.sinks import DeltaAppend, DeltaUpsert, Sink
     from backlog_spark.streams import BacklogStream, KeyedStream, source, stream
     from backlog_spark.tracker import BacklogProgress, Switch
 
@@ -33,6 +33,7 @@ __all__ = [
     "BacklogProgress",
     "BacklogQuery",
     "BacklogStream",
+    "DeltaAppend",
     "DeltaUpsert",
     "KeyedProcessFunction",
     "KeyedStream",
@@ -57,6 +58,7 @@ _MODULES = {
     "BacklogProgress": "tracker",
     "BacklogQuery": "query",
     "BacklogStream": "streams",
+    "DeltaAppend": "sinks",
     "DeltaUpsert": "sinks",
     "KeyedProcessFunction": "operators.functions",
     "KeyedStream": "streams",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchInfo", "DeltaUpsert", "Sink", "SinkContext"]
+__all__ = ["BatchInfo", "DeltaAppend", "DeltaUpsert", "Sink", "SinkContext"]
 
 
 @dataclass(frozen=True)
@@ -107,4 +107,5 @@ class Sink(ABC):
 
 
 # Last, because the module needs the names above; here at all, so that ``sinks.DeltaUpsert`` is one import.
-from backlog_spark.sinks.delta import DeltaUpsert  # noqa: E402
+from backlog_spark.sinks.delta_append import DeltaAppend  # noqa: E402
+from backlog_spark.sinks.delta_upsert import DeltaUpsert  # noqa: E402

@@ -1,15 +1,13 @@
-"""Keeps a Delta table equal to the newest change of every key, one Delta transaction a batch."""
+"""What the sinks of Delta tables share: one transaction a batch, and all that is checked before it."""
 
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped,unused-ignore]
-from pyspark.sql import Window
-from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.errors import BacklogError, SettingError
@@ -19,122 +17,67 @@ from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CREATED_BY", "DEFAULT_PROPERTIES", "DeltaUpsert"]
+__all__ = ["CREATED_BY", "DeltaSink", "quoted"]
 
 CREATED_BY: Final = "backlog_spark.createdBy"
 """Table property that marks a table as created by one query: its value is the query's ``txn_app_id``."""
 
-# Deletion vectors: a MERGE marks the replaced rows instead of rewriting their files. Measured on 2*10^6 rows,
-# local[2]: 2*10^3 changed keys 2.4 to 3.0 s against 3.1 to 3.2 s, 1.3 against 3.2 s when the keys were
-# changed a moment ago; 5*10^5 changed keys 4.3 against 5.0 s.
-DEFAULT_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({"delta.enableDeletionVectors": "true"})
-"""Properties of a table that the sink creates."""
-
-# The columns of a change stream, as the sources name them.
-_CHANGE_TYPE: Final = "_change_type"
-_SEQUENCE: Final = "_commit_seq"
-_METADATA: Final = (_CHANGE_TYPE, "_commit_timestamp", _SEQUENCE)
-
-_UPSERTS: Final = ("insert", "update_postimage")
-# A before-image removes its key unless the after-image puts it back: the same as dropping it when the key
-# stays, and right when the update changed the key or a filter upstream kept only the before-image.
-_DELETES: Final = ("delete", "update_preimage")
-
-_RANK: Final = "__backlog_spark_rank"
-_IS_DELETE: Final = "__backlog_spark_is_delete"
-
 _TXN_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
-_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 # Delta's own default for _SNAPSHOT_PARTITIONS.
 _DELTA_SNAPSHOT_PARTITIONS: Final = 50
 
 
-class DeltaUpsert(Sink):
-    """Upserts change rows into a Delta table by key, exactly once.
+class DeltaSink(Sink):
+    """A sink that makes each batch one transaction of a Delta table, with ``(txn_app_id, batch_id)`` in it.
 
-    A batch is one Delta transaction that carries ``(txn_app_id, batch_id)``; a batch id that the table
-    already has is skipped before anything is read. How a batch is written:
+    Delta keeps the newest batch id of every query with the table. A batch that the table has is skipped before
+    anything is read; one that does not follow the last is refused, as rows in between are missing. An empty
+    batch is a transaction too, so that this can be told.
 
-    * *append*, when the batch is backlog, this query created the table (the property
-      ``backlog_spark.createdBy``), and the runner promises that keys are unique in backlog: all rows are
-      inserts then, and no key can be there yet.
-    * *MERGE* of the newest change of each key otherwise.
-
-    An empty batch is a transaction too. With `sequence` ties within a key, an upsert wins over a delete.
+    Subclasses say which columns are stored and how a batch's rows come into the table.
 
     Parameters
     ----------
     path : str
-        Location of the table on any filesystem Delta supports. Created at the first start if nothing is
-        there.
-    keys : sequence of str
-        Columns that identify a row. NULL is a value like any other: a NULL key matches a NULL key.
-    change_type : str or None, default "_change_type"
-        Column with ``insert``, ``update_preimage``, ``update_postimage`` or ``delete``, as in Delta's change
-        data feed; any other value fails the query. An ``update_preimage`` removes its key unless the update's
-        after-image keeps it. None: rows carry no change type and each is an upsert.
-    sequence : str or None, default "_commit_seq"
-        Column by which the newest change of a key within a batch is found; any orderable type, increasing
-        with each change of a key, NULL is oldest. None: a batch never has two rows of one key; if it has, the
-        query fails.
-    metadata_columns : sequence of str, default ("_change_type", "_commit_timestamp", "_commit_seq")
-        Columns of the batch that are not stored. All must exist; but when these three defaults stand, the rows are
-        results of a keyed operator and have none of the columns, each row is an upsert and a batch never has two rows
-        of one key.
-    partition_by : sequence of str, default ()
+        Location of the table. Created at the first start if nothing is there.
+    partition_by : sequence of str
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
-        Table properties of a table that the sink creates, added to (and overruling) ``DEFAULT_PROPERTIES``.
-
-    Raises
-    ------
-    SettingError
-        If `keys` is empty or names a metadata column.
-
-    Notes
-    -----
-    Columns of an existing table that the batch lacks are left as they are, and NULL in new rows. Do not set
-    ``delta.setTransactionRetentionDuration`` shorter than the longest stop of the query: with the
-    transaction, Delta forgets which batches it has.
-
-    Examples
-    --------
-    >>> sink = DeltaUpsert("/lake/orders", keys=["order_id"])
-    >>> rows = {"change_type": None, "sequence": None, "metadata_columns": ()}  # each row is an upsert
-    >>> totals = DeltaUpsert("/lake/totals", keys=["user_id"], **rows)
+        Table properties of a table that the sink creates.
     """
 
-    def __init__(
-        self,
-        path: str,
-        keys: Sequence[str],
-        *,
-        change_type: str | None = _CHANGE_TYPE,
-        sequence: str | None = _SEQUENCE,
-        metadata_columns: Sequence[str] = _METADATA,
-        partition_by: Sequence[str] = (),
-        properties: Mapping[str, str] = MappingProxyType({}),
-    ) -> None:
-        if isinstance(keys, str):
-            raise SettingError("keys", keys, "must be a list of column names.", f"Write keys=[{keys!r}].")
-        if not keys:
-            raise SettingError("keys", list(keys), "an upsert needs at least one key column.")
-        hidden = [key for key in keys if key in metadata_columns]
-        if hidden:
-            raise SettingError("keys", list(keys), f"{hidden[0]!r} is a metadata column and is not stored.")
+    keys: tuple[str, ...] = ()
+    """Columns that identify a row, where a sink has such."""
+
+    def __init__(self, path: str, *, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
+        if isinstance(partition_by, str):
+            hint = f"Write partition_by=[{partition_by!r}]."
+            raise SettingError("partition_by", partition_by, "must be a list of column names.", hint)
         self.path = path
-        self.keys = tuple(keys)
-        self.change_type = change_type
-        self.sequence = sequence
-        self.metadata_columns = tuple(metadata_columns)
-        self._by_default = (change_type, sequence, self.metadata_columns) == (_CHANGE_TYPE, _SEQUENCE, _METADATA)
         self.partition_by = tuple(partition_by)
-        self.properties = {**DEFAULT_PROPERTIES, **properties}
+        self.properties = dict(properties)
         self._context: SinkContext | None = None
         self._columns: tuple[str, ...] = ()
         self._is_ours = False
+
+    @abstractmethod
+    def _stored_fields(self, context: SinkContext) -> list[StructField]:
+        """The batch's columns that go into the table. First of all at each `open`.
+
+        Raises
+        ------
+        SettingError
+            If a setting names a column that the schema lacks.
+        """
+
+    @abstractmethod
+    def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
+        """Write a batch that the table lacks, in exactly one commit, also where it has no rows.
+
+        Called with the session's confs set so that Delta puts the transaction's id into that commit.
+        """
 
     def open(self, context: SinkContext) -> None:
         """Create the table if there is none, else check that it fits. See :meth:`Sink.open`.
@@ -142,16 +85,13 @@ class DeltaUpsert(Sink):
         Raises
         ------
         SettingError
-            If a key, change type, sequence, metadata or partition column is not in the schema.
+            If a setting names a column that is not in the schema.
         BacklogError
             If `path` holds files that are no Delta table, or a table without one of the columns or with
-            another type.
+            another type; if the table lacks batches that the checkpoint has, or has some that it lacks.
         """
-        if self._by_default:
-            plain = context.rows_are_results and not set(_METADATA) & set(context.schema.names)
-            self.change_type, self.sequence = (None, None) if plain else (_CHANGE_TYPE, _SEQUENCE)
-            self.metadata_columns = () if plain else _METADATA
-        stored = self._stored_fields(context.schema)
+        stored = self._stored_fields(context)
+        self._check_columns("partition_by", self.partition_by, stored)
         spark = context.spark
         with session_conf(spark, _snapshot_conf(spark)):
             snapshot = self._snapshot(spark)
@@ -174,11 +114,11 @@ class DeltaUpsert(Sink):
         Raises
         ------
         BacklogError
-            If the sink is not open.
+            If the sink is not open, or the table lacks the batch before this one.
         """
         context = self._context
         if context is None:
-            raise BacklogError(f"DeltaUpsert({self.path!r}) is not open.", "Call open() before write().")
+            raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
         spark = batch_df.sparkSession
         with session_conf(spark, _snapshot_conf(spark)):
             done = _last_batch(self._snapshot(spark), context.txn_app_id)
@@ -188,13 +128,22 @@ class DeltaUpsert(Sink):
             if (-1 if done is None else done) < batch.batch_id - 1:
                 raise self._lacks(batch.batch_id - 1, done)
             # Unset at once: these confs would mark, and so silently drop, any further write on this session.
-            txn = {_TXN_APP_ID: context.txn_app_id, _TXN_VERSION: str(batch.batch_id)}
-            # MERGE evaluates its source twice unless it keeps a copy; one that we persist it would refuse.
-            with session_conf(spark, {**txn, _MATERIALIZE: "all"}):
-                if batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog:
-                    self._append(batch_df)
-                else:
-                    self._merge(spark, batch_df)
+            with session_conf(spark, {_TXN_APP_ID: context.txn_app_id, _TXN_VERSION: str(batch.batch_id)}):
+                self._write_rows(batch_df, batch, context)
+
+    def _append(self, rows: DataFrame) -> None:
+        """Write rows as they are."""
+        rows.select(*map(quoted, self._columns)).write.format("delta").mode("append").save(self.path)
+
+    def _check_columns(self, setting: str, names: Sequence[str], stored: Sequence[StructField]) -> None:
+        found = {field.name for field in stored}
+        for name in names:
+            if name not in found:
+                raise SettingError(
+                    f"{type(self).__name__} {setting}",
+                    list(names),
+                    f"there is no column {name!r} to store; there are {', '.join(sorted(found))}.",
+                )
 
     def _check_history(self, snapshot: Any, context: SinkContext) -> None:
         done = _last_batch(snapshot, context.txn_app_id)
@@ -216,103 +165,6 @@ class DeltaUpsert(Sink):
             "restored to an older version.",
             "Put the table back, or start with a new checkpointLocation and an empty path.",
         )
-
-    def _append(self, batch_df: DataFrame) -> None:
-        rows = batch_df
-        if self.change_type is not None:
-            # Costs next to nothing; a wrong promise of unique inserts would leave stale rows for ever.
-            kind = F.col(_quoted(self.change_type))
-            rows = rows.where(
-                F.when(kind == "insert", F.lit(True)).otherwise(
-                    F.raise_error(
-                        F.concat(
-                            F.lit(f"DeltaUpsert({self.path!r}): a backlog batch of unique inserts "),
-                            F.lit(f"has a row with {self.change_type} = "),
-                            F.coalesce(kind.cast("string"), F.lit("NULL")),
-                            F.lit(". Declare the keys as not unique in backlog."),
-                        )
-                    ).cast("boolean")
-                )
-            )
-        rows.select(*map(_quoted, self._columns)).write.format("delta").mode("append").save(self.path)
-
-    def _merge(self, spark: SparkSession, batch_df: DataFrame) -> None:
-        from delta.tables import DeltaTable
-
-        # NULL-safe: with a plain "=" a NULL key would be inserted again by each batch.
-        on = " AND ".join(f"t.{_quoted(key)} <=> s.{_quoted(key)}" for key in self.keys)
-        values: dict[str, Any] = {_quoted(name): f"s.{_quoted(name)}" for name in self._columns}
-        (
-            DeltaTable.forPath(spark, self.path)
-            .alias("t")
-            .merge(self._newest(batch_df).alias("s"), on)
-            .whenMatchedDelete(f"s.{_IS_DELETE}")
-            .whenMatchedUpdate(set=values)
-            .whenNotMatchedInsert(f"NOT s.{_IS_DELETE}", values)
-            .execute()
-        )
-
-    def _newest(self, batch_df: DataFrame) -> DataFrame:
-        """The newest change of each key: the stored columns and `_IS_DELETE`."""
-        stored = [F.col(_quoted(name)) for name in self._columns]
-        keys = [F.col(_quoted(key)) for key in self.keys]
-        is_delete = F.lit(False)
-        if self.change_type is not None:
-            kind = F.col(_quoted(self.change_type))
-            is_delete = (
-                F.when(kind.isin(*_UPSERTS), F.lit(False))
-                .when(kind.isin(*_DELETES), F.lit(True))
-                .otherwise(
-                    F.raise_error(
-                        F.concat(
-                            F.lit(f"DeltaUpsert({self.path!r}): unknown {self.change_type} = "),
-                            F.coalesce(kind.cast("string"), F.lit("NULL")),
-                            F.lit("; known: " + ", ".join(_UPSERTS + _DELETES) + "."),
-                        )
-                    ).cast("boolean")
-                )
-            )
-        rows = batch_df.withColumn(_IS_DELETE, is_delete)
-        if self.sequence is not None:
-            order = Window.partitionBy(*keys).orderBy(F.col(_quoted(self.sequence)).desc_nulls_last(), _IS_DELETE)
-            newest = rows.withColumn(_RANK, F.row_number().over(order)).where(F.col(_RANK) == 1)
-        else:
-            # MERGE itself refuses two rows of one key only if the key is in the table: new keys would be
-            # doubled.
-            twice = F.raise_error(
-                F.lit(f"DeltaUpsert({self.path!r}): two rows of one key in a batch; name a sequence column.")
-            ).cast("boolean")
-            count = F.count(F.lit(1)).over(Window.partitionBy(*keys))
-            newest = rows.withColumn(_RANK, count).where(F.when(F.col(_RANK) == 1, F.lit(True)).otherwise(twice))
-        return newest.select(*stored, _IS_DELETE)
-
-    def _stored_fields(self, schema: StructType) -> list[StructField]:
-        """The batch's columns that go into the table; refuses a schema that lacks one that is needed."""
-        names = set(schema.names)
-        needed = [("metadata_columns", name) for name in self.metadata_columns]
-        needed += [("change_type", self.change_type)] if self.change_type is not None else []
-        needed += [("sequence", self.sequence)] if self.sequence is not None else []
-        for setting, name in needed:
-            if name not in names:
-                raise SettingError(
-                    f"DeltaUpsert {setting}",
-                    name,
-                    f"the stream has no such column; it has {', '.join(schema.names)}.",
-                    "For rows that are no changes, write with Spark's own Delta sink "
-                    "(writeStream.format('delta')), or upsert each row with "
-                    "DeltaUpsert(…, change_type=None, sequence=None, metadata_columns=()).",
-                )
-        stored = [field for field in schema.fields if field.name not in self.metadata_columns]
-        names = {field.name for field in stored}
-        for setting, columns in (("keys", self.keys), ("partition_by", self.partition_by)):
-            for name in columns:
-                if name not in names:
-                    raise SettingError(
-                        f"DeltaUpsert {setting}",
-                        list(columns),
-                        f"there is no column {name!r} to store; there are {', '.join(sorted(names))}.",
-                    )
-        return stored
 
     def _check_table(self, table: StructType, stored: Sequence[StructField]) -> None:
         # Delta resolves column names without regard to case.
@@ -368,15 +220,19 @@ class DeltaUpsert(Sink):
         none = jvm.scala.Option.empty()
         return log_class.forTable(spark._jsparkSession, self.path).update(False, none, none)
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.path!r})"
+
+
+def quoted(name: str) -> str:
+    """A column's name as Spark SQL takes it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
 
 def _last_batch(snapshot: Any, txn_app_id: str) -> int | None:
     """The newest batch id of a query that a table has."""
     done = snapshot.transactions().get(txn_app_id)
     return int(done.get()) if done.isDefined() else None
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _snapshot_conf(spark: SparkSession) -> dict[str, str]:

@@ -264,7 +264,7 @@ def test_in_a_real_query(spark: SparkSession, flagged_run: Any) -> None:
         (
             ["id"],
             {"metadata_columns": ["_seen"]},
-            ["metadata_columns = '_seen'", "writeStream.format('delta')"],
+            ["metadata_columns = '_seen'", "DeltaAppend(path)"],
         ),
     ],
 )

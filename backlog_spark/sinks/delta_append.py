@@ -1,0 +1,62 @@
+"""Adds a query's rows to a Delta table, one Delta transaction a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from backlog_spark.sinks.delta import DeltaSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
+
+    from backlog_spark.sinks import BatchInfo, SinkContext
+
+__all__ = ["DeltaAppend"]
+
+
+class DeltaAppend(DeltaSink):
+    """Appends rows to a Delta table, exactly once.
+
+    A batch is one Delta transaction that carries ``(txn_app_id, batch_id)``; a batch id that the table already has
+    is skipped before anything is read. An empty batch is a transaction without files. All columns are stored: a
+    change stream comes out as the log of its changes, a keyed operator as the log of its results.
+
+    Parameters
+    ----------
+    path : str
+        Location of the table on any filesystem Delta supports. Created at the first start if nothing is there; a
+        table that is there is appended to, whoever made it, and by several queries if need be.
+    partition_by : sequence of str, default ()
+        Partition columns of a table that the sink creates.
+    properties : mapping of str to str
+        Table properties of a table that the sink creates.
+
+    Notes
+    -----
+    Columns of an existing table that the rows lack are NULL in them. Do not set
+    ``delta.setTransactionRetentionDuration`` shorter than the longest stop of the query: with the transaction,
+    Delta forgets which batches it has.
+
+    Examples
+    --------
+    >>> DeltaAppend("/lake/clicks", partition_by=["day"])
+    DeltaAppend('/lake/clicks')
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        super().__init__(path, partition_by=partition_by, properties=properties)
+
+    def _stored_fields(self, context: SinkContext) -> list[StructField]:
+        return list(context.schema.fields)
+
+    def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
+        self._append(batch_df)

@@ -1,0 +1,224 @@
+"""Keeps a Delta table equal to the newest change of every key, one Delta transaction a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F
+
+from backlog_spark.errors import SettingError
+from backlog_spark.session import session_conf
+from backlog_spark.sinks.delta import DeltaSink, quoted
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructField
+
+    from backlog_spark.sinks import BatchInfo, SinkContext
+
+__all__ = ["DEFAULT_PROPERTIES", "DeltaUpsert"]
+
+# Deletion vectors: a MERGE marks the replaced rows instead of rewriting their files. Measured on 2*10^6 rows,
+# local[2]: 2*10^3 changed keys 2.4 to 3.0 s against 3.1 to 3.2 s, 1.3 against 3.2 s when the keys were
+# changed a moment ago; 5*10^5 changed keys 4.3 against 5.0 s.
+DEFAULT_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({"delta.enableDeletionVectors": "true"})
+"""Properties of a table that the sink creates."""
+
+# The columns of a change stream, as the sources name them.
+_CHANGE_TYPE: Final = "_change_type"
+_SEQUENCE: Final = "_commit_seq"
+_METADATA: Final = (_CHANGE_TYPE, "_commit_timestamp", _SEQUENCE)
+
+_UPSERTS: Final = ("insert", "update_postimage")
+# A before-image removes its key unless the after-image puts it back: the same as dropping it when the key
+# stays, and right when the update changed the key or a filter upstream kept only the before-image.
+_DELETES: Final = ("delete", "update_preimage")
+
+_RANK: Final = "__backlog_spark_rank"
+_IS_DELETE: Final = "__backlog_spark_is_delete"
+
+_MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
+
+
+class DeltaUpsert(DeltaSink):
+    """Upserts change rows into a Delta table by key, exactly once.
+
+    A batch is one Delta transaction that carries ``(txn_app_id, batch_id)``; a batch id that the table
+    already has is skipped before anything is read. How a batch is written:
+
+    * *append*, when the batch is backlog, this query created the table (the property
+      ``backlog_spark.createdBy``), and the runner promises that keys are unique in backlog: all rows are
+      inserts then, and no key can be there yet.
+    * *MERGE* of the newest change of each key otherwise.
+
+    An empty batch is a transaction too. With `sequence` ties within a key, an upsert wins over a delete.
+
+    Parameters
+    ----------
+    path : str
+        Location of the table on any filesystem Delta supports. Created at the first start if nothing is
+        there.
+    keys : sequence of str
+        Columns that identify a row. NULL is a value like any other: a NULL key matches a NULL key.
+    change_type : str or None, default "_change_type"
+        Column with ``insert``, ``update_preimage``, ``update_postimage`` or ``delete``, as in Delta's change
+        data feed; any other value fails the query. An ``update_preimage`` removes its key unless the update's
+        after-image keeps it. None: rows carry no change type and each is an upsert.
+    sequence : str or None, default "_commit_seq"
+        Column by which the newest change of a key within a batch is found; any orderable type, increasing
+        with each change of a key, NULL is oldest. None: a batch never has two rows of one key; if it has, the
+        query fails.
+    metadata_columns : sequence of str, default ("_change_type", "_commit_timestamp", "_commit_seq")
+        Columns of the batch that are not stored. All must exist; but when these three defaults stand, the rows are
+        results of a keyed operator and have none of the columns, each row is an upsert and a batch never has two rows
+        of one key.
+    partition_by : sequence of str, default ()
+        Partition columns of a table that the sink creates.
+    properties : mapping of str to str
+        Table properties of a table that the sink creates, added to (and overruling) ``DEFAULT_PROPERTIES``.
+
+    Raises
+    ------
+    SettingError
+        If `keys` is empty or names a metadata column.
+
+    Notes
+    -----
+    Columns of an existing table that the batch lacks are left as they are, and NULL in new rows. Do not set
+    ``delta.setTransactionRetentionDuration`` shorter than the longest stop of the query: with the
+    transaction, Delta forgets which batches it has.
+
+    Examples
+    --------
+    >>> sink = DeltaUpsert("/lake/orders", keys=["order_id"])
+    >>> rows = {"change_type": None, "sequence": None, "metadata_columns": ()}  # each row is an upsert
+    >>> totals = DeltaUpsert("/lake/totals", keys=["user_id"], **rows)
+    """
+
+    def __init__(
+        self,
+        path: str,
+        keys: Sequence[str],
+        *,
+        change_type: str | None = _CHANGE_TYPE,
+        sequence: str | None = _SEQUENCE,
+        metadata_columns: Sequence[str] = _METADATA,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        if isinstance(keys, str):
+            raise SettingError("keys", keys, "must be a list of column names.", f"Write keys=[{keys!r}].")
+        if not keys:
+            raise SettingError("keys", list(keys), "an upsert needs at least one key column.")
+        hidden = [key for key in keys if key in metadata_columns]
+        if hidden:
+            raise SettingError("keys", list(keys), f"{hidden[0]!r} is a metadata column and is not stored.")
+        super().__init__(path, partition_by=partition_by, properties={**DEFAULT_PROPERTIES, **properties})
+        self.keys = tuple(keys)
+        self.change_type = change_type
+        self.sequence = sequence
+        self.metadata_columns = tuple(metadata_columns)
+        self._by_default = (change_type, sequence, self.metadata_columns) == (_CHANGE_TYPE, _SEQUENCE, _METADATA)
+
+    def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
+        if batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog:
+            self._append_inserts(batch_df)
+        else:
+            self._merge(batch_df)
+
+    def _append_inserts(self, batch_df: DataFrame) -> None:
+        rows = batch_df
+        if self.change_type is not None:
+            # Costs next to nothing; a wrong promise of unique inserts would leave stale rows for ever.
+            kind = F.col(quoted(self.change_type))
+            rows = rows.where(
+                F.when(kind == "insert", F.lit(True)).otherwise(
+                    F.raise_error(
+                        F.concat(
+                            F.lit(f"DeltaUpsert({self.path!r}): a backlog batch of unique inserts "),
+                            F.lit(f"has a row with {self.change_type} = "),
+                            F.coalesce(kind.cast("string"), F.lit("NULL")),
+                            F.lit(". Declare the keys as not unique in backlog."),
+                        )
+                    ).cast("boolean")
+                )
+            )
+        self._append(rows)
+
+    def _merge(self, batch_df: DataFrame) -> None:
+        from delta.tables import DeltaTable
+
+        # NULL-safe: with a plain "=" a NULL key would be inserted again by each batch.
+        on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.keys)
+        values: dict[str, Any] = {quoted(name): f"s.{quoted(name)}" for name in self._columns}
+        merge = (
+            DeltaTable.forPath(batch_df.sparkSession, self.path)
+            .alias("t")
+            .merge(self._newest(batch_df).alias("s"), on)
+            .whenMatchedDelete(f"s.{_IS_DELETE}")
+            .whenMatchedUpdate(set=values)
+            .whenNotMatchedInsert(f"NOT s.{_IS_DELETE}", values)
+        )
+        # MERGE evaluates its source twice unless it keeps a copy; one that we persist it would refuse.
+        with session_conf(batch_df.sparkSession, {_MATERIALIZE: "all"}):
+            merge.execute()
+
+    def _newest(self, batch_df: DataFrame) -> DataFrame:
+        """The newest change of each key: the stored columns and `_IS_DELETE`."""
+        stored = [F.col(quoted(name)) for name in self._columns]
+        keys = [F.col(quoted(key)) for key in self.keys]
+        is_delete = F.lit(False)
+        if self.change_type is not None:
+            kind = F.col(quoted(self.change_type))
+            is_delete = (
+                F.when(kind.isin(*_UPSERTS), F.lit(False))
+                .when(kind.isin(*_DELETES), F.lit(True))
+                .otherwise(
+                    F.raise_error(
+                        F.concat(
+                            F.lit(f"DeltaUpsert({self.path!r}): unknown {self.change_type} = "),
+                            F.coalesce(kind.cast("string"), F.lit("NULL")),
+                            F.lit("; known: " + ", ".join(_UPSERTS + _DELETES) + "."),
+                        )
+                    ).cast("boolean")
+                )
+            )
+        rows = batch_df.withColumn(_IS_DELETE, is_delete)
+        if self.sequence is not None:
+            order = Window.partitionBy(*keys).orderBy(F.col(quoted(self.sequence)).desc_nulls_last(), _IS_DELETE)
+            newest = rows.withColumn(_RANK, F.row_number().over(order)).where(F.col(_RANK) == 1)
+        else:
+            # MERGE itself refuses two rows of one key only if the key is in the table: new keys would be
+            # doubled.
+            twice = F.raise_error(
+                F.lit(f"DeltaUpsert({self.path!r}): two rows of one key in a batch; name a sequence column.")
+            ).cast("boolean")
+            count = F.count(F.lit(1)).over(Window.partitionBy(*keys))
+            newest = rows.withColumn(_RANK, count).where(F.when(F.col(_RANK) == 1, F.lit(True)).otherwise(twice))
+        return newest.select(*stored, _IS_DELETE)
+
+    def _stored_fields(self, context: SinkContext) -> list[StructField]:
+        schema = context.schema
+        if self._by_default:
+            plain = context.rows_are_results and not set(_METADATA) & set(schema.names)
+            self.change_type, self.sequence = (None, None) if plain else (_CHANGE_TYPE, _SEQUENCE)
+            self.metadata_columns = () if plain else _METADATA
+        names = set(schema.names)
+        needed = [("metadata_columns", name) for name in self.metadata_columns]
+        needed += [("change_type", self.change_type)] if self.change_type is not None else []
+        needed += [("sequence", self.sequence)] if self.sequence is not None else []
+        for setting, name in needed:
+            if name not in names:
+                raise SettingError(
+                    f"DeltaUpsert {setting}",
+                    name,
+                    f"the stream has no such column; it has {', '.join(schema.names)}.",
+                    "For rows that are no changes, append with DeltaAppend(path), or upsert each row with "
+                    "DeltaUpsert(…, change_type=None, sequence=None, metadata_columns=()).",
+                )
+        stored = [field for field in schema.fields if field.name not in self.metadata_columns]
+        self._check_columns("keys", self.keys, stored)
+        return stored
