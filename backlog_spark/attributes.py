@@ -14,11 +14,13 @@ from typing import Self
 from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = [
+    "OneInputFunction",
     "OperatorAttributes",
     "OperatorAttributesBuilder",
     "RecordAttributes",
     "RecordAttributesBuilder",
     "Sorter",
+    "TwoInputFunction",
     "choose_sorter",
     "propagate_join",
     "propagate_map",
@@ -96,6 +98,55 @@ def propagate_union(attributes: Iterable[RecordAttributes]) -> RecordAttributes:
 def propagate_join(attributes: Iterable[RecordAttributes]) -> RecordAttributes:
     """Attributes of a join: backlog if any input is, for a joined row is as stale as its stalest part (FLIP-309)."""
     return RecordAttributes(any(_flags(attributes)))
+
+
+class _Emitter:
+    """The part of a function that tells the operators behind it what holds for its rows (FLIP-327, ``Output``)."""
+
+    _emitted: RecordAttributes | None = None
+
+    def emit_record_attributes(self, attributes: RecordAttributes) -> None:
+        """Tell the operators behind what holds for the rows that follow (FLIP-327, ``emitRecordAttributes``).
+
+        To be called while attributes are processed; the last call counts. Without one they are told the default of
+        `RecordAttributesBuilder`: backlog if any input's rows are.
+        """
+        _flags([attributes])
+        self._emitted = attributes
+
+
+class OneInputFunction(_Emitter):
+    """What a function of one input overrides to learn of record attributes."""
+
+    def process_record_attributes(self, attributes: RecordAttributes) -> None:
+        """Told what holds for the rows that follow (FLIP-327, ``processRecordAttributes``).
+
+        Called on the worker before the rows of each key group and batch, and on the driver to learn what holds for the
+        output; so it must depend on nothing but its argument.
+        """
+
+    def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
+        """What the operators behind are told when the input has these attributes."""
+        self._emitted = None
+        self.process_record_attributes(attributes)
+        return self._emitted or RecordAttributesBuilder([attributes]).build()
+
+
+class TwoInputFunction(_Emitter):
+    """What a function of two inputs overrides to learn of record attributes."""
+
+    def process_record_attributes1(self, attributes: RecordAttributes) -> None:
+        """Told what holds for the rows of the first input (FLIP-327, ``processRecordAttributes1``)."""
+
+    def process_record_attributes2(self, attributes: RecordAttributes) -> None:
+        """Told what holds for the rows of the second input (FLIP-327, ``processRecordAttributes2``)."""
+
+    def attributes_of_output(self, first: RecordAttributes, second: RecordAttributes) -> RecordAttributes:
+        """What the operators behind are told when the inputs have these attributes."""
+        self._emitted = None
+        self.process_record_attributes1(first)
+        self.process_record_attributes2(second)
+        return self._emitted or RecordAttributesBuilder([first, second]).build()
 
 
 @dataclass(frozen=True)

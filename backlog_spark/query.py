@@ -133,7 +133,12 @@ class BacklogQuery(QueryHandle):
         register(self._spark)
         self._infos = [inspect(s.format, s.options) for s in self._stream.sources]
         self._recall()
-        self._query = self._run()
+        try:
+            self._query = self._run()
+        except BaseException:
+            if self._keyed is not None:
+                self._keyed.close()
+            raise
         self._thread = threading.Thread(target=self._follow, name=f"backlog-{self._name}", daemon=True)
         self._thread.start()
         return self

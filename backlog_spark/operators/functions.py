@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from backlog_spark.attributes import RecordAttributesBuilder
+from backlog_spark.attributes import OneInputFunction
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
 
-    from backlog_spark.attributes import RecordAttributes
 
 __all__ = [
     "MIN_WATERMARK",
@@ -329,7 +328,7 @@ class ProcessContext:
         return self._domain
 
 
-class KeyedProcessFunction:
+class KeyedProcessFunction(OneInputFunction):
     """A function of the rows of one key. The same class serves backlog and stream; subclass it.
 
     Within a batch rows of a key come in the order that `BacklogStream.key_by` was given; without one in any order.
@@ -408,21 +407,6 @@ class KeyedProcessFunction:
             f"A timer of {type(self).__name__} fires at {timestamp}, but it has no on_timer.", "Define on_timer."
         )
 
-    def process_record_attributes(self, attributes: RecordAttributes) -> None:
-        """Told what holds for the rows that follow (FLIP-327, ``processRecordAttributes``).
-
-        Called on the worker before the rows of each key group and batch, and on the driver to learn what holds for the
-        output; so it must depend on nothing but its argument.
-        """
-
-    def emit_record_attributes(self, attributes: RecordAttributes) -> None:
-        """Tell the operators behind what holds for the rows that follow (FLIP-327, ``emitRecordAttributes``).
-
-        To be called in `process_record_attributes`; the last call counts. Without one the input's attributes are
-        passed on.
-        """
-        self._emitted: RecordAttributes | None = attributes
-
     # -- what the operator reads ----------------------------------------------------------------------------
 
     def declared_states(self) -> dict[str, State]:
@@ -432,12 +416,6 @@ class KeyedProcessFunction:
     def declared_tags(self) -> dict[str, OutputTag]:
         """The declared side outputs by name."""
         return self._declared(OutputTag)
-
-    def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
-        """What the operators behind are told when the input has these attributes."""
-        self._emitted = None
-        self.process_record_attributes(attributes)
-        return self._emitted or RecordAttributesBuilder([attributes]).build()
 
     @property
     def is_vectorised(self) -> bool:

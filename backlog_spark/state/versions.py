@@ -2,7 +2,7 @@
 
 Version N is computed from the newest version before it of the same epoch, an epoch being one stay in backlog. It is
 written under an attempt's own directory and becomes valid by one small file that points there: tasks of a driver that
-was killed may still be writing, and a replayed batch writes anew.
+was killed may still be writing. A replayed batch whose version is valid takes it as it is.
 
     <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>-<attempt>/   the rows, Parquet
     <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>.json         which attempt is version <batch>
@@ -52,18 +52,21 @@ class BatchState:
         self._directory = f"backlog/state/{operator}/epoch={epoch}"
 
     def write(self, fold: Fold, rows: DataFrame, batch_id: int) -> DataFrame:
-        """Fold a batch into version ``batch_id``; what `Fold.fold` gave, read back. Executes ``rows`` once."""
+        """Fold a batch into version ``batch_id``; what `Fold.fold` gave, read back.
+
+        Executes ``rows`` once, or not at all if the version is there.
+        """
         spark = rows.sparkSession
+        if self._pointer(batch_id) is not None:
+            # The batch is replayed: the same rows, whose output may have reached one sink of several.
+            return self.read(spark, fold, batch_id)
         before = self.newest(below=batch_id)
         base = None if before is None else fold.state_of(self.read(spark, fold, before))
         attempt = f"v{batch_id}-{uuid.uuid4().hex[:12]}"
         # As they are, whatever the user has set for files of their own: a key cut to milliseconds is another key.
         with session_conf(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
             fold.fold(rows, base).write.parquet(self._location(attempt))
-        old = self._pointer(batch_id)
         self._checkpoint.write_file(f"{self._directory}/v{batch_id}.json", json.dumps({"attempt": attempt}))
-        if old is not None:
-            self._checkpoint.delete(f"{self._directory}/{old}")
         return self.read(spark, fold, batch_id)
 
     def read(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame:

@@ -43,7 +43,7 @@ def test_the_examples_run(spark: SparkSession, mysql: MySQLServer, tmp_path: Pat
     mysql.execute("DROP DATABASE IF EXISTS shop")
     mysql.execute("CREATE DATABASE shop")
     mysql.execute("CREATE TABLE shop.orders (id INT PRIMARY KEY, customer_id INT, amount DECIMAL(10,2))")
-    mysql.execute("INSERT INTO shop.orders VALUES (1, 7, 10.50), (2, 8, 20), (3, 7, 1)")
+    mysql.execute("INSERT INTO shop.orders VALUES (1, 7, 10.50), (2, 8, 20), (3, 7, 30)")
     mysql.execute("DROP USER IF EXISTS reader")
     mysql.execute("CREATE USER reader IDENTIFIED BY 'secret'")
     for grant in re.findall(r"GRANT [^;`]*?(?= TO )", README):
@@ -62,11 +62,13 @@ def test_the_examples_run(spark: SparkSession, mysql: MySQLServer, tmp_path: Pat
     finally:
         for query in queries:
             query.stop()
-    assert len(queries) == 2
+    assert len(queries) == 3
     found = Counter(tuple(row) for row in spark.read.format("delta").load(f"{tmp_path}/orders").collect())
     assert found == Counter(table_rows(mysql, "shop.orders").values())
     totals = spark.read.format("delta").load(f"{tmp_path}/totals").collect()
-    assert {tuple(row) for row in totals} == {(7, Decimal("11.50"), 2), (8, Decimal("20.00"), 1)}
+    assert {tuple(row) for row in totals} == {(7, Decimal("40.50"), 2), (8, Decimal("20.00"), 1)}
+    jumps = spark.read.format("delta").load(f"{tmp_path}/jumps").collect()
+    assert [tuple(row) for row in jumps] == [(7, 3, Decimal("30.00"), Decimal("10.50"))]
     assert names["changes"].isStreaming
     assert names["changes"].columns[-3:] == ["_change_type", "_commit_timestamp", "_commit_seq"]
 

@@ -15,21 +15,51 @@ import connectors
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.query import BacklogQuery
 from backlog_spark.state.versions import BatchState
+from backlog_spark.timekeeping import Timekeeper
 
 AGGREGATES = "sum(v) AS total, count(*) AS n, max(v) AS hi"
+
+
+WINDOW_MS = 10_000
+
+
+class Windows(bs.KeyedProcessFunction):
+    """Sums by ten seconds of event time, once the watermark has passed; odd values to a side output as they come."""
+
+    output = "k long, window long, n long, total long"
+    odd = bs.OutputTag("k long, v long, nth long")
+    nth = bs.ValueState("long", default=0)
+    sums = bs.MapState("long", "struct<n: long, total: long>")
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        window = ctx.timestamp() // WINDOW_MS * WINDOW_MS
+        before = self.sums.get(window) or {"n": 0, "total": 0}
+        self.sums.put(window, {"n": before["n"] + 1, "total": before["total"] + row.v})
+        ctx.timer_service().register_event_time_timer(window + WINDOW_MS - 1)
+        if row.v % 2:
+            self.nth.update(self.nth.value() + 1)
+            yield self.odd, (row.k, row.v, self.nth.value())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        window = timestamp + 1 - WINDOW_MS
+        found = self.sums.get(window)
+        self.sums.remove(window)
+        yield ctx.get_current_key(), window, found["n"], found["total"]
 
 
 def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
     connectors.add_connector("scripted", "tests.operators.scripted", "ScriptedDataSource")
     source = bs.source("scripted", name="s", path=job["script"])
+    if "odd" in job:
+        stream = source.with_watermark("ts", "2 seconds").key_by("k", order="seq").process(Windows(), name="windows")
+        writer = stream.write("keyed").to(bs.DeltaAppend(job["target"]))
+        writer = writer.to(bs.DeltaAppend(job["odd"]), side_output="odd")
+    else:
+        writer = source.key_by("k").aggregate(AGGREGATES).write("keyed").to(bs.DeltaUpsert(job["target"], keys=["k"]))
     return (
-        source.key_by("k")
-        .aggregate(AGGREGATES)
-        .write("keyed")
-        .trigger(processing_time="100 ms", interval_during_backlog=0)
+        writer.trigger(processing_time="100 ms", interval_during_backlog=0)
         .option("checkpointLocation", job["checkpoint"])
-        .to(bs.DeltaUpsert(job["target"], keys=["k"]))
         .start(spark)
     )
 
@@ -84,11 +114,23 @@ def only_in_stream(act: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def during_the_fold() -> None:
+def on_call(number: int, act: Callable[..., None] = kill) -> Callable[..., None]:
+    """Only at the so many-th call."""
+    calls = iter(range(1, 1_000))
+
+    def counted(*args: Any, **kwargs: Any) -> None:
+        if next(calls) == number:
+            act(*args, **kwargs)
+
+    return counted
+
+
+def during_the_fold(fold_class: type | None = None) -> None:
     """Kill from inside the batch's own job, while tasks run."""
     from backlog_spark.operators.fold import AggregateFold
 
-    original = AggregateFold.fold
+    owner: Any = fold_class or AggregateFold
+    original = owner.fold
 
     def fold(self: Any, rows: Any, base: Any) -> Any:
         group = os.getpgrp()
@@ -100,7 +142,7 @@ def during_the_fold() -> None:
 
         return original(self, rows.mapInArrow(die, rows.schema), base)
 
-    AggregateFold.fold = fold  # type: ignore[method-assign]
+    owner.fold = fold
 
 
 POINTS: dict[str, Callable[[], None]] = {
@@ -117,6 +159,27 @@ POINTS: dict[str, Callable[[], None]] = {
 }
 
 
+# Of the query with time: where the others do not lead.
+TIMED_POINTS: dict[str, Callable[[], None]] = {
+    "while tasks process": lambda: during_the_fold(process_fold()),
+    "before the side output": lambda: before(bs.DeltaAppend, "write", on_call(2)),
+    "before the event time is kept": lambda: before(Timekeeper, "_keep"),
+    "before the commit": lambda: after(KeyedPlan, "written"),
+    "half published": lambda: before(bs_checkpoint(), "rename", half_published),
+    # The first stream batch takes the state in and fires what is due.
+    "when timers have fired": lambda: after(bs.DeltaAppend, "write"),
+    "before the first event time of the stream is kept": lambda: before(Timekeeper, "_keep"),
+    "before a commit of the stream": lambda: after(KeyedPlan, "written"),
+}
+
+
+def process_fold() -> type:
+    """The class, which is only loaded by queries that need it."""
+    from backlog_spark.operators.process import ProcessFold
+
+    return ProcessFold
+
+
 def bs_checkpoint() -> type:
     """The class, by way of its module: the package imports lazily."""
     from backlog_spark.checkpoint import Checkpoint
@@ -128,7 +191,7 @@ def main() -> None:
     from backlog_spark.embedded.session import local_session
 
     job = json.loads(sys.argv[1])
-    POINTS[sys.argv[2]]()
+    {**POINTS, **TIMED_POINTS}[sys.argv[2]]()
     # Lives are short: compiling more than simply costs more than it gains.
     conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     start(local_session("job", conf=conf), job).awaitTermination()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import random
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ import pytest
 
 from tests.operators.scripted import append
 
-from .keyed_job import AGGREGATES, POINTS, start
+from .keyed_job import AGGREGATES, POINTS, TIMED_POINTS, WINDOW_MS, start
 from .test_kill_driver import task_workers
 
 if TYPE_CHECKING:
@@ -72,6 +73,64 @@ def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[
         query.stop()
     assert query.exception() is None
     compare(spark, job, tables)
+
+
+# `make faults` goes through all.
+SOME_TIMED = ["before the side output", "before the event time is kept", "when timers have fired"]
+TIMED = pa.schema([*SCHEMA, ("seq", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
+EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def timed_rows(chance: random.Random, count: int, first: int) -> pa.Table:
+    """Row n is of second n, at most two seconds late."""
+    made = [
+        (chance.randrange(20), chance.randrange(10**6), n, EPOCH + dt.timedelta(seconds=n - chance.uniform(0, 2)))
+        for n in range(first, first + count)
+    ]
+    return pa.table(list(zip(*made, strict=True)), schema=TIMED)
+
+
+@pytest.mark.parametrize(
+    "points", [SOME_TIMED, pytest.param(list(TIMED_POINTS), marks=pytest.mark.grid)], ids=["some", "all"]
+)
+def test_time_and_side_outputs_survive(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
+    chance = random.Random(11)
+    job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target", "odd")}
+    tables = [timed_rows(chance, 500, n * 500) for n in range(5)]
+    for number, table in enumerate(tables[:3]):
+        append(Path(job["script"]), table, backlog=number < 2)
+    for point in points:
+        live_until_killed(job, point, tmp_path / "driver.log")
+    query = start(spark, job)
+    try:
+        for table in tables[3:]:
+            before = query.backlogProgress.rows
+            append(Path(job["script"]), table, backlog=False)
+            wait_for_rows(query, before + table.num_rows)
+            # A batch of the watermark alone follows.
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    windows: dict[tuple[int, int], list[int]] = defaultdict(list)
+    odd: dict[int, list[int]] = defaultdict(list)
+    given = pa.concat_tables(tables).to_pylist()
+    for row in given:
+        windows[row["k"], millis(row["ts"]) // WINDOW_MS * WINDOW_MS].append(row["v"])
+        if row["v"] % 2:
+            odd[row["k"]].append(row["v"])
+    watermark = max(millis(row["ts"]) for row in given) - 2_000 - 1
+    expected = Counter(
+        (k, window, len(v), sum(v)) for (k, window), v in windows.items() if window + WINDOW_MS - 1 <= watermark
+    )
+    assert Counter(tuple(r) for r in spark.read.format("delta").load(job["target"]).collect()) == expected
+    expected = Counter((k, v, nth) for k, values in odd.items() for nth, v in enumerate(values, 1))
+    assert Counter(tuple(r) for r in spark.read.format("delta").load(job["odd"]).collect()) == expected
+    assert query.lateRows == 0
+
+
+def millis(time: dt.datetime) -> int:
+    return int(time.timestamp() * 1000)
 
 
 def wait_for_rows(query: bs.BacklogQuery, rows: int) -> None:

@@ -1,0 +1,63 @@
+"""The example of docs/operators.md runs and puts out what a reader would expect."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import backlog_spark as bs
+import connectors
+from tests.operators.scripted import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operators.md").read_text()
+SCHEMA = pa.schema([("user", pa.string()), ("page", pa.string()), ("at", pa.timestamp("us", "UTC"))])
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def clicks(*given: tuple[str, str, int]) -> pa.Table:
+    rows = [(user, page, START + dt.timedelta(seconds=at)) for user, page, at in given]
+    return pa.table(list(zip(*rows, strict=True)), schema=SCHEMA)
+
+
+def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    robot = [("robot", f"p{n}", n) for n in range(100)]
+    append(tmp_path / "s", clicks(("ann", "a", 0), ("ann", "b", 30), ("bob", "a", 10), *robot), backlog=True)
+    # Ann's second visit begins after a pause; time has come to second 400 less ten.
+    append(tmp_path / "s", clicks(("ann", "a", 200), ("bob", "c", 400)), backlog=False)
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    source = bs.source("scripted", name="clicks", path=tmp_path / "s")
+    names: dict[str, Any] = {"bs": bs, "spark": spark, "clicks": source}
+    exec(block.replace('"/lake/', f'"{tmp_path}/'), names)
+    query: bs.BacklogQuery = names["visits"]
+    try:
+        rows = {"visits": 4, "robots": 1, "late": 1}
+        wait_for(query, lambda: query.backlogProgress.rows == 105)
+        query.processAllAvailable()
+        append(tmp_path / "s", clicks(("carl", "a", 5)), backlog=False)
+        wait_for(query, lambda: query.backlogProgress.rows == 106)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    found = {name: spark.read.format("delta").load(f"{tmp_path}/{name}").collect() for name in rows}
+    assert {name: len(each) for name, each in found.items()} == rows
+    assert {tuple(r) for r in found["visits"]} == {("ann", 2, 2), ("bob", 1, 1), ("robot", 100, 100), ("ann", 1, 1)}
+    assert tuple(found["robots"][0]) == ("robot", 100)
+    assert found["late"][0]["user"] == "carl"
+
+
+def wait_for(query: bs.BacklogQuery, condition: Any) -> None:
+    limit = time.monotonic() + 120
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < limit
+        time.sleep(0.1)
