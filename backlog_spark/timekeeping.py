@@ -59,6 +59,7 @@ class Timekeeper:
         self._folds: Mapping[str, Fold] = {}
         self.reports: Accumulator[Any] = spark.sparkContext.accumulator({}, GroupReports())
         self._told_late = 0
+        self._kept: list[int] = []
         spark.dataSource.register(ControlDataSource)
 
     def _fresh(self) -> Watermarks:
@@ -83,10 +84,11 @@ class Timekeeper:
         self._folds = folds
         self._watermarks = self._fresh()
         committed = self._checkpoint.latest_committed()
-        kept = [n for n in self._kept() if committed is not None and n <= committed]
-        if kept:
-            found = self._checkpoint.read_metadata(f"event-time-{kept[-1]}") or {}
-            self._watermarks.take(found.get("greatest", ()))
+        names = self._checkpoint.names_in("backlog")
+        self._kept = sorted(int(m[1]) for name in names if (m := _FILE.fullmatch(name)))
+        # One of a batch that was not committed counts when that has been replayed.
+        for newest in [n for n in self._kept if committed is not None and n <= committed][-1:]:
+            self._recall(newest)
         self._clerk.begin()
         if sorted_run:
             self._clerk.hold()
@@ -105,7 +107,9 @@ class Timekeeper:
         flags : sequence of bool
             Whether each declared source is processing backlog at the batch's end.
         """
-        if self._inputs and batch_id not in self._kept():
+        if self._inputs and batch_id in self._kept:
+            self._recall(batch_id)
+        elif self._inputs:
             observed = self._observed(query_name)
             if observed is None:
                 frame.write.format("noop").mode("overwrite").save()
@@ -143,17 +147,18 @@ class Timekeeper:
             backlog={name: each.is_backlog for name, each in attributes.items()},
         )
 
-    def _kept(self) -> list[int]:
-        names = self._checkpoint.names_in("backlog")
-        return sorted(int(m[1]) for name in names if (m := _FILE.fullmatch(name)))
+    def _recall(self, batch_id: int) -> None:
+        found = self._checkpoint.read_metadata(f"event-time-{batch_id}") or {}
+        self._watermarks.take(found.get("greatest", ()))
 
     def _keep(self, batch_id: int) -> None:
         self._checkpoint.write_metadata(
             f"event-time-{batch_id}", {"greatest": self._watermarks.greatest}, overwrite=False
         )
         # The newest one before this batch counts until it has committed.
-        for old in [n for n in self._kept() if n < batch_id][:-1]:
+        for old in [n for n in self._kept if n < batch_id][:-1]:
             self._checkpoint.delete(f"backlog/event-time-{old}.json")
+        self._kept = [*[n for n in self._kept if n < batch_id][-1:], batch_id]
 
     def _observed(self, query_name: str) -> list[int | None] | None:
         """Greatest event times of the batch under way; None if it was not executed."""

@@ -12,6 +12,9 @@ every row and drops it; the states are real.
 * ``stream rows=…``: a live batch over the state of all keys, as Spark reports it, and the same over the state of
   10,000 keys as peer ``few_keys``, and in Spark's streaming aggregation as peer ``spark_stream``.
 
+* ``process``: as ``ready``, with a Python function of one line and a state of one value in the place of the sum. Its
+  further peer, ``tws_per_key``, is Spark's transformWithStateInPandas by key with the same line, over 100,000 rows.
+
 Before anything is measured the results of ours and of ``spark_batch`` are compared.
 """
 
@@ -32,6 +35,7 @@ import backlog_spark as bs
 from backlog_spark.embedded.session import local_session
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from benchmarks.flag import add_flag_connector
+from benchmarks.per_key import PER_KEY_ROWS, per_key_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -79,17 +83,40 @@ def _rows(spark: SparkSession, first: int, count: int, keys: int, files: int) ->
     return spark.range(first, first + count, 1, files).select(key, (F.col("id") % 1000).alias("value"))
 
 
+class Total(bs.KeyedProcessFunction):
+    """A sum as a function: one line."""
+
+    output = "key long, value long"
+    total = bs.ValueState("long", default=0)
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        self.total.update(self.total.value() + row.value)
+
+
+Operate = Callable[[bs.KeyedStream], bs.BacklogStream]
+
+
+def _sum_by_key(keyed: bs.KeyedStream) -> bs.BacklogStream:
+    return keyed.sum("value")
+
+
+def _total_by_key(keyed: bs.KeyedStream) -> bs.BacklogStream:
+    return keyed.process(Total(), name="total")
+
+
 class Ours:
     """A query of ours over files that can be added to."""
 
-    def __init__(self, spark: SparkSession, data: Path, keys: int, sink: Written) -> None:
+    def __init__(
+        self, spark: SparkSession, data: Path, keys: int, sink: Written, operate: Operate = _sum_by_key
+    ) -> None:
         self._spark, self._keys, self.sink = spark, keys, sink
         self._folder = tempfile.TemporaryDirectory(prefix="backlog-bench-")
         self._root = Path(self._folder.name)
         _link(data, self._root / "in")
         native = spark.readStream.schema(_DDL).parquet(str(self._root / "in"))
         stream = bs.stream(native).union(bs.source("backlog_flag", name="flag", ddl=_DDL))
-        writer = stream.key_by("key").sum("value").write("reduce")
+        writer = operate(stream.key_by("key")).write("reduce")
         writer = writer.trigger(processing_time="50 ms", interval_during_backlog=0)
         writer = writer.option("checkpointLocation", str(self._root / "checkpoint")).to(sink)
         self.began = time.perf_counter()
@@ -224,6 +251,14 @@ def run(arguments: argparse.Namespace) -> None:
             require_equal({"ours": checked.sink.found, "spark_batch": fingerprint(_batch(spark, data))})
         finally:
             checked.stop()
+        checked = Ours(spark, data, keys, Written(), _total_by_key)
+        try:
+            checked.until(1)
+            _wait(lambda: not checked.query.isProcessingBacklog, checked.query)
+            state = checked.query.state("total").select("key", "total")
+            require_equal({"process": fingerprint(state), "spark_batch": fingerprint(_batch(spark, data))})
+        finally:
+            checked.stop()
         live: list[float] = []
 
         def ours() -> float:
@@ -236,7 +271,17 @@ def run(arguments: argparse.Namespace) -> None:
             finally:
                 one.stop()
 
-        times = interleave({"ours": ours, "spark_batch": lambda: _batch_time(spark, data)}, arguments.runs)
+        def process() -> float:
+            one = Ours(spark, data, keys, Written(), _total_by_key)
+            try:
+                return one.until(1)
+            finally:
+                one.stop()
+
+        candidates = {"ours": ours, "process": process, "spark_batch": lambda: _batch_time(spark, data)}
+        times = interleave(candidates, arguments.runs)
+        progress("tws_per_key")
+        per_key = per_key_time(spark, folder, lambda: _rows(spark, 0, PER_KEY_ROWS, keys, 2))
         progress("spark_stream")
         whole, native = _stream_times(spark, data, keys)
         progress("live batches")
@@ -247,6 +292,9 @@ def run(arguments: argparse.Namespace) -> None:
         stream = show("spark_stream", rows, [whole])
         result("reduce", f"ready keys={keys}", ready, {"spark_batch": batch, "spark_stream": stream})
         result("reduce", f"live keys={keys}", first, {"spark_batch": batch})
+        function = show("ours, process", rows, times["process"])
+        by_key = show("tws_per_key", PER_KEY_ROWS, [per_key])
+        result("reduce", f"process keys={keys}", function, {"spark_batch": batch, "tws_per_key": by_key})
         for count in _LIVE:
             peers = {"few_keys": count / few_keys[count], "spark_stream": count / native[count]}
             result("reduce", f"stream rows={count} keys={keys}", count / all_keys[count], peers)

@@ -56,7 +56,7 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
 
 
 def wait_for(query: bs.BacklogQuery, condition: Any) -> None:
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 240
     while not condition():
         assert query.isActive, query.exception()
         assert time.monotonic() < limit

@@ -1,0 +1,73 @@
+"""Batch state: each key is read once and written once a batch, and a replayed batch takes what is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.types import LongType, StructType
+
+import backlog_spark as bs
+from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.operators.aggregates import Sum
+from backlog_spark.operators.fold import AggregateFold, Fold
+from backlog_spark.operators.process import ProcessFold
+from backlog_spark.operators.reduce import ReduceFold
+from backlog_spark.state.versions import BatchState
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = StructType().add("k", LongType()).add("v", LongType())
+
+
+class Total(bs.KeyedProcessFunction):
+    output = StructType().add("k", LongType()).add("total", LongType())
+    total = bs.ValueState(LongType(), default=0)
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        self.total.update(self.total.value() + row.v)
+        yield row.k, self.total.value()
+
+
+FOLDS = {
+    "aggregate": lambda: AggregateFold(["k"], [Sum("v", name="total")], SCHEMA, 8),
+    "reduce": lambda: ReduceFold(["k"], lambda a, b: a._replace(v=a.v + b.v), SCHEMA, 8),
+    "process": lambda: ProcessFold(["k"], Total(), SCHEMA, 8),
+}
+
+
+class Recorded(BatchState):
+    """Keeps the plan by which each version is made."""
+
+    plans: list[str]
+
+    def write(self, fold: Fold, rows: DataFrame, batch_id: int) -> DataFrame:
+        before = self.newest(below=batch_id)
+        base = None if before is None else fold.state_of(self.read(rows.sparkSession, fold, before))
+        self.plans.append(fold.fold(rows, base)._jdf.queryExecution().sparkPlan().toString())
+        return super().write(fold, rows, batch_id)
+
+
+@pytest.mark.parametrize("kind", list(FOLDS))
+def test_one_read_and_one_write_a_batch(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    fold = FOLDS[kind]()
+    state = Recorded(Checkpoint(spark, str(tmp_path)), "op", 0)
+    state.plans = []
+    expected: Counter[int] = Counter()
+    for batch in range(3):
+        rows = [(n % 50, n + batch) for n in range(batch * 10, 200)]
+        for key, value in rows:
+            expected[key] += value
+        version = state.write(fold, spark.createDataFrame(rows, SCHEMA), batch)
+        kept = fold.state_of(version).select("k0", fold.state.slot_names[-1]).collect()
+        assert sorted(kept) == sorted(expected.items()), "one row a key"
+    # The state is scanned once for each batch that has one before it.
+    assert [plan.count("FileScan parquet") for plan in state.plans] == [0, 1, 1]
+    other = spark.createDataFrame([(1, 10**9)], SCHEMA)
+    again = fold.state_of(state.write(fold, other, 2)).select("k0", fold.state.slot_names[-1]).collect()
+    assert sorted(again) == sorted(expected.items()), "a valid version stays as it is"
+    state.drop_below(2)
+    assert [p.name[:3] for p in (tmp_path / "backlog/state/op/epoch=0").glob("v*.json")] == ["v2."]
