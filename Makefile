@@ -30,7 +30,7 @@ demo: $(PREPARED) java ## MySQL to Delta through a backlog [ROWS= INTERVAL= INTE
 test: $(PREPARED) java ## all tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest $(ARGS)
 
-faults: $(PREPARED) java ## the large grid of kills, which `make test` takes a part of
+faults: $(PREPARED) java ## the large grids of kills and random queries, which `make test` takes a part of
 	@$(PY) -m pytest -m grid $(ARGS)
 
 check: $(PACKAGES) ## lint, format and types

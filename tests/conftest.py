@@ -26,8 +26,13 @@ def spark() -> Iterator[SparkSession]:
     """A local session with Delta for the whole run; started by the first test that asks for it."""
     from backlog_spark.embedded.session import local_session
 
-    # Delta's default of 50 tasks to build a table's state costs each read after a write 3 s here.
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.databricks.delta.snapshotPartitions": "2"}
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        # Delta's default of 50 tasks to build a table's state costs each read after a write 3 s here.
+        "spark.databricks.delta.snapshotPartitions": "2",
+        # No plan here runs long enough to earn what the second compiler costs: a quarter of the tests' CPU time.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
     session = local_session("backlog_spark-tests", conf=conf)
     yield session
     session.stop()

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import backlog_spark as bs
 import connectors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 class Collect(bs.Sink):
@@ -45,6 +48,18 @@ def plain(values: tuple[Any, ...]) -> tuple[Any, ...]:
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+
+
+@pytest.fixture
+def small_plans(spark: SparkSession) -> Iterator[None]:
+    """Without whole-stage code, whose compilation takes most of the time of plans with a hundred expressions.
+
+    Each expression is still compiled, and the tests without this fixture run as users' queries do.
+    """
+    key = "spark.sql.codegen.wholeStage"
+    spark.conf.set(key, "false")
+    yield
+    spark.conf.unset(key)
 
 
 def wait(condition: Callable[[], bool], query: bs.BacklogQuery, seconds: float = 120) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -463,18 +463,6 @@ def rows(spark: SparkSession) -> DataFrame:
     frame = spark.createDataFrame(data, SCHEMA).repartition(2).cache()
     assert frame.count() == len(data)
     return frame
-
-
-@pytest.fixture
-def small_plans(spark: SparkSession) -> Iterator[None]:
-    """Without whole-stage code, whose compilation takes most of the time of plans with a hundred expressions.
-
-    Each expression is still compiled, and the tests without this fixture run as users' queries do.
-    """
-    key = "spark.sql.codegen.wholeStage"
-    spark.conf.set(key, "false")
-    yield
-    spark.conf.unset(key)
 
 
 def slot_columns(aggregates: list[Aggregate], schema: Any, side: str = "") -> list[list[Column]]:

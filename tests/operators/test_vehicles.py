@@ -252,29 +252,6 @@ def test_a_reduce_function_that_returns_something_else(spark: SparkSession, tmp_
         spark.conf.unset("spark.backlog.restart.maxAttempts")
 
 
-def test_the_row_with_the_least_value(spark: SparkSession, tmp_path: Path) -> None:
-    chance = random.Random(17)
-    schema = pa.schema([("seq", pa.int64()), ("k", pa.int64()), ("price", pa.int64()), ("shop", pa.string())])
-    made = [(n, chance.randrange(4), chance.choice([None, *range(5)]), f"shop {n % 7}") for n in range(400)]
-    for number in range(4):
-        part = made[number * 100 : number * 100 + 100]
-        append(tmp_path / "s", pa.table(list(zip(*part, strict=True)), schema=schema), backlog=number < 2)
-    cheapest = bs.source("scripted", name="s", path=tmp_path / "s").key_by("k", order="seq")
-    for last in (False, True):
-        sink = Collect()
-        query = start(spark, cheapest.min_by("price", last=last), sink, tmp_path / str(last))
-        try:
-            wait(lambda: len(sink.batches) >= 3, query)  # noqa: B023
-        finally:
-            query.stop()
-        assert sink.schema.names == ["k", "seq", "price", "shop"]
-        best = {}
-        for row in sorted(made, reverse=last):
-            if row[2] is not None and (row[1] not in best or row[2] < best[row[1]][2]):
-                best[row[1]] = row
-        assert sink.newest(1) == {(k,): (seq, price, shop) for k, (seq, _, price, shop) in best.items()}
-
-
 def test_a_first_stay_after_live_rows(spark: SparkSession, tmp_path: Path) -> None:
     """Once the source was live before, once the feature was off while it was in backlog."""
     chance = random.Random(29)
