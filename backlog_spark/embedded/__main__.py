@@ -19,13 +19,14 @@ def _start_once(server: type[MySQLServer]) -> None:
         pass
 
 
+_SERVERS: tuple[type[MySQLServer], ...] = (MySQLServer, *MARIADB_SERVERS)
 _STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
     ("Java 17 or newer", java_executable),
     ("Delta Lake jars", delta_jars),
     ("MySQL JDBC driver", jdbc_jar),
     *(
         step
-        for server in (MySQLServer, *MARIADB_SERVERS)
+        for server in _SERVERS
         for step in (
             (f"{server.product} {server.version}", server.base_directory),
             (f"{server.product} {server.version}'s first start", partial(_start_once, server)),

@@ -9,12 +9,26 @@ from collections.abc import Iterator
 from typing import Any
 
 import pymysql
+import pytest
 
+from backlog_spark.embedded.mariadb import MariaDB1011Server, MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.source import MySqlCdcStreamReader, check
 
 KEYS = 400
+
+SERVERS = [
+    pytest.param(MySQLServer, id="mysql-8.0"),
+    pytest.param(MariaDBServer, id="mariadb-11.4"),
+    # What is particular to MariaDB is tested on 10.11 in every run, see test_mariadb; the rest by `make faults`.
+    pytest.param(MariaDB1011Server, id="mariadb-10.11", marks=pytest.mark.grid),
+]
+"""Every kind of server that the source reads, for the fixtures to be parametrised with."""
+
+
+def is_mariadb(server: MySQLServer) -> bool:
+    return isinstance(server, MariaDBServer)
 
 
 def options(server: MySQLServer, table: str, **more: object) -> dict[str, str]:

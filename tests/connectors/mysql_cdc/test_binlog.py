@@ -23,13 +23,13 @@ from connectors.mysql_cdc.schema import TableSchema
 from connectors.mysql_cdc.server import connect, end_position
 from connectors.mysql_cdc.source import check
 
-from .replay import options, read, reader
+from .replay import SERVERS, is_mariadb, options, read, reader
 
 
-@pytest.fixture(scope="module")
-def own() -> Iterator[MySQLServer]:
+@pytest.fixture(scope="module", params=SERVERS)
+def own(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
     """A server whose global variables these tests set and which they restart; not waiting for the disk."""
-    with MySQLServer(options={"skip-ssl": None}, fast=True) as server:  # a handshake takes longer than most tests
+    with request.param(options={"skip-ssl": None}, fast=True) as server:  # a handshake takes longer than most tests
         yield server
 
 

@@ -17,16 +17,16 @@ from connectors.mysql_cdc.decoder import SchemaChanged
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.source import MySqlCdcStreamReader, check
 
-from .replay import options, read, reader
+from .replay import SERVERS, is_mariadb, options, read, reader
 
 SECRET = "correct-horse-battery"
 LIMIT = ReadMaxRows(1000)
 
 
-@pytest.fixture(scope="module")
-def own() -> Iterator[MySQLServer]:
+@pytest.fixture(scope="module", params=SERVERS)
+def own(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
     """A server whose global variables these tests set; a table refused.t and users of all kinds of rights."""
-    with MySQLServer(fast=True) as server:
+    with request.param(fast=True) as server:
         server.execute("CREATE DATABASE refused")
         server.execute("CREATE TABLE refused.t (id INT PRIMARY KEY, v VARCHAR(20))")
         server.execute("INSERT INTO refused.t VALUES (1, 'a'), (2, 'b')")
@@ -37,8 +37,9 @@ def own() -> Iterator[MySQLServer]:
             "no_client": ("SELECT ON refused.t", "REPLICATION SLAVE ON *.*"),
             "no_slave": ("SELECT ON refused.t", "REPLICATION CLIENT ON *.*"),
         }
+        method = "BY" if is_mariadb(server) else "WITH mysql_native_password BY"
         for user, rights in grants.items():
-            server.execute(f"CREATE USER {user} IDENTIFIED WITH mysql_native_password BY '{SECRET}'")
+            server.execute(f"CREATE USER {user} IDENTIFIED {method} '{SECRET}'")
             for right in rights:
                 server.execute(f"GRANT {right} TO {user}")
         yield server

@@ -1,0 +1,113 @@
+"""What ``mysql_cdc`` asks a MariaDB server where it differs from MySQL: low watermarks, identity, settings.
+
+Sources: MariaDB Knowledge Base, "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT" and "BINLOG_GTID_POS";
+MariaDB source, sql/log.cc (``trx_group_commit_leader``, ``MYSQL_BIN_LOG::open``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pymysql.connections import Connection
+
+from backlog_spark.errors import BacklogError, SettingError
+
+from .connection import query
+from .gtid import MariaDbGtids
+from .offsets import BinlogPosition
+from .watermark import PlaceWatermark
+
+__all__ = ["NEEDED", "check_place", "identity", "low_watermark"]
+
+NEEDED = (
+    ("log_bin_compress", "OFF", "compressed rows are not read"),
+    ("encrypt_binlog", "OFF", "encrypted binary logs are not read"),
+    (
+        "binlog_optimize_thread_scheduling",
+        "ON",
+        "without it transactions become visible one by one after the position of their group is told",
+    ),
+)
+"""Variables that MySQL does not have, the value that each must have, and why."""
+
+
+def identity(connection: Connection[Any]) -> str:
+    """Whose binary log positions these are, as far as MariaDB can tell: it has no lasting ``server_uuid``.
+
+    That two servers have the same ``server_id`` is found by `check_place`.
+    """
+    return f"mariadb-{query(connection, 'SELECT @@global.server_id')[0][0]}"
+
+
+def low_watermark(connection: Connection[Any], *, first: bool) -> tuple[str, int]:
+    """A place in the log before which all is visible to any later SELECT, and the server's time in ms.
+
+    Parameters
+    ----------
+    first : bool
+        Whether it is a snapshot's first one, from which reading the log will start: with its GTIDs, for which the
+        server reads the log's current file up to the place.
+    """
+    position = _snapshot_position(connection)
+    # A commit that also rotates the log moves the position to the new file a moment before it makes its transactions
+    # visible. It holds the log's lock all that time, then the lock of the commit order: wait for the one, which the
+    # log's end is read under, then for the other, which a consistent snapshot is begun under.
+    query(connection, "SHOW MASTER STATUS")
+    _snapshot_position(connection)
+    gtids = _gtids_at(connection, position) if first else MariaDbGtids()
+    if gtids is None:
+        raise BacklogError(
+            f"The server knows no transaction's end at {position.file}:{position.pos}, which it told a moment before.",
+            "If someone reset or purged the binary log meanwhile, start the query again.",
+        )
+    now = query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0]
+    return str(PlaceWatermark(position, gtids)), int(now)
+
+
+def _snapshot_position(connection: Connection[Any]) -> BinlogPosition:
+    query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    try:
+        status = dict(query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))  # no arguments: % stays as it is
+    finally:
+        query(connection, "ROLLBACK")
+    found = {str(name).lower(): str(value) for name, value in status.items()}
+    file, pos = found.get("binlog_snapshot_file", ""), found.get("binlog_snapshot_position", "")
+    if not file or not pos.isdigit():
+        raise SettingError("log_bin", "OFF", "the server writes no binary log.", "Start it with --log-bin.")
+    return BinlogPosition(file, int(pos))
+
+
+def _gtids_at(connection: Connection[Any], position: BinlogPosition) -> MariaDbGtids | None:
+    """The GTIDs before a place in the log, or None where no event ends there, as in a file that is gone."""
+    told = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.pos))[0][0]
+    return None if told is None else MariaDbGtids(str(told))
+
+
+def check_place(connection: Connection[Any], position: BinlogPosition, gtids: str) -> None:
+    """Refuse a log that is not the one, or no longer the one, in which the place was told.
+
+    Parameters
+    ----------
+    position : BinlogPosition
+        Up to which a checkpoint has read.
+    gtids : str
+        The last transaction of each domain there.
+
+    Raises
+    ------
+    BacklogError
+        The log was purged or reset, or is another server's.
+    """
+    told = _gtids_at(connection, position)
+    if told is None:
+        raise BacklogError(
+            f"The server's binary log has no transaction's end at {position.file}:{position.pos} any more, up to which "
+            "it was read: it was purged or reset.",
+            "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
+        )
+    if not MariaDbGtids(gtids).is_where(told):
+        raise BacklogError(
+            f"The server's binary log was reset or is another one: at {position.file}:{position.pos} it is after "
+            f"transaction {str(told) or 'none'}, where the checkpoint has {gtids or 'none'}.",
+            "Connect to the first server, or start with a new checkpoint and a new target.",
+        )
