@@ -207,11 +207,16 @@ def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSche
 
 def _check_table(connection: Connection[Any], database: str, table: str) -> None:
     name = f"{database}.{table}"
-    engine = query(
+    engine, kind = query(
         connection,
-        "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        "SELECT ENGINE, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (database, table),
-    )[0][0]
+    )[0]
+    if str(kind).upper() == "SYSTEM VERSIONED":
+        raise BacklogError(
+            f"{name} is system-versioned: its binary log also has the rows of its history, with the same keys.",
+            f"ALTER TABLE {name} DROP SYSTEM VERSIONING, or capture a table without it.",
+        )
     if str(engine).lower() != "innodb":
         raise BacklogError(
             f"{name} has the engine {engine}; without transactions a snapshot has no consistent state.",

@@ -189,12 +189,21 @@ def test_row_images_without_all_columns_stop_the_log(own: MySQLServer) -> None:
         capture.changes()
 
 
-@pytest.mark.parametrize("ending", [["XA PREPARE 'x'", "XA COMMIT 'x'"], ["XA COMMIT 'x' ONE PHASE"]])
-def test_an_xa_transaction_on_the_table_stops_the_log(own: MySQLServer, ending: list[str]) -> None:
+def test_an_xa_transaction_on_the_table_stops_the_log(own: MySQLServer) -> None:
     capture = Capture(own, "xa")
-    capture.run("XA START 'x'", INSERT_FOUR, "XA END 'x'", *ending)
+    capture.run("XA START 'x'", INSERT_FOUR, "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
     with pytest.raises(BacklogError, match="XA transaction on orders"):
         capture.changes()
+
+
+def test_an_xa_transaction_of_one_phase_is_read_where_it_is_logged_as_any_other(own: MySQLServer) -> None:
+    capture = Capture(own, "xa")
+    capture.run("XA START 'x'", INSERT_FOUR, "XA END 'x'", "XA COMMIT 'x' ONE PHASE")
+    if is_mariadb(own):
+        assert capture.changes() == [FOUR]
+    else:
+        with pytest.raises(BacklogError, match="XA transaction on orders"):
+            capture.changes()
 
 
 ELSEWHERE = ["XA START 'x'", "INSERT INTO o VALUES (1)", "XA END 'x'"]
@@ -293,7 +302,10 @@ def test_rotations_and_restarts_lose_and_repeat_nothing(own: MySQLServer) -> Non
             own.restart()
             capture.run("SELECT * FROM quick")  # now the server empties it, and logs that as a statement
             logged = own.execute("SHOW BINLOG EVENTS IN %s", (capture.end().file,))
-            assert logged[-2][-1].endswith("DELETE FROM `rotated`.`quick`")
+            # MariaDB 11.4 logs a TRUNCATE TABLE
+            assert any(
+                info.endswith(("DELETE FROM `rotated`.`quick`", "TABLE `rotated`.`quick`")) for *_, info in logged
+            )
         if n % 7 == 0:  # sometimes a batch ends in the middle
             end = stream.latestOffset(offset, ReadMaxRows(6))
             rows = [row for p in stream.partitions(offset, end) for row in read(stream, p)]

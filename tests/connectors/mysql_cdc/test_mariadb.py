@@ -1,0 +1,323 @@
+"""What only MariaDB has: GTIDs of domains, types, statements, compressed events. Each on 11.4 and on 10.11."""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import json
+import random
+import threading
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
+from backlog_spark.errors import BacklogError
+from connectors.mysql_cdc.decoder import SchemaChanged
+from connectors.mysql_cdc.gtid import MariaDbGtids
+from connectors.mysql_cdc.source import MySqlCdcStreamReader, check
+
+from .replay import Writers, apply, options, read, reader, table_rows
+
+LIMIT = ReadMaxRows(10**6)
+Row = tuple[Any, ...]
+
+
+@pytest.fixture(scope="module", params=MARIADB_SERVERS, ids=[server.version for server in MARIADB_SERVERS])
+def mariadb(request: pytest.FixtureRequest) -> Iterator[MariaDBServer]:
+    """A server whose global variables these tests set, with small files in its log."""
+    with request.param(options={"max-binlog-size": "16K"}, fast=True) as server:
+        yield server
+
+
+def fresh(server: MariaDBServer, columns: str = "id INT PRIMARY KEY, n INT, v VARCHAR(20)", rows: int = 3) -> str:
+    """A table maria.t with rows (i, i, 'x')."""
+    server.execute("CREATE OR REPLACE DATABASE maria")
+    server.execute(f"CREATE TABLE maria.t ({columns})")
+    if rows:
+        server.execute("INSERT INTO maria.t (id, n, v) VALUES " + ",".join(f"({i}, {i}, 'x')" for i in range(rows)))
+    return "maria.t"
+
+
+def take(stream: MySqlCdcStreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], list[Row]]:
+    """The next batch: its end offset and its rows."""
+    end = stream.latestOffset(start, LIMIT)
+    return end, [row for p in stream.partitions(start, end) for row in read(stream, p)] if end is not start else []
+
+
+# -- positions and GTIDs -----------------------------------------------------------------------------------
+
+
+class Domains:
+    """The server as `Writers` see it: each connection writes into the next replication domain."""
+
+    def __init__(self, server: MariaDBServer) -> None:
+        self._server, self._numbers = server, itertools.count()
+
+    def connect(self, **settings: object) -> Any:
+        connection = self._server.connect(**settings)
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET SESSION gtid_domain_id = {next(self._numbers) % 3}")
+        return connection
+
+
+def test_writers_of_several_domains_and_rotating_logs_lose_and_repeat_nothing(mariadb: MariaDBServer) -> None:
+    """Each watermark is read at once, while commits that rotate the log are on their way into the engine."""
+    table = fresh(mariadb, rows=400)
+    stream = reader(options(mariadb, table, chunkSize=20))
+    state: dict[int, Row] = {}
+    misfits: list[str] = []
+    stop = threading.Event()
+
+    def rotate() -> None:
+        while not stop.wait(0.01):
+            mariadb.execute("FLUSH BINARY LOGS")
+
+    rotating = threading.Thread(target=rotate)
+    with Writers(Domains(mariadb), table, 11) as writers:  # type: ignore[arg-type]
+        rotating.start()
+        try:
+            offset = stream.initialOffset()
+            while offset["isProcessingBacklog"]:
+                end = stream.latestOffset(offset, ReadMaxRows(20))
+                for partition in stream.partitions(offset, end):
+                    misfits += apply(state, read(stream, partition))
+                offset = end
+        finally:
+            stop.set()
+            rotating.join()
+    assert writers.commits > 20
+    sequences: list[int] = []
+    while (end := stream.latestOffset(offset, ReadMaxRows(300))) is not offset:
+        for partition in stream.partitions(offset, end):
+            rows = read(stream, partition)
+            sequences += [row[-1] for row in rows]
+            misfits += apply(state, rows)
+        offset = end
+    assert misfits == []
+    assert state == table_rows(mariadb, table)
+    assert sequences == sorted(set(sequences))
+    # What the offset says of the domains is what the server says, at the end of the log and there only.
+    ((told,),) = mariadb.execute("SELECT @@global.gtid_binlog_pos")
+    assert MariaDbGtids(offset["gtid"]) == MariaDbGtids(told)
+    assert len(offset["gtid"].split(",")) == 3
+
+
+def test_numbers_of_a_domain_that_go_back_change_nothing(mariadb: MariaDBServer) -> None:
+    """Without gtid_strict_mode a session may number its transactions as it likes, also twice the same."""
+    table = fresh(mariadb)
+    stream = reader(options(mariadb, table))
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        for number in (7000, 7000, 5):
+            cursor.execute("SET SESSION gtid_domain_id = 9")
+            cursor.execute(f"SET SESSION gtid_seq_no = {number}")
+            cursor.execute(f"UPDATE {table} SET n = {number} + n")
+        live, snapshot = take(stream, stream.initialOffset())
+        assert sorted(row[1] for row in snapshot) == [14005, 14006, 14007]
+        for number in (3, 3):
+            cursor.execute(f"SET SESSION gtid_seq_no = {number}")
+            cursor.execute(f"UPDATE {table} SET n = n + 1 WHERE id = 0")
+    end, rows = take(stream, live)
+    assert [row[1] for row in rows if row[3] == "update_postimage"] == [14006, 14007]
+    assert "9-1-3" in end["gtid"].split(",")
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_checkpoint_of_another_log_with_the_same_server_id_is_refused(mariadb: MariaDBServer, live: bool) -> None:
+    table = fresh(mariadb)
+    offset, _ = take(reader(options(mariadb, table)), reader(options(mariadb, table)).initialOffset())
+    if live:
+        mariadb.execute(f"DELETE FROM {table} WHERE id = 1")
+        offset, rows = take(reader(options(mariadb, table)), offset)
+        assert len(rows) == 1
+    text = json.dumps(offset)
+    gtid = offset["gtid"] if live else offset["start"].partition("@")[0]
+    first = gtid.split(",")[0]
+    assert first in text
+    other = json.loads(text.replace(first, first.replace("-1-", "-2-", 1)))
+    with pytest.raises(BacklogError, match=rf"another one.*after transaction .*{first}.*new checkpoint"):
+        reader(options(mariadb, table)).latestOffset(other, LIMIT)
+    reader(options(mariadb, table)).latestOffset(json.loads(text), LIMIT)  # while its own is accepted
+
+
+# -- values ------------------------------------------------------------------------------------------------
+
+_ADDRESSES = [
+    "::",
+    "::1",
+    "::1:0",
+    "::ffff:1.2.3.4",
+    "::1.2.3.4",
+    "1:0:2:3:4:5:6:7",
+    "1:0:0:3:0:0:6:7",
+    "1::",
+    "::abcd",
+]
+
+
+def test_types_of_mariadb_are_the_same_by_all_roads(mariadb: MariaDBServer) -> None:
+    columns = "id INT PRIMARY KEY, n INT, v VARCHAR(20), u UUID, i6 INET6, i4 INET4, j JSON, e ENUM('ä','漢','b')"
+    table = fresh(
+        mariadb,
+        columns + " CHARACTER SET utf8mb4, g INT AS (n + 1) VIRTUAL, s INT AS (n * 2) STORED, h INT INVISIBLE",
+        0,
+    )
+    chance = random.Random(3)
+    rows: list[Row] = [(0, *[None] * 8)]
+    for n in range(1, 200):
+        words = [chance.choice([0, 0, 0xFFFF, chance.randrange(2**16)]) for _ in range(8)]
+        i6 = _ADDRESSES[n] if n < len(_ADDRESSES) else ":".join(f"{word:x}" for word in words)
+        identity = uuid.UUID(
+            int=chance.getrandbits(128) & ~(2 ** chance.randrange(60) - 1), version=chance.randint(1, 5)
+        )
+        i4 = str(ipaddress.IPv4Address(chance.choice([0, 256, 2**32 - 1, chance.randrange(2**32)])))
+        document = json.dumps({"ä": [n, "漢", None], "b": '"\\'})
+        rows.append((n, n, str(identity), i6, i4, document, chance.choice(["ä", "漢", "b"]), n, None))
+    live, _ = take(reader(options(mariadb, table)), reader(options(mariadb, table)).initialOffset())
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {table} (id, n, u, i6, i4, j, e, h, v) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)", rows
+        )
+    stream = reader(options(mariadb, table))
+    _, logged = take(stream, live)
+    start = stream.initialOffset()
+    end, selected = take(stream, start)
+    as_selected = {row[0]: row[:-3] for row in selected}
+    assert {row[0]: row[:-3] for row in logged} == as_selected
+    given = {row[0]: (row[1], row[-1], row[2], row[4], row[5], row[6], row[7]) for row in rows}
+    seen = {row[0]: (row[1], row[2], row[3], row[5], row[6], row[7], row[10]) for row in selected}
+    assert seen == given
+    for _, n, _, _, i6, *_, g, s, _ in as_selected.values():
+        assert (g, s) == (None if n is None else (n + 1), None if n is None else n * 2)
+        assert i6 is None or ipaddress.IPv6Address(i6) == ipaddress.IPv6Address(rows[n][3])
+    # and as the rewind log keeps them
+    mariadb.execute(f"DELETE FROM {table}")
+    assert {row[0]: row[:-3] for p in stream.partitions(start, end) for row in read(stream, p)} == as_selected
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("id INT PRIMARY KEY, v VARCHAR(99) COMPRESSED", "'v'.*COMPRESSED"),
+        ("id INT PRIMARY KEY, y YEAR(2)", r"'y'.*year\(2\)"),
+        ("id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING (", "system-versioned"),
+        ("id INT PRIMARY KEY, n INT) ENGINE=Aria (", "engine Aria"),
+    ],
+)
+def test_tables_that_only_mariadb_has_are_refused(mariadb: MariaDBServer, columns: str, said: str) -> None:
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS maria")
+    body = columns.removesuffix(" (") + ("" if columns.endswith("(") else ")")
+    mariadb.execute(f"CREATE OR REPLACE TABLE maria.odd ({body}")
+    with pytest.raises(BacklogError, match=said) as caught:
+        check(options(mariadb, "maria.odd"))
+    assert caught.value.hint
+
+
+# -- the log -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "SET STATEMENT max_statement_time=1 FOR UPDATE t SET n = 7",
+        "ANALYZE UPDATE t SET n = 7",
+        "BEGIN NOT ATOMIC UPDATE t SET n = 7; END",
+        "EXECUTE IMMEDIATE 'UPDATE t SET n = 7'",
+    ],
+)
+def test_a_change_logged_as_a_statement_stops_the_log(mariadb: MariaDBServer, statement: str) -> None:
+    table = fresh(mariadb)
+    stream = reader(options(mariadb, table))
+    live, _ = take(stream, stream.initialOffset())
+    with mariadb.connect(database="maria") as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION binlog_format = STATEMENT")
+        cursor.execute(statement)
+    with pytest.raises(BacklogError, match=r"statement-format.*maria\.t.* in transaction 0-1-\d+"):
+        take(stream, live)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, n INT, v VARCHAR(20))",
+        "CREATE OR REPLACE TABLE t (PRIMARY KEY (id)) SELECT 1 AS id, 2 AS n, 'x' AS v",
+        "SET STATEMENT max_statement_time=1 FOR ALTER TABLE t MODIFY n INT AFTER v",
+        "/*M!100000 ALTER */ TABLE t MODIFY n INT AFTER v",
+        "ALTER TABLE t ADD SYSTEM VERSIONING",
+    ],
+)
+def test_a_statement_that_changes_the_table_stops_the_log(mariadb: MariaDBServer, statement: str) -> None:
+    table = fresh(mariadb)
+    stream = reader(options(mariadb, table))
+    live, _ = take(stream, stream.initialOffset())
+    with mariadb.connect(database="maria") as connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+    with pytest.raises(SchemaChanged, match=r"maria\.t.*new checkpoint"):
+        take(stream, live)
+
+
+def test_groups_of_several_statements_end_where_they_end(mariadb: MariaDBServer) -> None:
+    """A statement inside a group of events is no place to resume at: its rows would follow without their GTID."""
+    table = fresh(mariadb)
+    stream = reader(options(mariadb, table))
+    offset, _ = take(stream, stream.initialOffset())
+    with mariadb.connect(database="maria") as connection, connection.cursor() as cursor:
+        for statement in (
+            "CREATE TABLE made (id INT PRIMARY KEY) SELECT 1 AS id",  # a statement and rows in one group
+            "CREATE TABLE mixed (id INT) ENGINE=MyISAM",
+            "INSERT INTO t VALUES (10, 1, 'a')",
+            "BEGIN",
+            "INSERT INTO mixed VALUES (1)",  # a group of its own, ended by a COMMIT that is no XID
+            "INSERT INTO t VALUES (11, 1, 'b')",
+            "COMMIT",
+            "BEGIN",
+            "INSERT INTO t VALUES (12, 1, 'c')",
+            "SAVEPOINT s",
+            "INSERT INTO t VALUES (99, 1, 'c')",
+            "ROLLBACK TO s",
+            "COMMIT",
+            "TRUNCATE TABLE mixed",
+            "INSERT INTO t VALUES (13, 1, 'd')",
+        ):
+            cursor.execute(statement)
+    keys = []
+    while (end := stream.latestOffset(offset, ReadMaxRows(1))) is not offset:
+        stream = reader(options(mariadb, table))  # each batch by a reader that begins at the last one's end
+        keys += [row[0] for p in stream.partitions(offset, end) for row in read(stream, p)]
+        offset = end
+    assert keys == [10, 11, 12, 13]
+
+
+def test_compressed_rows_stop_the_log_and_other_compressed_events_do_not(mariadb: MariaDBServer) -> None:
+    table = fresh(mariadb)
+    mariadb.execute("CREATE TABLE maria.other (id INT PRIMARY KEY, v TEXT)")
+    stream = reader(options(mariadb, table))
+    offset, _ = take(stream, stream.initialOffset())
+    mariadb.execute("SET GLOBAL log_bin_compress_min_len = 10")
+    mariadb.execute("SET GLOBAL log_bin_compress = ON")
+    try:
+        mariadb.execute("INSERT INTO maria.other VALUES (1, REPEAT('x', 9999))")
+        mariadb.execute(f"ALTER TABLE maria.other COMMENT '{'x' * 2000}'")
+        mariadb.execute("SET GLOBAL log_bin_compress = OFF")
+        mariadb.execute(f"DELETE FROM {table} WHERE id = 1")
+        offset, rows = take(stream, offset)
+        assert [row[0] for row in rows] == [1]
+        mariadb.execute("SET GLOBAL log_bin_compress = ON")
+        ddl = f"ALTER TABLE {table} ADD COLUMN x INT COMMENT '{'x' * 900}'"
+        mariadb.execute(ddl)
+        with pytest.raises(SchemaChanged, match="ADD COLUMN x"):
+            take(stream, offset)
+        table = fresh(mariadb)
+        mariadb.execute("SET GLOBAL log_bin_compress = OFF")
+        stream = reader(options(mariadb, table))
+        offset, _ = take(stream, stream.initialOffset())
+        mariadb.execute("SET GLOBAL log_bin_compress = ON")
+        mariadb.execute(f"UPDATE {table} SET v = REPEAT('y', 20)")
+    finally:
+        mariadb.execute("SET GLOBAL log_bin_compress = OFF")
+        mariadb.execute("SET GLOBAL log_bin_compress_min_len = DEFAULT")
+    with pytest.raises(BacklogError, match=r"compressed rows in transaction 0-1-\d+.*log_bin_compress=OFF"):
+        take(stream, offset)
