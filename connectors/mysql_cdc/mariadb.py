@@ -6,6 +6,7 @@ MariaDB source, sql/log.cc (``trx_group_commit_leader``, ``MYSQL_BIN_LOG::open``
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from pymysql.connections import Connection
@@ -30,6 +31,9 @@ NEEDED = (
 )
 """Variables that MySQL does not have, the value that each must have, and why."""
 
+_SETTLE_S = 0.02
+"""More than a thread that is about to take a free lock should need on a busy machine; once a snapshot batch."""
+
 
 def identity(connection: Connection[Any]) -> str:
     """Whose binary log positions these are, as far as MariaDB can tell: it has no lasting ``server_uuid``.
@@ -49,10 +53,12 @@ def low_watermark(connection: Connection[Any], *, first: bool) -> tuple[str, int
         server reads the log's current file up to the place.
     """
     position = _snapshot_position(connection)
-    # A commit that also rotates the log moves the position to the new file a moment before it makes its transactions
-    # visible. It holds the log's lock all that time, then the lock of the commit order: wait for the one, which the
-    # log's end is read under, then for the other, which a consistent snapshot is begun under.
+    # A commit that also rotates the log moves the position to the new file before it makes its transactions visible: with
+    # tiny files one position in eight was too far. Until then it holds the log's lock, then the lock of the commit
+    # order. Wait for the one, under which the log's end is read, then for the other, under which a consistent snapshot
+    # begins. Between the two it holds neither for some instructions.
     query(connection, "SHOW MASTER STATUS")
+    time.sleep(_SETTLE_S)
     _snapshot_position(connection)
     gtids = _gtids_at(connection, position) if first else MariaDbGtids()
     if gtids is None:

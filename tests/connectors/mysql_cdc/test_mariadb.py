@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -16,9 +17,14 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
 from backlog_spark.errors import BacklogError
+from connectors.mysql_cdc.binlog import TransactionEnd, read_changes
 from connectors.mysql_cdc.decoder import SchemaChanged
 from connectors.mysql_cdc.gtid import MariaDbGtids
+from connectors.mysql_cdc.offsets import BinlogPosition
+from connectors.mysql_cdc.options import MySqlOptions
+from connectors.mysql_cdc.server import connect, low_watermark, query
 from connectors.mysql_cdc.source import MySqlCdcStreamReader, check
+from connectors.mysql_cdc.watermark import watermark
 
 from .replay import Writers, apply, options, read, reader, table_rows
 
@@ -104,6 +110,50 @@ def test_writers_of_several_domains_and_rotating_logs_lose_and_repeat_nothing(ma
     ((told,),) = mariadb.execute("SELECT @@global.gtid_binlog_pos")
     assert MariaDbGtids(offset["gtid"]) == MariaDbGtids(told)
     assert len(offset["gtid"].split(",")) == 3
+
+
+@pytest.mark.parametrize("kind", MARIADB_SERVERS, ids=[server.version for server in MARIADB_SERVERS])
+def test_all_before_a_low_watermark_is_visible_also_while_commits_rotate_the_log(kind: type[MariaDBServer]) -> None:
+    """The snapshot's own position is not enough: a commit that rotates the log moves it before its rows are visible."""
+    seen: list[tuple[BinlogPosition, dict[int, int]]] = []
+    with kind(options={"max-binlog-size": "4096", "sync-binlog": "1"}) as server:
+        server.execute("CREATE DATABASE maria")
+        server.execute("CREATE TABLE maria.t (id INT PRIMARY KEY, n BIGINT)")
+        server.execute("INSERT INTO maria.t VALUES (0, 0), (1, 0), (2, 0), (3, 0)")
+        stop = threading.Event()
+
+        def write(key: int) -> None:
+            with server.connect() as connection, connection.cursor() as cursor:
+                while not stop.is_set():
+                    cursor.execute(f"UPDATE maria.t SET n = n + 1 WHERE id = {key}")
+
+        threads = [threading.Thread(target=write, args=(key,)) for key in range(4)]
+        for thread in threads:
+            thread.start()
+        given = options(server, "maria.t")
+        parsed, schema = MySqlOptions.parse(given), check(given)
+        with connect(parsed) as one, connect(parsed) as two:
+            until = time.monotonic() + 1.5  # some hundred rotations
+            while time.monotonic() < until:
+                low = watermark(low_watermark(one, first=False)[0])
+                seen.append((low.position, dict(query(two, "SELECT id, n FROM maria.t"))))
+        stop.set()
+        for thread in threads:
+            thread.join()
+        files = server.execute("SHOW BINARY LOGS")
+        assert len(files) > 10
+        logged: dict[int, int] = {}
+        lows = iter(seen)
+        position, visible = next(lows)
+        for change in read_changes(parsed, schema, BinlogPosition(files[0][0], 4)):
+            if isinstance(change, TransactionEnd):
+                continue
+            for sequence, _, (key, n) in change.rows:
+                while sequence >= (position.file_number << 32) + position.pos:
+                    assert all(visible[k] >= n for k, n in logged.items()), position
+                    position, visible = next(lows, (BinlogPosition("end.999999", 0), {}))
+                logged[key] = n
+        assert next(lows, None) is None
 
 
 def test_numbers_of_a_domain_that_go_back_change_nothing(mariadb: MariaDBServer) -> None:
