@@ -53,10 +53,10 @@ def low_watermark(connection: Connection[Any], *, first: bool) -> tuple[str, int
         server reads the log's current file up to the place.
     """
     position = _snapshot_position(connection)
-    # A commit that also rotates the log moves the position to the new file before it makes its transactions visible: with
-    # tiny files one position in eight was too far. Until then it holds the log's lock, then the lock of the commit
-    # order. Wait for the one, under which the log's end is read, then for the other, under which a consistent snapshot
-    # begins. Between the two it holds neither for some instructions.
+    # A commit that also rotates the log moves the position to the new file before it makes its transactions visible:
+    # with tiny files one position in eight was too far. Until then it holds the log's lock, then the lock of the commit
+    # order. Wait for the one, under which the log's end is read, then for the other, under which a consistent
+    # snapshot begins. Between the two it holds neither for some instructions.
     query(connection, "SHOW MASTER STATUS")
     time.sleep(_SETTLE_S)
     _snapshot_position(connection)

@@ -23,14 +23,17 @@ from connectors.mysql_cdc.schema import TableSchema
 from connectors.mysql_cdc.server import connect, end_position
 from connectors.mysql_cdc.source import check
 
-from .replay import SERVERS, is_mariadb, options, read, reader
+from .replay import SERVERS, SERVERS_IN_GRID, is_mariadb, options, read, reader
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(scope="module", params=SERVERS_IN_GRID)
 def own(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
     """A server whose global variables these tests set and which they restart; not waiting for the disk."""
     with request.param(options={"skip-ssl": None}, fast=True) as server:  # a handshake takes longer than most tests
         yield server
+
+
+every_server = pytest.mark.parametrize("own", SERVERS, indirect=True)
 
 
 @dataclass
@@ -189,6 +192,7 @@ def test_row_images_without_all_columns_stop_the_log(own: MySQLServer) -> None:
         capture.changes()
 
 
+@every_server
 def test_an_xa_transaction_on_the_table_stops_the_log(own: MySQLServer) -> None:
     capture = Capture(own, "xa")
     capture.run("XA START 'x'", INSERT_FOUR, "XA END 'x'", "XA PREPARE 'x'", "XA COMMIT 'x'")
@@ -264,6 +268,7 @@ def test_the_same_name_in_another_database_does_not_stop_the_log(own: MySQLServe
     assert capture.changes() == [FOUR]
 
 
+@every_server
 @pytest.mark.parametrize("start_checksum", ["CRC32", "NONE"])
 @pytest.mark.parametrize("end_checksum", ["CRC32", "NONE"])
 def test_every_file_is_read_with_the_checksum_it_was_written_with(
@@ -284,6 +289,7 @@ def test_every_file_is_read_with_the_checksum_it_was_written_with(
         own.execute("SET GLOBAL binlog_checksum = CRC32")
 
 
+@every_server
 def test_rotations_and_restarts_lose_and_repeat_nothing(own: MySQLServer) -> None:
     capture = Capture(own, "rotated")
     stream = reader(capture.options)
@@ -322,6 +328,7 @@ def test_rotations_and_restarts_lose_and_repeat_nothing(own: MySQLServer) -> Non
     assert [new for _, _, new in capture.changes()] == [[1, n, 10, "a"] for n in expected]
 
 
+@every_server
 def test_a_connection_lost_inside_a_transaction_loses_and_repeats_no_row(own: MySQLServer) -> None:
     capture = Capture(own, "killed", width=2000)
     capture.run(f"INSERT INTO orders SELECT 10 + i, i, 0, REPEAT('x', 2000) FROM ({NUMBERS}) x WHERE i < 20000")

@@ -1,4 +1,4 @@
-"""What only MariaDB has: GTIDs of domains, types, statements, compressed events. Each on 11.4 and on 10.11."""
+"""What only MariaDB has: GTIDs of domains, types, statements, compressed events."""
 
 from __future__ import annotations
 
@@ -32,7 +32,19 @@ LIMIT = ReadMaxRows(10**6)
 Row = tuple[Any, ...]
 
 
-@pytest.fixture(scope="module", params=MARIADB_SERVERS, ids=[server.version for server in MARIADB_SERVERS])
+NEWEST, *OLDER = MARIADB_SERVERS
+both = pytest.mark.parametrize(
+    "mariadb", MARIADB_SERVERS, ids=[kind.version for kind in MARIADB_SERVERS], indirect=True
+)
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(NEWEST, id=NEWEST.version),
+        *(pytest.param(kind, id=kind.version, marks=pytest.mark.grid) for kind in OLDER),
+    ],
+)
 def mariadb(request: pytest.FixtureRequest) -> Iterator[MariaDBServer]:
     """A server whose global variables these tests set, with small files in its log."""
     with request.param(options={"max-binlog-size": "16K"}, fast=True) as server:
@@ -70,6 +82,7 @@ class Domains:
         return connection
 
 
+@both
 def test_writers_of_several_domains_and_rotating_logs_lose_and_repeat_nothing(mariadb: MariaDBServer) -> None:
     """Each watermark is read at once, while commits that rotate the log are on their way into the engine."""
     table = fresh(mariadb, rows=400)
@@ -112,7 +125,7 @@ def test_writers_of_several_domains_and_rotating_logs_lose_and_repeat_nothing(ma
     assert len(offset["gtid"].split(",")) == 3
 
 
-@pytest.mark.parametrize("kind", MARIADB_SERVERS, ids=[server.version for server in MARIADB_SERVERS])
+@pytest.mark.parametrize("kind", MARIADB_SERVERS, ids=[kind.version for kind in MARIADB_SERVERS])
 def test_all_before_a_low_watermark_is_visible_also_while_commits_rotate_the_log(kind: type[MariaDBServer]) -> None:
     """The snapshot's own position is not enough: a commit that rotates the log moves it before its rows are visible."""
     seen: list[tuple[BinlogPosition, dict[int, int]]] = []
@@ -208,6 +221,7 @@ _ADDRESSES = [
 ]
 
 
+@both
 def test_types_of_mariadb_are_the_same_by_all_roads(mariadb: MariaDBServer) -> None:
     columns = "id INT PRIMARY KEY, n INT, v VARCHAR(20), u UUID, i6 INET6, i4 INET4, j JSON, e ENUM('ä','漢','b')"
     table = fresh(
@@ -309,6 +323,7 @@ def test_a_statement_that_changes_the_table_stops_the_log(mariadb: MariaDBServer
         take(stream, live)
 
 
+@both
 def test_groups_of_several_statements_end_where_they_end(mariadb: MariaDBServer) -> None:
     """A statement inside a group of events is no place to resume at: its rows would follow without their GTID."""
     table = fresh(mariadb)
@@ -341,6 +356,7 @@ def test_groups_of_several_statements_end_where_they_end(mariadb: MariaDBServer)
     assert keys == [10, 11, 12, 13]
 
 
+@both
 def test_compressed_rows_stop_the_log_and_other_compressed_events_do_not(mariadb: MariaDBServer) -> None:
     table = fresh(mariadb)
     mariadb.execute("CREATE TABLE maria.other (id INT PRIMARY KEY, v TEXT)")

@@ -201,7 +201,7 @@ def test_a_variable_that_only_mysql_has_is_refused(own: MySQLServer, name: str, 
     refuses_variable(own, name, values, found)
 
 
-@pytest.mark.parametrize("own", [MariaDBServer], ids=["mariadb-11.4"], indirect=True)
+@pytest.mark.parametrize("own", [MariaDBServer], ids=[f"mariadb-{MariaDBServer.version}"], indirect=True)
 @pytest.mark.parametrize(
     ("name", "values", "found"),
     [
@@ -215,7 +215,7 @@ def test_a_variable_that_only_mariadb_has_is_refused(
     refuses_variable(own, name, values, found)
 
 
-@pytest.mark.parametrize("own", [MariaDBServer], ids=["mariadb-11.4"], indirect=True)
+@pytest.mark.parametrize("own", [MariaDBServer], ids=[f"mariadb-{MariaDBServer.version}"], indirect=True)
 def test_semi_synchronous_commits_that_wait_before_they_are_visible_are_refused(own: MySQLServer) -> None:
     with variable(own, "rpl_semi_sync_master_wait_point", "AFTER_SYNC"):
         check(options(own, "refused.t"))  # as long as it is off
