@@ -387,7 +387,7 @@ _EXAMPLES = {
 
 def type_table() -> str:
     """The table of types for the documentation, in Markdown."""
-    lines = ["| MySQL | Spark |", "|---|---|"]
+    lines = ["| MySQL or MariaDB | Spark |", "|---|---|"]
     for name, kind in _KINDS.items():
         column = _EXAMPLES.get(name, Column("c", name, name, charset="utf8mb4"))
         spark = kind.spark(column).simpleString()
