@@ -28,8 +28,8 @@ def _mariadb() -> str:
     return (
         "## MariaDB\n\n"
         "Any number of replication domains is read, with or without `gtid_strict_mode`. A checkpoint is about one "
-        "server's binary log: it keeps byte positions, and the GTIDs there to see that it is still the same log. Moving "
-        "to a replica needs a new checkpoint. JSON is text, as in MariaDB itself. Galera has not been tried.\n\n"
+        "server's binary log: it keeps byte positions, and the GTIDs there to see that it is still the same log. "
+        "Moving to a replica needs a new checkpoint. JSON is text, as in MariaDB itself. Galera has not been tried.\n\n"
         "| refused | why |\n|---|---|\n" + rows + "\n"
     )
 
@@ -41,8 +41,8 @@ def pages() -> dict[str, str]:
         "mysql_cdc.md": (
             "# mysql_cdc\n\n"
             "Reads MySQL 8.0 and MariaDB 10.11 and 11.4 (tested on MySQL 8.0.15, MariaDB 10.11.5 and 11.4.5). Both "
-            "need `log_bin`, `binlog_format=ROW` (MariaDB's default is MIXED), `binlog_row_image=FULL`, and a user with "
-            "SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB calls the last one BINLOG "
+            "need `log_bin`, `binlog_format=ROW` (MariaDB's default is MIXED), `binlog_row_image=FULL`, and a user "
+            "with SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB calls the last one BINLOG "
             "MONITOR). MySQL also needs `gtid_mode=ON` and `binlog_order_commits=ON`. The table needs one integer "
             "primary key column and InnoDB.\n\n"
             "A schema change of the table stops the query with an error; so does anything in the binary log that "
@@ -51,8 +51,8 @@ def pages() -> dict[str, str]:
             + "## Options\n\n"
             + option_table()
             + "\n## Types\n\n"
-            "Zero, partial and impossible dates become NULL. TIME is text as MySQL prints it. UUID, INET6 and INET4 are "
-            "MariaDB's; JSON is read from MariaDB only, where it is LONGTEXT.\n\n" + type_table()
+            "Zero, partial and impossible dates become NULL. TIME is text as MySQL prints it. UUID, INET6 and INET4 "
+            "are MariaDB's; JSON is read from MariaDB only, where it is LONGTEXT.\n\n" + type_table()
         ),
     }
 

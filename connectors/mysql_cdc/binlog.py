@@ -20,7 +20,7 @@ from .schema import TableSchema
 
 __all__ = ["DELETE", "INSERT", "UPDATE", "RowsChange", "TransactionEnd", "read_changes"]
 
-_TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317}
+_TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317, 1927}
 _MAX_ATTEMPTS = 6  # waits of 0.5, 1, 2, 4, 8 s: a server restart fits in, a dead server is told within 16 s
 _FIRST_WAIT_S = 0.5
 

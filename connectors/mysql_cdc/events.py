@@ -38,10 +38,9 @@ _ROWS = {23: INSERT, 24: UPDATE, 25: DELETE, 30: INSERT, 31: UPDATE, 32: DELETE}
 _ROWS_V1 = {23, 24, 25}
 _PARTIAL_UPDATE, _XA_PREPARE = 39, 38
 # Stop, intvar, rand, user var, heartbeats, ignorable, rows query, previous gtids, transaction context, view change
-_IGNORED = {3, 5, 13, 14, 27, 28, 29, 35, 36, 37, 41}
+# and MariaDB's annotated rows, binlog checkpoint, GTID list: nothing that changes a row.
+_IGNORED = {3, 5, 13, 14, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163}
 _IGNORABLE_FLAG, _ARTIFICIAL_FLAG = 0x80, 0x20
-# MariaDB's own. Annotated rows, binlog checkpoint, GTID list: nothing that changes a row.
-_IGNORED_OF_MARIADB = {160, 161, 163}
 _GTID_OF_MARIADB, _COMPRESSED_QUERY, _START_ENCRYPTION = 162, 165, 164
 _COMPRESSED_ROWS = range(166, 172)
 _STANDALONE, _PREPARED_XA = 1, 64  # flags of MariaDB's GTID event
@@ -147,10 +146,7 @@ class Events:
                 self._compressed_rows(data)
             elif kind == _START_ENCRYPTION:
                 raise self._refused("an encrypted part", "Set encrypt_binlog=OFF on the server, and FLUSH BINARY LOGS.")
-            elif (
-                kind not in _IGNORED | _IGNORED_OF_MARIADB
-                and not int.from_bytes(data[18:20], "little") & _IGNORABLE_FLAG
-            ):
+            elif kind not in _IGNORED and not int.from_bytes(data[18:20], "little") & _IGNORABLE_FLAG:
                 raise self._refused(
                     f"an event of type {kind}, which mysql_cdc does not read",
                     "Type 40 is a compressed transaction: set binlog_transaction_compression=OFF.",

@@ -50,7 +50,7 @@ from .watermark import gtids_at, resume_after
 __all__ = ["MySqlCdcDataSource", "check", "inspect"]
 
 _T = TypeVar("_T")
-_TRANSIENT = {2003, 2006, 2013, 2014, 2055, 1053}
+_TRANSIENT = {2003, 2006, 2013, 2014, 2055, 1053, 1927}
 _ATTEMPTS = 6
 _FIRST_WAIT_S = 0.5
 
