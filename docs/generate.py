@@ -19,7 +19,10 @@ _MARIADB_REFUSALS = (
     ),
     ("`binlog_row_image=FULL_NODUP`", "Its images leave columns out."),
     ("System-versioned tables", "The log also has the rows of their history, with the same keys."),
-    ("`COMPRESSED` columns, `YEAR(2)`, UUIDs marked `/* old */`", "Stored in other forms; `MODIFY` them."),
+    (
+        "`COMPRESSED` columns, `YEAR(2)`, and those that SHOW CREATE TABLE marks `/* old */` or `/* mariadb-5.3 */`",
+        "Stored in other forms; `MODIFY` them, or `ALTER TABLE … FORCE`.",
+    ),
 )
 
 

@@ -255,7 +255,7 @@ _KINDS: dict[str, ColumnKind] = {
         _build_plain,
         frozenset({4}),
     ),
-    # … and DOUBLE(m, d) rounded to d digits.
+    # DOUBLE(m, d) likewise.
     "double": ColumnKind(
         lambda c: st.DoubleType(),
         lambda c: pa.float64(),
@@ -340,9 +340,8 @@ _KINDS: dict[str, ColumnKind] = {
 }
 
 
-# Marks in MariaDB's COLUMN_TYPE of columns whose row images differ: compressed ones, UUIDs of before 10.11.5, two-digit
-# years.
-_KEPT_OTHERWISE = ("COMPRESSED", "/* old */", "year(2)")
+# In MariaDB's COLUMN_TYPE: compressed columns, UUIDs and times as older servers stored them, two-digit years.
+_KEPT_OTHERWISE = ("COMPRESSED", "/* old */", "/* mariadb-5.3 */", "year(2)")
 
 
 def kind_of(column: Column) -> ColumnKind:
@@ -362,9 +361,8 @@ def kind_of(column: Column) -> ColumnKind:
     kept_otherwise = next((mark for mark in _KEPT_OTHERWISE if mark in column.column_type), None)
     if kept_otherwise:
         raise BacklogError(
-            f"Column {column.name!r} is {column.column_type}; {kept_otherwise} columns are stored in a form that "
-            "mysql_cdc does not read.",
-            "MODIFY the column to the plain type.",
+            f"Column {column.name!r} is {column.column_type}, stored in a form that mysql_cdc does not read.",
+            "MODIFY the column to the plain type; ALTER TABLE … FORCE makes an old form new.",
         )
     if column.data_type == "decimal" and column.precision > 38:
         raise BacklogError(

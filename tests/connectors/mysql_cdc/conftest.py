@@ -16,3 +16,10 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
     """A real server of MySQL's family for all tests here; they use databases of their own."""
     with request.param() as server:
         yield server
+
+
+@pytest.fixture(scope="module", params=SERVERS[1:])
+def mariadb(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
+    """A MariaDB whose global variables its tests set, with small files in its log."""
+    with request.param(options={"max-binlog-size": "16K"}, fast=True) as server:
+        yield server

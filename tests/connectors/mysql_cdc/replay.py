@@ -10,6 +10,7 @@ from typing import Any
 
 import pymysql
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
@@ -30,6 +31,10 @@ SERVERS_IN_GRID = [
     *_OLDER_ONES,
 ]
 """The same, MariaDB's for `make faults` only."""
+
+
+EVERY_MARIADB = [pytest.param(kind, id=f"mariadb-{kind.version}") for kind in MARIADB_SERVERS]
+"""Those of MariaDB, for what both must show in every run."""
 
 
 def is_mariadb(server: MySQLServer) -> bool:
@@ -53,6 +58,12 @@ def read(stream: MySqlCdcStreamReader, partition: Any) -> list[tuple[Any, ...]]:
     for batch in stream.read(partition):
         rows += list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return rows
+
+
+def take(stream: MySqlCdcStreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """The next batch: its end offset and its rows."""
+    end = stream.latestOffset(start, ReadMaxRows(10**6))
+    return end, [row for p in stream.partitions(start, end) for row in read(stream, p)] if end is not start else []
 
 
 class Writers:
