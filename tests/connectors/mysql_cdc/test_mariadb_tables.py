@@ -36,8 +36,9 @@ def test_types_of_mariadb_are_the_same_by_all_roads(mariadb: MariaDBServer) -> N
     table = "maria.typed"
     mariadb.execute("CREATE DATABASE IF NOT EXISTS maria")
     mariadb.execute(
-        f"CREATE OR REPLACE TABLE {table} (id INT PRIMARY KEY, n INT, v VARCHAR(20), u UUID, i6 INET6, i4 INET4, j JSON,"
-        " e ENUM('ä','漢','b') CHARACTER SET utf8mb4, g INT AS (n + 1) VIRTUAL, s INT AS (n * 2) STORED, h INT INVISIBLE)"
+        f"CREATE OR REPLACE TABLE {table} (id INT PRIMARY KEY, n INT, v VARCHAR(20), u UUID, i6 INET6, i4 INET4,"
+        " j JSON, e ENUM('ä','漢','b') CHARACTER SET utf8mb4, g INT AS (n + 1) VIRTUAL,"
+        " s INT AS (n * 2) STORED, h INT INVISIBLE)"
     )
     chance = random.Random(3)
     rows: list[Row] = [(0, *[None] * 8)]
