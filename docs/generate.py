@@ -12,7 +12,6 @@ HERE = Path(__file__).parent
 
 _MARIADB_REFUSALS = (
     ("`log_bin_compress=ON`", "Compressed rows are not read. Compressed events of other tables do not matter."),
-    ("`encrypt_binlog=ON`", "Encrypted binary logs are not read."),
     (
         "`rpl_semi_sync_master_wait_point=AFTER_SYNC`, `binlog_optimize_thread_scheduling=OFF`",
         "A snapshot's place in the log may then be ahead of the rows that it sees. Neither is the default.",

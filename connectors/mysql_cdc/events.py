@@ -38,10 +38,11 @@ _ROWS = {23: INSERT, 24: UPDATE, 25: DELETE, 30: INSERT, 31: UPDATE, 32: DELETE}
 _ROWS_V1 = {23, 24, 25}
 _PARTIAL_UPDATE, _XA_PREPARE = 39, 38
 # Stop, intvar, rand, user var, heartbeats, ignorable, rows query, previous gtids, transaction context, view change
-# and MariaDB's annotated rows, binlog checkpoint, GTID list: nothing that changes a row.
-_IGNORED = {3, 5, 13, 14, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163}
+# and MariaDB's annotated rows, binlog checkpoint, GTID list: nothing that changes a row. And its start of encryption:
+# that is how the file is kept, the events are sent as they were before.
+_IGNORED = {3, 5, 13, 14, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164}
 _IGNORABLE_FLAG, _ARTIFICIAL_FLAG = 0x80, 0x20
-_GTID_OF_MARIADB, _COMPRESSED_QUERY, _START_ENCRYPTION = 162, 165, 164
+_GTID_OF_MARIADB, _COMPRESSED_QUERY = 162, 165
 _COMPRESSED_ROWS = range(166, 172)
 _STANDALONE, _PREPARED_XA = 1, 64  # flags of MariaDB's GTID event
 _HEADER = 20  # one OK byte, then the event header of 19 bytes
@@ -144,8 +145,6 @@ class Events:
                     raise self._refused("a partial JSON update", "Set binlog_row_value_options='' on the server.")
             elif kind in _COMPRESSED_ROWS:
                 self._compressed_rows(data)
-            elif kind == _START_ENCRYPTION:
-                raise self._refused("an encrypted part", "Set encrypt_binlog=OFF on the server, and FLUSH BINARY LOGS.")
             elif kind not in _IGNORED and not int.from_bytes(data[18:20], "little") & _IGNORABLE_FLAG:
                 raise self._refused(
                     f"an event of type {kind}, which mysql_cdc does not read",

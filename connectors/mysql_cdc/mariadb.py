@@ -22,7 +22,6 @@ __all__ = ["NEEDED", "check_place", "identity", "low_watermark"]
 
 NEEDED = (
     ("log_bin_compress", "OFF", "compressed rows are not read"),
-    ("encrypt_binlog", "OFF", "encrypted binary logs are not read"),
     (
         "binlog_optimize_thread_scheduling",
         "ON",
@@ -31,6 +30,7 @@ NEEDED = (
 )
 """Variables that MySQL does not have, the value that each must have, and why."""
 
+_ATTEMPTS = 10
 _SETTLE_S = 0.02
 """More than a thread that is about to take a free lock should need on a busy machine; once a snapshot batch."""
 
@@ -43,31 +43,37 @@ def identity(connection: Connection[Any]) -> str:
     return f"mariadb-{query(connection, 'SELECT @@global.server_id')[0][0]}"
 
 
-def low_watermark(connection: Connection[Any], *, first: bool) -> tuple[str, int]:
+def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
     """A place in the log before which all is visible to any later SELECT, and the server's time in ms.
 
-    Parameters
-    ----------
-    first : bool
-        Whether it is a snapshot's first one, from which reading the log will start: with its GTIDs, for which the
-        server reads the log's current file up to the place.
+    The server reads the log's current file up to that place, to tell the GTIDs there: about a second a gigabyte.
+
+    Raises
+    ------
+    BacklogError
+        The server told no right place in ten attempts.
     """
-    position = _snapshot_position(connection)
-    # A commit that also rotates the log moves the position to the new file before it makes its transactions visible:
-    # with tiny files one position in eight was too far. Until then it holds the log's lock, then the lock of the commit
-    # order. Wait for the one, under which the log's end is read, then for the other, under which a consistent
-    # snapshot begins. Between the two it holds neither for some instructions.
-    query(connection, "SHOW MASTER STATUS")
-    time.sleep(_SETTLE_S)
-    _snapshot_position(connection)
-    gtids = _gtids_at(connection, position) if first else MariaDbGtids()
-    if gtids is None:
-        raise BacklogError(
-            f"The server knows no transaction's end at {position.file}:{position.pos}, which it told a moment before.",
-            "If someone reset or purged the binary log meanwhile, start the query again.",
-        )
-    now = query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0]
-    return str(PlaceWatermark(position, gtids)), int(now)
+    position = BinlogPosition("", 0)
+    for _ in range(_ATTEMPTS):
+        position = _snapshot_position(connection)
+        # A commit that also rotates the log moves the position to the new file before it makes its transactions
+        # visible: with tiny files one position in eight was too far. Until then it holds the log's lock, then the lock
+        # of the commit order. Wait for the one, under which the log's end is read, then for the other, under which a
+        # consistent snapshot begins. Between the two it holds neither for some instructions.
+        file, pos = query(connection, "SHOW MASTER STATUS")[0][:2]
+        time.sleep(_SETTLE_S)
+        later = _snapshot_position(connection).sort_key()
+        # If another session rotates the log in those instructions, the position is in the new file at a byte of the
+        # old one until the next commit: beyond the end, going back, or where no event ends.
+        if position.sort_key() <= min(later, BinlogPosition(str(file), int(pos)).sort_key()):
+            gtids = _gtids_at(connection, position)
+            if gtids is not None:
+                now = query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0]
+                return str(PlaceWatermark(position, gtids)), int(now)
+    raise BacklogError(
+        f"The server says that a snapshot was at {position.file}:{position.pos}, but no transaction ends there.",
+        "If someone reset or purged the binary log meanwhile, start the query again; else commit any change first.",
+    )
 
 
 def _snapshot_position(connection: Connection[Any]) -> BinlogPosition:

@@ -41,19 +41,14 @@ def server_identity(connection: Connection[Any]) -> str:
     return str(query(connection, "SELECT @@global.server_uuid")[0][0])
 
 
-def low_watermark(connection: Connection[Any], *, first: bool = True) -> tuple[str, int]:
+def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
     """A low watermark: transactions that any later SELECT is sure to see, and the server's time in ms.
 
     MySQL's ``gtid_executed`` grows only after a transaction is visible; ``SHOW MASTER STATUS`` runs ahead of that and
     would lose rows, on MariaDB too.
-
-    Parameters
-    ----------
-    first : bool
-        Whether it is the first one of a snapshot, from which reading the binary log starts.
     """
     if is_mariadb(connection):
-        return mariadb.low_watermark(connection, first=first)
+        return mariadb.low_watermark(connection)
     gtids, now = query(connection, "SELECT @@global.gtid_executed, UNIX_TIMESTAMP(NOW(3)) * 1000")[0]
     return "".join(str(gtids).split()), int(now)
 

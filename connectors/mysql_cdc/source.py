@@ -191,7 +191,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _next_snapshot(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
         wanted = self._snapshot_rows(limit)
         chunks = step_by_rows(connection, self._schema, start.last_key, wanted, self._options.chunk_size)
-        low, at_ms = low_watermark(connection, first=not start.batches)
+        low, at_ms = low_watermark(connection)
         batch = SnapshotBatch(chunks.ends[-1], low, at_ms)
         # Everything in the low watermark lies at or before this position, which is read after it.
         until = end_position(connection, self._options) if batch.end is None else None

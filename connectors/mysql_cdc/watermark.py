@@ -1,7 +1,7 @@
 """Low watermarks: which transactions a snapshot range includes, and where reading the log after them starts (pure).
 
 An offset keeps one as text. MySQL's is a GTID set. MariaDB's is a place in its binary log, ``GTIDs@file:position``; the
-position decides, the GTIDs (of the first watermark of a snapshot) tell later whether it is still the same log.
+position decides, the GTIDs tell later whether it is still the same log.
 """
 
 from __future__ import annotations

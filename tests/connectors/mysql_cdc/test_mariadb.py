@@ -119,7 +119,7 @@ def test_all_before_a_low_watermark_is_visible_also_while_commits_rotate_the_log
         with connect(parsed) as one, connect(parsed) as two:
             until = time.monotonic() + 1.5  # some hundred rotations
             while time.monotonic() < until:
-                low = watermark(low_watermark(one, first=False)[0])
+                low = watermark(low_watermark(one)[0])
                 seen.append((low.position, dict(query(two, "SELECT id, n FROM maria.t"))))
         stop.set()
         for thread in threads:
