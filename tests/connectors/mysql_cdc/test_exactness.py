@@ -87,8 +87,11 @@ def test_a_binlog_batch_replayed_by_another_process_is_the_same(mysql: MySQLServ
     stream = reader(options(mysql, table))
     start = stream.initialOffset()
     done = stream.latestOffset(start, ReadMaxRows(10**6))
-    with Writers(mysql, table, 77):
-        time.sleep(0.5)
+    with Writers(mysql, table, 77) as writers:
+        limit = time.monotonic() + 120
+        while writers.commits < 50:  # more rows than the batch may have, however busy the machine
+            assert time.monotonic() < limit
+            time.sleep(0.01)
         end = stream.latestOffset(done, ReadMaxRows(100))
         assert end is not done
         (partition,) = stream.partitions(done, end)
