@@ -55,11 +55,11 @@ def _refused(options: MySqlOptions, error: pymysql.err.MySQLError) -> BacklogErr
     code, text = error.args[0], error.args[1] if len(error.args) > 1 else ""
     if code in ACCESS_DENIED:
         return BacklogError(
-            f"MySQL at {options.host}:{options.port} refused user {options.user!r}: {text} ({code}).",
+            f"The server at {options.host}:{options.port} refused user {options.user!r}: {text} ({code}).",
             "Check the options user and password and the user's grants.",
         )
     return BacklogError(
-        f"MySQL at {options.host}:{options.port} cannot be reached: {text} ({code}).",
+        f"The server at {options.host}:{options.port} cannot be reached: {text} ({code}).",
         "Check the options host and port and that the server runs.",
     )
 

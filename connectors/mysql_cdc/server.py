@@ -222,7 +222,7 @@ def _check_table(connection: Connection[Any], database: str, table: str) -> None
         constraint, parent, delete, update = cascades[0]
         raise BacklogError(
             f"Foreign key {constraint} of {name} to {parent} cascades (ON DELETE {delete} ON UPDATE {update}); "
-            "MySQL does not write such changes of the child table to the binary log.",
+            "the server does not write such changes of the child table to the binary log.",
             "Use ON DELETE RESTRICT ON UPDATE RESTRICT and change the rows by statements.",
         )
 
