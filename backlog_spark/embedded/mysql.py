@@ -11,7 +11,7 @@ import tarfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pymysql
 from pymysql.connections import Connection
@@ -22,9 +22,7 @@ from backlog_spark.embedded.jars import mysql_archive
 from backlog_spark.embedded.server import EmbeddedServer, ServerError
 from backlog_spark.errors import BacklogError
 
-__all__ = ["MySQLServer", "base_directory"]
-
-_VERSION = "8.0.15"
+__all__ = ["MySQLServer"]
 
 # What change capture needs: the binlog on by row with full images and metadata, and GTIDs.
 _DEFAULTS: dict[str, str | None] = {
@@ -82,6 +80,16 @@ class MySQLServer(EmbeddedServer):
     user = "root"
     password = ""
 
+    product: ClassVar[str] = "MySQL"
+    version: ClassVar[str] = "8.0.15"
+    executable: ClassVar[str] = "mysqld"
+
+    libraries: ClassVar[Mapping[str, tuple[str, str]]] = {"libnuma.so.1": ("libnuma1", "numactl-libs")}
+    """Libraries that it needs and a plain machine may lack, with the packages that have them: Debian's, Fedora's."""
+
+    default_options: ClassVar[Mapping[str, str | None]] = _DEFAULTS
+    binlog_options: ClassVar[Sequence[str]] = _BINLOG_OPTIONS
+
     def __init__(
         self,
         datadir: Path | str | None = None,
@@ -92,9 +100,9 @@ class MySQLServer(EmbeddedServer):
     ) -> None:
         super().__init__(datadir, port)
         given = {name.replace("_", "-"): value for name, value in (options or {}).items()}
-        merged = {**_DEFAULTS, **(_FAST if fast else {}), **given}
+        merged = {**self.default_options, **(_FAST if fast else {}), **given}
         if "skip-log-bin" in given or "disable-log-bin" in given:
-            merged = {n: v for n, v in merged.items() if n in given or n not in _BINLOG_OPTIONS}
+            merged = {n: v for n, v in merged.items() if n in given or n not in self.binlog_options}
         self._options = merged
 
     @property
@@ -108,12 +116,117 @@ class MySQLServer(EmbeddedServer):
         return path
 
     def initialise(self) -> None:
-        shutil.copytree(_template(), self.datadir, dirs_exist_ok=True)
+        shutil.copytree(self.template(), self.datadir, dirs_exist_ok=True)
+
+    @classmethod
+    def base_directory(cls) -> Path:
+        """The unpacked server, downloaded and unpacked at the first call.
+
+        Raises
+        ------
+        BacklogError
+            Not an x86-64 Linux, a library is missing, or the download failed.
+        """
+        if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
+            raise BacklogError(
+                f"the embedded {cls.product} runs on x86-64 Linux only, this is {platform.system()} on "
+                f"{platform.machine()}.",
+                "Use docker-compose.yml instead.",
+            )
+        for library, (debian, fedora) in cls.libraries.items():
+            _require(cls.product, library, f"`apt-get install {debian}` or `dnf install {fedora}`")
+        base = cache_dir() / f"{cls.name}-{cls.version}"
+        if not base.is_dir():
+            archive = cls.archive()
+            with locked(cls.name):
+                if not base.is_dir():
+                    with scratch() as work:
+                        cls.unpack(archive, work / "base")
+                        os.replace(work / "base", base)
+        return base
+
+    @classmethod
+    def archive(cls) -> Path:
+        """The file that holds the server, downloaded at the first call."""
+        return mysql_archive()
+
+    @classmethod
+    def unpack(cls, archive: Path, base: Path) -> None:
+        """Unpack the server into ``base``, which does not exist yet."""
+        with (
+            zipfile.ZipFile(archive) as jar,
+            jar.open("mysql-Linux-amd64.tar.gz") as packed,
+            tarfile.open(fileobj=packed, mode="r:gz") as content,
+        ):
+            # The archive is trusted (its sum is pinned), but not its owner ids, which root would restore.
+            members = content.getmembers()
+            for member in members:
+                member.uid, member.gid, member.uname, member.gname = os.geteuid(), os.getegid(), "", ""
+            if hasattr(tarfile, "data_filter"):  # since Python 3.11.4; without one, 3.12 warns
+                content.extraction_filter = tarfile.data_filter
+            content.extractall(base, members)
+
+    @classmethod
+    def template(cls) -> Path:
+        """An initialised data directory to copy; made at the first call."""
+        template = cache_dir() / f"{cls.name}-{cls.version}-data"
+        if not template.is_dir():
+            cls.base_directory()  # before the lock below, which it takes too
+            with locked(cls.name):
+                if not template.is_dir():
+                    with scratch() as work:
+                        cls.initialise_template(work / "data")
+                        os.replace(work / "data", template)
+        return template
+
+    @classmethod
+    def initialise_template(cls, data: Path) -> None:
+        """Make a data directory with a user root without a password. Called under the cache's lock."""
+        cls.run_once([*cls.server_command(data), "--initialize-insecure"])
+        # The UUID names the server in every GTID, so each copy must draw its own. The redo logs (96 of 154 MB) are
+        # empty after this clean end, and mysqld makes them anew when both are missing.
+        (data / "auto.cnf").unlink()
+        for redo in data.glob("ib_logfile*"):
+            redo.unlink()
+
+    @classmethod
+    def server_command(cls, datadir: Path) -> list[str]:
+        """The server and the options that say where its files are."""
+        base = cls.base_directory()
+        command = [str(base / "bin" / cls.executable), "--no-defaults", f"--basedir={base}", f"--datadir={datadir}"]
+        command.append(f"--lc-messages-dir={base / 'share'}")
+        if os.geteuid() == 0:
+            # It refuses to run as root unless it is told so by name.
+            command.append("--user=root")
+        return command
+
+    @classmethod
+    def run_once(cls, command: Sequence[str], statements: str = "") -> None:
+        """Run the server to its end with statements on its standard input, as for initialising a data directory.
+
+        Raises
+        ------
+        ServerError
+            It ended with a status other than 0.
+        """
+        run = subprocess.run(
+            list(command),
+            input=statements,
+            env=_environment(),
+            capture_output=True,
+            text=True,
+            timeout=_INITIALISE_SECONDS,
+            check=False,
+        )
+        if run.returncode != 0:
+            log = cache_dir() / f"{cls.name}-initialise.log"
+            log.write_text(run.stdout + run.stderr)
+            raise ServerError(f"initialising {cls.product}'s data directory ended with status {run.returncode}.", log)
 
     def command(self) -> list[str]:
         options = [f"--{name}" if value is None else f"--{name}={value}" for name, value in self._options.items()]
         return [
-            *_mysqld(self.datadir),
+            *self.server_command(self.datadir),
             f"--port={self.port}",
             f"--bind-address={self.host}",
             f"--socket={self.socket}",
@@ -160,60 +273,13 @@ class MySQLServer(EmbeddedServer):
             return tuple(cursor.fetchall())
 
 
-def base_directory() -> Path:
-    """The unpacked server, downloaded and unpacked at the first call.
-
-    Raises
-    ------
-    BacklogError
-        Not an x86-64 Linux, libnuma is missing, or the download failed.
-    """
-    if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
-        raise BacklogError(
-            f"the embedded MySQL runs on x86-64 Linux only, this is {platform.system()} on {platform.machine()}.",
-            "Use docker-compose.yml instead.",
-        )
+def _require(product: str, library: str, command: str) -> None:
     try:
-        ctypes.CDLL("libnuma.so.1")
+        ctypes.CDLL(library)
     except OSError as error:
         raise BacklogError(
-            "the embedded MySQL needs libnuma.so.1, which is not installed.",
-            "Install it: `apt-get install libnuma1` or `dnf install numactl-libs`.",
+            f"the embedded {product} needs {library}, which is not installed.", f"Install it: {command}."
         ) from error
-    base = cache_dir() / f"mysql-{_VERSION}"
-    if not base.is_dir():
-        archive = mysql_archive()
-        with locked("mysql"):
-            if not base.is_dir():
-                _unpack(archive, base)
-    return base
-
-
-def _unpack(archive: Path, base: Path) -> None:
-    with (
-        scratch() as work,
-        zipfile.ZipFile(archive) as jar,
-        jar.open("mysql-Linux-amd64.tar.gz") as packed,
-        tarfile.open(fileobj=packed, mode="r:gz") as content,
-    ):
-        # The archive is trusted (its sum is pinned), but not its owner ids, which root would restore.
-        members = content.getmembers()
-        for member in members:
-            member.uid, member.gid, member.uname, member.gname = os.geteuid(), os.getegid(), "", ""
-        if hasattr(tarfile, "data_filter"):  # since Python 3.11.4; without one, 3.12 warns
-            content.extraction_filter = tarfile.data_filter
-        content.extractall(work / "base", members)
-        os.replace(work / "base", base)
-
-
-def _mysqld(datadir: Path) -> list[str]:
-    base = base_directory()
-    command = [str(base / "bin" / "mysqld"), "--no-defaults", f"--basedir={base}", f"--datadir={datadir}"]
-    command.append(f"--lc-messages-dir={base / 'share'}")
-    if os.geteuid() == 0:
-        # mysqld refuses to run as root unless it is told so by name.
-        command.append("--user=root")
-    return command
 
 
 def _environment() -> dict[str, str]:
@@ -223,37 +289,3 @@ def _environment() -> dict[str, str]:
         inherited = environment.get("LD_LIBRARY_PATH")
         environment["LD_LIBRARY_PATH"] = f"{stand_in}:{inherited}" if inherited else str(stand_in)
     return environment
-
-
-def _template() -> Path:
-    """An initialised data directory to copy; made at the first call."""
-    template = cache_dir() / f"mysql-{_VERSION}-data"
-    if not template.is_dir():
-        base_directory()  # before the lock below, which it takes too
-        with locked("mysql"):
-            if not template.is_dir():
-                _initialise(template)
-    return template
-
-
-def _initialise(template: Path) -> None:
-    with scratch() as work:
-        data = work / "data"
-        run = subprocess.run(
-            [*_mysqld(data), "--initialize-insecure"],
-            env=_environment(),
-            capture_output=True,
-            text=True,
-            timeout=_INITIALISE_SECONDS,
-            check=False,
-        )
-        if run.returncode != 0:
-            log = cache_dir() / "mysql-initialise.log"
-            log.write_text(run.stdout + run.stderr)
-            raise ServerError(f"mysqld --initialize-insecure ended with status {run.returncode}.", log)
-        # The UUID names the server in every GTID, so each copy must draw its own. The redo logs (96 of 154 MB) are
-        # empty after this clean end, and mysqld makes them anew when both are missing.
-        (data / "auto.cnf").unlink()
-        for redo in data.glob("ib_logfile*"):
-            redo.unlink()
-        os.replace(data, template)

@@ -8,11 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from .binlog import DELETE, INSERT, RowsChange, TransactionEnd, read_changes
-from .gtid import GtidSet
 from .offsets import BinlogPosition, KeyRanges, Offset
 from .options import MySqlOptions
 from .schema import TableSchema
 from .snapshot import rows_to_table, with_metadata
+from .watermark import resume_after, watermark
 
 __all__ = ["read_batch"]
 
@@ -25,15 +25,18 @@ class _SnapshotFilter:
 
     def __init__(self, offset: Offset) -> None:
         self._ranges = KeyRanges(offset.batches)
-        self._lows = [GtidSet(b.low) for b in offset.batches]
-        self._uuid, self._number = "", 0
+        self._lows = [watermark(b.low) for b in offset.batches]
         self._covered: list[bool] = []
 
-    def begin(self, uuid: str, number: int) -> None:
-        """Look the transaction up once for all its rows."""
-        if (uuid, number) != (self._uuid, self._number):
-            self._uuid, self._number = uuid, number
-            self._covered = [low.contains(uuid, number) for low in self._lows]
+    def begin(self, change: RowsChange) -> None:
+        """Look the transaction up once for all its changes: at the first one, which has rows."""
+        if not self._covered:
+            sequence = change.rows[0][0]
+            self._covered = [low.includes(change.uuid, change.number, sequence) for low in self._lows]
+
+    def end(self) -> None:
+        """The transaction is over."""
+        self._covered = []
 
     def holds(self, key: int) -> bool:
         """Whether the current transaction's change of ``key`` is in the snapshot."""
@@ -65,11 +68,13 @@ def read_batch(
         for column in (rows, kinds, micros, sequences):
             column.clear()
 
-    for change in read_changes(options, schema, start.position or start.start, until):
+    for change in read_changes(options, schema, start.position or resume_after(start.start), until):
         if isinstance(change, TransactionEnd):
+            if known is not None:
+                known.end()
             continue
         if known is not None:
-            known.begin(change.uuid, change.number)
+            known.begin(change)
         at = change.timestamp * 1_000_000
         for kind, row, sequence in _output(change, key):
             if known is None or not known.holds(row[key]):

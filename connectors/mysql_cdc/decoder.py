@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from backlog_spark.errors import BacklogError
 
+from .addresses import ADDRESS_BYTES, address_text
 from .charsets import text_decoder
 from .schema import TableSchema
 from .types import Column, kind_of
@@ -368,6 +369,8 @@ def _string(column: Column, meta: int) -> Reader:
     if first == _SET:
         return _set(column, length)
     size = 1 if length < 256 else 2
+    if column.data_type in ADDRESS_BYTES:
+        return _prefixed(size, address_text(column.data_type))
     if column.charset:
         return _prefixed(size, text_decoder(column.charset))
     width = column.octet_length  # BINARY(n): trailing zeros are not logged

@@ -1,6 +1,7 @@
-"""MySQL GTID sets: parsing, membership and growth (pure).
+"""GTIDs: MySQL's sets, with membership and growth, and MariaDB's positions (pure).
 
-Source: MySQL Reference Manual, "GTID Format and Storage". The tagged GTIDs of MySQL 8.3 are refused.
+Sources: MySQL Reference Manual, "GTID Format and Storage"; MariaDB Knowledge Base, "Global Transaction ID". The tagged
+GTIDs of MySQL 8.3 are refused.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterator
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["GtidSet"]
+__all__ = ["GtidSet", "MariaDbGtids"]
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
@@ -108,3 +109,62 @@ class GtidSet:
 
     def __repr__(self) -> str:
         return f"GtidSet({str(self)!r})"
+
+
+_MARIADB_GTID = re.compile(r"(\d+)-(\d+)-(\d+)\Z", re.ASCII)
+
+
+class MariaDbGtids:
+    """A place in a MariaDB's binary log, told by the last transaction of each replication domain before it.
+
+    It names the place, it is no set: without ``gtid_strict_mode`` the numbers of a domain need not grow along the log.
+    Whether a transaction lies before a place is told by byte positions.
+
+    Parameters
+    ----------
+    text : str
+        The server's own form, ``domain-server-number`` for each domain: ``"0-1-17,7-2-3"``, in any order. The empty
+        string is the log's beginning.
+
+    Raises
+    ------
+    BacklogError
+        When the text is not such a list.
+    """
+
+    __slots__ = ("_last",)
+
+    def __init__(self, text: str = "") -> None:
+        self._last: dict[int, tuple[int, int]] = {}
+        for part in filter(None, "".join(text.split()).split(",")):
+            found = _MARIADB_GTID.match(part)
+            if found is None:
+                raise BacklogError(f"{part!r} is not a GTID of MariaDB.", "Expected domain-server-number.")
+            domain, server, number = map(int, found.groups())
+            self._last[domain] = server, number
+
+    def passed(self, source: str, number: int) -> None:
+        """Move on past transaction ``number`` of ``source``, a domain and a server as in ``"0-1"``."""
+        domain, _, server = source.partition("-")
+        self._last[int(domain)] = int(server), number
+
+    def is_where(self, told: MariaDbGtids) -> bool:
+        """Whether the server, asked for the GTIDs at a byte position, means this place.
+
+        It may have forgotten domains (``FLUSH BINARY LOGS DELETE_DOMAIN_ID``), but what it tells must agree.
+        """
+        if not told._last:
+            return not self._last
+        return all(self._last.get(domain) == last for domain, last in told._last.items())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, MariaDbGtids) and self._last == other._last
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __str__(self) -> str:
+        return ",".join(f"{domain}-{server}-{number}" for domain, (server, number) in sorted(self._last.items()))
+
+    def __repr__(self) -> str:
+        return f"MariaDbGtids({str(self)!r})"

@@ -52,7 +52,8 @@ class SnapshotBatch:
     end : int or None
         Greatest key of the range; None leaves the last range open.
     low : str
-        The low watermark: the GTID set of all transactions that the rows include, no other.
+        The low watermark: all transactions that the rows include, no other, as in `watermark`: MySQL's GTID set or a
+        place in MariaDB's log.
     at_ms : int
         Server time of the low watermark, milliseconds since 1970 (UTC). It becomes ``_commit_timestamp``.
     """
@@ -69,7 +70,7 @@ class Offset:
     Parameters
     ----------
     server : str
-        ``server_uuid`` that positions refer to.
+        ``server_uuid`` that positions refer to, or what stands for it in MariaDB.
     schema : str
         Fingerprint of the columns that the query was started with, so that an ALTER while it was stopped shows.
     batches : tuple of SnapshotBatch
@@ -78,9 +79,11 @@ class Offset:
     complete : bool
         The snapshot has been read: the binary log phase.
     start : str
-        Binary log phase before its first batch: the GTID set to start after (the first LW); else "".
+        Binary log phase before its first batch: what to start after (the first LW); else "".
     position : BinlogPosition or None
         Binary log phase: all transactions up to here have been read.
+    gtid : str
+        MariaDB: the last transaction of each domain at ``position``, by which a log that was reset or exchanged shows.
     filter_until : BinlogPosition or None
         A position that every transaction of the last LW lies at or before.
     rows, total : int
@@ -96,6 +99,7 @@ class Offset:
     complete: bool = False
     start: str = ""
     position: BinlogPosition | None = None
+    gtid: str = ""
     filter_until: BinlogPosition | None = None
     rows: int = 0
     total: int = 0
@@ -124,12 +128,13 @@ class Offset:
             is_backlog=self.is_processing_backlog,
         )
 
-    def at(self, position: BinlogPosition) -> Offset:
+    def at(self, position: BinlogPosition, gtid: str = "") -> Offset:
         """The end offset of a binary log batch. What is needed no more is dropped."""
         passed = self.filter_until is None or position.sort_key() >= self.filter_until.sort_key()
         return replace(
             self,
             position=position,
+            gtid=gtid,
             start="",
             batches=() if passed else self.batches,
             filter_until=None if passed else self.filter_until,
@@ -153,6 +158,8 @@ class Offset:
             out["start"] = self.start
         if self.position:
             out["position"] = [self.position.file, self.position.pos]
+        if self.gtid:
+            out["gtid"] = self.gtid
         if self.filter_until:
             out["filterUntil"] = [self.filter_until.file, self.filter_until.pos]
         return out
@@ -178,6 +185,7 @@ class Offset:
             complete=data["phase"] == "binlog",
             start=data.get("start", ""),
             position=BinlogPosition(*data["position"]) if "position" in data else None,
+            gtid=data.get("gtid", ""),
             filter_until=BinlogPosition(*data["filterUntil"]) if "filterUntil" in data else None,
             rows=data["rows"],
             total=data["total"],

@@ -25,7 +25,12 @@ class _Option:
 _OPTIONS = (
     _Option("host", "string", "required", "Server to read from."),
     _Option("port", "int, 1..65535", "3306", "Its port."),
-    _Option("user", "string", "required", "Needs SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT."),
+    _Option(
+        "user",
+        "string",
+        "required",
+        "Needs SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).",
+    ),
     _Option("password", "string", '""', "Never written to logs, offsets or errors."),
     _Option("table", "string", "required", "`database.table`."),
     _Option("chunkSize", "int, >= 1", "50000", "Rows of one task's SELECT in the snapshot phase."),

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 
 from .binlog import UPDATE, TransactionEnd, read_changes
+from .gtid import MariaDbGtids
 from .offsets import BinlogPosition
 from .options import MySqlOptions
 from .schema import TableSchema
@@ -31,14 +32,24 @@ class BinlogPlanner:
         Where to read and which table.
     start : BinlogPosition or str
         The end of the last batch, or the GTID set that the first one starts after.
+    gtids : MariaDbGtids, optional
+        MariaDB: the last transactions before ``start``. `gtid_at` then follows them.
     """
 
-    def __init__(self, options: MySqlOptions, schema: TableSchema, start: BinlogPosition | str, now_ms: float) -> None:
+    def __init__(
+        self,
+        options: MySqlOptions,
+        schema: TableSchema,
+        start: BinlogPosition | str,
+        now_ms: float,
+        gtids: MariaDbGtids | None = None,
+    ) -> None:
         self._options = options
         self._schema = schema
         self._scanned: BinlogPosition | str = start
         self.start = start
-        self._pending: deque[tuple[BinlogPosition, int]] = deque()  # end and rows of transactions with rows
+        self._pending: deque[tuple[BinlogPosition, int, str]] = deque()  # end, rows, GTIDs of transactions with rows
+        self._gtids = gtids
         self._moved_ms = now_ms
 
     def plan(self, until: BinlogPosition, max_rows: int | None, now_ms: float) -> BinlogPosition | None:
@@ -51,12 +62,12 @@ class BinlogPlanner:
         max_rows : int or None
             Most output rows; an update counts two. One transaction is handed out whatever its size.
         """
-        rows = sum(n for _, n in self._pending)
+        rows = sum(n for _, n, _ in self._pending)
         if max_rows is None or rows < max_rows:
             self._scan(until, None if max_rows is None else max_rows - rows)
         end: BinlogPosition | None = None
         taken = 0
-        for position, count in self._pending:
+        for position, count, _ in self._pending:
             beyond = position.sort_key() > until.sort_key()
             if beyond or (end is not None and max_rows is not None and taken + count > max_rows):
                 break
@@ -70,8 +81,10 @@ class BinlogPlanner:
         for change in read_changes(self._options, self._schema, self._scanned, until):
             if isinstance(change, TransactionEnd):
                 self._scanned = change.position
+                if self._gtids is not None and change.uuid:
+                    self._gtids.passed(change.uuid, change.number)
                 if counted:
-                    self._pending.append((change.position, counted))
+                    self._pending.append((change.position, counted, str(self._gtids or "")))
                     seen, counted = seen + counted, 0
                     if rows is not None and seen >= rows:
                         return
@@ -79,6 +92,10 @@ class BinlogPlanner:
                 counted += len(change.rows) * (2 if change.kind == UPDATE else 1)
         if not isinstance(self._scanned, BinlogPosition) or self._scanned.sort_key() < until.sort_key():
             self._scanned = until  # nothing lies between: the next call need not look again
+
+    def gtid_at(self, position: BinlogPosition) -> str:
+        """MariaDB: the last transaction of each domain at a batch's end that `plan` returned; else ""."""
+        return next((gtid for at, _, gtid in self._pending if at == position), str(self._gtids or ""))
 
     def _quiet_for_long(self, now_ms: float) -> bool:
         if not isinstance(self._scanned, BinlogPosition) or self._pending:

@@ -15,6 +15,7 @@ from .binlog import RowsChange, TransactionEnd, read_changes
 from .offsets import BinlogPosition
 from .options import MySqlOptions
 from .schema import TableSchema
+from .watermark import resume_after
 
 __all__ = ["RewindLog", "rewind_log"]
 
@@ -34,7 +35,7 @@ class RewindLog:
     options, schema
         Where to read and which table.
     low : str
-        The low watermark, a GTID set.
+        The low watermark, as an offset keeps it.
     first, last : int or None
         The batch's key range: after ``first``, up to and with ``last``; None is open.
     """
@@ -44,7 +45,7 @@ class RewindLog:
     ) -> None:
         self._options = options
         self._schema = schema
-        self._reached: BinlogPosition | str = low
+        self._reached = resume_after(low)
         self._key_index = schema.key_index
         self._bounds = _shift(schema, first), _shift(schema, last)
         self._db = sqlite3.connect("", isolation_level=None)

@@ -5,8 +5,6 @@ Every refusal happens here, before a row is read, and names the variable, the va
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import pymysql
@@ -14,82 +12,43 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError, SettingError
 
+from . import mariadb
+from .connection import ACCESS_DENIED, connect, is_mariadb, open_connection, query
 from .gtid import GtidSet
-from .offsets import BinlogPosition
+from .offsets import BinlogPosition, Offset
 from .options import MySqlOptions
 from .schema import TableSchema
 from .types import Column, kind_of
+from .watermark import PlaceWatermark, watermark
 
-__all__ = ["check_server", "connect", "end_position", "executed_gtids", "load_schema", "query", "server_identity"]
-
-_ACCESS_DENIED = {1044, 1045, 1142, 1227, 1370}
-_SESSION = (
-    # TIMESTAMP as UTC text; plain reads see one consistent view a statement; no mode that changes how values print
-    "SET SESSION time_zone = '+00:00', sql_mode = 'NO_ENGINE_SUBSTITUTION'",
-    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-)
-
-
-@contextlib.contextmanager
-def connect(options: MySqlOptions, **more: Any) -> Iterator[Connection[Any]]:
-    """A connection with the session settings that values depend on; closed at the end.
-
-    Raises
-    ------
-    BacklogError
-        When the server cannot be reached or refuses the user.
-    """
-    connection = open_connection(options, **more)
-    try:
-        yield connection
-    finally:
-        connection.close()
-
-
-def open_connection(options: MySqlOptions, **more: Any) -> Connection[Any]:
-    """As `connect`, for the caller to close."""
-    try:
-        connection = pymysql.connect(**{**options.connect_arguments(), **more})
-    except pymysql.err.OperationalError as error:
-        raise _refused(options, error) from None
-    with connection.cursor() as cursor:
-        for statement in _SESSION:
-            cursor.execute(statement)
-    return connection
-
-
-def _refused(options: MySqlOptions, error: pymysql.err.MySQLError) -> BacklogError:
-    code, text = error.args[0], error.args[1] if len(error.args) > 1 else ""
-    if code in _ACCESS_DENIED:
-        return BacklogError(
-            f"MySQL at {options.host}:{options.port} refused user {options.user!r}: {text} ({code}).",
-            "Check the options user and password and the user's grants.",
-        )
-    return BacklogError(
-        f"MySQL at {options.host}:{options.port} cannot be reached: {text} ({code}).",
-        "Check the options host and port and that the server runs.",
-    )
-
-
-def query(connection: Connection[Any], statement: str, arguments: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
-    """All rows of a statement."""
-    with connection.cursor() as cursor:
-        # Without arguments None: a "%" in a name is then nothing special.
-        cursor.execute(statement, arguments or None)
-        return list(cursor.fetchall())
+__all__ = [
+    "check_log",
+    "check_server",
+    "connect",
+    "end_position",
+    "load_schema",
+    "low_watermark",
+    "open_connection",
+    "query",
+    "server_identity",
+]
 
 
 def server_identity(connection: Connection[Any]) -> str:
-    """``server_uuid``: whose binary log positions these are."""
+    """Whose binary log positions these are: MySQL's ``server_uuid``, or what stands for it in MariaDB."""
+    if is_mariadb(connection):
+        return mariadb.identity(connection)
     return str(query(connection, "SELECT @@global.server_uuid")[0][0])
 
 
-def executed_gtids(connection: Connection[Any]) -> tuple[str, int]:
+def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
     """A low watermark: transactions that any later SELECT is sure to see, and the server's time in ms.
 
-    ``gtid_executed`` grows only after a transaction is visible; ``SHOW MASTER STATUS`` runs ahead of that and
-    would lose rows.
+    MySQL's ``gtid_executed`` grows only after a transaction is visible; ``SHOW MASTER STATUS`` runs ahead of that and
+    would lose rows, on MariaDB too.
     """
+    if is_mariadb(connection):
+        return mariadb.low_watermark(connection)
     gtids, now = query(connection, "SELECT @@global.gtid_executed, UNIX_TIMESTAMP(NOW(3)) * 1000")[0]
     return "".join(str(gtids).split()), int(now)
 
@@ -105,7 +64,7 @@ def end_position(connection: Connection[Any], options: MySqlOptions) -> BinlogPo
     try:
         rows = _binlog_status(connection)
     except pymysql.err.OperationalError as error:
-        if error.args[0] in _ACCESS_DENIED:
+        if error.args[0] in ACCESS_DENIED:
             raise BacklogError(
                 f"User {options.user!r} may not read the binary log's position ({error.args[1]}).",
                 f"GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO {options.user!r}.",
@@ -143,6 +102,9 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
         "binlog_order_commits",
         "binlog_row_value_options",
         "binlog_transaction_compression",
+        *(name for name, _, _ in mariadb.NEEDED),
+        "rpl_semi_sync_master_enabled",
+        "rpl_semi_sync_master_wait_point",
     )
     marks = ", ".join(["%s"] * len(names))
     found = {
@@ -165,6 +127,11 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
     need("gtid_mode", "ON", "the snapshot's low watermark is a GTID set")
     need("binlog_order_commits", "ON", "commits out of order make the low watermark ambiguous")
     need("binlog_transaction_compression", "OFF", "compressed transactions are not read yet")
+    for name, wanted, reason in mariadb.NEEDED:
+        need(name, wanted, reason)
+    if found.get("rpl_semi_sync_master_enabled") == "ON":
+        # The commit order is then told by a position that a rotation meanwhile makes wrong.
+        need("rpl_semi_sync_master_wait_point", "AFTER_COMMIT", "a snapshot's position may be ahead of its rows")
     if found.get("binlog_row_value_options"):
         raise SettingError(
             "binlog_row_value_options",
@@ -235,11 +202,16 @@ def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSche
 
 def _check_table(connection: Connection[Any], database: str, table: str) -> None:
     name = f"{database}.{table}"
-    engine = query(
+    engine, kind = query(
         connection,
-        "SELECT ENGINE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        "SELECT ENGINE, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
         (database, table),
-    )[0][0]
+    )[0]
+    if str(kind).upper() == "SYSTEM VERSIONED":
+        raise BacklogError(
+            f"{name} is system-versioned: its binary log also has the rows of its history, with the same keys.",
+            f"ALTER TABLE {name} DROP SYSTEM VERSIONING, or capture a table without it.",
+        )
     if str(engine).lower() != "innodb":
         raise BacklogError(
             f"{name} has the engine {engine}; without transactions a snapshot has no consistent state.",
@@ -250,12 +222,33 @@ def _check_table(connection: Connection[Any], database: str, table: str) -> None
         constraint, parent, delete, update = cascades[0]
         raise BacklogError(
             f"Foreign key {constraint} of {name} to {parent} cascades (ON DELETE {delete} ON UPDATE {update}); "
-            "MySQL does not write such changes of the child table to the binary log.",
+            "the server does not write such changes of the child table to the binary log.",
             "Use ON DELETE RESTRICT ON UPDATE RESTRICT and change the rows by statements.",
         )
 
 
-def missing_transactions(connection: Connection[Any], gtids: str) -> str:
-    """Transactions that the server has purged and that a reader after ``gtids`` would still need; "" if none."""
-    purged = GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0]))
-    return "" if GtidSet(gtids).issuperset(purged) else str(purged)
+def check_log(connection: Connection[Any], start: Offset) -> None:
+    """Refuse a binary log that has not, or no longer, all that a query which goes on at ``start`` would read.
+
+    Raises
+    ------
+    BacklogError
+        Naming what is missing.
+    """
+    low = start.start or (start.batches[0].low if start.batches and not start.position else "")
+    if start.position:
+        if is_mariadb(connection):
+            mariadb.check_place(connection, start.position, start.gtid)
+    elif low:
+        mark = watermark(low)
+        if isinstance(mark, PlaceWatermark):
+            mariadb.check_place(connection, mark.position, str(mark.gtids))
+            return
+        # Transactions that the server has purged and that a reader after the watermark would still need.
+        purged = GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0]))
+        if not mark.gtids.issuperset(purged):
+            raise BacklogError(
+                f"The server has purged binary logs that are still needed: up to {purged}, of which only {low} "
+                "was read.",
+                "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
+            )

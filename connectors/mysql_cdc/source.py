@@ -34,22 +34,23 @@ from .options import MySqlOptions
 from .planner import BinlogPlanner
 from .schema import TableSchema
 from .server import (
+    check_log,
     check_server,
     connect,
     end_position,
-    executed_gtids,
     load_schema,
-    missing_transactions,
+    low_watermark,
     open_connection,
     query,
     server_identity,
 )
 from .snapshot import read_chunk
+from .watermark import gtids_at, resume_after
 
 __all__ = ["MySqlCdcDataSource", "check", "inspect"]
 
 _T = TypeVar("_T")
-_TRANSIENT = {2003, 2006, 2013, 2014, 2055, 1053}
+_TRANSIENT = {2003, 2006, 2013, 2014, 2055, 1053, 1927}
 _ATTEMPTS = 6
 _FIRST_WAIT_S = 0.5
 
@@ -86,7 +87,7 @@ class MySqlCdcDataSource(DataSource):
 
     The stream's columns are the table's, then ``_change_type`` (insert, update_preimage, update_postimage,
     delete, as in Delta's change data feed), ``_commit_timestamp`` and ``_commit_seq`` (0 for snapshot rows, then
-    growing along the binary log). Options: `MySqlOptions`. Needs MySQL 8.0 with GTIDs.
+    growing along the binary log). Options: `MySqlOptions`. Needs MySQL 8.0 with GTIDs, or MariaDB 10.11 or 11.4.
     """
 
     @classmethod
@@ -185,18 +186,12 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"The columns of {self._schema.qualified} were altered since the checkpoint was made.",
                 "Start the query again with a new checkpoint.",
             )
-        needed = start.start or (start.batches[0].low if start.batches and not start.position else "")
-        if needed and (missing := missing_transactions(connection, needed)):
-            raise BacklogError(
-                f"The server has purged binary logs that are still needed: up to {missing}, of which only {needed} "
-                "was read.",
-                "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
-            )
+        check_log(connection, start)
 
     def _next_snapshot(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
         wanted = self._snapshot_rows(limit)
         chunks = step_by_rows(connection, self._schema, start.last_key, wanted, self._options.chunk_size)
-        low, at_ms = executed_gtids(connection)
+        low, at_ms = low_watermark(connection)
         batch = SnapshotBatch(chunks.ends[-1], low, at_ms)
         # Everything in the low watermark lies at or before this position, which is read after it.
         until = end_position(connection, self._options) if batch.end is None else None
@@ -236,9 +231,10 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.time() * 1000
         if not self._available_now and not self._pacer.due(now):
             return None
-        origin = start.position or start.start
+        origin = start.position or resume_after(start.start)
         if self._planner is None or self._planner.start != origin:
-            self._planner = BinlogPlanner(self._options, self._schema, origin, now)
+            gtids = gtids_at(start)
+            self._planner = BinlogPlanner(self._options, self._schema, origin, now, gtids)
         until = self._target if self._available_now and self._target else end_position(connection, self._options)
         if isinstance(origin, BinlogPosition) and until.sort_key() < origin.sort_key():
             raise BacklogError(
@@ -248,9 +244,10 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         position = self._planner.plan(until, limit.max_rows if isinstance(limit, ReadMaxRows) else None, now)
         if position is None:
             return None
+        gtid = self._planner.gtid_at(position)
         self._planner.advance(position, now)
         self._pacer.released(now)
-        return start.at(position)
+        return start.at(position, gtid)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Offset.from_json(start), Offset.from_json(end)

@@ -19,7 +19,7 @@ _EMPTIES_MEMORY_TABLE = re.compile(r"DELETE FROM `(?:[^`]|``)+`\.`(?:[^`]|``)+`(
 # A string, a name in quotes, the marks of a comment that the server runs, a comment.
 _TOKEN, _TOKEN_ESCAPES = (
     re.compile(
-        rf"""('(?:[^'{more}]|''{escape})*')|"((?:[^"{more}]|""{escape})*)"|(`(?:[^`]|``)*`)|/\*!\d*|\*/|/\*.*?\*/|"""
+        rf"""('(?:[^'{more}]|''{escape})*')|"((?:[^"{more}]|""{escape})*)"|(`(?:[^`]|``)*`)|/\*M?!\d*|\*/|/\*.*?\*/|"""
         r"--(?=\s|\Z)[^\n]*|#[^\n]*",
         re.S,
     )
@@ -28,6 +28,10 @@ _TOKEN, _TOKEN_ESCAPES = (
 _NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
 _TABLE_STATEMENT = re.compile(r"\s*(?:DROP|RENAME|TRUNCATE|ALTER)(?:\s+ONLINE|\s+IGNORE)*\s+TABLES?\b", re.I)
 _ALTER_HEAD = re.compile(rf"\s*ALTER\b[\s\w]*?\bTABLE\b\s*(?:{_NAME}\s*\.\s*)?{_NAME}\s*", re.I)
+# MariaDB's, which drops the table first
+_REPLACE_HEAD = re.compile(rf"\s*CREATE\s+OR\s+REPLACE\s+TABLE\b\s*(?:{_NAME}\s*\.\s*)?{_NAME}\s*", re.I)
+# ALTER TABLE with another table that it empties or takes away; CONVERT TABLE … TO PARTITION is MariaDB's.
+_OTHER_TABLE = re.compile(r"\bEXCHANGE\b|\bCONVERT\s+(?:TABLE|PARTITION)\b", re.I)
 # Clauses of ALTER TABLE that leave names, order, types, character sets and rows as they are.
 _HARMLESS = re.compile(
     r"\s*(?:(?:ADD|DROP|RENAME|ALTER)\s+(?:(?:UNIQUE|FULLTEXT|SPATIAL)\s+)?(?:INDEX|KEY)\b|ADD\s+UNIQUE\b|"
@@ -36,25 +40,56 @@ _HARMLESS = re.compile(
 )
 
 
+# What MariaDB may put in front of the statement that it runs.
+_SET_STATEMENT = re.compile(r"\s*SET\s+STATEMENT\b", re.I)
+_BRACKET_OR_FOR = re.compile(r"([()])|`(?:[^`]|``)*`|\bFOR\b", re.I)
+_ANALYZE = re.compile(r"\s*ANALYZE\s+(?:FORMAT\s*=\s*\S+\s+)?(?=(?:UPDATE|DELETE|INSERT|REPLACE|SELECT|WITH)\b)", re.I)
+
+
+def _statement_itself(text: str) -> str:
+    """Without ``SET STATEMENT … FOR`` and ``ANALYZE``, which is also logged of a statement that changes rows."""
+    while True:
+        prefix = _ANALYZE.match(text)
+        end = prefix.end() if prefix else _after_for(text) if _SET_STATEMENT.match(text) else 0
+        if not end:
+            return text
+        text = text[end:]
+
+
+def _after_for(text: str) -> int:
+    """Where the statement after ``SET STATEMENT … FOR`` starts; FOR in brackets is SUBSTRING's."""
+    depth = 0
+    for found in _BRACKET_OR_FOR.finditer(text):
+        bracket = found.group(1)
+        if bracket:
+            depth += 1 if bracket == "(" else -1
+        elif not depth and not found.group().startswith("`"):
+            return found.end()
+    return 0
+
+
 def _readings(text: str) -> set[str]:
     """A statement without comments and with strings emptied, so that only names and keywords are left.
 
-    ``"…"`` becomes a name: with ANSI_QUOTES it is one. What is in ``/*!…*/`` stays, for the server runs it. Two
-    readings if they differ by what a backslash in a string means, which depends on NO_BACKSLASH_ESCAPES.
+    ``"…"`` becomes a name: with ANSI_QUOTES it is one. What is in ``/*!…*/`` and MariaDB's ``/*M!…*/`` stays, for the
+    server runs it. Two readings if they differ by what a backslash in a string means, which depends on
+    NO_BACKSLASH_ESCAPES.
     """
 
     def token(found: re.Match[str]) -> str:
         string, double, name = found.groups()
         return "''" if string else f"`{double}`" if double else name or " "
 
-    return {pattern.sub(token, text) for pattern in (_TOKEN, _TOKEN_ESCAPES)}
+    return {_statement_itself(pattern.sub(token, text)) for pattern in (_TOKEN, _TOKEN_ESCAPES)}
 
 
 def changes_table(first: str, text: str) -> bool:
     """Whether a statement that names the table may change its columns or rows without row events."""
     if first == "TRUNCATE":
         return True
-    # Else CREATE …, DROP INDEX, ALTER VIEW and their like
+    if first == "CREATE":
+        return any(_REPLACE_HEAD.match(plain) for plain in _readings(text))
+    # Else DROP INDEX, ALTER VIEW and their like
     readings = [plain for plain in _readings(text) if _TABLE_STATEMENT.match(plain)]
     if first != "ALTER":
         return first in ("DROP", "RENAME") and bool(readings)
@@ -102,12 +137,13 @@ def names_database(text: str, database: str) -> bool:
 def names_table(text: str, default: str, schema: TableSchema) -> bool:
     """Whether a statement names the table, qualified or by the session's default database.
 
-    Of an ALTER TABLE only the altered table counts, unless it exchanges a partition with another table.
+    Of an ALTER TABLE only the altered table counts, unless it exchanges a partition with another table; of a CREATE OR
+    REPLACE TABLE only the replaced one.
     """
     wanted = schema.database.lower(), schema.table.lower()
     for plain in _readings(text):
-        head = _ALTER_HEAD.match(plain)
-        if head and not re.search(r"\bEXCHANGE\b", plain, re.I):
+        head = _REPLACE_HEAD.match(plain) or _ALTER_HEAD.match(plain)
+        if head and not (_OTHER_TABLE.search(plain) and _ALTER_HEAD.match(plain)):
             plain = head.group()
         for found in re.finditer(rf"({_NAME})(?:\s*\.\s*({_NAME}))?", plain):
             database, table = found.groups() if found.group(2) else (default, found.group(1))

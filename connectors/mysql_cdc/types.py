@@ -10,7 +10,6 @@ Sources: MySQL Reference Manual, "Data Types"; Arrow's CSV reader.
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -20,63 +19,11 @@ from pyspark.sql import types as st
 
 from backlog_spark.errors import BacklogError
 
+from .addresses import ADDRESS_BYTES
 from .charsets import CHARSETS
+from .columns import Column, quote_identifier
 
 __all__ = ["Column", "ColumnKind", "kind_of", "quote_identifier", "type_table"]
-
-
-@dataclass(frozen=True)
-class Column:
-    """A column as information_schema describes it.
-
-    Parameters
-    ----------
-    name : str
-    data_type : str
-        ``DATA_TYPE``, lower case: ``"int"``, ``"varchar"`` ….
-    column_type : str
-        ``COLUMN_TYPE``, with lengths, ``unsigned`` and labels.
-    nullable : bool
-    precision, scale : int
-        Of DECIMAL; 0 elsewhere.
-    octet_length : int
-        Bytes of a BINARY(n); 0 where it does not matter.
-    charset : str
-        Character set of text, else "".
-    """
-
-    name: str
-    data_type: str
-    column_type: str
-    nullable: bool = True
-    precision: int = 0
-    scale: int = 0
-    octet_length: int = 0
-    charset: str = ""
-
-    @property
-    def unsigned(self) -> bool:
-        return " unsigned" in self.column_type.lower()
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """Labels of an ENUM or SET in definition order."""
-        return tuple(label.replace("''", "'") for label in re.findall(r"'((?:[^']|'')*)'", self.column_type))
-
-    @property
-    def bits(self) -> int:
-        """Width of a BIT column."""
-        return int(re.sub(r"\D", "", self.column_type) or 1)
-
-    @property
-    def quoted(self) -> str:
-        """The name as an SQL identifier."""
-        return quote_identifier(self.name)
-
-
-def quote_identifier(name: str) -> str:
-    """A name between back-ticks, inner back-ticks doubled (MySQL manual, "Schema Object Names")."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 Expression = Callable[[Column], str]
@@ -278,6 +225,17 @@ def _build_bit(column: Column, values: Sequence[object]) -> pa.Array:
 _STRING_CODES = frozenset({15, 253, 254})
 _BLOB_CODES = frozenset({252})
 
+# Text that never needs quotes in CSV.
+_ADDRESS = ColumnKind(
+    lambda c: st.StringType(),
+    lambda c: pa.string(),
+    _text_select,
+    lambda c: pa.string(),
+    _as_is,
+    _build_plain,
+    frozenset({254}),
+)
+
 _KINDS: dict[str, ColumnKind] = {
     "tinyint": _integer(1),
     "smallint": _integer(2),
@@ -297,7 +255,7 @@ _KINDS: dict[str, ColumnKind] = {
         _build_plain,
         frozenset({4}),
     ),
-    # … and DOUBLE(m, d) rounded to d digits.
+    # DOUBLE(m, d) likewise.
     "double": ColumnKind(
         lambda c: st.DoubleType(),
         lambda c: pa.float64(),
@@ -377,7 +335,13 @@ _KINDS: dict[str, ColumnKind] = {
     "blob": _bytes(_BLOB_CODES),
     "mediumblob": _bytes(_BLOB_CODES),
     "longblob": _bytes(_BLOB_CODES),
+    # MariaDB's
+    **dict.fromkeys(ADDRESS_BYTES, _ADDRESS),
 }
+
+
+# In MariaDB's COLUMN_TYPE: compressed columns, UUIDs and times as older servers stored them, two-digit years.
+_KEPT_OTHERWISE = ("COMPRESSED", "/* old */", "/* mariadb-5.3 */", "year(2)")
 
 
 def kind_of(column: Column) -> ColumnKind:
@@ -393,6 +357,12 @@ def kind_of(column: Column) -> ColumnKind:
         raise BacklogError(
             f"Column {column.name!r} has the type {column.column_type}, which mysql_cdc does not read yet.",
             f"Read: {', '.join(_KINDS)}.",
+        )
+    kept_otherwise = next((mark for mark in _KEPT_OTHERWISE if mark in column.column_type), None)
+    if kept_otherwise:
+        raise BacklogError(
+            f"Column {column.name!r} is {column.column_type}, stored in a form that mysql_cdc does not read.",
+            "MODIFY the column to the plain type; ALTER TABLE … FORCE makes an old form new.",
         )
     if column.data_type == "decimal" and column.precision > 38:
         raise BacklogError(
@@ -415,7 +385,7 @@ _EXAMPLES = {
 
 def type_table() -> str:
     """The table of types for the documentation, in Markdown."""
-    lines = ["| MySQL | Spark |", "|---|---|"]
+    lines = ["| MySQL or MariaDB | Spark |", "|---|---|"]
     for name, kind in _KINDS.items():
         column = _EXAMPLES.get(name, Column("c", name, name, charset="utf8mb4"))
         spark = kind.spark(column).simpleString()

@@ -13,14 +13,14 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from backlog_spark.embedded.mysql import MySQLServer
-from tests.connectors.mysql_cdc.replay import Writers, options, table_rows
+from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, Writers, options, table_rows
 
 from .job import start
 
@@ -29,6 +29,13 @@ if TYPE_CHECKING:
 
 ROWS = 20_000
 LIMIT_S = 120
+
+
+@pytest.fixture(scope="module", params=SERVERS_IN_GRID)
+def mysql(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
+    """A real server of each kind that the source reads."""
+    with request.param() as server:
+        yield server
 
 
 class Job:

@@ -9,12 +9,36 @@ from collections.abc import Iterator
 from typing import Any
 
 import pymysql
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.source import MySqlCdcStreamReader, check
 
 KEYS = 400
+
+# `make test` runs what reads rows on MySQL and on the newest MariaDB; `make faults` all on all three.
+_MYSQL = pytest.param(MySQLServer, id="mysql-8.0")
+_NEWEST, *_OLDER = MARIADB_SERVERS
+_OLDER_ONES = [pytest.param(kind, id=f"mariadb-{kind.version}", marks=pytest.mark.grid) for kind in _OLDER]
+SERVERS = [_MYSQL, pytest.param(_NEWEST, id=f"mariadb-{_NEWEST.version}"), *_OLDER_ONES]
+"""The servers that the source reads, for fixtures to be parametrised with."""
+SERVERS_IN_GRID = [
+    _MYSQL,
+    pytest.param(_NEWEST, id=f"mariadb-{_NEWEST.version}", marks=pytest.mark.grid),
+    *_OLDER_ONES,
+]
+"""The same, MariaDB's for `make faults` only."""
+
+
+EVERY_MARIADB = [pytest.param(kind, id=f"mariadb-{kind.version}") for kind in MARIADB_SERVERS]
+"""Those of MariaDB, for what both must show in every run."""
+
+
+def is_mariadb(server: MySQLServer) -> bool:
+    return isinstance(server, MariaDBServer)
 
 
 def options(server: MySQLServer, table: str, **more: object) -> dict[str, str]:
@@ -34,6 +58,12 @@ def read(stream: MySqlCdcStreamReader, partition: Any) -> list[tuple[Any, ...]]:
     for batch in stream.read(partition):
         rows += list(zip(*(column.to_pylist() for column in batch.columns), strict=True))
     return rows
+
+
+def take(stream: MySqlCdcStreamReader, start: dict[str, Any]) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
+    """The next batch: its end offset and its rows."""
+    end = stream.latestOffset(start, ReadMaxRows(10**6))
+    return end, [row for p in stream.partitions(start, end) for row in read(stream, p)] if end is not start else []
 
 
 class Writers:

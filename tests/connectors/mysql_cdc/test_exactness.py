@@ -13,7 +13,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import BinlogPartition, SnapshotPartition
 
-from .replay import KEYS, Writers, apply, options, read, reader, table_rows
+from .replay import KEYS, SERVERS, Writers, apply, options, read, reader, table_rows
 
 
 def create(server: MySQLServer, table: str) -> None:
@@ -24,7 +24,17 @@ def create(server: MySQLServer, table: str) -> None:
     server.execute(f"INSERT INTO {table} VALUES {rows}")
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("mysql", "seed"),
+    [
+        pytest.param(*server.values, seed, id=f"{server.id}-{seed}", marks=[*server.marks, *extra])
+        for server in SERVERS
+        for seed in range(4)
+        # MariaDB has a test of this kind of its own
+        for extra in [[pytest.mark.grid] if seed and server is not SERVERS[0] else []]
+    ],
+    indirect=["mysql"],
+)
 def test_snapshot_under_random_writers_then_binlog_gives_the_exact_table(mysql: MySQLServer, seed: int) -> None:
     table = f"exact.t{seed}"
     create(mysql, table)
@@ -77,8 +87,11 @@ def test_a_binlog_batch_replayed_by_another_process_is_the_same(mysql: MySQLServ
     stream = reader(options(mysql, table))
     start = stream.initialOffset()
     done = stream.latestOffset(start, ReadMaxRows(10**6))
-    with Writers(mysql, table, 77):
-        time.sleep(0.5)
+    with Writers(mysql, table, 77) as writers:
+        limit = time.monotonic() + 120
+        while writers.commits < 50:  # more rows than the batch may have, however busy the machine
+            assert time.monotonic() < limit
+            time.sleep(0.01)
         end = stream.latestOffset(done, ReadMaxRows(100))
         assert end is not done
         (partition,) = stream.partitions(done, end)

@@ -1,11 +1,11 @@
-"""GTID sets against Python sets."""
+"""GTID sets against Python sets; MariaDB's GTIDs, which tell a place."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.gtid import GtidSet
+from connectors.mysql_cdc.gtid import GtidSet, MariaDbGtids
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4a2b0000-71ca-11e1-9e33-c80aa9429562"
@@ -46,3 +46,45 @@ def test_the_servers_own_form() -> None:
 def test_what_is_no_gtid_set_is_refused(text: str) -> None:
     with pytest.raises(BacklogError):
         GtidSet(text)
+
+
+domains = st.dictionaries(
+    st.integers(0, 2**32 - 1), st.tuples(st.integers(1, 9), st.integers(1, 2**64 - 1)), max_size=4
+)
+
+
+@given(domains)
+def test_mariadbs_gtids_survive_the_round_trip_in_any_order(last: dict[int, tuple[int, int]]) -> None:
+    parts = [f"{domain}-{server}-{number}" for domain, (server, number) in last.items()]
+    made = MariaDbGtids(",".join(parts))
+    assert made == MariaDbGtids(" , ".join(reversed(parts)))
+    assert MariaDbGtids(str(made)) == made
+    passed = MariaDbGtids()
+    for domain, (server, number) in last.items():
+        passed.passed(f"{domain}-7", 1)  # an earlier one of the same domain, from another server
+        passed.passed(f"{domain}-{server}", number)
+    assert passed == made
+    assert made.is_where(made)
+
+
+@pytest.mark.parametrize(
+    ("kept", "told", "same"),
+    [
+        ("0-1-17,7-2-3", "7-2-3,0-1-17", True),
+        ("0-1-17,7-2-3", "0-1-17", True),  # the server has forgotten domain 7
+        ("", "", True),
+        ("0-1-17", "0-1-16", False),
+        ("0-1-17", "0-2-17", False),  # as many transactions, of another server
+        ("0-1-17", "0-1-17,7-2-3", False),
+        ("0-1-17", "", False),  # reset
+        ("", "0-1-1", False),
+    ],
+)
+def test_a_place_is_the_same_when_all_that_the_server_tells_agrees(kept: str, told: str, same: bool) -> None:
+    assert MariaDbGtids(kept).is_where(MariaDbGtids(told)) is same
+
+
+@pytest.mark.parametrize("text", ["nonsense", f"{A}:1-3", "0-1", "0-1-2-3", "-1-2", "0-1-٣"])
+def test_what_is_no_gtid_of_mariadb_is_refused(text: str) -> None:
+    with pytest.raises(BacklogError, match="domain-server-number"):
+        MariaDbGtids(text)

@@ -6,6 +6,7 @@ import pytest
 
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotBatch, file_number
+from connectors.mysql_cdc.watermark import PlaceWatermark, resume_after, watermark
 
 FIRST = Offset(server="s", schema="abc")
 ONE = SnapshotBatch(100, "u:1-5", 1000)
@@ -51,6 +52,32 @@ def test_positions_order_by_file_number_not_by_name() -> None:
 def test_a_key_belongs_to_the_range_that_ends_at_or_after_it() -> None:
     ranges = KeyRanges((SnapshotBatch(10, "", 0), SnapshotBatch(20, "", 0), SnapshotBatch(None, "", 0)))
     assert [ranges.index(k) for k in (-5, 10, 11, 20, 21, 10**12)] == [0, 0, 1, 1, 2, 2]
+
+
+def test_the_gtids_of_mariadb_are_kept_beside_the_position() -> None:
+    live = snapshot_done().at(END, "0-1-7")
+    assert Offset.from_json(json.loads(json.dumps(live.to_json()))) == live
+    assert live.to_json()["gtid"] == "0-1-7"
+    assert "gtid" not in snapshot_done().at(END).to_json()  # as offsets of MySQL have always been
+
+
+def test_a_low_watermark_is_a_set_or_a_place() -> None:
+    place = watermark("0-1-17,7-2-3@my:bin.log.000003:4511")
+    assert isinstance(place, PlaceWatermark)
+    assert place.position == BinlogPosition("my:bin.log.000003", 4511)
+    assert str(place) == "0-1-17,7-2-3@my:bin.log.000003:4511"
+    assert resume_after(str(place)) == place.position
+    at = (3 << 32) + 4511
+    # The byte before it belongs to the transaction that ends there, whatever its number.
+    assert [place.includes("0-1", n, s) for n in (1, 99) for s in (at - 1, at)] == [True, False, True, False]
+    gtids = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
+    assert resume_after(gtids) == gtids
+    assert resume_after("") == ""
+    for n, included in ((5, True), (6, False)):
+        assert watermark(gtids).includes(gtids[:36], n, 0) is included
+    for text in ("@", "0-1-1@binlog.000001", "0-1-1@binlog.000001:x"):
+        with pytest.raises(BacklogError, match="low watermark"):
+            watermark(text)
 
 
 def test_an_offset_of_another_version_is_refused() -> None:

@@ -5,28 +5,30 @@ from __future__ import annotations
 import json
 import pickle
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.decoder import SchemaChanged
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.source import MySqlCdcStreamReader, check
 
-from .replay import options, read, reader
+from .replay import SERVERS, is_mariadb, options, read, reader
 
 SECRET = "correct-horse-battery"
 LIMIT = ReadMaxRows(1000)
 
 
-@pytest.fixture(scope="module")
-def own() -> Iterator[MySQLServer]:
+@pytest.fixture(scope="module", params=SERVERS)
+def own(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
     """A server whose global variables these tests set; a table refused.t and users of all kinds of rights."""
-    with MySQLServer(fast=True) as server:
+    with request.param(fast=True) as server:
         server.execute("CREATE DATABASE refused")
         server.execute("CREATE TABLE refused.t (id INT PRIMARY KEY, v VARCHAR(20))")
         server.execute("INSERT INTO refused.t VALUES (1, 'a'), (2, 'b')")
@@ -37,8 +39,9 @@ def own() -> Iterator[MySQLServer]:
             "no_client": ("SELECT ON refused.t", "REPLICATION SLAVE ON *.*"),
             "no_slave": ("SELECT ON refused.t", "REPLICATION CLIENT ON *.*"),
         }
+        method = "BY" if is_mariadb(server) else "WITH mysql_native_password BY"
         for user, rights in grants.items():
-            server.execute(f"CREATE USER {user} IDENTIFIED WITH mysql_native_password BY '{SECRET}'")
+            server.execute(f"CREATE USER {user} IDENTIFIED {method} '{SECRET}'")
             for right in rights:
                 server.execute(f"GRANT {right} TO {user}")
         yield server
@@ -176,15 +179,53 @@ def test_a_table_that_does_not_exist_is_refused(own: MySQLServer, table: str) ->
         ("binlog_row_image", ["NOBLOB"], "NOBLOB"),
         ("binlog_format", ["STATEMENT"], "STATEMENT"),
         ("binlog_format", ["MIXED"], "MIXED"),
+    ],
+)
+def test_a_server_variable_that_loses_changes_is_refused(
+    own: MySQLServer, name: str, values: list[str], found: str
+) -> None:
+    refuses_variable(own, name, values, found)
+
+
+@pytest.mark.parametrize("own", [MySQLServer], ids=["mysql-8.0"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "values", "found"),
+    [
         ("gtid_mode", ["ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"], "OFF"),
         ("gtid_mode", ["ON_PERMISSIVE"], "ON_PERMISSIVE"),
         ("binlog_order_commits", ["OFF"], "OFF"),
         ("binlog_row_value_options", ["PARTIAL_JSON"], "PARTIAL_JSON"),
     ],
 )
-def test_a_server_variable_that_loses_changes_is_refused(
+def test_a_variable_that_only_mysql_has_is_refused(own: MySQLServer, name: str, values: list[str], found: str) -> None:
+    refuses_variable(own, name, values, found)
+
+
+@pytest.mark.parametrize("own", [MariaDBServer], ids=[f"mariadb-{MariaDBServer.version}"], indirect=True)
+@pytest.mark.parametrize(
+    ("name", "values", "found"),
+    [
+        ("binlog_row_image", ["FULL_NODUP"], "FULL_NODUP"),
+        ("log_bin_compress", ["ON"], "ON"),
+    ],
+)
+def test_a_variable_that_only_mariadb_has_is_refused(
     own: MySQLServer, name: str, values: list[str], found: str
 ) -> None:
+    refuses_variable(own, name, values, found)
+
+
+@pytest.mark.parametrize("own", [MariaDBServer], ids=[f"mariadb-{MariaDBServer.version}"], indirect=True)
+def test_semi_synchronous_commits_that_wait_before_they_are_visible_are_refused(own: MySQLServer) -> None:
+    with variable(own, "rpl_semi_sync_master_wait_point", "AFTER_SYNC"):
+        check(options(own, "refused.t"))  # as long as it is off
+        with variable(own, "rpl_semi_sync_master_enabled", "ON"):
+            text = refusal(options(own, "refused.t"))
+    assert "rpl_semi_sync_master_wait_point = 'AFTER_SYNC'" in text
+    assert "Set rpl_semi_sync_master_wait_point=AFTER_COMMIT" in text
+
+
+def refuses_variable(own: MySQLServer, name: str, values: list[str], found: str) -> None:
     with variable(own, name, *values):
         text = refusal(options(own, "refused.t"))
         assert f"{name} = '{found}'" in text
@@ -192,8 +233,9 @@ def test_a_server_variable_that_loses_changes_is_refused(
     check(options(own, "refused.t"))
 
 
-def test_a_server_without_a_binary_log_is_refused() -> None:
-    with MySQLServer(options={"skip-log-bin": None}, fast=True) as server:
+@pytest.mark.parametrize("kind", SERVERS)
+def test_a_server_without_a_binary_log_is_refused(kind: type[MySQLServer]) -> None:
+    with kind(options={"skip-log-bin": None}, fast=True) as server:
         server.execute("CREATE DATABASE plain")
         server.execute("CREATE TABLE plain.t (id INT PRIMARY KEY)")
         text = refusal(options(server, "plain.t"))
@@ -285,6 +327,15 @@ def test_a_foreign_key_without_cascade_is_accepted(own: MySQLServer) -> None:
 # -- checkpoints -------------------------------------------------------------------------------------------
 
 
+def purge(server: MySQLServer, file: str) -> None:
+    """Purge all binary logs before a file. MariaDB puts it off until the engine's own log no longer needs them."""
+    deadline = time.monotonic() + 30
+    while server.execute("SHOW BINARY LOGS")[0][0] != file:
+        assert time.monotonic() < deadline
+        server.execute(f"PURGE BINARY LOGS TO '{file}'")
+        time.sleep(0.02)
+
+
 def started(server: MySQLServer, table: str) -> MySqlCdcStreamReader:
     """A reader of a table that was made anew."""
     server.execute("CREATE DATABASE IF NOT EXISTS refused")
@@ -327,7 +378,7 @@ def test_a_log_that_is_gone_is_refused(own: MySQLServer, statement: str, batches
     own.execute("FLUSH BINARY LOGS")
     if statement == "PURGE":
         ((file, *_),) = own.execute("SHOW MASTER STATUS")
-        own.execute(f"PURGE BINARY LOGS TO '{file}'")
+        purge(own, file)
     else:
         own.execute("RESET MASTER")
     again = reader(options(own, "refused.purged"))

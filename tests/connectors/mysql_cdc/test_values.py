@@ -18,7 +18,7 @@ from connectors.mysql_cdc.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import check
 from connectors.mysql_cdc.types import type_table
 
-from .replay import options, read, reader
+from .replay import is_mariadb, options, read, reader
 
 COLUMNS = {
     "id": "BIGINT PRIMARY KEY",
@@ -63,6 +63,7 @@ COLUMNS = {
     "vb": "VARBINARY(300)",
     "bl": "BLOB",
     "e": "ENUM('a','b,c','d''e','é')",
+    "e2": r"ENUM('b\\c','x\ny','n\0u','漢','\'\'','\\')",
     "s": "SET('x','y','z')",
     "odd % name`": "INT",
 }
@@ -93,7 +94,12 @@ ROWS: list[dict[str, Any]] = [
     {"bin": b"\0" * 8, "v": "NULL", "v3": "\\N"},
     {"e": "a", "s": "x"},
     {"e": "b,c", "s": "z,x"},
-    {"e": "d'e", "s": ""},
+    {"e": "d'e", "s": "", "e2": "b\\c"},
+    {"e2": "x\ny"},
+    {"e2": "n\0u"},
+    {"e2": "漢"},
+    {"e2": "''"},
+    {"e2": "\\"},
     {"e": "é", "s": "x,y,z", "v": '"', "l1": ","},
 ]  # fmt: skip
 EXPECTED: dict[str, list[tuple[Any, Any]]] = {
@@ -116,6 +122,7 @@ EXPECTED: dict[str, list[tuple[Any, Any]]] = {
     "c": [("padded   ", "padded")],
     "bin": [(b"ab\0\0", b"ab" + b"\0" * 6)],
     "s": [("z,x", "x,z"), ("", "")],
+    "e2": [("b\\c", "b\\c"), ("x\ny", "x\ny"), ("n\0u", "n\0u"), ("\\", "\\")],
     "v": [(TEXT, TEXT), ("NULL", "NULL"), ("", "")],
     "l1": [('ÿ€\x81é"', 'ÿ€\x81é"')],
 }
@@ -259,7 +266,6 @@ def test_unsigned_bigint_keys_beyond_the_signed_range(mysql: MySQLServer) -> Non
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        ("j JSON", "json"),
         ("g GEOMETRY", "geometry"),
         ("d DECIMAL(65,30)", "38 digits"),
         ("s VARCHAR(9) CHARACTER SET tis620", "tis620"),
@@ -272,6 +278,17 @@ def test_what_is_not_read_is_refused_by_column(mysql: MySQLServer, column: str, 
     with pytest.raises(BacklogError, match=said) as error:
         check(options(mysql, "vals.refused"))
     assert repr(column[0]) in str(error.value)
+
+
+def test_json_is_text_on_mariadb_and_refused_on_mysql(mysql: MySQLServer) -> None:
+    mysql.execute("CREATE DATABASE IF NOT EXISTS vals")
+    mysql.execute("DROP TABLE IF EXISTS vals.json")
+    mysql.execute("CREATE TABLE vals.json (id INT PRIMARY KEY, j JSON)")
+    if is_mariadb(mysql):
+        assert check(options(mysql, "vals.json")).columns[1].data_type == "longtext"
+    else:
+        with pytest.raises(BacklogError, match="'j' has the type json"):
+            check(options(mysql, "vals.json"))
 
 
 def test_the_documented_type_table_names_every_type() -> None:

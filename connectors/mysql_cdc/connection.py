@@ -1,0 +1,78 @@
+"""Connections to the server: the session settings that values depend on, and what a refusal means."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from backlog_spark.errors import BacklogError
+
+from .options import MySqlOptions
+
+__all__ = ["ACCESS_DENIED", "connect", "is_mariadb", "open_connection", "query"]
+
+ACCESS_DENIED = {1044, 1045, 1142, 1227, 1370}
+_SESSION = (
+    # TIMESTAMP as UTC text; plain reads see one consistent view a statement; no mode that changes how values print
+    "SET SESSION time_zone = '+00:00', sql_mode = 'NO_ENGINE_SUBSTITUTION'",
+    "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+)
+
+
+@contextlib.contextmanager
+def connect(options: MySqlOptions, **more: Any) -> Iterator[Connection[Any]]:
+    """A connection with the session settings that values depend on; closed at the end.
+
+    Raises
+    ------
+    BacklogError
+        When the server cannot be reached or refuses the user.
+    """
+    connection = open_connection(options, **more)
+    try:
+        yield connection
+    finally:
+        connection.close()
+
+
+def open_connection(options: MySqlOptions, **more: Any) -> Connection[Any]:
+    """As `connect`, for the caller to close."""
+    try:
+        connection = pymysql.connect(**{**options.connect_arguments(), **more})
+    except pymysql.err.OperationalError as error:
+        raise _refused(options, error) from None
+    with connection.cursor() as cursor:
+        for statement in _SESSION:
+            cursor.execute(statement)
+    return connection
+
+
+def _refused(options: MySqlOptions, error: pymysql.err.MySQLError) -> BacklogError:
+    code, text = error.args[0], error.args[1] if len(error.args) > 1 else ""
+    if code in ACCESS_DENIED:
+        return BacklogError(
+            f"The server at {options.host}:{options.port} refused user {options.user!r}: {text} ({code}).",
+            "Check the options user and password and the user's grants.",
+        )
+    return BacklogError(
+        f"The server at {options.host}:{options.port} cannot be reached: {text} ({code}).",
+        "Check the options host and port and that the server runs.",
+    )
+
+
+def query(connection: Connection[Any], statement: str, arguments: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
+    """All rows of a statement."""
+    with connection.cursor() as cursor:
+        # Without arguments None: a "%" in a name is then nothing special.
+        cursor.execute(statement, arguments or None)
+        return list(cursor.fetchall())
+
+
+def is_mariadb(connection: Connection[Any]) -> bool:
+    """Whether the server is a MariaDB, which has other GTIDs, other settings and events of its own."""
+    version = query(connection, "SELECT VERSION()")[0][0]  # bytes on a connection without value decoders
+    return "mariadb" in (version.decode() if isinstance(version, bytes) else str(version)).lower()

@@ -1,0 +1,85 @@
+"""The connection over which a server sends its binary log, and what it says when it will not.
+
+python-mysql-replication opens the connection, negotiates checksums and sends the dump command; what comes
+back is read by `events`.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pymysql
+from pymysqlreplication import BinLogStreamReader
+
+from backlog_spark.errors import BacklogError
+
+from .offsets import BinlogPosition
+from .options import MySqlOptions
+
+__all__ = ["Dump", "explained", "open_dump"]
+
+
+class Dump(BinLogStreamReader):  # type: ignore[misc]
+    """The library's connection and dump command, without its event loop."""
+
+    def open(self) -> Any:
+        self._BinLogStreamReader__connect_to_stream()
+        return self._stream_connection
+
+    def _BinLogStreamReader__checksum_enabled(self) -> bool:
+        # The library goes by the present binlog_checksum, but files written before it was switched are otherwise,
+        # and a reader that does not say that it knows checksums is refused those. Each file tells by its format event.
+        with self._stream_connection.cursor() as cursor:
+            cursor.execute("SET @master_binlog_checksum = 'CRC32'")
+        return False
+
+
+def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> BacklogError:
+    code, text = error.args[0], str(error.args[1] if len(error.args) > 1 else "")
+    if code == 1236:
+        lowered = text.lower()
+        if "purged" in lowered or "could not find first log file" in lowered:
+            return BacklogError(
+                f"The server has purged binary logs that are still needed after {start}: {text} (1236).",
+                "The changes in them cannot be read any more: start with a new checkpoint, and raise "
+                "binlog_expire_logs_seconds above the longest time that the query may lag or be stopped.",
+            )
+        if "same server" in lowered:
+            return BacklogError(f"Another reader took this one's server id: {text} (1236).", "Start the query again.")
+        return BacklogError(
+            f"The server cannot read its binary log after {start}: {text} (1236).",
+            "If the server was restored or replaced, start with a new checkpoint.",
+        )
+    if code in (1045, 1044, 1227):
+        return BacklogError(
+            f"The server refused to send its binary log: {text} ({code}).",
+            "GRANT REPLICATION SLAVE ON *.* to the user.",
+        )
+    return BacklogError(f"Reading the binary log failed: {text} ({code}).")
+
+
+def open_dump(options: MySqlOptions, start: BinlogPosition | str) -> Dump:
+    # Two readers with one server id end each other, so every dump draws its own.
+    common: dict[str, Any] = {
+        "connection_settings": options.connect_arguments(),
+        "server_id": random.SystemRandom().randrange(2**30, 2**32 - 1),
+        "blocking": False,
+        "resume_stream": True,  # without it the library ignores the position
+        "slave_heartbeat": 10,
+        "enable_logging": False,
+    }
+    if isinstance(start, BinlogPosition):
+        return Dump(log_file=start.file, log_pos=start.pos, **common)
+    if start:
+        return Dump(auto_position=start, **common)
+    # The library reads an empty GTID set as "from now on"; everything is meant.
+    connection = pymysql.connect(**options.connect_arguments())
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW BINARY LOGS")
+            first = cursor.fetchone()
+    finally:
+        connection.close()
+    assert first is not None, "the binary log is on: checked before"
+    return Dump(log_file=str(first[0]), log_pos=4, **common)

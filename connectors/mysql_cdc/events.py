@@ -1,0 +1,307 @@
+"""The events of a binary log, taken apart: the changes of one table and every transaction's end.
+
+python-mysql-replication's own reading is not used, because it drops what it does not know, reconnects without end and
+in the middle of transactions, and decodes some values wrongly. Whatever this module does not understand is an error.
+
+Sources: MySQL source documentation, "Binlog Event"; MariaDB Knowledge Base, "Replication Protocol" (GTID_EVENT,
+QUERY_COMPRESSED_EVENT, ROWS_EVENT).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from backlog_spark.errors import BacklogError
+
+from .decoder import RowDecoder, SchemaChanged, TableMap, read_length
+from .offsets import BinlogPosition, file_number
+from .schema import TableSchema
+from .statements import (
+    DDL,
+    DML,
+    changes_table,
+    empties_memory_table,
+    first_word,
+    names_database,
+    names_table,
+)
+
+__all__ = ["DELETE", "INSERT", "UPDATE", "Change", "Events", "RowsChange", "TransactionEnd"]
+
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+
+_QUERY, _ROTATE, _FORMAT, _XID, _TABLE_MAP, _GTID, _ANONYMOUS_GTID = 2, 4, 15, 16, 19, 33, 34
+_ROWS = {23: INSERT, 24: UPDATE, 25: DELETE, 30: INSERT, 31: UPDATE, 32: DELETE}
+_ROWS_V1 = {23, 24, 25}
+_PARTIAL_UPDATE, _XA_PREPARE = 39, 38
+# Stop, intvar, rand, user var, heartbeats, ignorable, rows query, previous gtids, transaction context, view change
+# and MariaDB's annotated rows, binlog checkpoint, GTID list: nothing that changes a row. And its start of encryption:
+# that is how the file is kept, the events are sent as they were before.
+_IGNORED = {3, 5, 13, 14, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164}
+_IGNORABLE_FLAG, _ARTIFICIAL_FLAG = 0x80, 0x20
+_GTID_OF_MARIADB, _COMPRESSED_QUERY = 162, 165
+_COMPRESSED_ROWS = range(166, 172)
+_STANDALONE, _PREPARED_XA = 1, 64  # flags of MariaDB's GTID event
+_HEADER = 20  # one OK byte, then the event header of 19 bytes
+
+
+@dataclass(frozen=True, slots=True)
+class RowsChange:
+    """The rows of one event.
+
+    Parameters
+    ----------
+    kind : str
+        ``"insert"``, ``"update"`` or ``"delete"``.
+    uuid, number : str, int
+        The transaction's GTID.
+    timestamp : int
+        Seconds since 1970 (UTC) at which the statement ran.
+    rows : list of (sequence, before, after)
+        Storage values; ``before`` is None for an insert, ``after`` for a delete. ``sequence`` grows along the
+        binary log and is unique for each image: file number << 32 | byte position of the image; that of an
+        update's after-image is ``sequence + 1``, since no image is shorter than one byte.
+    """
+
+    kind: str
+    uuid: str
+    number: int
+    timestamp: int
+    rows: list[tuple[int, list[Any] | None, list[Any] | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnd:
+    """The end of a transaction, of any table: a place where reading may resume."""
+
+    position: BinlogPosition
+    uuid: str
+    number: int
+
+
+Change = RowsChange | TransactionEnd
+
+
+class Events:
+    """Takes the events of one dump apart. Holds what one event says of the next: file, GTID, table maps."""
+
+    def __init__(self, connection: Any, schema: TableSchema, until: BinlogPosition | None) -> None:
+        self._connection = connection
+        self._tail = 0
+        self._schema = schema
+        self._until = until.sort_key() if until else None
+        self._file = ""
+        self._file_number = 0
+        self._decoders: dict[int, RowDecoder | None] = {}
+        self._uuid, self._number = "", 0
+        self._rows_seen = False
+        self._xa = False
+        # MariaDB: only the transaction's last event ends it, be it a COMMIT or the one statement of a standalone group.
+        self._of_mariadb = self._in_group = False
+        self._end_of_last, self._end_is_told = 0, True
+
+    def read(self) -> Iterator[Change]:
+        while True:
+            packet = self._connection._read_packet()
+            if packet.is_eof_packet():
+                return
+            data = packet.get_all_data()
+            if data[0]:  # neither an event nor an end of file
+                raise BacklogError(f"The binary log stream holds a packet that starts with {data[0]}.")
+            kind = data[5]
+            size = int.from_bytes(data[10:14], "little")
+            end = self._end_of(data, size)
+            if kind == _ROTATE:
+                self._rotate(data)
+            elif kind == _FORMAT:
+                self._decoders.clear()
+                self._tail = 4 if data[-5] == 1 else 0  # the algorithm, then the format event's own checksum
+            elif kind in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB):
+                if self._until and (self._file_number, end - size) >= self._until:
+                    return
+                self._begin(data, kind)
+            elif kind == _TABLE_MAP:
+                self._table_map(data)
+            elif kind in _ROWS:
+                change = self._rows(data, kind, end - size)
+                if change is not None:
+                    yield change
+            elif kind == _XID:
+                yield self._end(end)
+                if self._until and (self._file_number, end) >= self._until:
+                    return
+            elif kind in (_QUERY, _COMPRESSED_QUERY):
+                if self._query(data, kind):
+                    yield self._end(end)
+                    if self._until and (self._file_number, end) >= self._until:
+                        return
+            elif kind == _XA_PREPARE:
+                yield self._end(end)
+            elif kind == _PARTIAL_UPDATE:
+                if self._decoders.get(int.from_bytes(data[_HEADER : _HEADER + 6], "little")) is not None:
+                    raise self._refused("a partial JSON update", "Set binlog_row_value_options='' on the server.")
+            elif kind in _COMPRESSED_ROWS:
+                self._compressed_rows(data)
+            elif kind not in _IGNORED and not int.from_bytes(data[18:20], "little") & _IGNORABLE_FLAG:
+                raise self._refused(
+                    f"an event of type {kind}, which mysql_cdc does not read",
+                    "Type 40 is a compressed transaction: set binlog_transaction_compression=OFF.",
+                )
+
+    def _end_of(self, data: bytes, size: int) -> int:
+        """Where an event ends in its file.
+
+        MariaDB 11.4 leaves that out of the events inside a transaction, which follow one another. One that it keeps to
+        itself (annotated rows) shifts those behind it, so they are known by a place that is too low, yet never by that
+        of another event: the transaction's first and last event say where they are.
+        """
+        end = int.from_bytes(data[14:18], "little")
+        if int.from_bytes(data[18:20], "little") & _ARTIFICIAL_FLAG or data[5] in (_ROTATE, _FORMAT):
+            return end
+        self._end_is_told = end > 0
+        self._end_of_last = end or self._end_of_last + size
+        return self._end_of_last
+
+    def _refused(self, what: str, hint: str) -> BacklogError:
+        mark = "-" if self._of_mariadb else ":"
+        return BacklogError(f"The binary log has {what} in transaction {self._uuid}{mark}{self._number}.", hint)
+
+    def _rotate(self, data: bytes) -> None:
+        # The one that opens a file is made up and comes before the format: whether it has a checksum, only that tells.
+        checked = zlib.crc32(data[1:-4]) == int.from_bytes(data[-4:], "little")
+        self._file = data[_HEADER + 8 : len(data) - (4 if checked else 0)].decode()
+        self._file_number = file_number(self._file)
+        self._decoders.clear()
+
+    def _begin(self, data: bytes, kind: int) -> None:
+        if kind == _GTID:
+            sid = data[_HEADER + 1 : _HEADER + 17].hex()
+            self._uuid = f"{sid[:8]}-{sid[8:12]}-{sid[12:16]}-{sid[16:20]}-{sid[20:]}"
+            self._number = int.from_bytes(data[_HEADER + 17 : _HEADER + 25], "little")
+        elif kind == _GTID_OF_MARIADB:
+            domain, server = data[_HEADER + 8 : _HEADER + 12], data[6:10]
+            self._uuid = f"{int.from_bytes(domain, 'little')}-{int.from_bytes(server, 'little')}"
+            self._number = int.from_bytes(data[_HEADER : _HEADER + 8], "little")
+        else:
+            self._uuid, self._number = "", 0
+        flags = data[_HEADER + 12] if kind == _GTID_OF_MARIADB else 0
+        self._of_mariadb = kind == _GTID_OF_MARIADB
+        self._in_group = self._of_mariadb and not flags & _STANDALONE
+        self._xa = bool(flags & _PREPARED_XA)
+        self._rows_seen = False
+
+    def _end(self, end: int) -> TransactionEnd:
+        if not self._end_is_told:
+            raise self._refused("an end without a position", "Report this with the server's version.")
+        return TransactionEnd(BinlogPosition(self._file, end), self._uuid, self._number)
+
+    def _table_map(self, data: bytes) -> None:
+        body = data[_HEADER : len(data) - self._tail]
+        table_id, database, table = TableMap.table_name(body)
+        if database == self._schema.database and table == self._schema.table:
+            self._decoders[table_id] = RowDecoder(self._schema, TableMap.parse(body))
+        else:
+            self._decoders[table_id] = None
+
+    def _rows(self, data: bytes, kind: int, event_start: int) -> RowsChange | None:
+        table_id = int.from_bytes(data[_HEADER : _HEADER + 6], "little")
+        decoder = self._decoders.get(table_id, ...)
+        if decoder is None:
+            return None
+        if decoder is ...:
+            raise self._refused(f"rows of table id {table_id} without a table map", "Start the query again.")
+        if self._xa:
+            raise self._refused(f"an XA transaction on {self._schema.table}", "Change the table without XA.")
+        if not self._uuid:
+            raise self._refused(f"a change of {self._schema.table} without a GTID", "Keep gtid_mode=ON.")
+        self._rows_seen = True
+        end = len(data) - self._tail
+        offset = _HEADER + 8
+        if kind not in _ROWS_V1:
+            offset += int.from_bytes(data[offset : offset + 2], "little")
+        count, offset = read_length(data, offset)
+        width = (count + 7) // 8
+        change = _ROWS[kind]
+        for _ in range(2 if change == UPDATE else 1):
+            decoder.check_present(data[offset : offset + width])
+            offset += width
+        # Position of data[0] in the file, one less than the event's because of the OK byte.
+        base = (self._file_number << 32) + event_start - 1
+        read_row = decoder.read_row
+        rows: list[tuple[int, list[Any] | None, list[Any] | None]] = []
+        if change == UPDATE:
+            while offset < end:
+                sequence = base + offset
+                before, offset = read_row(data, offset)
+                after, offset = read_row(data, offset)
+                rows.append((sequence, before, after))
+        elif change == INSERT:
+            while offset < end:
+                sequence = base + offset
+                after, offset = read_row(data, offset)
+                rows.append((sequence, None, after))
+        else:
+            while offset < end:
+                sequence = base + offset
+                before, offset = read_row(data, offset)
+                rows.append((sequence, before, None))
+        if offset != end:
+            raise self._refused("a row image that does not end where its event ends", "Report this with the table.")
+        return RowsChange(change, self._uuid, self._number, int.from_bytes(data[1:5], "little"), rows)
+
+    def _compressed_rows(self, data: bytes) -> None:
+        # Rows that take more room than the event has cannot be told apart by their place in the file.
+        if self._decoders.get(int.from_bytes(data[_HEADER : _HEADER + 6], "little"), ...) is not None:
+            raise self._refused("compressed rows", "Set log_bin_compress=OFF on the server, and a new checkpoint.")
+
+    def _query(self, data: bytes, kind: int) -> bool:
+        """Whether the statement ends a transaction. Refuses what would change the table unseen."""
+        schema_size = data[_HEADER + 8]
+        status_size = int.from_bytes(data[_HEADER + 11 : _HEADER + 13], "little")
+        at = _HEADER + 13 + status_size
+        default = data[at : at + schema_size].decode("utf-8", "replace")
+        raw = data[at + schema_size + 1 : len(data) - self._tail]
+        if kind == _COMPRESSED_QUERY:
+            raw = zlib.decompress(raw[1 + (raw[0] & 7) :])  # after a byte with the size of the length, and the length
+        if raw == b"BEGIN":
+            return False
+        if raw == b"COMMIT":
+            return True
+        text = raw.decode("utf-8", "replace")
+        first = first_word(text)
+        if first in ("ROLLBACK", "XA", "SAVEPOINT", "RELEASE"):
+            return self._control(first, text)
+        if first in DDL or first in DML:
+            self._statement(first, text, default)
+        return not self._in_group
+
+    def _control(self, first: str, text: str) -> bool:
+        words = text.upper().split()
+        if first == "ROLLBACK" and self._rows_seen:
+            raise self._refused(f"{text!r} after rows of {self._schema.table}", "Do not mix engines in a transaction.")
+        if first == "XA":
+            self._xa = self._xa or words[1:2] == ["START"] or words[1:2] == ["BEGIN"]
+            return words[1:2] in (["COMMIT"], ["ROLLBACK"])
+        return first == "ROLLBACK" and len(words) == 1
+
+    def _statement(self, first: str, text: str, default: str) -> None:
+        name = f"{self._schema.database}.{self._schema.table}"
+        if first == "DROP" and names_database(text, self._schema.database):
+            raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", "Stop the query.")
+        named = names_table(text, default, self._schema)
+        if first in DML:
+            if not named and empties_memory_table(text):
+                return
+            # Whatever table it names: through a view, a trigger or a function it may change this one.
+            raise self._refused(
+                f"a statement-format change, {text[:200]!r}, that may reach {name},",
+                "Set binlog_format=ROW in every session, then start with a new checkpoint.",
+            )
+        if named and changes_table(first, text):
+            raise SchemaChanged(
+                f"The table {name} was changed by {text[:200]!r}.",
+                "Start the query again with a new checkpoint and a new target.",
+            )

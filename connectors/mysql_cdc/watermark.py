@@ -1,0 +1,76 @@
+"""Low watermarks: which transactions a snapshot range includes, and where reading the log after them starts (pure).
+
+An offset keeps one as text. MySQL's is a GTID set. MariaDB's is a place in its binary log, ``GTIDs@file:position``; the
+position decides, the GTIDs tell later whether it is still the same log.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backlog_spark.errors import BacklogError
+
+from .gtid import GtidSet, MariaDbGtids
+from .offsets import BinlogPosition, Offset
+
+__all__ = ["GtidWatermark", "PlaceWatermark", "Watermark", "gtids_at", "resume_after", "watermark"]
+
+
+@dataclass(frozen=True)
+class GtidWatermark:
+    """All transactions of a GTID set of MySQL."""
+
+    gtids: GtidSet
+
+    def includes(self, uuid: str, number: int, sequence: int) -> bool:
+        """Whether the transaction with this GTID, one of whose changes has this sequence, is below the watermark."""
+        return self.gtids.contains(uuid, number)
+
+
+@dataclass(frozen=True)
+class PlaceWatermark:
+    """All transactions before a place in MariaDB's binary log."""
+
+    position: BinlogPosition
+    gtids: MariaDbGtids
+
+    def includes(self, uuid: str, number: int, sequence: int) -> bool:
+        """As `GtidWatermark.includes`. Transactions never reach across the place: it is the end of one."""
+        return sequence < (self.position.file_number << 32) + self.position.pos
+
+    def __str__(self) -> str:
+        return f"{self.gtids}@{self.position.file}:{self.position.pos}"
+
+
+Watermark = GtidWatermark | PlaceWatermark
+
+
+def watermark(text: str) -> Watermark:
+    """Read back what an offset keeps.
+
+    Raises
+    ------
+    BacklogError
+        When the text is of neither form.
+    """
+    gtids, at, place = text.partition("@")
+    if not at:
+        return GtidWatermark(GtidSet(text))
+    file, _, pos = place.rpartition(":")
+    if not file or not pos.isdigit():
+        raise BacklogError(f"{text!r} is not a low watermark.", "Expected GTIDs@file:position.")
+    return PlaceWatermark(BinlogPosition(file, int(pos)), MariaDbGtids(gtids))
+
+
+def resume_after(text: str) -> BinlogPosition | str:
+    """Where `read_changes` starts after a low watermark: MariaDB's place, or MySQL's GTID set as it is."""
+    low = watermark(text)
+    return low.position if isinstance(low, PlaceWatermark) else text
+
+
+def gtids_at(offset: Offset) -> MariaDbGtids | None:
+    """MariaDB's GTIDs where an offset of the binary log phase goes on; None for one of MySQL."""
+    if offset.position:
+        return MariaDbGtids(offset.gtid) if offset.server.startswith("mariadb-") else None
+    low = watermark(offset.start)
+    return low.gtids if isinstance(low, PlaceWatermark) else None

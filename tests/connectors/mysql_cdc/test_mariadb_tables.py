@@ -1,0 +1,104 @@
+"""Tables and types that only MariaDB has: the same values by all roads, or a refusal."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import random
+import uuid
+from typing import Any
+
+import pytest
+
+from backlog_spark.embedded.mariadb import MariaDBServer
+from backlog_spark.errors import BacklogError
+from connectors.mysql_cdc.source import check
+
+from .replay import EVERY_MARIADB, options, read, reader, take
+
+Row = tuple[Any, ...]
+
+_ADDRESSES = [
+    "::",
+    "::1",
+    "::1:0",
+    "::ffff:1.2.3.4",
+    "::1.2.3.4",
+    "1:0:2:3:4:5:6:7",
+    "1:0:0:3:0:0:6:7",
+    "1::",
+    "::abcd",
+]
+
+
+@pytest.mark.parametrize("mariadb", EVERY_MARIADB, indirect=True)
+def test_types_of_mariadb_are_the_same_by_all_roads(mariadb: MariaDBServer) -> None:
+    table = "maria.typed"
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS maria")
+    mariadb.execute(
+        f"CREATE OR REPLACE TABLE {table} (id INT PRIMARY KEY, n INT, v VARCHAR(20), u UUID, i6 INET6, i4 INET4,"
+        " j JSON, e ENUM('ä','漢','b') CHARACTER SET utf8mb4, g INT AS (n + 1) VIRTUAL,"
+        " s INT AS (n * 2) STORED, h INT INVISIBLE)"
+    )
+    chance = random.Random(3)
+    rows: list[Row] = [(0, *[None] * 8)]
+    for n in range(1, 200):
+        words = [chance.choice([0, 0, 0xFFFF, chance.randrange(2**16)]) for _ in range(8)]
+        i6 = _ADDRESSES[n] if n < len(_ADDRESSES) else ":".join(f"{word:x}" for word in words)
+        identity = uuid.UUID(
+            int=chance.getrandbits(128) & ~(2 ** chance.randrange(60) - 1), version=chance.randint(1, 5)
+        )
+        i4 = str(ipaddress.IPv4Address(chance.choice([0, 256, 2**32 - 1, chance.randrange(2**32)])))
+        document = json.dumps({"ä": [n, "漢", None], "b": '"\\'})
+        rows.append((n, n, str(identity), i6, i4, document, chance.choice(["ä", "漢", "b"]), n, None))
+    live, _ = take(reader(options(mariadb, table)), reader(options(mariadb, table)).initialOffset())
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.executemany(
+            f"INSERT INTO {table} (id, n, u, i6, i4, j, e, h, v) VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)", rows
+        )
+    stream = reader(options(mariadb, table))
+    _, logged = take(stream, live)
+    start = stream.initialOffset()
+    end, selected = take(stream, start)
+    as_selected = {row[0]: row[:-3] for row in selected}
+    assert {row[0]: row[:-3] for row in logged} == as_selected
+    given = {row[0]: (row[1], row[-1], row[2], row[4], row[5], row[6], row[7]) for row in rows}
+    seen = {row[0]: (row[1], row[2], row[3], row[5], row[6], row[7], row[10]) for row in selected}
+    assert seen == given
+    for _, n, _, _, i6, *_, g, s, _ in as_selected.values():
+        assert (g, s) == (None if n is None else (n + 1), None if n is None else n * 2)
+        assert i6 is None or ipaddress.IPv6Address(i6) == ipaddress.IPv6Address(rows[n][3])
+    # and as the rewind log keeps them
+    mariadb.execute(f"DELETE FROM {table}")
+    assert {row[0]: row[:-3] for p in stream.partitions(start, end) for row in read(stream, p)} == as_selected
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ("id INT PRIMARY KEY, v VARCHAR(99) COMPRESSED", "'v'.*COMPRESSED"),
+        ("id INT PRIMARY KEY, y YEAR(2)", r"'y'.*year\(2\)"),
+        ("id INT PRIMARY KEY, n INT) WITH SYSTEM VERSIONING (", "system-versioned"),
+        ("id INT PRIMARY KEY, n INT) ENGINE=Aria (", "engine Aria"),
+    ],
+)
+def test_tables_that_only_mariadb_has_are_refused(mariadb: MariaDBServer, columns: str, said: str) -> None:
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS maria")
+    body = columns.removesuffix(" (") + ("" if columns.endswith("(") else ")")
+    mariadb.execute(f"CREATE OR REPLACE TABLE maria.odd ({body}")
+    with pytest.raises(BacklogError, match=said) as caught:
+        check(options(mariadb, "maria.odd"))
+    assert caught.value.hint
+
+
+def test_times_as_older_servers_stored_them_are_refused_until_the_table_is_rebuilt(mariadb: MariaDBServer) -> None:
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS maria")
+    mariadb.execute("SET GLOBAL mysql56_temporal_format = OFF")
+    try:
+        mariadb.execute("CREATE OR REPLACE TABLE maria.old (id INT PRIMARY KEY, d DATETIME(3))")
+    finally:
+        mariadb.execute("SET GLOBAL mysql56_temporal_format = ON")
+    with pytest.raises(BacklogError, match=r"'d'.*mariadb-5\.3.*FORCE"):
+        check(options(mariadb, "maria.old"))
+    mariadb.execute("ALTER TABLE maria.old FORCE")
+    check(options(mariadb, "maria.old"))

@@ -1,0 +1,62 @@
+"""The embedded MariaDB servers, on the real thing: what is theirs; a server's life is tested with MySQL's."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
+from backlog_spark.embedded.server import ServerError
+
+both = pytest.mark.parametrize("kind", MARIADB_SERVERS, ids=[kind.version for kind in MARIADB_SERVERS])
+
+
+@both
+def test_answers_with_what_change_capture_needs_and_survives_a_kill(kind: type[MariaDBServer]) -> None:
+    query = (
+        "SELECT VERSION(), @@log_bin, @@binlog_format, @@binlog_row_image, @@binlog_row_metadata, @@bind_address,"
+        " @@innodb_flush_log_at_trx_commit, @@port"
+    )
+    with kind() as server:
+        expected = ((f"{kind.version}-MariaDB-log", 1, "ROW", "FULL", "FULL", "127.0.0.1", 1, server.port),)
+        assert server.execute(query) == expected
+        server.execute("CREATE DATABASE kept")
+        server.execute("CREATE TABLE kept.t (a INT PRIMARY KEY)")
+        server.execute("INSERT INTO kept.t VALUES (1)")
+        ((gtids,),) = server.execute("SELECT @@global.gtid_binlog_pos")
+        server.kill()
+        server.start()
+        assert server.execute("SELECT a FROM kept.t") == ((1,),)
+        assert server.execute("SELECT @@global.gtid_binlog_pos") == ((gtids,),)
+        assert server.execute(query) == expected
+        home, pid = server.home, server.pid
+    assert not home.exists()
+    assert pid is not None
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+def test_both_run_at_once_each_on_its_own_data() -> None:
+    first, second = MARIADB_SERVERS
+    with first() as one, second(options={"skip-log-bin": None, "max_connections": "17"}, fast=True) as two:
+        one.execute("CREATE DATABASE mine")
+        assert ("mine",) not in two.execute("SHOW DATABASES")
+        assert two.execute("SELECT @@log_bin, @@max_connections, @@sync_binlog") == ((0, 17, 0),)
+
+
+def test_only_root_without_a_password_may_log_in() -> None:
+    with MariaDBServer(fast=True) as server:
+        users = server.execute("SELECT DISTINCT user FROM mysql.user ORDER BY user")
+        assert users == (("mariadb.sys",), ("root",))
+
+
+def test_a_failing_start_shows_the_end_of_the_log_and_its_path() -> None:
+    server = MariaDBServer(options={"no-such-option": "1"})
+    with pytest.raises(ServerError, match="mariadb ended with status") as caught:
+        server.start()
+    try:
+        assert "unknown variable 'no-such-option=1'" in str(caught.value)
+        assert str(server.log_path) in str(caught.value)
+    finally:
+        server.log_path.unlink()

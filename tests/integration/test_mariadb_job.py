@@ -1,0 +1,48 @@
+"""The main job on MariaDB: its offsets go through Spark's checkpoint, its changes through Spark's workers to Delta."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from backlog_spark.coordinator import Mode
+from backlog_spark.embedded.mysql import MySQLServer
+from tests.connectors.mysql_cdc.replay import SERVERS, Writers, table_rows
+
+from .test_main_job import contents, create, wait, writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="module", params=SERVERS[1:])
+def mariadb(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
+    with request.param() as server:
+        yield server
+
+
+def test_backlog_and_log_under_writers_stopped_in_between_give_the_exact_table(
+    spark: SparkSession, mariadb: MySQLServer, tmp_path: Path
+) -> None:
+    create(mariadb, "orders")
+    made = writer(mariadb, "orders", tmp_path, maxRowsPerBatch=1_000, chunkSize=300)
+    made = made.trigger(processing_time="300 ms", interval_during_backlog="1 second")
+    with Writers(mariadb, "job.orders", 5, threads=1, keys=3_000):
+        query = made.start(spark)
+        try:
+            wait(lambda: query.mode is Mode.STREAM and query.backlogProgress.commits_after > 0, query)
+        finally:
+            query.stop()
+    mariadb.restart()  # the checkpoint is about the same log still
+    again = made.start(spark)
+    try:
+        again.processAllAvailable()
+        assert again.isProcessingBacklog is False
+    finally:
+        again.stop()
+    assert again.exception() is None
+    assert contents(spark, tmp_path) == Counter(table_rows(mariadb, "job.orders").values())
