@@ -83,6 +83,7 @@ class ProcessFold(Fold):
         self._order = order
         self._control_first = control_first
         self._what = type(function).__name__
+        self._loop: KeyLoop | None = None
         self._event_time = event_time_of(schema)
         states = {f"s_{name}": _state_type(s) for name, s in function.declared_states().items()}
         timers = ArrayType(LongType())
@@ -127,6 +128,10 @@ class ProcessFold(Fold):
             ]
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        # The loop is a task's own.
+        return {**self.__dict__, "_loop": None}
+
     def describe(self) -> dict[str, Any]:
         time_by = f"event time {self._event_time}" if self._event_time else "no event time"
         return {
@@ -166,7 +171,7 @@ class ProcessFold(Fold):
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
         old = combine([old, *(batch for batch, _ in arrived.seeds)], self.state.arrow())
         live = self._ordered(arrived.live)
-        loop = KeyLoop(self._function, self._loop_schema)
+        loop = self._loop = self._loop or KeyLoop(self._function, self._loop_schema)
         loop.function.process_record_attributes(RecordAttributes(clock.is_backlog))
         watermark = clock.watermark if self._control_first else clock.before
         late = 0

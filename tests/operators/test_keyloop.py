@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
+import pickle
 from collections import Counter, defaultdict
 from typing import Any
 
@@ -300,3 +301,17 @@ def test_epoch_millis_rounds_down() -> None:
     times = pa.array([-1, 0, 999, 1_000, None], pa.timestamp("us", "UTC"))
     assert epoch_millis(times).to_pylist() == [-1, 0, 0, 1, None]
     assert np.asarray(epoch_millis(times.slice(0, 2))).tolist() == [-1, 0]
+
+
+def test_a_function_is_opened_once_a_task() -> None:
+    opened: list[str] = []
+
+    class Opens(Alarm):
+        def open(self) -> None:
+            opened.append("")
+
+    operator = fold(Opens())
+    drive(operator, [([("a", 1.0, 0, 0)], None), ([("b", 1.0, 0, 1)], None)])
+    assert len(opened) == 1
+    again = pickle.loads(pickle.dumps(fold(Alarm())))
+    assert drive(again, [([("a", 1.0, 0, 0)], None)])[0] == drive(fold(), [([("a", 1.0, 0, 0)], None)])[0]
