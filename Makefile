@@ -16,6 +16,9 @@ export PYSPARK_PYTHON := $(PY)
 export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+# Test files run side by side: most of a test's time is waiting, for a commit or for the start of a process.
+WORKERS ?= 2
+
 # $(call flag,--name,value): nothing when the value is empty.
 flag = $(if $(2),$(1) '$(2)')
 
@@ -28,7 +31,7 @@ demo: $(PREPARED) java ## MySQL to Delta through a backlog [ROWS= INTERVAL= INTE
 		$(call flag,--interval-during-backlog,$(INTERVAL_DURING_BACKLOG)) $(call flag,--seconds,$(SECONDS))
 
 test: $(PREPARED) java ## all tests, or some: make test ARGS="-k name"
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
 
 faults: $(PREPARED) java ## the large grids of kills and random queries, which `make test` takes a part of
 	@$(PY) -m pytest -m grid $(ARGS)
