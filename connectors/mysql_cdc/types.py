@@ -43,6 +43,8 @@ class Column:
         Bytes of a BINARY(n); 0 where it does not matter.
     charset : str
         Character set of text, else "".
+    collation : str
+        Of text, else "".
     """
 
     name: str
@@ -53,6 +55,7 @@ class Column:
     scale: int = 0
     octet_length: int = 0
     charset: str = ""
+    collation: str = ""
 
     @property
     def unsigned(self) -> bool:
