@@ -107,7 +107,9 @@ def even_steps(
         end = at + step
         rows = count(at, end)
         if rows > _CROWDED * size:
-            ends += crowded(at, end)
+            exact = crowded(at, end)
+            ends += exact
+            rows = size * len(exact) + size // 2
             last = size
         elif ends and last + rows <= size:
             ends.pop()
@@ -121,7 +123,9 @@ def even_steps(
             return ends, total, False
     rows = count(at, high)
     if rows > _CROWDED * size:
-        ends += crowded(at, high)
+        exact = crowded(at, high)
+        ends += exact
+        rows = size * len(exact) + size // 2
     return ends, total + rows, True
 
 

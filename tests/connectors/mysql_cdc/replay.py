@@ -59,6 +59,7 @@ class Writers:
     def _run(self, seed: int) -> None:
         chance = random.Random(seed)
         connection = self._server.connect(autocommit=False)
+        self._begin(connection)
         cursor = connection.cursor()
         while not self._stop.is_set():
             try:
@@ -73,6 +74,9 @@ class Writers:
             except (pymysql.err.OperationalError, pymysql.err.IntegrityError):  # deadlocks, duplicate keys
                 connection.rollback()
         connection.close()
+
+    def _begin(self, connection: Any) -> None:
+        """Set a new connection up."""
 
     def _statement(self, cursor: Any, chance: random.Random) -> None:
         table, key, what = self._table, chance.randrange(self._keys), chance.random()
