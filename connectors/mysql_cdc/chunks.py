@@ -66,7 +66,7 @@ def even_step(low: int, high: int, scale: int, rows: int, size: int, factors: tu
     """
     unit = 10**scale
     factor = Fraction(high - low + unit, unit * rows)
-    if not Fraction(factors[0]) <= factor <= Fraction(factors[1]):
+    if not factors[0] <= float(factor) <= factors[1]:
         return None
     return max(1, int(factor * unit * size))
 

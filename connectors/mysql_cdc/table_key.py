@@ -16,12 +16,12 @@ from .options import MySqlOptions
 from .schema import TableSchema
 from .types import Column
 
-__all__ = ["UNORDERED_COLLATIONS", "with_keys"]
+__all__ = ["KEY_CHARSETS", "UNORDERED_COLLATIONS", "with_keys"]
 
 Ask = Callable[[str, tuple[object, ...]], list[tuple[Any, ...]]]
 
 # Character sets in which two different byte strings never read as the same text, so that a text tells its row.
-_KEY_CHARSETS = {
+KEY_CHARSETS = {
     *("utf8mb4", "utf8mb3", "utf8", "ucs2", "utf16", "utf16le", "utf32"),
     *("ascii", "latin1", "latin2", "cp1250", "cp1251", "koi8r"),
 }
@@ -76,13 +76,13 @@ def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema) -> TableSche
 
 
 def _check_identity(schema: TableSchema, column: Column) -> None:
-    if column.data_type in _NO_IDENTITY or (column.charset and column.charset not in _KEY_CHARSETS):
+    if column.data_type in _NO_IDENTITY or (column.charset and column.charset not in KEY_CHARSETS):
         what = f"the character set {column.charset}" if column.charset else f"the type {column.column_type}"
         raise BacklogError(
             f"The primary key of {schema.database}.{schema.table} contains {column.name!r}, which has {what}: "
             "rows cannot be told apart by it exactly.",
             "Use an integer, decimal, date, binary or text key; text in a character set of "
-            f"{', '.join(sorted(_KEY_CHARSETS))}.",
+            f"{', '.join(sorted(KEY_CHARSETS))}.",
         )
 
 
@@ -91,7 +91,7 @@ def _orders(column: Column) -> bool:
     if kind is None:
         return False
     if kind.text:
-        return column.charset in _KEY_CHARSETS and column.collation not in UNORDERED_COLLATIONS
+        return column.charset in KEY_CHARSETS and column.collation not in UNORDERED_COLLATIONS
     # A zero date in a column that may be NULL reads as NULL, but sorts elsewhere.
     return not (column.nullable and column.data_type in ("date", "datetime", "timestamp"))
 

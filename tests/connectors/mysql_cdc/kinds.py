@@ -88,7 +88,9 @@ KINDS = {
         "a VARBINARY(4), b INT UNSIGNED", lambda n, c: (bytes([n % 7]), 2**32 - 1 - n), "PRIMARY KEY (b, a)"
     ),
     "composite, cut by the first": Kind(
-        "a INT, b ENUM('z', 'y', 'x'), c TIME", lambda n, c: (n // 3, "xyz"[n % 3], "-01:00:00"), "PRIMARY KEY (a, b, c)"
+        "a INT, b ENUM('z', 'y', 'x'), c TIME",
+        lambda n, c: (n // 3, "xyz"[n % 3], "-01:00:00"),
+        "PRIMARY KEY (a, b, c)",
     ),
     "composite, cut by the second": Kind(
         "a INT, b INT",
@@ -97,6 +99,7 @@ KINDS = {
         options={"chunkKeyColumn": "b"},
     ),
     "enum, not cut": Kind("k ENUM('b', 'a', 'c')", lambda n, c: ("abc"[n % 3],), "PRIMARY KEY (k)", batches=False),
+    "prefix of a text, not cut": Kind("k TEXT", _spelt, "PRIMARY KEY (k(9))", batches=False),
     "cut outside of the key": Kind(
         "k VARCHAR(20)",
         lambda n, c: (f"k{n}",),

@@ -61,7 +61,7 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
                 reads.append((partition, Counter(plain(r[:-3]) for r in rows)))
             offset = end
         discard_rewind_log()
-        for partition, first in chance.sample(reads, min(3, len(reads))):
+        for partition, first in chance.sample(reads, 1):
             assert Counter(plain(r[:-3]) for r in read(stream, partition)) == first
     commits = writers.commits
     for partition, first in reads:
@@ -72,7 +72,7 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
 
     # As another process would cut it
     again = reader(given)
-    cut = [p for p in again.partitions(stream.initialOffset(), Offset(server="", batches=batches[:1]).to_json())]
+    cut = again.partitions(stream.initialOffset(), Offset(server="", batches=batches[:1]).to_json())
     assert sum((Counter(plain(r[:-3]) for r in read(again, p)) for p in cut), Counter()) == sum(
         (rows for p, rows in reads if p.batch == batches[0]), Counter()
     )
@@ -86,7 +86,7 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
         assert found == expected
         low_key = batch.end
 
-    while (end := stream.latestOffset(offset, ReadMaxRows(300))) is not offset:
+    while (end := stream.latestOffset(offset, ReadMaxRows(3000))) is not offset:
         for partition in stream.partitions(offset, end):
             replayed.apply(read(stream, partition))
         offset = end
@@ -94,13 +94,20 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
     assert +replayed.rows == now(mysql, table)
 
 
-@pytest.mark.parametrize("name", KINDS)
+# One of each way that keys are compared, cut and told apart; all others in the grid.
+SOME = [
+    *("bigint unsigned", "decimal", "datetime", "varbinary", "text, no pad", "text, pad", "composite"),
+    *("composite, cut by the second", "cut outside of the key", "no key", "no key, cut"),
+]
+
+
+@pytest.mark.parametrize("name", SOME)
 def test_the_snapshot_is_the_table_at_its_watermark_and_the_binary_log_the_rest(mysql: MySQLServer, name: str) -> None:
     run(mysql, KINDS[name], 1)
 
 
 @pytest.mark.grid
-@pytest.mark.parametrize("seed", range(2, 12))
+@pytest.mark.parametrize("seed", range(1, 9))
 @pytest.mark.parametrize("name", KINDS)
 def test_the_same_with_other_chances(mysql: MySQLServer, name: str, seed: int) -> None:
     run(mysql, KINDS[name], seed)
