@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from fractions import Fraction
 
@@ -61,7 +61,7 @@ def test_a_step_holds_a_chunks_rows_on_average(low: int, span: int, rows: int, s
 
 def counters(
     keys: list[int], wrong: Callable[[int], int]
-) -> tuple[Callable[[int, int], int], Callable[..., list[int]]]:
+) -> tuple[Callable[[int, int], int], Callable[[int, int], Iterator[int]]]:
     """What the server would say of sorted keys: estimates that may be wrong, and exact steps of three."""
 
     def between(low: int, high: int) -> list[int]:
@@ -69,7 +69,7 @@ def counters(
 
     return (
         lambda low, high: wrong(len(between(low, high))),
-        lambda low, high: [end for end in between(low, high)[SIZE - 1 :: SIZE] if end != high],
+        lambda low, high: (end for end in between(low, high)[SIZE - 1 :: SIZE] if end != high),
     )
 
 
@@ -91,8 +91,10 @@ def test_chunks_follow_one_another_and_none_is_giant(
     assert open_end or wanted is not None
     bounds = [0, *ends, *([keys[-1]] if open_end else [])]
     sizes = [len([k for k in keys if a < k <= b]) for a, b in itertools.pairwise(bounds)]
-    # As wrong as the server's estimate may be, twice over: what is let through as not crowded
-    assert max(sizes, default=0) <= 2 * SIZE / min(off, 1) + 1
+    # Three chunks' rows are let through, by an estimate that may be half of them
+    assert max(sizes, default=0) <= 3 * SIZE / min(off, 1) + 1
+    if not open_end:  # the batch has about what was wanted, also where it ends within a crowd
+        assert sum(sizes) <= (wanted or 0) / min(off, 1) + 3 * SIZE / min(off, 1)
     if open_end:
         assert sum(sizes) == len(keys)
         assert len(sizes) <= keys[-1] // step + 1 + len(keys) // SIZE
@@ -143,7 +145,7 @@ def test_uneven_keys_make_no_giant_chunks(mysql: MySQLServer, name: str, monkeyp
     end = stream.latestOffset(start, ReadMaxRows(10))
     sizes = [len(read(stream, p)) for p in stream.partitions(start, end)]
     assert sum(sizes) == len(keys)
-    # The server's estimate of a piece is right within a factor of two, and twice a chunk is let through.
+    # Three chunks' rows are let through, by an estimate that may be a quarter off.
     assert max(sizes) <= 4 * CHUNK
     assert len(sizes) <= 4 * len(keys) // CHUNK
     if not arithmetic:
