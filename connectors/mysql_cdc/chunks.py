@@ -207,8 +207,9 @@ class Splitter:
         kind = key_kind(column)
         if len(self._columns) > 1 or kind is None or not kind.numeric:
             return None
-        all_rows = estimated_rows(self._connection, self._schema)
-        rows = max(self._estimate(low, high), 0 if high is not None else all_rows - before)
+        rows = estimated_rows(self._connection, self._schema) - before if high is None else 0
+        if rows <= 0:
+            rows = self._estimate(low, high) // 2  # InnoDB says twice what it estimates
         if rows <= size:
             return None
         least, greatest = self._edge(low, high, "ASC"), self._edge(low, high, "DESC")

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from backlog_spark.errors import BacklogError
 
 from .charsets import text_decoder
-from .keys import order_part
+from .keys import refuse_null
 from .schema import TableSchema
 from .types import Column, kind_of
 
@@ -186,7 +186,7 @@ def _of_key(column: Column, read: Reader) -> Reader:
 
     def checked(data: bytes, at: int) -> tuple[object, int]:
         value, end = read(data, at)
-        return (value, end) if value is not None else (order_part(column, None), end)
+        return (value, end) if value is not None else refuse_null(column)
 
     return checked
 

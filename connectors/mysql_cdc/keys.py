@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
 
 from backlog_spark.errors import BacklogError
 
@@ -27,7 +27,8 @@ __all__ = [
     "key_kind",
     "key_range",
     "key_to_json",
-    "order_part",
+    "order_encoder",
+    "refuse_null",
     "text_literal",
     "weight_order",
 ]
@@ -134,21 +135,24 @@ def key_kind(column: Column) -> KeyKind | None:
 # -- order -------------------------------------------------------------------------------------------------
 
 
-def order_part(column: Column, value: KeyValue) -> bytes:
-    """Order bytes of one value that is no text. Those of a key are its parts', one after the other."""
-    if value is None:
-        if not column.nullable:
-            raise BacklogError(
-                f"The key column {column.name!r} holds a zero or partial date, which Spark has no value for.",
-                "Correct such rows, then start with a new checkpoint.",
-            )
-        return b"\0"  # MySQL sorts NULL first
-    start = b"\1" if column.nullable else b""
-    if isinstance(value, int):
-        kind = _KINDS[column.data_type]
-        return start + (value + (1 << 8 * (kind.width - 1))).to_bytes(kind.width, "big")
-    assert isinstance(value, bytes)
-    return start + _terminated(value)
+def order_encoder(column: Column) -> Callable[[Any], bytes]:
+    """Order bytes of a value of the column, which is no text. Those of a key are its parts', one after the other."""
+    if column.nullable:
+        value_of = order_encoder(replace(column, nullable=False))
+        return lambda value: b"\0" if value is None else b"\1" + value_of(value)  # MySQL sorts NULL first
+    kind = _KINDS[column.data_type]
+    if not kind.width:
+        return lambda value: _terminated(value) if value is not None else refuse_null(column)
+    width, shift = kind.width, 1 << 8 * (kind.width - 1)
+    return lambda value: (value + shift).to_bytes(width, "big") if value is not None else refuse_null(column)
+
+
+def refuse_null(column: Column) -> NoReturn:
+    """Refuse a key value that is NULL to Spark and something else to the server."""
+    raise BacklogError(
+        f"The key column {column.name!r} holds a zero or partial date, which Spark has no value for.",
+        "Correct such rows, then start with a new checkpoint.",
+    )
 
 
 def _terminated(value: bytes) -> bytes:

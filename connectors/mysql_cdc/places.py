@@ -14,7 +14,7 @@ from typing import Any
 
 from backlog_spark.errors import BacklogError
 
-from .keys import Key, KeyValue, key_kind, order_part, text_literal, weight_order
+from .keys import Key, KeyValue, key_kind, order_encoder, text_literal, weight_order
 from .types import Column
 
 __all__ = ["Places"]
@@ -38,6 +38,7 @@ class Places:
         kinds = [key_kind(c) for c in columns]
         self._texts = [kind is not None and kind.text for kind in kinds]
         self._spaces: dict[str, bytes] = {}
+        self._parts = [order_encoder(c) for c in columns]
 
     @property
     def asks(self) -> bool:
@@ -46,7 +47,8 @@ class Places:
 
     def known(self, key: Sequence[Any]) -> bytes:
         """Order bytes of a key without text."""
-        return b"".join([order_part(c, v) for c, v in zip(self._columns, key, strict=True)])
+        parts = self._parts
+        return parts[0](key[0]) if len(parts) == 1 else b"".join([part(v) for part, v in zip(parts, key, strict=True)])
 
     def of(self, ask: Callable[[str], list[tuple[Any, ...]]], keys: Sequence[Key]) -> list[bytes]:
         """Order bytes of keys; ``ask`` runs a statement on a connection of the server."""
@@ -57,10 +59,10 @@ class Places:
             values = [key[i] for key in keys]
             if self._texts[i]:
                 weights = self._weights(ask, column, list(dict.fromkeys(v for v in values if v is not None)))
-                start = b"\1" if column.nullable else b""
-                parts.append([order_part(column, None) if v is None else start + weights[v] for v in values])
+                start, null = (b"\1", b"\0") if column.nullable else (b"", b"")
+                parts.append([null if v is None else start + weights[v] for v in values])
             else:
-                parts.append([order_part(column, v) for v in values])
+                parts.append([self._parts[i](v) for v in values])
         return [b"".join(key) for key in zip(*parts, strict=True)]
 
     def _weights(

@@ -68,7 +68,10 @@ class RewindLog:
         self._db.execute("PRAGMA journal_mode = OFF")
         # id: what tells the row; chunk: its chunk key, for the server to place; place: its order bytes once known
         self._db.execute("CREATE TABLE image (id BLOB PRIMARY KEY, chunk BLOB, place BLOB, key BLOB, row BLOB, n INT)")
-        self._db.execute("CREATE INDEX by_place ON image (place)")
+        # Where the chunk key is the primary key and its order is known, it is both.
+        self._by = "id" if schema.chunk_key == schema.key and schema.key and not asks else "place"
+        if self._by == "place":
+            self._db.execute("CREATE INDEX by_place ON image (place)")
 
     def advance(self, until: BinlogPosition) -> None:
         """Read the binary log on, at least as far as ``until``.
@@ -113,6 +116,7 @@ class RewindLog:
         def ask(statement: str) -> list[tuple[Any, ...]]:
             return query(connection, statement)
 
+        # Each is asked for once, and only when a chunk is read.
         while self._places.asks and (
             found := self._db.execute("SELECT id, chunk FROM image WHERE place IS NULL LIMIT ?", (_BLOCK,)).fetchall()
         ):
@@ -125,7 +129,8 @@ class RewindLog:
             self._db.execute("COMMIT")
         bounds = [None if key is None else self._places.of(ask, [key])[0] for key in (first, last)]
         return self._db.execute(
-            f"SELECT {what} FROM image WHERE (?1 IS NULL OR place > ?1) AND (?2 IS NULL OR place <= ?2)", bounds
+            f"SELECT {what} FROM image WHERE (?1 IS NULL OR {self._by} > ?1) AND (?2 IS NULL OR {self._by} <= ?2)",
+            bounds,
         )
 
     def close(self) -> None:
@@ -144,20 +149,26 @@ class FirstImages(RewindLog):
         self._stays = schema.chunks_stay
 
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
-        indexes = self._key_indexes
+        indexes, dumps = self._key_indexes, marshal.dumps
         for _, before, after in change.rows:
             old = None if before is None else tuple([before[i] for i in indexes])
-            if before is not None:
-                chunk, place = self._place(before)
-                # A row of another range may have come into this one, unless rows stay in their chunks.
-                if not (self._stays and self._outside(place)):
-                    pending.append((repr(old).encode(), chunk, place, marshal.dumps(old), marshal.dumps(before)))
+            if before is not None and (at := self._at(old, before)):
+                pending.append((*at, dumps(old), dumps(before)))
             if after is not None:
                 new = tuple([after[i] for i in indexes])
-                if new != old:
-                    chunk, place = self._place(after)
-                    if not (self._stays and self._outside(place)):
-                        pending.append((repr(new).encode(), chunk, place, marshal.dumps(new), None))
+                if new != old and (at := self._at(new, after)):
+                    pending.append((*at, dumps(new), None))
+
+    def _at(self, key: Key | None, row: list[Any]) -> tuple[bytes, bytes | None, bytes | None] | None:
+        """A row's id, chunk key and order bytes; None where it lies in another batch's range and cannot leave it."""
+        if self._by == "id":
+            assert key is not None
+            place = self._places.known(key)
+            return None if self._outside(place) else (place, None, None)
+        chunk, other = self._place(row)
+        if self._stays and self._outside(other):
+            return None
+        return repr(key).encode(), chunk, other
 
     def _store(self, pending: list[tuple[Any, ...]]) -> None:
         if pending:

@@ -24,7 +24,7 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError
 
 from .decoder import SchemaChanged
-from .keys import Key, key_range, order_part
+from .keys import Key, key_range, refuse_null
 from .offsets import SnapshotBatch
 from .options import MySqlOptions
 from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log, take_away
@@ -121,7 +121,7 @@ class _Lines:
         arrays = [kind_of(c).parse(c, columns[c.name]) for c in self._schema.columns]
         for column, array in zip(self._schema.columns, arrays, strict=True):
             if array.null_count and not column.nullable and column.name in self._keyed:
-                order_part(column, None)  # says what is wrong
+                refuse_null(column)
         return pa.table(arrays, names=[c.name for c in self._schema.columns])
 
 
