@@ -39,6 +39,8 @@ def read(stream: MySqlCdcStreamReader, partition: Any) -> list[tuple[Any, ...]]:
 class Writers:
     """Threads that change ``table`` (id, n, v) by every kind of statement, with rollbacks, until stopped."""
 
+    pause = 0.004
+
     def __init__(self, server: MySQLServer, table: str, seed: int, threads: int = 4, keys: int = KEYS) -> None:
         self._server, self._table = server, table
         self._keys = keys
@@ -65,7 +67,7 @@ class Writers:
             try:
                 for _ in range(chance.randint(1, 6)):
                     self._statement(cursor, chance)
-                time.sleep(0.004)
+                time.sleep(self.pause)
                 if chance.random() < 0.15:
                     connection.rollback()
                 else:
