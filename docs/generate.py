@@ -38,11 +38,11 @@ for a primary key, since it can be dropped while the query runs. Without a prima
 while no commit of the table is under way; it tries up to 500 times, and then asks for a primary key.
 
 Chunks of a batch with a limit on rows are counted along the index: exact, 0.25 to 0.7 s per million rows, at most one
-batch ahead of reading (with `intervalDuringBacklog=0` and keys that arithmetic cannot cut, that is the whole table). With `intervalDuringBacklog` and one integer or decimal key column whose distribution factor
-is within its bounds, they are cut by arithmetic, about a millisecond a chunk. Each piece is then checked against the
-server's estimate of its rows, so that gaps make no empty chunks and a crowded range, which is counted, no giant ones.
-Rows that share one value of a `chunkKeyColumn` are always in one chunk; a chunk of more than 32 MB goes on to Spark
-as it is read.
+batch ahead of reading (with `intervalDuringBacklog=0` and keys that arithmetic cannot cut, that is the whole table).
+With `intervalDuringBacklog` and one integer or decimal key column whose distribution factor is within its bounds,
+they are cut by arithmetic, about a millisecond a chunk. Each piece is then checked against the server's estimate of
+its rows, so that gaps make no empty chunks and a crowded range, which is counted, no giant ones. Rows that share one
+value of a `chunkKeyColumn` are always in one chunk; a chunk of more than 32 MB goes on to Spark as it is read.
 
 """
 

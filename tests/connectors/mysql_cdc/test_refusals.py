@@ -15,7 +15,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.decoder import SchemaChanged
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.source import MySqlCdcStreamReader, check, inspect
+from connectors.mysql_cdc.source import MySqlCdcStreamReader, check
 
 from .replay import options, read, reader
 
@@ -280,83 +280,6 @@ def test_a_table_that_cannot_be_captured_exactly_is_refused(own: MySQLServer, co
         own.execute("DROP TABLE refused.odd")
     for part in parts:
         assert part in text
-
-
-@pytest.mark.parametrize(
-    ("wanted", "parts"),
-    [
-        ("x", ["no such column", "Columns that can be: id, at, s."]),
-        ("plain", ["no index of refused.odd begins with it", "CREATE INDEX", "(`plain`)"]),
-        ("second", ["no index of refused.odd begins with it"]),
-        ("prefixed", ["no index of refused.odd begins with it"]),
-        ("e", ["enum('a')", "cannot be cut", "id, at, s"]),
-        ("j", ["double"]),
-        ("maybe", ["type datetime."]),  # a zero date could not be told from NULL
-        ("czech", ["cp1250_czech_cs"]),
-    ],
-)
-def test_a_chunk_key_column_that_cannot_cut_the_table_is_refused(
-    own: MySQLServer, wanted: str, parts: list[str]
-) -> None:
-    own.execute("DROP TABLE IF EXISTS refused.odd")
-    own.execute(
-        "CREATE TABLE refused.odd (id INT PRIMARY KEY, plain INT, second INT, at DATETIME NOT NULL, maybe DATETIME, "
-        "e ENUM('a'), j DOUBLE, s VARCHAR(9), prefixed VARCHAR(9), czech VARCHAR(9) COLLATE cp1250_czech_cs, "
-        "KEY (at, second), KEY (maybe), KEY (e), KEY (j), KEY (s), KEY (prefixed(3)), KEY (czech))"
-    )
-    text = refusal(options(own, "refused.odd", chunkKeyColumn=wanted))
-    for part in ("chunkKeyColumn", repr(wanted), *parts):
-        assert part in text
-    for name in ("id", "AT", "s"):
-        assert check(options(own, "refused.odd", chunkKeyColumn=name)).chunk_key == (name.lower(),)
-
-
-@pytest.mark.parametrize(
-    ("columns", "key", "chunk_key"),
-    [
-        ("a INT, b INT, PRIMARY KEY (b, a)", ("b", "a"), ("b", "a")),
-        ("a INT, e ENUM('x'), c INT, PRIMARY KEY (a, e, c)", ("a", "e", "c"), ("a",)),
-        ("v VARCHAR(20), PRIMARY KEY (v(5))", ("v",), ()),
-        ("v VARCHAR(20) COLLATE cp1250_czech_cs PRIMARY KEY", ("v",), ()),
-        ("id INT NOT NULL UNIQUE", (), ()),  # an index may be dropped while the query runs
-        ("id INT", (), ()),
-    ],
-)
-def test_what_rows_are_known_by_and_cut_by(
-    own: MySQLServer, columns: str, key: tuple[str, ...], chunk_key: tuple[str, ...]
-) -> None:
-    own.execute("DROP TABLE IF EXISTS refused.odd")
-    own.execute(f"CREATE TABLE refused.odd ({columns})")
-    schema = check(options(own, "refused.odd"))
-    assert (schema.key, schema.chunk_key) == (key, chunk_key)
-    info = inspect(options(own, "refused.odd"))
-    assert (info.key, info.unique_in_backlog) == (key, bool(key))
-    own.execute("DROP TABLE refused.odd")
-
-
-@pytest.mark.parametrize("key", ["DATE", "DATETIME(3)", "TIMESTAMP"])
-def test_a_zero_date_in_the_key_is_refused_wherever_it_is_met(own: MySQLServer, key: str) -> None:
-    def with_zero() -> None:
-        with own.connect() as connection, connection.cursor() as cursor:
-            cursor.execute("SET sql_mode = 'ALLOW_INVALID_DATES'")
-            cursor.execute("INSERT INTO refused.zero VALUES ('0000-00-00', 1)")
-
-    own.execute("DROP TABLE IF EXISTS refused.zero")
-    own.execute(f"CREATE TABLE refused.zero (k {key} PRIMARY KEY, n INT)")
-    stream = reader(options(own, "refused.zero"))
-    start = stream.initialOffset()
-    live = stream.latestOffset(start, LIMIT)
-    partitions = stream.partitions(start, live)
-    assert [row for p in partitions for row in read(stream, p)] == []
-    with_zero()
-    said = "zero or partial date"
-    with pytest.raises(BacklogError, match=said):  # in the snapshot's rows
-        [row for p in partitions for row in read(stream, p)]
-    with pytest.raises(BacklogError, match=said):  # in the binary log
-        stream.latestOffset(live, LIMIT)
-    again = reader(options(own, "refused.zero", chunkSize=1))
-    with pytest.raises(BacklogError, match=said):  # at a chunk's end
-        again.latestOffset(again.initialOffset(), LIMIT)
 
 
 def test_a_foreign_key_without_cascade_is_accepted(own: MySQLServer) -> None:
