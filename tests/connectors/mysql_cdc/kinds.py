@@ -81,7 +81,7 @@ KINDS = {
     "text, latin1": Kind("k CHAR(20) CHARACTER SET latin1 COLLATE latin1_german2_ci", _spelt, "PRIMARY KEY (k)"),
     "composite": Kind(
         "a INT, b VARCHAR(20) COLLATE utf8mb4_unicode_ci, c DATE",
-        lambda n, ch: (n % 3, *_spelt(n // 2 % 60, ch), dt.date(2024, 1, 1 + n % 2)),
+        lambda n, ch: (n % 3, *_spelt(n // 2 % 80, ch), dt.date(2024, 1, 1 + n % 2)),
         "PRIMARY KEY (a, b, c)",
     ),
     "composite in another order": Kind(

@@ -52,7 +52,7 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
         time.sleep(0.1)
         offset = stream.initialOffset()
         while offset["isProcessingBacklog"]:
-            end = stream.latestOffset(offset, ReadMaxRows(chance.choice([40, 70])))
+            end = stream.latestOffset(offset, ReadMaxRows(chance.choice([30, 50])))
             for partition in stream.partitions(offset, end):
                 time.sleep(chance.random() * 0.04)  # rows change between the watermark and the read
                 assert isinstance(partition, SnapshotPartition)
