@@ -44,13 +44,15 @@ them: when `'a'` becomes `'A'`, which MySQL may hold equal, the stream has a del
 date in a key stops the query.
 
 The snapshot is **cut by** the primary key's leading columns that are integers, decimals, dates and times, binary or
-text, or by `chunkKeyColumn`. Order is the server's own, collations included.
+text, or by `chunkKeyColumn`. Order is the server's own, collations included. Not by text in MySQL's `cp1250_czech_cs`
+and, in MariaDB, collations that end in `_ai_cs`, `_as_ci`, `_as_cs`, `_w2` or `_0900_bin` and the `_nopad_` ones but
+`uca1400`'s: what the server tells of their order is not what it sorts by.
 
 | the table has | the snapshot is |
 |---|---|
 | a primary key, and is cut by columns of it | any number of batches, read in parallel |
 | a primary key, and is cut by a column outside of it | one batch, read in parallel |
-| a primary key that begins with an enum, set, time or prefix of a column | one batch, read by one task |
+| a primary key that begins with another type, such a text or a prefix of a column | one batch, read by one task |
 | no primary key, and `chunkKeyColumn` | one batch, read in parallel |
 | no primary key | one batch, read by one task |
 
@@ -61,7 +63,8 @@ pre- and a postimage, and no sink can upsert by a key.
 Only what is part of the primary key stays with a row, so only that may cut the snapshot into batches of different
 times; otherwise `maxRowsPerBatch` and `intervalDuringBacklog` do not bound the snapshot. A unique index is not taken
 for a primary key, since it can be dropped while the query runs. Without a primary key a task must begin its read
-while no commit of the table is under way; it tries up to 500 times, and then asks for a primary key.
+while no commit of the table is under way (in MariaDB: while the server begins no new binary log file); it tries up to
+500 times, and then asks for a primary key.
 
 Chunks of a batch with a limit on rows are counted along the index: exact, 0.25 to 0.7 s per million rows, at most one
 batch ahead of reading (with `intervalDuringBacklog=0` and keys that arithmetic cannot cut, that is the whole table).

@@ -108,7 +108,8 @@ def view_position(connection: Connection[Any]) -> BinlogPosition:
 
 def _gtids_at(connection: Connection[Any], position: BinlogPosition) -> MariaDbGtids | None:
     """The GTIDs before a place in the log, or None where no event ends there, as in a file that is gone."""
-    told = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.pos))[0][0]
+    # A connection without value decoders cannot encode a number either.
+    told = query(connection, f"SELECT BINLOG_GTID_POS(%s, {position.pos})", (position.file,))[0][0]
     return None if told is None else MariaDbGtids(text(told))
 
 

@@ -191,7 +191,8 @@ def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSche
     for column in columns:
         kind_of(column)
     _check_table(connection, database, table)
-    return with_keys(functools.partial(query, connection), options, TableSchema(database, table, columns))
+    ask = functools.partial(query, connection)
+    return with_keys(ask, options, TableSchema(database, table, columns), is_mariadb(connection))
 
 
 def _check_table(connection: Connection[Any], database: str, table: str) -> None:

@@ -5,6 +5,7 @@ Every refusal that is about keys happens here, before a row is read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,7 +17,7 @@ from .options import MySqlOptions
 from .schema import TableSchema
 from .types import Column
 
-__all__ = ["KEY_CHARSETS", "UNORDERED_COLLATIONS", "with_keys"]
+__all__ = ["KEY_CHARSETS", "weights_order", "with_keys"]
 
 Ask = Callable[[str, tuple[object, ...]], list[tuple[Any, ...]]]
 
@@ -25,9 +26,13 @@ KEY_CHARSETS = {
     *("utf8mb4", "utf8mb3", "utf8", "ucs2", "utf16", "utf16le", "utf32"),
     *("ascii", "latin1", "latin2", "cp1250", "cp1251", "koi8r"),
 }
-# Measured over all collations of these sets (tests/connectors/mysql_cdc/test_places.py): the only one whose
-# WEIGHT_STRING does not order as its comparison does.
-UNORDERED_COLLATIONS = {"cp1250_czech_cs"}
+# Measured over all collations of these sets (tests/connectors/mysql_cdc/test_places.py): those whose WEIGHT_STRING does
+# not order as the comparison does. MariaDB compares level by level and pads each, which weights in one piece do not
+# tell; and 10.11 holds '' and '\0' equal in the older ones without padding.
+_UNORDERED = re.compile(r"cp1250_czech_cs\Z")
+_UNORDERED_IN_MARIADB = re.compile(
+    r"cp1250_czech_cs\Z|.*(_ai_cs|_as_ci|_as_cs|_w2|_0900_bin)\Z|(?!.*_uca1400_).*_nopad_"
+)
 # -0.0 and 0.0 are one key to MySQL but two values, and FLOAT literals compare as DOUBLE.
 _NO_IDENTITY = {"float", "double"}
 
@@ -37,7 +42,12 @@ WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY INDEX_NAME, SEQ_IN_INDEX
 """
 
 
-def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema) -> TableSchema:
+def weights_order(collation: str, of_mariadb: bool) -> bool:
+    """Whether texts of a collation order as their ``WEIGHT_STRING`` does."""
+    return not (_UNORDERED_IN_MARIADB if of_mariadb else _UNORDERED).match(collation)
+
+
+def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema, of_mariadb: bool = False) -> TableSchema:
     """The schema with its primary key and the columns that cut it.
 
     Parameters
@@ -48,6 +58,8 @@ def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema) -> TableSche
         Of which ``chunkKeyColumn`` is heeded.
     schema : TableSchema
         Name and columns.
+    of_mariadb : bool
+        The server is a MariaDB, where other collations order.
 
     Raises
     ------
@@ -66,10 +78,10 @@ def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema) -> TableSche
     for column in key:
         _check_identity(schema, columns[column])
     if options.chunk_key_column:
-        chunk_key: tuple[str, ...] = (_chosen(schema, options.chunk_key_column, indexes),)
+        chunk_key: tuple[str, ...] = (_chosen(schema, options.chunk_key_column, indexes, of_mariadb),)
     else:
         orders = 0  # leading columns of the primary key that order rows
-        while orders < len(primary) and primary[orders][1] and _orders(columns[key[orders]]):
+        while orders < len(primary) and primary[orders][1] and _orders(columns[key[orders]], of_mariadb):
             orders += 1
         chunk_key = key[:orders]
     return replace(schema, key=key, chunk_key=chunk_key)
@@ -86,18 +98,18 @@ def _check_identity(schema: TableSchema, column: Column) -> None:
         )
 
 
-def _orders(column: Column) -> bool:
+def _orders(column: Column, of_mariadb: bool) -> bool:
     kind = key_kind(column)
     if kind is None:
         return False
     if kind.text:
-        return column.charset in KEY_CHARSETS and column.collation not in UNORDERED_COLLATIONS
+        return column.charset in KEY_CHARSETS and weights_order(column.collation, of_mariadb)
     # A zero date in a column that may be NULL reads as NULL, but sorts elsewhere.
     return not (column.nullable and column.data_type in ("date", "datetime", "timestamp"))
 
 
-def _chosen(schema: TableSchema, wanted: str, indexes: dict[str, list[tuple[str, bool]]]) -> str:
-    able = [c.name for c in schema.columns if _orders(c)]
+def _chosen(schema: TableSchema, wanted: str, indexes: dict[str, list[tuple[str, bool]]], of_mariadb: bool) -> str:
+    able = [c.name for c in schema.columns if _orders(c, of_mariadb)]
     leading = {first for (first, whole), *_ in indexes.values() if whole}
     good = [name for name in able if name in leading]
     hint = f"Columns that can be: {', '.join(good)}." if good else "Leave the option out."

@@ -11,12 +11,13 @@ from typing import Any
 
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.binlog import TransactionEnd, read_changes
-from connectors.mysql_cdc.gtid import GtidSet
 from connectors.mysql_cdc.keys import Key, key_kind, key_range
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.schema import TableSchema
+from connectors.mysql_cdc.server import low_watermark
+from connectors.mysql_cdc.watermark import resume_after, watermark
 
-from .replay import Writers
+from .replay import Writers, is_mariadb
 
 KEYS = 240
 Row = tuple[Any, ...]
@@ -120,17 +121,21 @@ KINDS = {
 
 
 def create(server: MySQLServer, table: str, kind: Kind) -> str:
-    """Make the table with every other key, and return the GTID set from before."""
+    """Make the table with every other key, and return the low watermark from before."""
     server.execute("CREATE DATABASE IF NOT EXISTS kinds")
     server.execute(f"DROP TABLE IF EXISTS {table}")
-    server.execute(f"CREATE TABLE {table} ({kind.columns}, n INT, v VARCHAR(20), {kind.rest}) CHARACTER SET utf8mb4")
-    ((before,),) = server.execute("SELECT @@global.gtid_executed")
+    columns = kind.columns
+    if is_mariadb(server):  # its own name of MySQL's default
+        columns = columns.replace("utf8mb4_0900_ai_ci", "utf8mb4_uca1400_nopad_ai_ci")
+    server.execute(f"CREATE TABLE {table} ({columns}, n INT, v VARCHAR(20), {kind.rest}) CHARACTER SET utf8mb4")
+    with server.connect() as connection:
+        before, _ = low_watermark(connection)
     chance = random.Random(0)
     rows = [(*kind.key(n, chance), n, f"s{n}") for n in range(0, KEYS, 2)]
     with server.connect() as connection, connection.cursor() as cursor:
         cursor.execute("SET time_zone = '+00:00'")
         cursor.executemany(f"INSERT IGNORE INTO {table} VALUES ({', '.join(['%s'] * len(rows[0]))})", rows)
-    return "".join(before.split())
+    return before
 
 
 class KindWriters(Writers):
@@ -181,12 +186,13 @@ def tables_at(
     server: MySQLServer, options: MySqlOptions, schema: TableSchema, before: str, lows: list[str]
 ) -> list[Counter[tuple[Any, ...]]]:
     """The rows, as storage values, at each low watermark: all changes of its transactions, one after the other."""
-    sets = [GtidSet(low) for low in lows]
+    marks = [watermark(low) for low in lows]
     tables: list[Counter[tuple[Any, ...]]] = [Counter() for _ in lows]
-    for change in read_changes(options, schema, before):
+    for change in read_changes(options, schema, resume_after(before)):
         if isinstance(change, TransactionEnd):
             continue
-        inside = [t for t, low in zip(tables, sets, strict=True) if low.contains(change.uuid, change.number)]
+        told = change.uuid, change.number, change.rows[0][0]
+        inside = [t for t, mark in zip(tables, marks, strict=True) if mark.includes(*told)]
         for _, old, new in change.rows:
             for table in inside:
                 table.update([tuple(new)] if new is not None else [])

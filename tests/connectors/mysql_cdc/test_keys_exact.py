@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.offsets import Offset
 from connectors.mysql_cdc.options import MySqlOptions
@@ -17,7 +18,7 @@ from connectors.mysql_cdc.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import SnapshotPartition, check
 
 from .kinds import KINDS, Kind, KindWriters, Row, create, in_range, now, plain, tables_at
-from .replay import options, read, reader
+from .replay import EVERY_MARIADB, options, read, reader
 
 
 class Replayed:
@@ -111,6 +112,12 @@ def test_the_snapshot_is_the_table_at_its_watermark_and_the_binary_log_the_rest(
 @pytest.mark.parametrize("name", KINDS)
 def test_the_same_with_other_chances(mysql: MySQLServer, name: str, seed: int) -> None:
     run(mysql, KINDS[name], seed)
+
+
+@pytest.mark.parametrize("mariadb", EVERY_MARIADB, indirect=True)
+def test_without_a_key_while_commits_of_mariadb_rotate_the_log(mariadb: MariaDBServer) -> None:
+    """A view's place in the log is then ahead of what it sees, now and again."""
+    run(mariadb, KINDS["no key"], 1)
 
 
 def test_a_key_column_is_what_a_row_is_known_by(mysql: MySQLServer) -> None:

@@ -102,3 +102,27 @@ def test_times_as_older_servers_stored_them_are_refused_until_the_table_is_rebui
         check(options(mariadb, "maria.old"))
     mariadb.execute("ALTER TABLE maria.old FORCE")
     check(options(mariadb, "maria.old"))
+
+
+# Their comparison is by levels, or holds '' and a zero byte equal, which the weights that the server tells do not.
+LEVELS = ["utf8mb4_uca1400_as_ci", "utf8mb4_uca1400_swedish_ai_cs", "utf8mb4_thai_520_w2", "utf8mb4_nopad_bin"]
+
+
+@pytest.mark.parametrize("mariadb", EVERY_MARIADB, indirect=True)
+@pytest.mark.parametrize("collation", LEVELS)
+def test_a_collation_that_mariadb_gives_no_order_of_does_not_cut_the_table(
+    mariadb: MariaDBServer, collation: str
+) -> None:
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS maria")
+    mariadb.execute("DROP TABLE IF EXISTS maria.odd")
+    mariadb.execute(
+        f"CREATE TABLE maria.odd (a INT, s VARCHAR(9) COLLATE {collation}, u VARCHAR(9) COLLATE "
+        "utf8mb4_uca1400_ai_ci, PRIMARY KEY (s, a), KEY (a), KEY (u))"
+    )
+    schema = check(options(mariadb, "maria.odd"))
+    assert (schema.key, schema.chunk_key) == (("s", "a"), ())  # one batch, which needs no order
+    with pytest.raises(BacklogError) as caught:
+        check(options(mariadb, "maria.odd", chunkKeyColumn="s"))
+    text = str(caught.value)
+    assert f"cannot be cut by a column of the type varchar(9) COLLATE {collation}" in text
+    assert "Columns that can be: a, u." in text
