@@ -52,7 +52,7 @@ and, in MariaDB, collations that end in `_ai_cs`, `_as_ci`, `_as_cs`, `_w2` or `
 |---|---|
 | a primary key, and is cut by columns of it | any number of batches, read in parallel |
 | a primary key, and is cut by a column outside of it | one batch, read in parallel |
-| a primary key that begins with another type, such a text or a prefix of a column | one batch, read by one task |
+| a primary key that begins with another type, such a collation or a prefix of a column | one batch, read by one task |
 | no primary key, and `chunkKeyColumn` | one batch, read in parallel |
 | no primary key | one batch, read by one task |
 

@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError
@@ -71,6 +72,29 @@ def test_types_of_mariadb_are_the_same_by_all_roads(mariadb: MariaDBServer) -> N
     # and as the rewind log keeps them
     mariadb.execute(f"DELETE FROM {table}")
     assert {row[0]: row[:-3] for p in stream.partitions(start, end) for row in read(stream, p)} == as_selected
+
+
+@pytest.mark.parametrize("mariadb", EVERY_MARIADB, indirect=True)
+@pytest.mark.parametrize("key", ["PRIMARY KEY (u, i6)", "KEY (u)"])
+def test_keys_of_types_of_mariadb_are_one_batch_as_of_its_watermark(mariadb: MariaDBServer, key: str) -> None:
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS maria")
+    mariadb.execute(f"CREATE OR REPLACE TABLE maria.addressed (u UUID, i6 INET6, n INT, {key})")
+    keys = [(str(uuid.UUID(int=n << 96 | 7, version=4)), f"{n or ''}::{n % 3 + 1}") for n in range(20)]
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO maria.addressed VALUES (%s, %s, 0)", keys)
+        stream = reader(options(mariadb, "maria.addressed", chunkSize=3))
+        start = stream.initialOffset()
+        live = stream.latestOffset(start, ReadMaxRows(4))
+        (partition,) = stream.partitions(start, live)
+        cursor.executemany("DELETE FROM maria.addressed WHERE u = %s", [k[:1] for k in keys[:5]])
+        cursor.executemany("UPDATE maria.addressed SET n = 1 WHERE u = %s", [k[:1] for k in keys[5:9]])
+        cursor.executemany("UPDATE maria.addressed SET i6 = 'ff::' WHERE u = %s", [k[:1] for k in keys[9:12]])
+        cursor.execute("INSERT INTO maria.addressed VALUES (UUID(), '::', 2)")
+    assert sorted(row[:3] for row in read(stream, partition)) == sorted((*k, 0) for k in keys)
+    _, rows = take(stream, live)
+    kinds = [row[-3] for row in rows]
+    moved = ["delete", "insert"] if "PRIMARY" in key else ["update_preimage", "update_postimage"]
+    assert kinds == ["delete"] * 5 + ["update_preimage", "update_postimage"] * 4 + moved * 3 + ["insert"]
 
 
 @pytest.mark.parametrize(
