@@ -36,6 +36,46 @@ def _mariadb() -> str:
     )
 
 
+_KEYS = """## Keys
+
+A row is known by its **primary key**: of one column or several, of any type of the table below but float and double;
+text in Unicode, ascii, latin1, latin2, cp1250, cp1251 or koi8r. Text keys are taken byte by byte, as Spark compares
+them: when `'a'` becomes `'A'`, which MySQL may hold equal, the stream has a delete and an insert. A zero or partial
+date in a key stops the query.
+
+The snapshot is **cut by** the primary key's leading columns that are integers, decimals, dates and times, binary or
+text, or by `chunkKeyColumn`. Order is the server's own, collations included. Not by text in MySQL's `cp1250_czech_cs`
+and, in MariaDB, collations that end in `_ai_cs`, `_as_ci`, `_as_cs`, `_w2` or `_0900_bin` and the `_nopad_` ones but
+`uca1400`'s: what the server tells of their order is not what it sorts by.
+
+| the table has | the snapshot is |
+|---|---|
+| a primary key, and is cut by columns of it | any number of batches, read in parallel |
+| a primary key, and is cut by a column outside of it | one batch, read in parallel |
+| a primary key that begins with another type, such a collation or a prefix of a column | one batch, read by one task |
+| no primary key, and `chunkKeyColumn` | one batch, read in parallel |
+| no primary key | one batch, read by one task |
+
+The guarantee is the same for all: each row as of its batch's watermark, then every later change, exactly once, and
+the same rows again after a failure. Without a primary key this holds for the number of equal rows: an update is a
+pre- and a postimage, and no sink can upsert by a key.
+
+Only what is part of the primary key stays with a row, so only that may cut the snapshot into batches of different
+times; otherwise `maxRowsPerBatch` and `intervalDuringBacklog` do not bound the snapshot. A unique index is not taken
+for a primary key, since it can be dropped while the query runs. Without a primary key a task must begin its read
+while no commit of the table is under way (in MariaDB: while the server begins no new binary log file); it tries up to
+500 times, and then asks for a primary key.
+
+Chunks of a batch with a limit on rows are counted along the index: exact, 0.25 to 0.7 s per million rows, at most one
+batch ahead of reading (with `intervalDuringBacklog=0` and keys that arithmetic cannot cut, that is the whole table).
+With `intervalDuringBacklog` and one integer or decimal key column whose distribution factor is within its bounds,
+they are cut by arithmetic, about a millisecond a chunk. Each piece is then checked against the server's estimate of
+its rows, so that gaps make no empty chunks and a crowded range, which is counted, no giant ones. Rows that share one
+value of a `chunkKeyColumn` are always in one chunk; a chunk of more than 32 MB goes on to Spark as it is read.
+
+"""
+
+
 def pages() -> dict[str, str]:
     """File name -> text."""
     return {
@@ -45,14 +85,16 @@ def pages() -> dict[str, str]:
             "Reads MySQL 8.0 and MariaDB 10.11 and 11.4 (tested on MySQL 8.0.15, MariaDB 10.11.5 and 11.4.5). Both "
             "need `log_bin`, `binlog_format=ROW` (MariaDB's default is MIXED), `binlog_row_image=FULL`, and a user "
             "with SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB calls the last one BINLOG "
-            "MONITOR). MySQL also needs `gtid_mode=ON` and `binlog_order_commits=ON`. The table needs one integer "
-            "primary key column and InnoDB.\n\n"
+            "MONITOR). MySQL also needs `gtid_mode=ON` and `binlog_order_commits=ON`. The table needs InnoDB, and a "
+            "primary key unless one batch and no upserts will do (see Keys).\n\n"
             "A schema change of the table stops the query with an error; so does anything in the binary log that "
             "would lose changes, such as statement-format changes. `_commit_seq` refers to one server's binary log.\n\n"
             + _mariadb()
             + "## Options\n\n"
             + option_table()
-            + "\n## Types\n\n"
+            + "\n"
+            + _KEYS
+            + "## Types\n\n"
             "Zero, partial and impossible dates become NULL. TIME is text as MySQL prints it. UUID, INET6 and INET4 "
             "are MariaDB's; JSON is read from MariaDB only, where it is LONGTEXT.\n\n" + type_table()
         ),

@@ -26,6 +26,8 @@ class Column:
         Bytes of a BINARY(n); 0 where it does not matter.
     charset : str
         Character set of text, else "".
+    collation : str
+        Of text, else "".
     """
 
     name: str
@@ -36,6 +38,7 @@ class Column:
     scale: int = 0
     octet_length: int = 0
     charset: str = ""
+    collation: str = ""
 
     @property
     def unsigned(self) -> bool:

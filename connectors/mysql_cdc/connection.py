@@ -13,7 +13,7 @@ from backlog_spark.errors import BacklogError
 
 from .options import MySqlOptions
 
-__all__ = ["ACCESS_DENIED", "connect", "is_mariadb", "open_connection", "query"]
+__all__ = ["ACCESS_DENIED", "connect", "is_mariadb", "open_connection", "query", "text"]
 
 ACCESS_DENIED = {1044, 1045, 1142, 1227, 1370}
 _SESSION = (
@@ -74,5 +74,9 @@ def query(connection: Connection[Any], statement: str, arguments: tuple[object, 
 
 def is_mariadb(connection: Connection[Any]) -> bool:
     """Whether the server is a MariaDB, which has other GTIDs, other settings and events of its own."""
-    version = query(connection, "SELECT VERSION()")[0][0]  # bytes on a connection without value decoders
-    return "mariadb" in (version.decode() if isinstance(version, bytes) else str(version)).lower()
+    return "mariadb" in text(query(connection, "SELECT VERSION()")[0][0]).lower()
+
+
+def text(value: Any) -> str:
+    """A value that the server told of itself: bytes on a connection without value decoders."""
+    return value.decode() if isinstance(value, bytes) else str(value)

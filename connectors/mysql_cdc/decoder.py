@@ -19,6 +19,7 @@ from backlog_spark.errors import BacklogError
 
 from .addresses import ADDRESS_BYTES, address_text
 from .charsets import text_decoder
+from .keys import refuse_null
 from .schema import TableSchema
 from .types import Column, kind_of
 
@@ -125,7 +126,9 @@ class RowDecoder:
         for column, code, meta in zip(columns, table_map.types, table_map.metadata, strict=True):
             if code not in kind_of(column).binlog:
                 raise _changed(schema, f"type code {code} for column {column.name}, which is {column.column_type}")
-            self.readers.append(_reader(schema, column, code, meta))
+            read = _reader(schema, column, code, meta)
+            keyed = column.name in schema.key or column.name in schema.chunk_key
+            self.readers.append(_of_key(column, read) if keyed and not column.nullable else read)
         self.count = len(columns)
         self._null_bytes = (self.count + 7) // 8
         self._all_present = (1 << self.count) - 1
@@ -175,6 +178,18 @@ def _days(year: int, month: int, day: int) -> int | None:
         return datetime.date(year, month, day).toordinal() - _EPOCH_DAY
     except ValueError:
         return None
+
+
+def _of_key(column: Column, read: Reader) -> Reader:
+    """Refuse a zero or partial date in a key: as NULL it would not tell its row."""
+    if column.data_type not in ("date", "datetime", "timestamp"):
+        return read
+
+    def checked(data: bytes, at: int) -> tuple[object, int]:
+        value, end = read(data, at)
+        return (value, end) if value is not None else refuse_null(column)
+
+    return checked
 
 
 def _fixed(form: str) -> Reader:

@@ -13,12 +13,12 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError, SettingError
 
-from .connection import query
+from .connection import query, text
 from .gtid import MariaDbGtids
 from .offsets import BinlogPosition
 from .watermark import PlaceWatermark
 
-__all__ = ["NEEDED", "check_place", "identity", "low_watermark"]
+__all__ = ["NEEDED", "check_place", "identity", "low_watermark", "view_position", "visible_place"]
 
 NEEDED = (
     ("log_bin_compress", "OFF", "compressed rows are not read"),
@@ -44,7 +44,14 @@ def identity(connection: Connection[Any]) -> str:
 
 
 def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
-    """A place in the log before which all is visible to any later SELECT, and the server's time in ms.
+    """A low watermark, as an offset keeps it, and the server's time in ms."""
+    place = visible_place(connection)
+    now = query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0]
+    return str(place), int(now)
+
+
+def visible_place(connection: Connection[Any]) -> PlaceWatermark:
+    """A place in the log before which all is visible to any later SELECT.
 
     The server reads the log's current file up to that place, to tell the GTIDs there: about a second a gigabyte.
 
@@ -65,11 +72,10 @@ def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
         later = _snapshot_position(connection).sort_key()
         # If another session rotates the log in those instructions, the position is in the new file at a byte of the
         # old one until the next commit: beyond the end, going back, or where no event ends.
-        if position.sort_key() <= min(later, BinlogPosition(str(file), int(pos)).sort_key()):
+        if position.sort_key() <= min(later, BinlogPosition(text(file), int(pos)).sort_key()):
             gtids = _gtids_at(connection, position)
             if gtids is not None:
-                now = query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0]
-                return str(PlaceWatermark(position, gtids)), int(now)
+                return PlaceWatermark(position, gtids)
     raise BacklogError(
         f"The server says that a snapshot was at {position.file}:{position.pos}, but no transaction ends there.",
         "If someone reset or purged the binary log meanwhile, start the query again; else commit any change first.",
@@ -79,10 +85,21 @@ def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
 def _snapshot_position(connection: Connection[Any]) -> BinlogPosition:
     query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
     try:
-        status = dict(query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'"))  # no arguments: % stays as it is
+        return view_position(connection)
     finally:
         query(connection, "ROLLBACK")
-    found = {str(name).lower(): str(value) for name, value in status.items()}
+
+
+def view_position(connection: Connection[Any]) -> BinlogPosition:
+    """Where the connection's consistent snapshot is in the log, as the server tells: see `visible_place` for when not.
+
+    Raises
+    ------
+    SettingError
+        With the binary log off.
+    """
+    status = query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")  # no arguments: % stays as it is
+    found = {text(name).lower(): text(value) for name, value in status}
     file, pos = found.get("binlog_snapshot_file", ""), found.get("binlog_snapshot_position", "")
     if not file or not pos.isdigit():
         raise SettingError("log_bin", "OFF", "the server writes no binary log.", "Start it with --log-bin.")
@@ -91,8 +108,9 @@ def _snapshot_position(connection: Connection[Any]) -> BinlogPosition:
 
 def _gtids_at(connection: Connection[Any], position: BinlogPosition) -> MariaDbGtids | None:
     """The GTIDs before a place in the log, or None where no event ends there, as in a file that is gone."""
-    told = query(connection, "SELECT BINLOG_GTID_POS(%s, %s)", (position.file, position.pos))[0][0]
-    return None if told is None else MariaDbGtids(str(told))
+    # A connection without value decoders cannot encode a number either.
+    told = query(connection, f"SELECT BINLOG_GTID_POS(%s, {position.pos})", (position.file,))[0][0]
+    return None if told is None else MariaDbGtids(text(told))
 
 
 def check_place(connection: Connection[Any], position: BinlogPosition, gtids: str) -> None:

@@ -8,10 +8,13 @@ log phase it moves the position. So a replay after a failure reads the same rows
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from backlog_spark.errors import BacklogError
+
+from .keys import Key, key_from_json, key_to_json
 
 __all__ = ["BinlogPosition", "KeyRanges", "Offset", "SnapshotBatch", "file_number"]
 
@@ -49,8 +52,8 @@ class SnapshotBatch:
 
     Parameters
     ----------
-    end : int or None
-        Greatest key of the range; None leaves the last range open.
+    end : tuple or None
+        Greatest chunk key of the range; None leaves the last range open.
     low : str
         The low watermark: all transactions that the rows include, no other, as in `watermark`: MySQL's GTID set or a
         place in MariaDB's log.
@@ -58,7 +61,7 @@ class SnapshotBatch:
         Server time of the low watermark, milliseconds since 1970 (UTC). It becomes ``_commit_timestamp``.
     """
 
-    end: int | None
+    end: Key | None
     low: str
     at_ms: int
 
@@ -111,7 +114,7 @@ class Offset:
         return not self.complete
 
     @property
-    def last_key(self) -> int | None:
+    def last_key(self) -> Key | None:
         """Greatest key whose range has been read; None before the first batch and after an open range."""
         return self.batches[-1].end if self.batches else None
 
@@ -152,7 +155,7 @@ class Offset:
             "schema": self.schema,
             "rows": self.rows,
             "total": self.total,
-            "batches": [[b.end, b.low, b.at_ms] for b in self.batches],
+            "batches": [[key_to_json(b.end), b.low, b.at_ms] for b in self.batches],
         }
         if self.start:
             out["start"] = self.start
@@ -181,7 +184,7 @@ class Offset:
         return cls(
             server=data["server"],
             schema=data["schema"],
-            batches=tuple(SnapshotBatch(*b) for b in data["batches"]),
+            batches=tuple(SnapshotBatch(key_from_json(end), low, at) for end, low, at in data["batches"]),
             complete=data["phase"] == "binlog",
             start=data.get("start", ""),
             position=BinlogPosition(*data["position"]) if "position" in data else None,
@@ -194,15 +197,17 @@ class Offset:
 
 
 class KeyRanges:
-    """Which snapshot batch a key belongs to. Ranges follow one another; the first and the last are open."""
+    """Which snapshot batch a key belongs to. Ranges follow one another; the first and the last are open.
 
-    def __init__(self, batches: tuple[SnapshotBatch, ...]) -> None:
-        self._ends = [b.end for b in batches if b.end is not None]
-        self._count = len(batches)
+    Parameters
+    ----------
+    ends : sequence of bytes
+        Order bytes of the batches' ends (`places`), without that of an open one.
+    """
 
-    def index(self, key: int) -> int:
-        """Index of the batch that read ``key``, or ``len(batches)`` past the last closed range."""
-        return bisect.bisect_left(self._ends, key)
+    def __init__(self, ends: Sequence[bytes]) -> None:
+        self._ends = ends
 
-    def __len__(self) -> int:
-        return self._count
+    def index(self, place: bytes) -> int:
+        """Index of the batch that read the key with these order bytes, or past the last closed range."""
+        return bisect.bisect_left(self._ends, place)

@@ -1,34 +1,45 @@
-"""Taking rows back to a low watermark: the first image of every key that changed after it.
+"""Taking rows back to a low watermark by what the binary log says of the time since.
 
-A chunk is read at any time after its low watermark. For each of its keys that a later transaction touched, the
-before-image of the *first* touch is the row as it was at the watermark; a first touch by an insert means that
-there was no row. So the same chunk gives the same rows whenever and however often it is read.
+With a primary key (`FirstImages`): for each key that a later transaction touched, the before-image of the *first* touch
+is the row as it was at the watermark; a first touch by an insert means that there was no row. When the chunk was
+read does not matter.
+
+Without one (`NetChanges`) rows are only a number of equal rows. What was added since the watermark is taken away and
+what was taken away is added, which needs to know exactly which transactions the read has seen (`views`).
+
+Either way the same chunk gives the same rows whenever and however often it is read.
 """
 
 from __future__ import annotations
 
 import marshal
 import sqlite3
+from collections import Counter
 from typing import Any
 
+from pymysql.connections import Connection
+
 from .binlog import RowsChange, TransactionEnd, read_changes
+from .keys import Key
 from .offsets import BinlogPosition
 from .options import MySqlOptions
+from .places import Places
 from .schema import TableSchema
-from .watermark import resume_after
+from .server import query
+from .watermark import Watermark, resume_after
 
-__all__ = ["RewindLog", "rewind_log"]
+__all__ = ["FirstImages", "NetChanges", "RewindLog", "discard_rewind_log", "rewind_log"]
 
 # sqlite's page cache, in KiB: what a worker holds in memory before the log goes to a temporary file.
 _CACHE_KIB = 32_768
-_INSERT_BLOCK = 5_000
+_BLOCK = 5_000
 
 
 class RewindLog:
-    """First images of the keys of one batch's range since its low watermark.
+    """What one batch's range of a table went through since its low watermark.
 
-    The log grows as chunks need it: `advance` reads only what is new. It lives in a private temporary database
-    of sqlite, which keeps it in memory as long as it is small and moves it to disk when it is not.
+    The log grows as chunks need it: `advance` reads only what is new. It lives in a private temporary database of
+    sqlite, which keeps it in memory as long as it is small and moves it to disk when it is not.
 
     Parameters
     ----------
@@ -36,22 +47,31 @@ class RewindLog:
         Where to read and which table.
     low : str
         The low watermark, as an offset keeps it.
-    first, last : int or None
-        The batch's key range: after ``first``, up to and with ``last``; None is open.
+    first, last : tuple or None
+        The batch's range of chunk keys: after ``first``, up to and with ``last``; None is open. A log of keys that the
+        server orders keeps those of other ranges as well, rather than to ask for each.
     """
 
     def __init__(
-        self, options: MySqlOptions, schema: TableSchema, low: str, first: int | None, last: int | None
+        self, options: MySqlOptions, schema: TableSchema, low: str, first: Key | None, last: Key | None
     ) -> None:
         self._options = options
         self._schema = schema
         self._reached = resume_after(low)
-        self._key_index = schema.key_index
-        self._bounds = _shift(schema, first), _shift(schema, last)
+        self._places = Places(schema.chunk_columns)
+        self._chunk_indexes = schema.indexes(schema.chunk_key)
+        asks = self._places.asks
+        self._first = None if first is None or asks else self._places.known(first)
+        self._last = None if last is None or asks else self._places.known(last)
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._db.execute("PRAGMA journal_mode = OFF")
-        self._db.execute("CREATE TABLE image (key INTEGER PRIMARY KEY, row BLOB)")
+        # id: what tells the row; chunk: its chunk key, for the server to place; place: its order bytes once known
+        self._db.execute("CREATE TABLE image (id BLOB PRIMARY KEY, chunk BLOB, place BLOB, key BLOB, row BLOB, n INT)")
+        # Where the chunk key is the primary key and its order is known, it is both.
+        self._by = "id" if schema.chunk_key == schema.key and schema.key and not asks else "place"
+        if self._by == "place":
+            self._db.execute("CREATE INDEX by_place ON image (place)")
 
     def advance(self, until: BinlogPosition) -> None:
         """Read the binary log on, at least as far as ``until``.
@@ -61,58 +81,179 @@ class RewindLog:
         SchemaChanged
             When the table was altered after the low watermark. After any error the log is to be discarded.
         """
-        pending: list[tuple[int, bytes | None]] = []
+        pending: list[tuple[Any, ...]] = []
         for change in read_changes(self._options, self._schema, self._reached, until):
             if isinstance(change, TransactionEnd):
                 self._reached = change.position
                 continue
             self._touch(change, pending)
-            if len(pending) >= _INSERT_BLOCK:
+            if len(pending) >= _BLOCK:
                 self._store(pending)
                 pending = []
         self._store(pending)
         if not isinstance(self._reached, BinlogPosition) or self._reached.sort_key() < until.sort_key():
             self._reached = until  # nothing lies between: the next chunk need not look again
 
-    def _touch(self, change: RowsChange, pending: list[tuple[int, bytes | None]]) -> None:
-        at = self._key_index
-        low, high = self._bounds
-        for _, before, after in change.rows:
-            old = None if before is None else _shift(self._schema, before[at])
-            if before is not None and old is not None and (low is None or old > low) and (high is None or old <= high):
-                pending.append((old, marshal.dumps(before)))
-            new = None if after is None else _shift(self._schema, after[at])
-            if new is not None and new != old and (low is None or new > low) and (high is None or new <= high):
-                pending.append((new, None))
+    def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
+        raise NotImplementedError
 
-    def _store(self, pending: list[tuple[int, bytes | None]]) -> None:
-        if pending:
-            self._db.execute("BEGIN")
-            self._db.executemany("INSERT OR IGNORE INTO image VALUES (?, ?)", pending)
-            self._db.execute("COMMIT")
+    def _store(self, pending: list[tuple[Any, ...]]) -> None:
+        raise NotImplementedError
 
-    def images(self, first: int | None, last: int | None) -> dict[int, list[Any] | None]:
-        """First images of the keys after ``first`` up to ``last``; None where there was no row."""
-        low, high = _shift(self._schema, first), _shift(self._schema, last)
-        found = self._db.execute(
-            "SELECT key, row FROM image WHERE (?1 IS NULL OR key > ?1) AND (?2 IS NULL OR key <= ?2)", (low, high)
+    def _place(self, row: list[Any]) -> tuple[bytes | None, bytes | None]:
+        """Chunk key and order bytes of a row; one of the two."""
+        key = tuple([row[i] for i in self._chunk_indexes])
+        return (marshal.dumps(key), None) if self._places.asks else (None, self._places.known(key))
+
+    def _outside(self, place: bytes | None) -> bool:
+        return place is not None and (
+            (self._first is not None and place <= self._first) or (self._last is not None and place > self._last)
         )
-        back = _unshift(self._schema)
-        return {key + back: None if row is None else marshal.loads(row) for key, row in found}
+
+    def _range(self, connection: Connection[Any], first: Key | None, last: Key | None, what: str) -> sqlite3.Cursor:
+        """``what`` of all images after ``first`` up to ``last``; places those that have no place yet."""
+
+        def ask(statement: str) -> list[tuple[Any, ...]]:
+            return query(connection, statement)
+
+        # Each is asked for once, and only when a chunk is read.
+        while self._places.asks and (
+            found := self._db.execute("SELECT id, chunk FROM image WHERE place IS NULL LIMIT ?", (_BLOCK,)).fetchall()
+        ):
+            places = self._places.of(ask, [marshal.loads(chunk) for _, chunk in found])
+            self._db.execute("BEGIN")
+            self._db.executemany(
+                "UPDATE image SET place = ?, chunk = NULL WHERE id = ?",
+                [(place, image) for place, (image, _) in zip(places, found, strict=True)],
+            )
+            self._db.execute("COMMIT")
+        bounds = [None if key is None else self._places.of(ask, [key])[0] for key in (first, last)]
+        return self._db.execute(
+            f"SELECT {what} FROM image WHERE (?1 IS NULL OR {self._by} > ?1) AND (?2 IS NULL OR {self._by} <= ?2)",
+            bounds,
+        )
 
     def close(self) -> None:
         """Drop the log and its temporary file."""
         self._db.close()
 
 
-def _unshift(schema: TableSchema) -> int:
-    """BIGINT UNSIGNED keys are stored 2**63 lower: sqlite's integers are signed."""
-    column = schema.key_column
-    return 2**63 if column.unsigned and column.data_type == "bigint" else 0
+class FirstImages(RewindLog):
+    """First images of the keys of a table with a primary key."""
+
+    def __init__(
+        self, options: MySqlOptions, schema: TableSchema, low: str, first: Key | None, last: Key | None
+    ) -> None:
+        super().__init__(options, schema, low, first, last)
+        self._key_indexes = schema.indexes(schema.key)
+        self._stays = schema.chunks_stay
+
+    def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
+        indexes, dumps = self._key_indexes, marshal.dumps
+        for _, before, after in change.rows:
+            old = None if before is None else tuple([before[i] for i in indexes])
+            if before is not None and (at := self._at(old, before)):
+                pending.append((*at, dumps(old), dumps(before)))
+            if after is not None:
+                new = tuple([after[i] for i in indexes])
+                if new != old and (at := self._at(new, after)):
+                    pending.append((*at, dumps(new), None))
+
+    def _at(self, key: Key | None, row: list[Any]) -> tuple[bytes, bytes | None, bytes | None] | None:
+        """A row's id, chunk key and order bytes; None where it lies in another batch's range and cannot leave it."""
+        if self._by == "id":
+            assert key is not None
+            place = self._places.known(key)
+            return None if self._outside(place) else (place, None, None)
+        chunk, other = self._place(row)
+        if self._stays and self._outside(other):
+            return None
+        return repr(key).encode(), chunk, other
+
+    def _store(self, pending: list[tuple[Any, ...]]) -> None:
+        if pending:
+            self._db.execute("BEGIN")
+            self._db.executemany("INSERT OR IGNORE INTO image VALUES (?, ?, ?, ?, ?, 0)", pending)
+            self._db.execute("COMMIT")
+
+    def images(
+        self, connection: Connection[Any], first: Key | None, last: Key | None
+    ) -> tuple[list[Key], list[list[Any]]]:
+        """For the chunk after ``first`` up to ``last``: keys whose rows, as read, do not count, and rows that do.
+
+        Parameters
+        ----------
+        connection
+            On which the server is asked where keys lie; not in the middle of a result.
+        """
+        keys: list[Key] = []
+        rows: list[list[Any]] = []
+        for key, row in self._range(connection, first, last, "key, row"):
+            keys.append(marshal.loads(key))
+            if row is not None:
+                rows.append(marshal.loads(row))
+        if not self._stays:
+            # A row that was elsewhere at the low watermark, or nowhere, may have come into this chunk.
+            keys = [marshal.loads(key) for (key,) in self._db.execute("SELECT key FROM image")]
+        return keys, rows
 
 
-def _shift(schema: TableSchema, key: Any) -> int | None:
-    return None if key is None else int(key) - _unshift(schema)
+class NetChanges(RewindLog):
+    """How many equal rows each change since the low watermark took away or added, for a table without a key."""
+
+    def __init__(
+        self, options: MySqlOptions, schema: TableSchema, low: str, first: Key | None, last: Key | None
+    ) -> None:
+        super().__init__(options, schema, low, first, last)
+        self._unsettled: set[tuple[str, int, int]] = set()
+
+    def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
+        # By its rows' sequence as well: MariaDB may number two transactions alike.
+        self._unsettled.add((change.uuid, change.number, change.rows[0][0]))
+        for _, before, after in change.rows:
+            for row, n in ((before, 1), (after, -1)):
+                if row is not None:
+                    pending.append((repr(row).encode(), *self._place(row), marshal.dumps(row), n))
+
+    def _store(self, pending: list[tuple[Any, ...]]) -> None:
+        if pending:
+            self._db.execute("BEGIN")
+            self._db.executemany(
+                "INSERT INTO image (id, chunk, place, row, n) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (id) DO UPDATE SET n = n + excluded.n",
+                pending,
+            )
+            self._db.execute("COMMIT")
+
+    def settled(self, seen: Watermark) -> bool:
+        """Whether ``seen`` includes every transaction of the table that was read so far."""
+        self._unsettled = {t for t in self._unsettled if not seen.includes(*t)}
+        return not self._unsettled
+
+    def net(
+        self, connection: Connection[Any], first: Key | None, last: Key | None
+    ) -> tuple[list[list[Any]], list[list[Any]]]:
+        """For the chunk after ``first`` up to ``last``: rows to take away and rows to add, as often as they are."""
+        less: list[list[Any]] = []
+        more: list[list[Any]] = []
+        for row, n in self._range(connection, first, last, "row, n"):
+            if n:
+                (more if n > 0 else less).extend([marshal.loads(row)] * abs(n))
+        return less, more
+
+
+def take_away(rows: list[tuple[Any, ...]], surplus: Counter[tuple[Any, ...]]) -> list[int]:
+    """Indexes of the rows that stay when each of ``surplus`` is taken out as often as it counts, as far as found.
+
+    ``surplus`` is left with what was not found.
+    """
+    stay = []
+    for i, row in enumerate(rows):
+        if surplus[row] > 0:
+            surplus[row] -= 1
+        else:
+            stay.append(i)
+    return stay
 
 
 # One log a worker process: chunks of a batch that land in the same process share it. A new batch has another
@@ -120,13 +261,14 @@ def _shift(schema: TableSchema, key: Any) -> int | None:
 _current: tuple[tuple[object, ...], RewindLog] | None = None
 
 
-def rewind_log(options: MySqlOptions, schema: TableSchema, low: str, first: int | None, last: int | None) -> RewindLog:
+def rewind_log(options: MySqlOptions, schema: TableSchema, low: str, first: Key | None, last: Key | None) -> RewindLog:
     """The process's log of a batch, made at its first chunk."""
     global _current
     key = (options, schema, low, first, last)
     if _current is None or _current[0] != key:
         discard_rewind_log()
-        _current = (key, RewindLog(options, schema, low, first, last))
+        kind = FirstImages if schema.key else NetChanges
+        _current = (key, kind(options, schema, low, first, last))
     return _current[1]
 
 

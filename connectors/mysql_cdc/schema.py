@@ -26,12 +26,23 @@ METADATA_ARROW = (
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A table that is captured: its name, its columns in order and its key column."""
+    """A table that is captured: its name, its columns in order and its keys.
+
+    Parameters
+    ----------
+    database, table : str
+    columns : tuple of Column
+    key : tuple of str
+        Columns of the primary key, in its order; empty without one.
+    chunk_key : tuple of str
+        Columns that the snapshot is cut by; empty when it is read in one piece.
+    """
 
     database: str
     table: str
     columns: tuple[Column, ...]
-    key: str
+    key: tuple[str, ...] = ()
+    chunk_key: tuple[str, ...] = ()
 
     @property
     def qualified(self) -> str:
@@ -39,17 +50,41 @@ class TableSchema:
         return f"{quote_identifier(self.database)}.{quote_identifier(self.table)}"
 
     @property
-    def key_index(self) -> int:
-        return next(i for i, c in enumerate(self.columns) if c.name == self.key)
+    def key_columns(self) -> tuple[Column, ...]:
+        return self._named(self.key)
 
     @property
-    def key_column(self) -> Column:
-        return self.columns[self.key_index]
+    def chunk_columns(self) -> tuple[Column, ...]:
+        return self._named(self.chunk_key)
+
+    def _named(self, names: tuple[str, ...]) -> tuple[Column, ...]:
+        found = {c.name: c for c in self.columns}
+        return tuple(found[name] for name in names)
+
+    def indexes(self, names: tuple[str, ...]) -> tuple[int, ...]:
+        """Places of columns in a row."""
+        places = {c.name: i for i, c in enumerate(self.columns)}
+        return tuple(places[name] for name in names)
+
+    @property
+    def chunks_stay(self) -> bool:
+        """A row stays in its chunk as long as it is the same row: what cuts the table is part of its key.
+
+        Only then may parts of the snapshot be of different times. Otherwise a row that moves from one part to another
+        between their times would be in both, or in none.
+        """
+        return bool(self.chunk_key) and set(self.chunk_key) <= set(self.key)
 
     def fingerprint(self) -> str:
-        """Twelve hex digits that change with any column's name, place, type, labels or character set."""
-        parts = [(c.name, c.column_type, c.charset) for c in self.columns]
-        return hashlib.sha256(repr((self.key, parts)).encode()).hexdigest()[:12]
+        """Twelve hex digits that change with any column's name, place, type, labels or character set, or the keys."""
+        keyed = {*self.key, *self.chunk_key}
+        parts = [
+            (c.name, c.column_type, c.charset, *([c.collation] if c.collation and c.name in keyed else []))
+            for c in self.columns
+        ]
+        key = self.key[0] if len(self.key) == 1 else self.key
+        chunks = () if self.chunk_key == self.key else (self.chunk_key,)
+        return hashlib.sha256(repr((key, parts, *chunks)).encode()).hexdigest()[:12]
 
     def spark_schema(self) -> st.StructType:
         """The table's columns, then ``_change_type``, ``_commit_timestamp``, ``_commit_seq``."""

@@ -5,6 +5,7 @@ Every refusal happens here, before a row is read, and names the variable, the va
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import pymysql
@@ -13,11 +14,12 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError, SettingError
 
 from . import mariadb
-from .connection import ACCESS_DENIED, connect, is_mariadb, open_connection, query
+from .connection import ACCESS_DENIED, connect, is_mariadb, open_connection, query, text
 from .gtid import GtidSet
 from .offsets import BinlogPosition, Offset
 from .options import MySqlOptions
 from .schema import TableSchema
+from .table_key import with_keys
 from .types import Column, kind_of
 from .watermark import PlaceWatermark, watermark
 
@@ -72,8 +74,7 @@ def end_position(connection: Connection[Any], options: MySqlOptions) -> BinlogPo
         raise
     if not rows:
         raise SettingError("log_bin", "OFF", "the server writes no binary log.", "Start it with --log-bin.")
-    file = rows[0][0]  # bytes on a connection without value decoders
-    return BinlogPosition(file.decode() if isinstance(file, bytes) else str(file), int(rows[0][1]))
+    return BinlogPosition(text(rows[0][0]), int(rows[0][1]))
 
 
 def _binlog_status(connection: Connection[Any]) -> list[tuple[Any, ...]]:
@@ -143,7 +144,7 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
 
 
 _COLUMNS = """
-SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLUMN_KEY, NUMERIC_PRECISION, NUMERIC_SCALE,
+SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLLATION_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,
        CHARACTER_OCTET_LENGTH, CHARACTER_SET_NAME, TABLE_SCHEMA, TABLE_NAME
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
@@ -152,7 +153,6 @@ SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE FROM inf
 WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
 AND (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET NULL'))
 """
-_INTEGERS = {"tinyint", "smallint", "mediumint", "int", "bigint"}
 
 
 def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSchema:
@@ -161,7 +161,7 @@ def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSche
     Raises
     ------
     BacklogError
-        No such table, no single integer primary key, a type that is not read, an engine without
+        No such table, a type that is not read, a key that does not tell rows apart, an engine without
         transactions, or a foreign key whose cascades the binary log would not hold.
     """
     rows = query(connection, _COLUMNS, (options.database, options.table))
@@ -184,20 +184,15 @@ def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSche
             scale=int(r[6] or 0) if str(r[1]).lower() == "decimal" else 0,
             octet_length=int(r[7] or 0) if str(r[1]).lower() == "binary" else 0,
             charset=str(r[8] or ""),
+            collation=str(r[4] or ""),
         )
         for r in rows
     )
     for column in columns:
         kind_of(column)
-    keys = [c for c, r in zip(columns, rows, strict=True) if str(r[4]).upper() == "PRI"]
-    if len(keys) != 1 or keys[0].data_type not in _INTEGERS:
-        shown = ", ".join(f"{c.name} {c.column_type}" for c in keys) or "none"
-        raise BacklogError(
-            f"The primary key of {database}.{table} is ({shown}); mysql_cdc reads tables with one integer key column.",
-            "Capture a table with a single integer primary key.",
-        )
     _check_table(connection, database, table)
-    return TableSchema(database, table, columns, keys[0].name)
+    ask = functools.partial(query, connection)
+    return with_keys(ask, options, TableSchema(database, table, columns), is_mariadb(connection))
 
 
 def _check_table(connection: Connection[Any], database: str, table: str) -> None:

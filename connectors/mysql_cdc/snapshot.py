@@ -4,15 +4,16 @@ The server joins a row's bounded columns into one line of CSV and the chunk's li
 C++ reader parses: Python touches no row, and the client needs a quarter of the processor time that it needs for a
 row at a time. Columns that may be large travel bare, beside the line, because a server expression that exceeds
 max_allowed_packet becomes NULL without an error; chunks of such tables, and chunks too large for one value, are
-fetched row by row.
+fetched row by row and go on to Spark as they come.
 """
 
 from __future__ import annotations
 
-import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -22,25 +23,24 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
-from .chunks import key_range
 from .decoder import SchemaChanged
+from .keys import Key, key_range, refuse_null
 from .offsets import SnapshotBatch
 from .options import MySqlOptions
-from .rewind import discard_rewind_log, rewind_log
+from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log, take_away
 from .schema import TableSchema
-from .server import end_position, open_connection, query
+from .server import end_position, query
 from .types import Column, kind_of
+from .views import begin_exact_view, begin_view
+from .workers import worker_connection
 
-__all__ = ["read_chunk", "select_statement", "with_metadata"]
+__all__ = ["read_chunk", "rows_to_table", "select_statement", "with_metadata"]
 
 _FETCH = 20_000  # lines handed to the CSV reader at a time
-# Most bytes of a chunk that the server joins into one value; it holds them in memory. A chunk of 50,000 rows of 100
-# to 200 bytes takes 5 to 10 MB.
-_MAX_JOINED = 32 << 20
 _BATCH_ROWS = 10_000  # Spark takes Arrow batches of 1k to 10k rows best
 
 
-def select_statement(schema: TableSchema, first: int | None, last: int | None, *, joined: bool = False) -> str:
+def select_statement(schema: TableSchema, first: Key | None, last: Key | None, *, joined: bool = False) -> str:
     """The chunk's SELECT.
 
     For each row a CSV line, then the large columns; ``joined``: one row, the number of lines and all of them.
@@ -57,7 +57,7 @@ def select_statement(schema: TableSchema, first: int | None, last: int | None, *
             if kind.large:
                 expression = kind.select(column)
                 parts.append(f"CAST({expression} AS BINARY)" if kind.text else expression)
-    return f"SELECT {', '.join(parts)} FROM {schema.qualified}{key_range(schema, first, last)}"
+    return f"SELECT {', '.join(parts)} FROM {schema.qualified}{key_range(schema.chunk_columns, first, last)}"
 
 
 def _csv_field(column: Column) -> str:
@@ -77,6 +77,7 @@ class _Lines:
         small = [c for c in schema.columns if not kind_of(c).large]
         self._large = [c for c in schema.columns if kind_of(c).large]
         self._names = [c.name for c in small]
+        self._keyed = {*schema.key, *schema.chunk_key}
         self._parse_options = pacsv.ParseOptions(newlines_in_values=True, quote_char='"', double_quote=True)
         self._convert_options = pacsv.ConvertOptions(
             column_types={c.name: kind_of(c).csv(c) for c in small},
@@ -118,53 +119,16 @@ class _Lines:
 
     def _finish(self, columns: dict[str, pa.Array]) -> pa.Table:
         arrays = [kind_of(c).parse(c, columns[c.name]) for c in self._schema.columns]
+        for column, array in zip(self._schema.columns, arrays, strict=True):
+            if array.null_count and not column.nullable and column.name in self._keyed:
+                refuse_null(column)
         return pa.table(arrays, names=[c.name for c in self._schema.columns])
 
 
-# One idle connection a worker process: opening one, TLS included, costs a quarter of the time that a chunk takes.
-_idle: tuple[MySqlOptions, Connection[Any]] | None = None
-
-
-@contextlib.contextmanager
-def _worker_connection(options: MySqlOptions) -> Iterator[Connection[Any]]:
-    """A connection without value decoders, kept for the worker's next chunk unless something goes wrong."""
-    global _idle
-    kept, _idle = _idle, None
-    connection: Connection[Any] | None = None
-    if kept is not None:
-        with contextlib.suppress(pymysql.err.MySQLError, OSError):
-            kept[1].ping(reconnect=False)
-            connection = kept[1] if kept[0] == options else None
-        if connection is None:
-            kept[1]._force_close()
-    if connection is None:
-        connection = open_connection(options, conv={})
-        query(connection, f"SET SESSION group_concat_max_len = {_MAX_JOINED}")
-    try:
-        yield connection
-    except BaseException:
-        connection._force_close()  # rows may still be on their way
-        raise
-    _idle = (options, connection)
-
-
-def _select(connection: Connection[Any], schema: TableSchema, first: int | None, last: int | None) -> pa.Table:
-    try:
-        table = _select_joined(connection, schema, first, last)
-        return _select_rows(connection, schema, first, last) if table is None else table
-    except pymysql.err.MySQLError as error:
-        if error.args[0] in (1054, 1146, 1412):
-            raise SchemaChanged(
-                f"The table {schema.database}.{schema.table} was altered: {error.args[1]} ({error.args[0]}).",
-                "Start the query again with a new checkpoint.",
-            ) from None
-        raise
-
-
 def _select_joined(
-    connection: Connection[Any], schema: TableSchema, first: int | None, last: int | None
+    connection: Connection[Any], schema: TableSchema, first: Key | None, last: Key | None
 ) -> pa.Table | None:
-    """The chunk fetched as one value, or None if it cannot be: large columns, or more than `_MAX_JOINED` bytes.
+    """The chunk fetched as one value, or None if it cannot be: large columns, or more than `MAX_JOINED` bytes.
 
     May read rows that `_select_rows` then reads in another state: either is after the low watermark, so the rewind
     makes them the same.
@@ -183,14 +147,15 @@ def _select_joined(
     return None if data is None else lines.joined(data, int(rows))
 
 
-def _select_rows(connection: Connection[Any], schema: TableSchema, first: int | None, last: int | None) -> pa.Table:
+def _select_rows(
+    connection: Connection[Any], schema: TableSchema, first: Key | None, last: Key | None
+) -> Iterator[pa.Table]:
+    """The chunk in pieces, in the state that the connection's transaction sees."""
     lines = _Lines(schema)
-    tables = []
     with connection.cursor(pymysql.cursors.SSCursor) as cursor:
         cursor.execute(select_statement(schema, first, last))
         while rows := cursor.fetchmany(_FETCH):
-            tables.append(lines.table(list(rows)))
-    return pa.concat_tables(tables) if tables else rows_to_table(schema, [])
+            yield lines.table(list(rows))
 
 
 def rows_to_table(schema: TableSchema, rows: list[list[Any]]) -> pa.Table:
@@ -204,11 +169,11 @@ def read_chunk(
     options: MySqlOptions,
     schema: TableSchema,
     batch: SnapshotBatch,
-    batch_first: int | None,
-    first: int | None,
-    last: int | None,
+    batch_first: Key | None,
+    first: Key | None,
+    last: Key | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows with keys after ``first`` up to ``last`` as of ``batch.low``, whenever it is called.
+    """The rows with chunk keys after ``first`` up to ``last`` as of ``batch.low``, whenever it is called.
 
     Parameters
     ----------
@@ -219,25 +184,130 @@ def read_chunk(
     ------
     pyarrow.RecordBatch
         With the schema of `TableSchema.arrow_schema`, ``_change_type`` insert and ``_commit_seq`` 0.
+
+    Raises
+    ------
+    SchemaChanged
+        When the table was altered after the low watermark.
     """
-    with _worker_connection(options) as connection:
-        table = _select(connection, schema, first, last)
-        # Taken after the SELECT: everything that it saw lies before.
-        high = end_position(connection, options)
     try:
         log = rewind_log(options, schema, batch.low, batch_first, batch.end)
-        log.advance(high)
-        images = log.images(first, last)
+        with worker_connection(options) as connection:
+            tables = (
+                _rewound(connection, options, schema, log, first, last)
+                if isinstance(log, FirstImages)
+                else _restored(connection, options, schema, log, first, last)
+            )
+            for table in tables:
+                yield from with_metadata(schema, table, ["insert"], [batch.at_ms * 1000], [0])
+    except pymysql.err.MySQLError as error:
+        discard_rewind_log()
+        if error.args[0] in (1054, 1146, 1412):
+            raise SchemaChanged(
+                f"The table {schema.database}.{schema.table} was altered: {error.args[1]} ({error.args[0]}).",
+                "Start the query again with a new checkpoint.",
+            ) from None
+        raise
     except BaseException:
         discard_rewind_log()
         raise
-    if images:
-        key_type = table.schema.field(schema.key).type
-        touched = kind_of(schema.key_column).build(schema.key_column, list(images)).cast(key_type)
-        kept = table.filter(pc.invert(pc.is_in(table.column(schema.key), value_set=touched)))
-        rewound = rows_to_table(schema, [row for row in images.values() if row is not None])
-        table = pa.concat_tables([kept, rewound])
-    yield from with_metadata(schema, table, ["insert"], [batch.at_ms * 1000], [0])
+
+
+def _rewound(
+    connection: Connection[Any],
+    options: MySqlOptions,
+    schema: TableSchema,
+    log: FirstImages,
+    first: Key | None,
+    last: Key | None,
+) -> Iterator[pa.Table]:
+    """A chunk of a table with a primary key: rows that changed since are left out, their first images put in."""
+    # The whole table as one chunk is not tried as one value: the server would join all before it sees that it is long.
+    joined = _select_joined(connection, schema, first, last) if schema.chunk_key else None
+    if joined is None:
+        begin_view(connection)
+    # Taken after the SELECT or the view: everything that it saw lies before.
+    log.advance(end_position(connection, options))
+    keys, rows = log.images(connection, first, last)
+    touched = _key_table(schema, keys)
+    for table in [joined] if joined is not None else _select_rows(connection, schema, first, last):
+        yield _without(table, touched) if keys else table
+    if joined is None:
+        query(connection, "COMMIT")
+    if rows:
+        yield rows_to_table(schema, rows)
+
+
+def _key_table(schema: TableSchema, keys: list[Key]) -> pa.Table:
+    columns = list(zip(*keys, strict=True)) if keys else [() for _ in schema.key]
+    arrays = [
+        kind_of(c).build(c, list(values)).cast(kind_of(c).arrow(c))
+        for c, values in zip(schema.key_columns, columns, strict=True)
+    ]
+    return pa.table(arrays, names=list(schema.key))
+
+
+def _without(table: pa.Table, touched: pa.Table) -> pa.Table:
+    """The rows whose key is not among ``touched``."""
+    names = touched.column_names
+    maybe = _among(table, touched)
+    if len(names) > 1:  # each column's value is there, though perhaps not together
+        at = pc.indices_nonzero(maybe)
+        some = set(zip(*(touched.column(n).to_pylist() for n in names), strict=True))
+        found = zip(*(table.column(n).take(at).to_pylist() for n in names), strict=True)
+        gone = [i for i, key in zip(at.to_pylist(), found, strict=True) if key in some]
+        return _dropped(table, gone)
+    return table.filter(pc.invert(maybe))
+
+
+def _dropped(table: pa.Table, gone: list[int]) -> pa.Table:
+    stay = np.ones(table.num_rows, bool)
+    stay[gone] = False
+    return table.filter(pa.array(stay))
+
+
+def _among(table: pa.Table, values: pa.Table) -> pa.ChunkedArray:
+    """For each row whether all its columns' values are in the columns of ``values``."""
+    found = None
+    for name in values.column_names:
+        here = pc.is_in(table.column(name), value_set=values.column(name).combine_chunks())
+        found = here if found is None else pc.and_(found, here)
+    return found
+
+
+def _restored(
+    connection: Connection[Any],
+    options: MySqlOptions,
+    schema: TableSchema,
+    log: RewindLog,
+    first: Key | None,
+    last: Key | None,
+) -> Iterator[pa.Table]:
+    """A chunk of a table without a primary key: what was added since is taken away, what was taken away added."""
+    assert isinstance(log, NetChanges)
+    begin_exact_view(connection, options, log)
+    less, more = log.net(connection, first, last)
+    away = rows_to_table(schema, less)
+    surplus = Counter(_tuples(away))
+    for table in _select_rows(connection, schema, first, last):
+        if less:
+            at = pc.indices_nonzero(_among(table, away))
+            candidates = at.to_pylist()
+            stay = set(take_away(_tuples(table.take(at)), surplus))
+            table = _dropped(table, [i for n, i in enumerate(candidates) if n not in stay])
+        yield table
+    query(connection, "COMMIT")
+    if left := +surplus:
+        raise BacklogError(
+            f"{left.total()} rows that the binary log added to {schema.qualified} were not found in it.",
+            "Report this with the table's definition; with a primary key it is read another way.",
+        )
+    if more:
+        yield rows_to_table(schema, more)
+
+
+def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
+    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def with_metadata(

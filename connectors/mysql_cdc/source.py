@@ -27,8 +27,9 @@ from backlog_spark.errors import BacklogError
 from .. import SourceInfo
 from ..pacing import BacklogSizer, Pacer
 from .changes import read_batch
-from .chunks import Chunks, step_by_rows, step_to_key
+from .chunks import Chunks, Splitter, estimated_rows
 from .decoder import SchemaChanged
+from .keys import Key
 from .offsets import BinlogPosition, Offset, SnapshotBatch
 from .options import MySqlOptions
 from .planner import BinlogPlanner
@@ -79,7 +80,8 @@ def check(options: Mapping[str, str]) -> TableSchema:
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:
     """`check`, and what a query needs to know: the primary key, and that the snapshot comes first."""
-    return SourceInfo(key=(check(options).key,), starts_in_backlog=True, unique_in_backlog=True)
+    key = check(options).key
+    return SourceInfo(key=key, starts_in_backlog=True, unique_in_backlog=bool(key))
 
 
 class MySqlCdcDataSource(DataSource):
@@ -114,9 +116,9 @@ class SnapshotPartition(InputPartition):
     """One chunk: keys after ``first`` up to ``last``, of a batch that starts after ``batch_first``."""
 
     batch: SnapshotBatch
-    batch_first: int | None
-    first: int | None
-    last: int | None
+    batch_first: Key | None
+    first: Key | None
+    last: Key | None
 
 
 @dataclass
@@ -135,7 +137,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._connection: Connection[Any] | None = None
         self._planner: BinlogPlanner | None = None
-        self._chunks: tuple[int | None, int | None, Chunks] | None = None
+        self._chunks: tuple[Key | None, Key | None, Chunks] | None = None
         self._available_now = False
         self._target: BinlogPosition | None = None
         during = options.during_backlog_ms
@@ -190,7 +192,10 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_snapshot(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
         wanted = self._snapshot_rows(limit)
-        chunks = step_by_rows(connection, self._schema, start.last_key, wanted, self._options.chunk_size)
+        # Sized by time, a batch may well be somewhat larger than planned; a limit that was given, it keeps to.
+        limited = self._sizer is None or self._options.max_rows_given
+        splitter = Splitter(connection, self._schema, self._options)
+        chunks = splitter.next(start.last_key, wanted, at_most=wanted is not None and limited, before=start.rows)
         low, at_ms = low_watermark(connection)
         batch = SnapshotBatch(chunks.ends[-1], low, at_ms)
         # Everything in the low watermark lies at or before this position, which is read after it.
@@ -210,7 +215,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _snapshot_rows(self, limit: ReadLimit) -> int | None:
         """Rows of the next snapshot batch; None is all."""
-        if self._options.during_backlog_ms == 0:
+        if self._options.during_backlog_ms == 0 or not self._schema.chunks_stay:
             return None
         if self._sizer is not None:
             return self._sizer.next_rows(time.time() * 1000)
@@ -220,12 +225,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Rows of the whole snapshot by InnoDB's own statistics: good enough for a progress line, and free."""
         if start.total:
             return max(start.total, start.rows + chunks.rows)
-        found = query(
-            connection,
-            "SELECT TABLE_ROWS FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
-            (self._schema.database, self._schema.table),
-        )
-        return max(start.rows + chunks.rows, int(found[0][0] or 0))
+        return max(start.rows + chunks.rows, estimated_rows(connection, self._schema))
 
     def _next_binlog(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         now = time.time() * 1000
@@ -261,10 +261,10 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         lows = [first.last_key, *chunks.ends[:-1]]
         return [SnapshotPartition(batch, first.last_key, a, b) for a, b in zip(lows, chunks.ends, strict=True)]
 
-    def _batch_chunks(self, connection: Connection[Any], low: int | None, high: int | None) -> Chunks:
+    def _batch_chunks(self, connection: Connection[Any], low: Key | None, high: Key | None) -> Chunks:
         if self._chunks is not None and self._chunks[:2] == (low, high):
             return self._chunks[2]
-        return step_to_key(connection, self._schema, low, high, self._options.chunk_size)
+        return Splitter(connection, self._schema, self._options).between(low, high)
 
     def _retrying(self, action: Callable[[Connection[Any]], _T]) -> _T:
         """Run on the planner's connection; a lost one is opened again, a few times with growing waits."""

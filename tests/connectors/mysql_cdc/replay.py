@@ -69,6 +69,8 @@ def take(stream: MySqlCdcStreamReader, start: dict[str, Any]) -> tuple[dict[str,
 class Writers:
     """Threads that change ``table`` (id, n, v) by every kind of statement, with rollbacks, until stopped."""
 
+    pause = 0.004
+
     def __init__(self, server: MySQLServer, table: str, seed: int, threads: int = 4, keys: int = KEYS) -> None:
         self._server, self._table = server, table
         self._keys = keys
@@ -89,12 +91,13 @@ class Writers:
     def _run(self, seed: int) -> None:
         chance = random.Random(seed)
         connection = self._server.connect(autocommit=False)
+        self._begin(connection)
         cursor = connection.cursor()
         while not self._stop.is_set():
             try:
                 for _ in range(chance.randint(1, 6)):
                     self._statement(cursor, chance)
-                time.sleep(0.004)
+                time.sleep(self.pause)
                 if chance.random() < 0.15:
                     connection.rollback()
                 else:
@@ -103,6 +106,9 @@ class Writers:
             except (pymysql.err.OperationalError, pymysql.err.IntegrityError):  # deadlocks, duplicate keys
                 connection.rollback()
         connection.close()
+
+    def _begin(self, connection: Any) -> None:
+        """Set a new connection up."""
 
     def _statement(self, cursor: Any, chance: random.Random) -> None:
         table, key, what = self._table, chance.randrange(self._keys), chance.random()

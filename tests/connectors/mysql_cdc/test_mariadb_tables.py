@@ -9,6 +9,7 @@ import uuid
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError
@@ -73,6 +74,29 @@ def test_types_of_mariadb_are_the_same_by_all_roads(mariadb: MariaDBServer) -> N
     assert {row[0]: row[:-3] for p in stream.partitions(start, end) for row in read(stream, p)} == as_selected
 
 
+@pytest.mark.parametrize("mariadb", EVERY_MARIADB, indirect=True)
+@pytest.mark.parametrize("key", ["PRIMARY KEY (u, i6)", "KEY (u)"])
+def test_keys_of_types_of_mariadb_are_one_batch_as_of_its_watermark(mariadb: MariaDBServer, key: str) -> None:
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS maria")
+    mariadb.execute(f"CREATE OR REPLACE TABLE maria.addressed (u UUID, i6 INET6, n INT, {key})")
+    keys = [(str(uuid.UUID(int=n << 96 | 7, version=4)), f"{n or ''}::{n % 3 + 1}") for n in range(20)]
+    with mariadb.connect() as connection, connection.cursor() as cursor:
+        cursor.executemany("INSERT INTO maria.addressed VALUES (%s, %s, 0)", keys)
+        stream = reader(options(mariadb, "maria.addressed", chunkSize=3))
+        start = stream.initialOffset()
+        live = stream.latestOffset(start, ReadMaxRows(4))
+        (partition,) = stream.partitions(start, live)
+        cursor.executemany("DELETE FROM maria.addressed WHERE u = %s", [k[:1] for k in keys[:5]])
+        cursor.executemany("UPDATE maria.addressed SET n = 1 WHERE u = %s", [k[:1] for k in keys[5:9]])
+        cursor.executemany("UPDATE maria.addressed SET i6 = 'ff::' WHERE u = %s", [k[:1] for k in keys[9:12]])
+        cursor.execute("INSERT INTO maria.addressed VALUES (UUID(), '::', 2)")
+    assert sorted(row[:3] for row in read(stream, partition)) == sorted((*k, 0) for k in keys)
+    _, rows = take(stream, live)
+    kinds = [row[-3] for row in rows]
+    moved = ["delete", "insert"] if "PRIMARY" in key else ["update_preimage", "update_postimage"]
+    assert kinds == ["delete"] * 5 + ["update_preimage", "update_postimage"] * 4 + moved * 3 + ["insert"]
+
+
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
@@ -102,3 +126,27 @@ def test_times_as_older_servers_stored_them_are_refused_until_the_table_is_rebui
         check(options(mariadb, "maria.old"))
     mariadb.execute("ALTER TABLE maria.old FORCE")
     check(options(mariadb, "maria.old"))
+
+
+# Their comparison is by levels, or holds '' and a zero byte equal, which the weights that the server tells do not.
+LEVELS = ["utf8mb4_uca1400_as_ci", "utf8mb4_uca1400_swedish_ai_cs", "utf8mb4_thai_520_w2", "utf8mb4_nopad_bin"]
+
+
+@pytest.mark.parametrize("mariadb", EVERY_MARIADB, indirect=True)
+@pytest.mark.parametrize("collation", LEVELS)
+def test_a_collation_that_mariadb_gives_no_order_of_does_not_cut_the_table(
+    mariadb: MariaDBServer, collation: str
+) -> None:
+    mariadb.execute("CREATE DATABASE IF NOT EXISTS maria")
+    mariadb.execute("DROP TABLE IF EXISTS maria.odd")
+    mariadb.execute(
+        f"CREATE TABLE maria.odd (a INT, s VARCHAR(9) COLLATE {collation}, u VARCHAR(9) COLLATE "
+        "utf8mb4_uca1400_ai_ci, PRIMARY KEY (s, a), KEY (a), KEY (u))"
+    )
+    schema = check(options(mariadb, "maria.odd"))
+    assert (schema.key, schema.chunk_key) == (("s", "a"), ())  # one batch, which needs no order
+    with pytest.raises(BacklogError) as caught:
+        check(options(mariadb, "maria.odd", chunkKeyColumn="s"))
+    text = str(caught.value)
+    assert f"cannot be cut by a column of the type varchar(9) COLLATE {collation}" in text
+    assert "Columns that can be: a, u." in text

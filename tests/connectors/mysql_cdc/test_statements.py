@@ -8,8 +8,8 @@ from connectors.mysql_cdc.schema import TableSchema
 from connectors.mysql_cdc.statements import _clauses, changes_table, first_word, names_database, names_table
 from connectors.mysql_cdc.types import Column
 
-ORDERS = TableSchema("shop", "orders", (Column("id", "int", "int(11)"),), "id")
-ODD = TableSchema("my shop", "or`d,er.s", (Column("id", "int", "int(11)"),), "id")
+ORDERS = TableSchema("shop", "orders", (Column("id", "int", "int(11)"),), ("id",))
+ODD = TableSchema("my shop", "or`d,er.s", (Column("id", "int", "int(11)"),), ("id",))
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ import random
 from decimal import Decimal
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc import snapshot
+from connectors.mysql_cdc import snapshot, workers
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import check
@@ -238,12 +239,12 @@ def test_a_chunk_too_large_for_one_value_is_fetched_row_by_row(
     # Room for all lines, for all but the last byte, for half of them, for not even one.
     size = sum(len(f'{n},""') + n + 1 for n in range(100)) - 1
     for room, fits in ((size, True), (size - 1, False), (size // 2, False), (4, False)):
-        monkeypatch.setattr(snapshot, "_MAX_JOINED", room)
-        monkeypatch.setattr(snapshot, "_idle", None)
-        with snapshot._worker_connection(parsed) as connection:
+        monkeypatch.setattr(workers, "MAX_JOINED", room)
+        monkeypatch.setattr(workers, "_idle", None)
+        with workers.worker_connection(parsed) as connection:
             joined = snapshot._select_joined(connection, schema, None, None)
             assert (joined is not None) is fits, room
-            table = snapshot._select(connection, schema, None, None)
+            table = joined if fits else pa.concat_tables(snapshot._select_rows(connection, schema, None, None))
         assert sorted(table.to_pylist(), key=lambda r: r["id"]) == [{"id": n, "v": "x" * n} for n in range(100)]
 
 
