@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
 from backlog_spark.durations import format_duration
-from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.errors import BacklogError
 from backlog_spark.handle import QueryHandle
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.listener import ProgressReport, Report, Terminated
@@ -32,6 +32,7 @@ from backlog_spark.plan import FrameNode, SourceNode, source_positions
 from backlog_spark.session import persisted, register, session_conf, session_listener
 from backlog_spark.settings import PREFIX, Intervals, parse_settings, resolve_intervals
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
+from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.tracker import QueryTracker
 from backlog_spark.vehicles import Plans
 from connectors import CONNECTORS, SourceInfo, inspect
@@ -87,9 +88,7 @@ class BacklogQuery(QueryHandle):
     ) -> None:
         self._spark = spark
         self._stream = stream
-        # The main output's under "", those of side outputs by name.
-        self._sinks = dict(sinks)
-        self._sink = self._sinks[""]
+        self._outputs = Outputs(sinks)
         self._name = name
         self._available_now = available_now
         self._options = dict(options or {})
@@ -229,36 +228,23 @@ class BacklogQuery(QueryHandle):
         return started
 
     def _open_sinks(self, schema: StructType) -> None:
-        sides = {} if self._keyed is None else self._keyed.side_outputs
-        for name in self._sinks:
-            if name and name not in sides:
-                raise SettingError(
-                    "side_output", name, "the last operator of the stream has no such side output.",
-                    f"It has {', '.join(sides) or 'none'}.",
-                )  # fmt: skip
-        for name in sides:
-            if name not in self._sinks:
-                raise BacklogError(
-                    f"The side output {name!r} goes nowhere.", f"Add .to(sink, side_output={name!r}) to the writer."
-                )
-        identity = self._checkpoint.identity()
-        newest, committed = self._checkpoint.latest_batch(), self._checkpoint.latest_committed()
-        for name, sink in self._sinks.items():
-            context = SinkContext(
+        self._outputs.open(
+            SinkContext(
                 self._spark,
-                f"{identity}-{name}" if name else identity,
-                sides[name] if name else schema,
-                not name and self._unique_in_backlog(),
-                newest,
-                committed,
-                rows_are_results=self._keyed is not None and not name,
-            )
-            sink.open(context)
+                self._checkpoint.identity(),
+                schema,
+                self._unique_in_backlog(),
+                self._checkpoint.latest_batch(),
+                self._checkpoint.latest_committed(),
+                rows_are_results=self._keyed is not None,
+            ),
+            {} if self._keyed is None else self._keyed.side_outputs,
+        )
 
     def _unique_in_backlog(self) -> bool:
         """Whether backlog batches may be appended: one source, its rows as they are, keyed as the sink is."""
         info = self._infos[0] if len(self._infos) == 1 else None
-        keys = {k.lower() for k in getattr(self._sink, "keys", ())}
+        keys = {k.lower() for k in getattr(self._outputs.main, "keys", ())}
         return bool(
             info and info.unique_in_backlog and self._stream.rows_as_read and keys == {k.lower() for k in info.key}
         )
@@ -277,14 +263,11 @@ class BacklogQuery(QueryHandle):
 
     def _hand_over(self, batch: DataFrame, info: BatchInfo) -> None:
         if self._keyed is None:
-            self._sink.write(batch, info)
+            self._outputs.write(batch, {}, info)
             return
         # Several sinks read it, and each would run the plan again.
-        with persisted(batch) if len(self._sinks) > 1 else contextlib.nullcontext():
-            rows, sides = self._keyed.output(batch, info.batch_id)
-            self._sink.write(rows, info)
-            for name, side in sides.items():
-                self._sinks[name].write(side, info)
+        with persisted(batch) if self._outputs.several else contextlib.nullcontext():
+            self._outputs.write(*self._keyed.output(batch, info.batch_id), info)
             self._keyed.written(batch, info.batch_id, self._name, self._flags(info.batch_id))
 
     # -- following, in the runner's own thread --------------------------------------------------------------

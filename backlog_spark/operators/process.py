@@ -16,10 +16,11 @@ from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, de
 from backlog_spark.operators.functions import MIN_WATERMARK, KeyedProcessFunction, MapState
 from backlog_spark.operators.functions import ListState as ListStateOf
 from backlog_spark.operators.keyloop import KeyLoop, LoopSchema, epoch_millis, python_values
+from backlog_spark.operators.sortedloop import DATA, ORIGIN, TAG, SortedLoop, key_values
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
 from backlog_spark.state.seeds import LIVE, Unpack, packed
 from backlog_spark.state.store import NEVER
-from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, to_bytes
+from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
 from backlog_spark.watermarks import event_time_of
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessFold"]
 
-_TAG, _DATA, _ORIGIN = "__tag", "__data", "__origin"
 _EVENT_TIMERS, _PROCESSING_TIMERS = "t_event", "t_processing"
 _MAIN: Final = "the main output"
 
@@ -200,7 +200,7 @@ class ProcessFold(Fold):
         places = pa.array(np.where(known[chosen], firsts[chosen], 0), mask=~known[chosen])
         loaded = [old.column(name).take(places) for name in self._loop_schema.state.names]
         key_rows = ids.take(pa.array(firsts[chosen]))
-        loop.load(_key_values(key_rows), [python_values(column) for column in loaded])
+        loop.load(key_values(key_rows), [python_values(column) for column in loaded])
         loop.set_clocks(watermark, int(time.time() * 1000))
         everything = range(len(chosen))
         if self._control_first:
@@ -262,29 +262,29 @@ class ProcessFold(Fold):
         from pyspark.sql.types import BinaryType, BooleanType, IntegerType, StructType
 
         fields = [*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields]
-        return StructType(fields).add(CHANGED, BooleanType()).add(_TAG, IntegerType()).add(_DATA, BinaryType())
+        return StructType(fields).add(CHANGED, BooleanType()).add(TAG, IntegerType()).add(DATA, BinaryType())
 
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         from pyspark.sql import functions as F
 
-        both = self.lift(rows).withColumn(_ORIGIN, F.lit(1))
+        both = self.lift(rows).withColumn(ORIGIN, F.lit(1))
         if base is not None:
-            both = both.unionByName(base.withColumn(_ORIGIN, F.lit(0)), allowMissingColumns=True)
-        by = [HASH, *self.state.key_names, _ORIGIN]
+            both = both.unionByName(base.withColumn(ORIGIN, F.lit(0)), allowMissingColumns=True)
+        by = [HASH, *self.state.key_names, ORIGIN]
         by += [] if self._order is None else [f"r{self._schema.names.index(self._order)}"]
         placed = both.repartition(HASH).sortWithinPartitions(*by)
         out = self.version_schema()
-        fold = _SortedLoop(self, arrow_schema(placed.schema), arrow_schema(out), has_base=base is not None)
+        fold = SortedLoop(self, arrow_schema(placed.schema), arrow_schema(out), has_base=base is not None)
         return placed.mapInArrow(fold, out)
 
     def state_of(self, version: DataFrame) -> DataFrame:
-        return version.where(f"{_TAG} IS NULL").drop(CHANGED, _TAG, _DATA)
+        return version.where(f"{TAG} IS NULL").drop(CHANGED, TAG, DATA)
 
     def output_of(self, version: DataFrame) -> DataFrame:
-        return self._unpacked(version, _TAG, _DATA, 0)
+        return self._unpacked(version, TAG, DATA, 0)
 
     def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
-        return self._unpacked(version, _TAG, _DATA, 1 + list(self._sides).index(name))
+        return self._unpacked(version, TAG, DATA, 1 + list(self._sides).index(name))
 
     def unpack(self, packed: DataFrame) -> DataFrame:
         return self._unpacked(packed, "tag", "data", 0)
@@ -320,126 +320,10 @@ class _PackLive:
                 yield from packed(batch.column(0), combine([batch.remove_column(0)], self._live), LIVE)
 
 
-class _SortedLoop:
-    """For ``mapInArrow``: rows sorted by key, a key's state before its rows; what is put out, and state.
-
-    The last key of a batch of rows may go on in the next one: its state is held, so a key with any number of rows needs
-    memory for a batch of them.
-    """
-
-    def __init__(self, fold: ProcessFold, placed: pa.Schema, out: pa.Schema, *, has_base: bool) -> None:
-        self._fold = fold
-        self._placed = placed
-        self._out = out
-        self._has_base = has_base
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        fold = self._fold
-        width = 2 + len(fold.keys)
-        self._loop = KeyLoop(fold._function, fold._loop_schema)
-        self._loop.function.process_record_attributes(RecordAttributes(True))
-        held: tuple[pa.RecordBatch, list[Any], bool] | None = None
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            rows = combine([batch], self._placed)
-            ids = rows.select(list(range(width)))
-            before = None if held is None else held[0]
-            starts, goes_on = _key_starts(ids, before)
-            is_row = rows.column(_ORIGIN).to_numpy() == 1
-            keys = ids.take(pa.array(starts))
-            columns = self._initial(rows, starts, is_row)
-            changed = np.logical_or.reduceat(is_row, starts)
-            if held is not None and not goes_on:
-                yield from self._given_back(held[0], [[v] for v in held[1]], [held[2]])
-            elif held is not None:
-                for column, value in zip(columns, held[1], strict=True):
-                    column[0] = value
-                changed[0] |= held[2]
-            self._loop.load(_key_values(keys.select(list(range(1, width)))), columns)
-            now = int(time.time() * 1000)
-            self._loop.set_clocks(MIN_WATERMARK, now)
-            self._process(rows, starts, is_row)
-            last = len(starts) - 1
-            self._loop.fire_processing_timers(now, range(last))
-            yield from self._emitted()
-            yield from self._state(keys.slice(0, last), self._loop.state(last), changed[:last])
-            held = (keys.slice(last), [column[last] for column in columns], bool(changed[last]))
-        if held is not None:
-            yield from self._given_back(held[0], [[v] for v in held[1]], [held[2]])
-
-    def _initial(self, rows: pa.RecordBatch, starts: np.ndarray, is_row: np.ndarray) -> list[list[Any]]:
-        names = self._fold._loop_schema.state.names
-        if not self._has_base:
-            return [[None] * len(starts) for _ in names]
-        places = pa.array(starts, mask=is_row[starts])
-        return [python_values(rows.column(name).take(places)) for name in names]
-
-    def _process(self, rows: pa.RecordBatch, starts: np.ndarray, is_row: np.ndarray) -> None:
-        values = rows.columns[2 + len(self._fold.keys) :][: len(self._fold._schema)]
-        live = pa.RecordBatch.from_arrays(values, schema=self._fold._loop_schema.rows)
-        if not self._has_base:
-            self._loop.process(live, starts.tolist(), range(len(starts)))
-            return
-        counts = np.add.reduceat(is_row, starts)
-        places = np.flatnonzero(counts)
-        if len(places):
-            begins = np.concatenate(([0], np.cumsum(counts[places])[:-1]))
-            self._loop.process(live.filter(pa.array(is_row)), begins.tolist(), places.tolist())
-
-    def _given_back(self, keys: pa.RecordBatch, columns: list[list[Any]], changed: list[bool]) -> Any:
-        """A key whose last row has been seen."""
-        self._loop.load(_key_values(keys.select(list(range(1, keys.num_columns)))), columns)
-        now = int(time.time() * 1000)
-        self._loop.set_clocks(MIN_WATERMARK, now)
-        self._loop.fire_processing_timers(now, [0])
-        yield from self._emitted()
-        yield from self._state(keys, self._loop.state(), np.array(changed))
-
-    def _emitted(self) -> Iterator[pa.RecordBatch]:
-        for tag, batch in self._loop.outputs():
-            columns = {_TAG: pa.array([tag], pa.int32()), _DATA: pa.array([to_bytes(batch)], pa.binary())}
-            yield self._batch(columns, 1)
-
-    def _state(self, keys: pa.RecordBatch, state: list[pa.Array], changed: np.ndarray) -> Iterator[pa.RecordBatch]:
-        names = self._fold._loop_schema.state.names
-        columns = {**dict(zip(keys.schema.names, keys.columns, strict=True)), **dict(zip(names, state, strict=True))}
-        columns[CHANGED] = pa.array(changed)
-        holds = np.zeros(keys.num_rows, dtype=bool)
-        for column in state:
-            holds |= column.is_valid().to_numpy(zero_copy_only=False)
-        if holds.any():
-            yield self._batch(columns, keys.num_rows).filter(pa.array(holds))
-
-    def _batch(self, columns: Mapping[str, pa.Array], rows: int) -> pa.RecordBatch:
-        arrays = [columns[f.name].cast(f.type) if f.name in columns else pa.nulls(rows, f.type) for f in self._out]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._out)
-
-
-def _key_starts(ids: pa.RecordBatch, before: pa.RecordBatch | None) -> tuple[np.ndarray, bool]:
-    """Where each key begins in rows that are sorted by key, and whether the first is the one before them."""
-    whole = ids if before is None else combine([before, ids], ids.schema)
-    # All columns but the key group, which follows from the hash.
-    order, starts = equal_runs(whole.column(1).to_numpy(), whole.columns[2:])
-    if (order[1:] < order[:-1]).any():
-        # Keys of one hash stand one after another here, and are found in another order there.
-        starts = np.sort(order[starts])
-    if before is None:
-        return starts, False
-    goes_on = len(starts) == 1 or int(starts[1]) > 1
-    return (starts[1:] - 1, False) if not goes_on else (np.concatenate(([0], starts[1:] - 1)), True)
-
-
 def _first(timers: pa.Array) -> np.ndarray:
     """The first timer of each row, which are sorted; `NEVER` without one."""
     first = pc.list_element(pc.if_else(pc.equal(pc.list_value_length(timers), 0), None, timers), 0)
     return np.asarray(pc.fill_null(first, NEVER))
-
-
-def _key_values(ids: pa.RecordBatch) -> list[Any]:
-    """The keys as the function sees them, from hash and key columns."""
-    columns = [python_values(column) for column in ids.columns[1:]]
-    return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
 
 def _state_type(state: Any) -> Any:

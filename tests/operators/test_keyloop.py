@@ -20,7 +20,8 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.keyloop import epoch_millis
-from backlog_spark.operators.process import ProcessFold, _SortedLoop
+from backlog_spark.operators.process import ProcessFold
+from backlog_spark.operators.sortedloop import SortedLoop
 from backlog_spark.state.tables import arrow_schema, combine, from_bytes
 from backlog_spark.watermarks import EVENT_TIME
 
@@ -174,7 +175,7 @@ def sorted_run(
     ends = sorted({c % (whole.num_rows + 1) for c in cuts} | {0, whole.num_rows})
     pieces = [ordered.slice(a, b - a) for a, b in itertools.pairwise(ends)]
     out_schema = arrow_schema(operator.version_schema())
-    loop = _SortedLoop(operator, schema, out_schema, has_base=base is not None)
+    loop = SortedLoop(operator, schema, out_schema, has_base=base is not None)
     out: Counter[Any] = Counter()
     states = []
     for batch in loop(iter(pieces)):

@@ -1,0 +1,79 @@
+"""A query's outputs: the main one and the side outputs, each with a sink of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.sinks import BatchInfo, Sink, SinkContext
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["Outputs"]
+
+
+class Outputs:
+    """The sinks of one query.
+
+    Parameters
+    ----------
+    sinks : mapping of str to Sink
+        The main output's under ``""``, those of side outputs by name.
+    """
+
+    def __init__(self, sinks: Mapping[str, Sink]) -> None:
+        self._sinks = dict(sinks)
+        self.main = self._sinks[""]
+
+    @property
+    def several(self) -> bool:
+        """Whether a batch is read more than once."""
+        return len(self._sinks) > 1
+
+    def open(self, context: SinkContext, side_outputs: Mapping[str, StructType]) -> None:
+        """Open each sink, as `Sink.open` says.
+
+        Parameters
+        ----------
+        context : SinkContext
+            The main output's.
+        side_outputs : mapping of str to StructType
+            Columns of the side outputs that there are.
+
+        Raises
+        ------
+        SettingError
+            For a sink of a side output that there is not.
+        BacklogError
+            For a side output without a sink: its rows would be lost.
+        """
+        for name in self._sinks:
+            if name and name not in side_outputs:
+                raise SettingError(
+                    "side_output", name, "the last operator of the stream has no such side output.",
+                    f"It has {', '.join(side_outputs) or 'none'}.",
+                )  # fmt: skip
+        for name, schema in side_outputs.items():
+            if name not in self._sinks:
+                raise BacklogError(
+                    f"The side output {name!r} goes nowhere.", f"Add .to(sink, side_output={name!r}) to the writer."
+                )
+            side = replace(
+                context,
+                txn_app_id=f"{context.txn_app_id}-{name}",
+                schema=schema,
+                key_is_unique_in_backlog=False,
+                rows_are_results=False,
+            )
+            self._sinks[name].open(side)
+        self.main.open(context)
+
+    def write(self, rows: DataFrame, sides: Mapping[str, DataFrame], batch: BatchInfo) -> None:
+        """Write a batch of each output; one that has it already is skipped, whatever the others have."""
+        self.main.write(rows, batch)
+        for name, side in sides.items():
+            self._sinks[name].write(side, batch)
