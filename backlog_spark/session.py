@@ -17,10 +17,12 @@ from connectors import CONNECTORS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
 
-__all__ = ["persisted", "register", "session_conf", "session_listener"]
+__all__ = ["persisted", "register", "register_source", "session_conf", "session_listener"]
 
 _lock = threading.Lock()
+_sources: weakref.WeakKeyDictionary[Any, dict[str, type[DataSource]]] = weakref.WeakKeyDictionary()
 # One listener a session: Spark calls each for every event of every query.
 _listeners: weakref.WeakKeyDictionary[Any, BacklogListener] = weakref.WeakKeyDictionary()
 
@@ -43,8 +45,17 @@ def register(spark: SparkSession) -> None:
         if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
             context.pythonExec = sys.executable
     for module, name in CONNECTORS.values():
-        spark.dataSource.register(getattr(importlib.import_module(module), name))
+        register_source(spark, getattr(importlib.import_module(module), name))
     session_listener(spark)
+
+
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source with a session, unless it is: Spark warns of each that is registered again."""
+    with _lock:
+        known = _sources.setdefault(spark, {})
+        if known.get(source.name()) is not source:
+            spark.dataSource.register(source)
+            known[source.name()] = source
 
 
 def session_listener(spark: SparkSession) -> BacklogListener:

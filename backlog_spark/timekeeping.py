@@ -17,6 +17,7 @@ from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.control import Clerk, ControlDataSource, ControlServer, GroupReports
 from backlog_spark.operators.fold import Fold
 from backlog_spark.plan import Node, operator_attributes, watermark_nodes
+from backlog_spark.session import register_source
 from backlog_spark.watermarks import Watermarks, observation_name
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class Timekeeper:
         self.reports: Accumulator[Any] = spark.sparkContext.accumulator({}, GroupReports())
         self._told_late = 0
         self._kept: list[int] = []
-        spark.dataSource.register(ControlDataSource)
+        register_source(spark, ControlDataSource)
 
     def _fresh(self) -> Watermarks:
         return Watermarks([node.delay_ms for node in watermark_nodes(self._root)])

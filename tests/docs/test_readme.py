@@ -82,7 +82,10 @@ def test_the_commands_are_targets_of_the_makefile() -> None:
 def test_the_links_lead_somewhere() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
     assert links
-    assert all((ROOT / link).exists() for link in links)
+    for file, _, heading in (link.partition("#") for link in links):
+        assert (ROOT / file).exists(), file
+        headings = re.findall(r"^#+ (.*)$", (ROOT / file).read_text(), re.MULTILINE) if heading else [heading]
+        assert heading in [h.lower().replace(" ", "-") for h in headings], (file, heading)
 
 
 def test_the_example_configuration_is_accepted() -> None:
