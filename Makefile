@@ -16,7 +16,8 @@ export PYSPARK_PYTHON := $(PY)
 export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Test files run side by side: most of a test's time is waiting, for a commit or for the start of a process.
+# Test files run side by side, as most of their time is waiting for a commit or for the start of a process; in their own
+# order, since by default those with few tests, which take longest here, would come last.
 WORKERS ?= 2
 
 # $(call flag,--name,value): nothing when the value is empty.
@@ -31,7 +32,7 @@ demo: $(PREPARED) java ## MySQL to Delta through a backlog [ROWS= INTERVAL= INTE
 		$(call flag,--interval-during-backlog,$(INTERVAL_DURING_BACKLOG)) $(call flag,--seconds,$(SECONDS))
 
 test: $(PREPARED) java ## all tests, or some: make test ARGS="-k name"
-	@$(PY) -m pytest -n $(WORKERS) --dist loadfile $(ARGS)
+	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 faults: $(PREPARED) java ## the large grids of kills and random queries, which `make test` takes a part of
 	@$(PY) -m pytest -m grid $(ARGS)
