@@ -44,7 +44,7 @@ def test_positions_of_sources() -> None:
     assert source_positions(tree) == ([0, 1], frozenset({2, 3, 4}))
 
 
-@pytest.mark.parametrize(("a", "b"), itertools.product((True, False), repeat=2))
+@pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))
 def test_attributes_along_a_chain(a: bool, b: bool) -> None:
     """A union is backlog if all its inputs are; maps and operators pass on what they are told (FLIP-309)."""
     union = UnionNode((source("a"), TransformNode(source("b"), lambda f: f)))
@@ -69,7 +69,7 @@ def test_a_function_may_say_otherwise() -> None:
     assert Fresh().attributes_of_output(RecordAttributes(False)) == RecordAttributes(False), "nothing emitted: the same"
 
 
-@pytest.mark.parametrize(("a", "b"), itertools.product((True, False), repeat=2))
+@pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))
 def test_two_inputs(a: bool, b: bool) -> None:
     told: list[tuple[int, bool]] = []
 

@@ -68,6 +68,7 @@ def test_the_last_line_is_the_contracts() -> None:
     assert found["ratios"]["spark_jdbc"] > 0
 
 
+@pytest.mark.grid
 def test_unequal_reads_end_with_status_1_and_no_result() -> None:
     finished = run("-c", DIFFERENT)
     assert finished.returncode == 1, finished.stderr

@@ -150,7 +150,9 @@ def source(root: Path, partitions: int = 2) -> bs.BacklogStream:
     return bs.source("scripted", name="s", path=root / "s", partitions=partitions)
 
 
-@pytest.mark.parametrize(("backlog", "live", "partitions"), [(2, 2, 2), (0, 3, 1), (1, 1, 5)])
+@pytest.mark.parametrize(
+    ("backlog", "live", "partitions"), [(2, 2, 2), pytest.param(0, 3, 1, marks=pytest.mark.grid), (1, 1, 5)]
+)
 def test_state(spark: SparkSession, tmp_path: Path, backlog: int, live: int, partitions: int) -> None:
     chance = random.Random(backlog)
     tables = [rows(chance, chance.randrange(50, 300), n * 1_000) for n in range(backlog + live)]
@@ -172,7 +174,7 @@ def test_state(spark: SparkSession, tmp_path: Path, backlog: int, live: int, par
     assert {user: sum(row["pages"].values()) for user, row in state.items()} == counted
 
 
-@pytest.mark.parametrize(("backlog", "live"), [(2, 2), (0, 3)])
+@pytest.mark.parametrize(("backlog", "live"), [(2, 2), pytest.param(0, 3, marks=pytest.mark.grid)])
 def test_event_time(spark: SparkSession, tmp_path: Path, backlog: int, live: int) -> None:
     chance = random.Random(7 + backlog)
     tables = [rows(chance, 120, n * 120) for n in range(backlog + live)]

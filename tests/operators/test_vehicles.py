@@ -82,7 +82,7 @@ def runs(root: Path) -> list[tuple[int, str, int]]:
 @pytest.mark.parametrize(
     ("seed", "backlog", "live", "partitions"),
     # micro-batches in backlog and after it: none, all in one, many
-    [(1, 3, 2, 2), (2, 0, 3, 1), (3, 1, 1, 5)],
+    [(1, 3, 2, 2), (2, 0, 3, 1), pytest.param(3, 1, 1, 5, marks=pytest.mark.grid)],
 )
 def test_batch_then_stream_is_one_batch(
     spark: SparkSession, tmp_path: Path, seed: int, backlog: int, live: int, partitions: int
@@ -199,6 +199,7 @@ def longest(a: Any, b: Any) -> Any:
     return a._replace(text=text, amount=None if None in (a.amount, b.amount) else a.amount + b.amount)
 
 
+@pytest.mark.grid
 def test_reduce(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(23)
     schema = pa.schema([("text", pa.string()), ("k", pa.float64()), ("amount", pa.decimal128(20, 2))])
@@ -277,6 +278,7 @@ def test_a_first_stay_after_live_rows(spark: SparkSession, tmp_path: Path) -> No
             query.stop()
 
 
+@pytest.mark.grid
 def test_a_chain_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
     """The second operator sees what the first would have put out, never what it has only collected."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])

@@ -31,7 +31,7 @@ def create(server: MySQLServer, table: str) -> None:
         for server in SERVERS
         for seed in range(4)
         # MariaDB has a test of this kind of its own
-        for extra in [[pytest.mark.grid] if seed and server is not SERVERS[0] else []]
+        for extra in [[pytest.mark.grid] if seed > (server is SERVERS[0]) else []]
     ],
     indirect=["mysql"],
 )
