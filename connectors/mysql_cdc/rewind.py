@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import marshal
 import sqlite3
+from abc import ABC, abstractmethod
 from collections import Counter
 from typing import Any
 
@@ -35,7 +36,7 @@ _CACHE_KIB = 32_768
 _BLOCK = 5_000
 
 
-class RewindLog:
+class RewindLog(ABC):
     """What one batch's range of a table went through since its low watermark.
 
     The log grows as chunks need it: `advance` reads only what is new. It lives in a private temporary database of
@@ -94,11 +95,13 @@ class RewindLog:
         if not isinstance(self._reached, BinlogPosition) or self._reached.sort_key() < until.sort_key():
             self._reached = until  # nothing lies between: the next chunk need not look again
 
+    @abstractmethod
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
-        raise NotImplementedError
+        """Add what a change means for the log to ``pending``."""
 
+    @abstractmethod
     def _store(self, pending: list[tuple[Any, ...]]) -> None:
-        raise NotImplementedError
+        """Put what is pending into the log."""
 
     def _place(self, row: list[Any]) -> tuple[bytes | None, bytes | None]:
         """Chunk key and order bytes of a row; one of the two."""
