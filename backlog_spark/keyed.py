@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.plan import KeyedNode, Node, SourceNode, check_tree
+from backlog_spark.settings import MAX_KEY_GROUPS
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.seeds import UnpackState
 from backlog_spark.state.tables import arrow_schema
@@ -34,8 +35,9 @@ _log = logging.getLogger(__name__)
 
 _LEDGER = "plan"
 _LEDGER_FILE = re.compile(rf"{_LEDGER}-(\d+)\.json")
-# A partition's state is moved and snapshot as a whole; two for each core keep the cores busy to the end.
-_PARTITIONS_PER_CORE = 2
+# A partition costs 0.3 s of processor time a batch, whatever is in it, so there is one for each core; the groups of a
+# partition even out what each has to do.
+_GROUPS_PER_CORE, _LEAST_GROUPS = 16, 32
 
 
 class KeyedPlan:
@@ -46,20 +48,26 @@ class KeyedPlan:
     spark : SparkSession
     checkpoint : Checkpoint
     root : Node
-    key_groups : int
-        ``spark.backlog.keyGroups``.
+    key_groups : int or None
+        ``spark.backlog.keyGroups``; None takes the checkpoint's or chooses.
     mixed : bool
         Whether the query is in mixed mode: backlog runs sorted.
     """
 
     def __init__(
-        self, spark: SparkSession, checkpoint: Checkpoint, root: Node, key_groups: int, *, mixed: bool
+        self, spark: SparkSession, checkpoint: Checkpoint, root: Node, key_groups: int | None, *, mixed: bool
     ) -> None:
         check_tree(root)
         self._spark = spark
         self._checkpoint = checkpoint
         self._root = root
-        self._key_groups = key_groups
+        ledger = self._read()
+        cores = spark.sparkContext.defaultParallelism
+        self._key_groups = key_groups or (
+            min(MAX_KEY_GROUPS, max(_LEAST_GROUPS, _GROUPS_PER_CORE * cores)) if ledger is None else ledger.key_groups
+        )
+        self._shuffle_partitions = str(spark.conf.get("spark.sql.shuffle.partitions"))
+        self._rows: StructType | None = None
         self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
         self._folds: dict[str, Fold] = {}
         self._cleaned = False
@@ -69,7 +77,7 @@ class KeyedPlan:
         self._output: StructType | None = None
         self._time: Timekeeper | None = None
         if any(isinstance(node, KeyedNode) and node.is_timed for node in root.walk()):
-            self._time = Timekeeper(spark, checkpoint, root, key_groups, mixed=mixed)
+            self._time = Timekeeper(spark, checkpoint, root, self._key_groups, mixed=mixed)
 
     def start(
         self, *, in_backlog: bool, flags: Sequence[bool], load: Callable[[SourceNode, str | None], DataFrame]
@@ -133,9 +141,9 @@ class KeyedPlan:
         operators = tuple((name, self._folds[name].describe()) for name in self._operators)
         if ledger is None:
             cores = self._spark.sparkContext.defaultParallelism
-            ledger = Ledger(self._key_groups, min(self._key_groups, _PARTITIONS_PER_CORE * cores), operators)
+            ledger = Ledger(self._key_groups, min(self._key_groups, cores), operators)
         ledger = ledger.check(self._key_groups, operators)
-        self._output = plans.output
+        self._output, self._rows = plans.output, plans.rows
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
             ledger = self._publish(ledger)
         self._drained = self._drained or behind
@@ -180,12 +188,8 @@ class KeyedPlan:
         ledger = ledger.begin_publication(epoch)
         self._write(ledger)
         self._drained = False
-        self._checkpoint.delete("backlog/seed-attempt")
         for name in self._operators:
-            # The keys of the first stay have been put out, by its batches; those of a later one only collected.
-            BatchState(self._checkpoint, name, epoch).publish(
-                self._spark, self._folds[name], ledger.partitions, emit=epoch > 0
-            )
+            BatchState(self._checkpoint, name, epoch).publish()
         ledger = ledger.publish(epoch)
         self._write(ledger)
         return ledger
@@ -228,9 +232,10 @@ class KeyedPlan:
             state = BatchState(self._checkpoint, name, self.run.epoch)
             # Batch N - 1 has committed, so nothing before its version is needed again.
             state.drop_below(batch_id - 1)
-            return state.write(operator, rows, batch_id)
+            return state.write(operator, rows, batch_id, self._shuffle_partitions)
 
-        folds = BatchFolds(self._folds, fold_into)
+        assert self._rows is not None, "set at the start of a sorted run"
+        folds = BatchFolds(self._folds, self._rows, fold_into)
         if self.run.epoch == 0:
             return folds.run(self._root, batch)
         # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators too,

@@ -112,7 +112,7 @@ class BacklogQuery(QueryHandle):
         self._infos: list[SourceInfo | None] = []
         self._keyed: KeyedPlan | None = None
         if stream.node.is_keyed:
-            key_groups = int(settings["spark.backlog.keyGroups"] or 0)
+            key_groups = int(settings["spark.backlog.keyGroups"] or 0) or None
             enabled = settings["spark.backlog.sortedBatch.enabled"] == "true"
             during = self.intervals.during_backlog_ms
             self._mixed = during == 0 or (enabled and during is not None)

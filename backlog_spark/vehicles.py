@@ -9,8 +9,8 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold
 from backlog_spark.plan import FrameNode, KeyedNode, Node, SourceNode, TransformNode, UnionNode, WatermarkNode
 from backlog_spark.state.processor import GroupProcessor
-from backlog_spark.state.seeds import SEED_SCHEMA
-from backlog_spark.state.tables import GROUP, arrow_schema
+from backlog_spark.state.seeds import SEED_SCHEMA, PackState, seed_prefix
+from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
 from backlog_spark.watermarks import EVENT_TIME, observation_name
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchFolds", "Plans", "last_keyed", "outputs_of"]
 
-_RAW, _ROWS = "__raw", "__rows"
+_RAW = "__raw"
 
 
 class Plans:
@@ -57,6 +57,7 @@ class Plans:
         self._inputs = 0
         self.folds: dict[str, Fold] = {}
         self.output: StructType | None = None
+        self.rows: StructType | None = None
 
     def stream(self, root: Node) -> DataFrame:
         """All rows through the stateful branches.
@@ -127,11 +128,13 @@ class Plans:
         assert last is not None, "only for trees with a keyed operator"
         raw, idle = self._split(last)
         self.output = self._finished(_after(root, last, self.folds[last.name].unpack(idle))).schema
-        nothing = F.lit(None).cast(raw.schema)
+        names = [f"r{i}" for i in range(len(raw.schema))]
+        nothing = [F.lit(None).cast(f.dataType).alias(n) for f, n in zip(raw.schema, names, strict=True)]
+        self.rows = raw.schema
         return _union(
             [
-                raw.select(F.lit(True).alias(_RAW), F.struct("*").alias(_ROWS)),
-                idle.select(F.lit(False).alias(_RAW), nothing.alias(_ROWS)),
+                raw.toDF(*names).select(F.lit(True).alias(_RAW), "*"),
+                idle.select(F.lit(False).alias(_RAW), *nothing),
             ]
         )
 
@@ -153,8 +156,7 @@ class Plans:
     def _stateful(self, node: KeyedNode, rows: DataFrame | None) -> DataFrame:
         """An operator's stateful branch: packed input, if it has any, seeds and control into the key groups' state."""
         fold = self._bind(node, rows) if rows is not None else self.folds[node.name]
-        location = self._seed_location(node.name)
-        packed = self._spark.readStream.schema(SEED_SCHEMA).parquet(location)
+        packed = self._seeds(node.name, fold)
         if rows is not None:
             lifted = fold.lift(rows)
             live = lifted.mapInArrow(fold.packer(arrow_schema(lifted.schema)), SEED_SCHEMA)
@@ -165,6 +167,16 @@ class Plans:
         processor = GroupProcessor(fold, node.name, self._reports if node.is_timed else None)
         return packed.groupBy(GROUP).transformWithStateInPandas(processor, "tag int, data binary", "update", "None")
 
+    def _seeds(self, name: str, fold: Fold) -> DataFrame:
+        """State that is handed over, packed."""
+        from pyspark.sql import functions as F
+
+        versions = self._spark.readStream.schema(fold.version_schema()).parquet(self._seed_location(name))
+        # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
+        is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
+        state = fold.state_of(versions.select("*", (~is_first).alias(EMIT)))
+        return state.mapInArrow(PackState(fold.state), SEED_SCHEMA)
+
 
 class BatchFolds:
     """Evaluates the tree over one batch of backlog, inside ``foreachBatch``.
@@ -173,12 +185,17 @@ class BatchFolds:
     ----------
     folds : dict
         The operators' folds, from `Plans`.
+    rows : StructType
+        Columns of the rows before the first keyed operator, from `Plans`.
     fold : callable
         Folds rows into an operator's batch state and gives the new version.
     """
 
-    def __init__(self, folds: dict[str, Fold], fold: Callable[[str, Fold, DataFrame], DataFrame]) -> None:
+    def __init__(
+        self, folds: dict[str, Fold], rows: StructType, fold: Callable[[str, Fold, DataFrame], DataFrame]
+    ) -> None:
         self._folds = folds
+        self._rows = rows
         self._fold = fold
 
     def run(self, root: Node, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
@@ -191,7 +208,10 @@ class BatchFolds:
 
     def _version(self, node: KeyedNode, batch: DataFrame) -> DataFrame:
         before = last_keyed(node.parent)
-        rows = batch.where(_RAW).select(f"{_ROWS}.*")
+        # By name and by metadata: a column that carries event time is known by it.
+        rows = batch.where(_RAW).select(
+            *(_column(f"r{i}").alias(f.name, metadata=f.metadata) for i, f in enumerate(self._rows))
+        )
         if before is not None:
             rows = _after(node.parent, before, self._folds[before.name].output_of(self._version(before, batch)))
         return self._fold(node.name, self._folds[node.name], rows)

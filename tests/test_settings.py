@@ -22,8 +22,9 @@ def test_defaults() -> None:
         "spark.backlog.intervalDuringBacklog": None,
         "spark.backlog.restart.maxAttempts": 3,
         "spark.backlog.restart.delay": 1_000,
-        "spark.backlog.keyGroups": 128,
+        "spark.backlog.keyGroups": None,
         "spark.backlog.sortedBatch.enabled": "false",
+        "spark.backlog.fastPythonStart": "true",
         "spark.backlog.progress": "auto",
     }
 
@@ -37,10 +38,11 @@ def test_parsed_settings() -> None:
             "spark.backlog.restart.delay": "1 min",
             "spark.backlog.keyGroups": "32768",
             "spark.backlog.sortedBatch.enabled": "TRUE",
+            "spark.backlog.fastPythonStart": "False",
             "spark.backlog.progress": "OFF",
         }
     )
-    assert list(values.values()) == [30_000, 0, 1000, 60_000, 32_768, "true", "off"]
+    assert list(values.values()) == [30_000, 0, 1000, 60_000, 32_768, "true", "false", "off"]
     assert list(values) == list(SETTINGS)
 
 

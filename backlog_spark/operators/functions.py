@@ -86,12 +86,18 @@ class ValueState(State):
 
     def value(self) -> Any:
         """The key's value, else the default."""
-        found = self._get()
+        try:
+            found = self._values[self._cursor[0]]  # type: ignore[index]  # as _get, which costs a call
+        except TypeError:
+            found = self._get()
         return self.default if found is None else found
 
     def update(self, value: Any) -> None:
         """Set the key's value; None clears it."""
-        self._set(value)
+        try:
+            self._values[self._cursor[0]] = value  # type: ignore[index]
+        except TypeError:
+            self._get()
 
 
 class ListState(State):

@@ -11,6 +11,7 @@ import datetime as dt
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -126,19 +127,19 @@ class KeyLoop:
         call, cursor, at = self._function.process_element, self._cursor, self.context._row
         if self._schema.event_time is not None:
             self.context._times = python_values(epoch_millis(rows.column(self._schema.event_time)))
-        made = list(map(self._row, *(python_values(column) for column in rows.columns)))
-        collected, tagged, context = self._collected[0], bool(self._tags), self.context
+        # What the class itself would make, without a call in Python for each row.
+        make = partial(tuple.__new__, self._row)
+        made = list(map(make, zip(*(python_values(column) for column in rows.columns), strict=True)))
+        take = self._take if self._tags else self._collected[0].extend
+        context = self.context
         for start, end, place in zip(starts, ends, places, strict=True):
             cursor[0] = place
-            for index in range(start, end):
-                at[0] = index
-                result = call(made[index], context)
-                if result is None:
-                    continue
-                if tagged:
-                    self._take(result)
-                else:
-                    collected.extend(result)
+            at[0] = start
+            for row in made[start:end]:
+                result = call(row, context)
+                if result is not None:
+                    take(result)
+                at[0] += 1
 
     def _take(self, result: Iterable[Any] | pa.RecordBatch | None) -> None:
         if result is None:

@@ -79,7 +79,7 @@ class ProcessFold(Fold):
         self.keys = tuple(keys)
         self._function = function
         self._schema = schema
-        self._key_groups = key_groups
+        self.key_groups = key_groups
         self._order = order
         self._control_first = control_first
         self._what = type(function).__name__
@@ -156,7 +156,7 @@ class ProcessFold(Fold):
             F.col(f"`{n.replace('`', '``')}`").alias(f"r{i}") for i, n in enumerate(self._schema.names)
         ]
         hashed = rows.select(hash_of(keys).alias(HASH), *keys, *values)
-        return hashed.select(group_of(hashed[HASH], self._key_groups).alias(GROUP), "*")
+        return hashed.select(group_of(hashed[HASH], self.key_groups).alias(GROUP), "*")
 
     def live_schema(self) -> pa.Schema:
         keys = list(self.state.arrow())[: 1 + len(self.keys)]
@@ -267,11 +267,16 @@ class ProcessFold(Fold):
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         from pyspark.sql import functions as F
 
-        both = self.lift(rows).withColumn(ORIGIN, F.lit(1))
+        # Each column that goes to the workers takes its time; the key group follows from the hash.
+        both = self.lift(rows).drop(GROUP)
+        # By one 64-bit column Spark sorts by its bits; by several it compares rows, which takes twice as long.
+        by = [HASH]
         if base is not None:
-            both = both.unionByName(base.withColumn(ORIGIN, F.lit(0)), allowMissingColumns=True)
-        by = [HASH, *self.state.key_names, ORIGIN]
-        by += [] if self._order is None else [f"r{self._schema.names.index(self._order)}"]
+            old = base.drop(GROUP).withColumn(ORIGIN, F.lit(0))
+            both = both.withColumn(ORIGIN, F.lit(1)).unionByName(old, allowMissingColumns=True)
+            by += [*self.state.key_names, ORIGIN]
+        if self._order is not None:
+            by += [*(self.state.key_names if base is None else ()), f"r{self._schema.names.index(self._order)}"]
         placed = both.repartition(HASH).sortWithinPartitions(*by)
         out = self.version_schema()
         fold = SortedLoop(self, arrow_schema(placed.schema), arrow_schema(out), has_base=base is not None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from backlog_spark.attributes import RecordAttributes
 from backlog_spark.operators.fold import CHANGED
 from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.keyloop import KeyLoop, python_values
-from backlog_spark.state.keys import equal_runs
-from backlog_spark.state.tables import combine, to_bytes
+from backlog_spark.state.keys import equal_runs, groups_of
+from backlog_spark.state.tables import GROUP, combine, to_bytes
 
 if TYPE_CHECKING:
     from backlog_spark.operators.process import ProcessFold
@@ -26,10 +27,10 @@ TAG, DATA, ORIGIN = "__tag", "__data", "__origin"
 
 
 class SortedLoop:
-    """For ``mapInArrow``: rows sorted by key, a key's state before its rows; what is put out, and state.
+    """For ``mapInArrow``: rows sorted by hash, a key's state before its rows; what is put out, and state.
 
-    The last key of a batch of rows may go on in the next one: its state is held, so a key with any number of rows needs
-    memory for a batch of them.
+    The keys of a batch's last hash, nearly always one, may go on in the next batch: their state is held. So a key with
+    any number of rows needs memory for a batch of them.
     """
 
     def __init__(self, fold: ProcessFold, placed: pa.Schema, out: pa.Schema, *, has_base: bool) -> None:
@@ -40,38 +41,42 @@ class SortedLoop:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fold = self._fold
-        width = 2 + len(fold.keys)
+        width = 1 + len(fold.keys)
         self._loop = KeyLoop(fold._function, fold._loop_schema)
         self._loop.function.process_record_attributes(RecordAttributes(True))
-        held: tuple[pa.RecordBatch, list[Any], bool] | None = None
+        held: _Held | None = None
         for batch in batches:
             if not batch.num_rows:
                 continue
             rows = combine([batch], self._placed)
-            ids = rows.select(list(range(width)))
-            before = None if held is None else held[0]
-            starts, goes_on = _key_starts(ids, before)
-            is_row = rows.column(ORIGIN).to_numpy() == 1
-            keys = ids.take(pa.array(starts))
+            order, starts = equal_runs(rows.column(0).to_numpy(), rows.columns[1:width])
+            if (order[1:] < order[:-1]).any():
+                # Two keys of one hash, whose rows alternate.
+                rows = rows.take(pa.array(order))
+            is_row = rows.column(ORIGIN).to_numpy() == 1 if self._has_base else np.ones(rows.num_rows, dtype=bool)
+            keys = rows.select(list(range(width))).take(pa.array(starts))
+            hashes = keys.column(0).to_numpy()
             columns = self._initial(rows, starts, is_row)
             changed = np.logical_or.reduceat(is_row, starts)
-            if held is not None and not goes_on:
-                yield from self._given_back(held[0], [[v] for v in held[1]], [held[2]])
-            elif held is not None:
-                for column, value in zip(columns, held[1], strict=True):
-                    column[0] = value
-                changed[0] |= held[2]
-            self._loop.load(key_values(keys.select(list(range(1, width)))), columns)
+            if held is not None:
+                rest = held.resumed(keys.slice(0, int(np.searchsorted(hashes, hashes[0], "right"))), columns, changed)
+                held = None
+                if rest is not None and rest.hash == hashes[-1]:
+                    held = rest
+                elif rest is not None:
+                    yield from self._given_back(rest)
+            self._loop.load(key_values(keys), columns)
             now = int(time.time() * 1000)
             self._loop.set_clocks(MIN_WATERMARK, now)
             self._process(rows, starts, is_row)
-            last = len(starts) - 1
+            last = int(np.searchsorted(hashes, hashes[-1]))
             self._loop.fire_processing_timers(now, range(last))
             yield from self._emitted()
             yield from self._state(keys.slice(0, last), self._loop.state(last), changed[:last])
-            held = (keys.slice(last), [column[last] for column in columns], bool(changed[last]))
+            these = _Held(keys.slice(last), [column[last:] for column in columns], changed[last:])
+            held = these if held is None else held.and_(these)
         if held is not None:
-            yield from self._given_back(held[0], [[v] for v in held[1]], [held[2]])
+            yield from self._given_back(held)
 
     def _initial(self, rows: pa.RecordBatch, starts: np.ndarray, is_row: np.ndarray) -> list[list[Any]]:
         names = self._fold._loop_schema.state.names
@@ -81,7 +86,7 @@ class SortedLoop:
         return [python_values(rows.column(name).take(places)) for name in names]
 
     def _process(self, rows: pa.RecordBatch, starts: np.ndarray, is_row: np.ndarray) -> None:
-        values = rows.columns[2 + len(self._fold.keys) :][: len(self._fold._schema)]
+        values = rows.columns[1 + len(self._fold.keys) :][: len(self._fold._schema)]
         live = pa.RecordBatch.from_arrays(values, schema=self._fold._loop_schema.rows)
         if not self._has_base:
             self._loop.process(live, starts.tolist(), range(len(starts)))
@@ -92,14 +97,15 @@ class SortedLoop:
             begins = np.concatenate(([0], np.cumsum(counts[places])[:-1]))
             self._loop.process(live.filter(pa.array(is_row)), begins.tolist(), places.tolist())
 
-    def _given_back(self, keys: pa.RecordBatch, columns: list[list[Any]], changed: list[bool]) -> Any:
-        """A key whose last row has been seen."""
-        self._loop.load(key_values(keys.select(list(range(1, keys.num_columns)))), columns)
+    def _given_back(self, held: _Held) -> Iterator[pa.RecordBatch]:
+        """Keys whose last row has been seen."""
+        keys = held.keys
+        self._loop.load(key_values(keys), held.columns)
         now = int(time.time() * 1000)
         self._loop.set_clocks(MIN_WATERMARK, now)
-        self._loop.fire_processing_timers(now, [0])
+        self._loop.fire_processing_timers(now, range(keys.num_rows))
         yield from self._emitted()
-        yield from self._state(keys, self._loop.state(), np.array(changed))
+        yield from self._state(keys, self._loop.state(), held.changed)
 
     def _emitted(self) -> Iterator[pa.RecordBatch]:
         for tag, batch in self._loop.outputs():
@@ -109,6 +115,7 @@ class SortedLoop:
     def _state(self, keys: pa.RecordBatch, state: list[pa.Array], changed: np.ndarray) -> Iterator[pa.RecordBatch]:
         names = self._fold._loop_schema.state.names
         columns = {**dict(zip(keys.schema.names, keys.columns, strict=True)), **dict(zip(names, state, strict=True))}
+        columns[GROUP] = pa.array(groups_of(keys.column(0).to_numpy(), self._fold.key_groups), pa.int32())
         columns[CHANGED] = pa.array(changed)
         holds = np.zeros(keys.num_rows, dtype=bool)
         for column in state:
@@ -121,18 +128,42 @@ class SortedLoop:
         return pa.RecordBatch.from_arrays(arrays, schema=self._out)
 
 
-def _key_starts(ids: pa.RecordBatch, before: pa.RecordBatch | None) -> tuple[np.ndarray, bool]:
-    """Where each key begins in rows that are sorted by key, and whether the first is the one before them."""
-    whole = ids if before is None else combine([before, ids], ids.schema)
-    # All columns but the key group, which follows from the hash.
-    order, starts = equal_runs(whole.column(1).to_numpy(), whole.columns[2:])
-    if (order[1:] < order[:-1]).any():
-        # Keys of one hash stand one after another here, and are found in another order there.
-        starts = np.sort(order[starts])
-    if before is None:
-        return starts, False
-    goes_on = len(starts) == 1 or int(starts[1]) > 1
-    return (starts[1:] - 1, False) if not goes_on else (np.concatenate(([0], starts[1:] - 1)), True)
+@dataclass
+class _Held:
+    """Keys of one hash: their columns, their state as a list a column, and whether they have had a row."""
+
+    keys: pa.RecordBatch
+    columns: list[list[Any]]
+    changed: np.ndarray
+
+    @property
+    def hash(self) -> int:
+        return int(self.keys.column(0)[0].as_py())
+
+    def resumed(self, first: pa.RecordBatch, columns: list[list[Any]], changed: np.ndarray) -> _Held | None:
+        """Give the state of those that are among the first keys of a batch to them; the others, or None."""
+        mine = self.keys.num_rows
+        both = combine([self.keys, first], first.schema)
+        order, starts = equal_runs(both.column(0).to_numpy(), both.columns[1:])
+        rest = []
+        for members in np.split(order, starts[1:]):
+            ours = [int(place) for place in members if place < mine]
+            theirs = [int(place) - mine for place in members if place >= mine]
+            if ours and not theirs:
+                rest += ours
+            elif ours:
+                for column, values in zip(columns, self.columns, strict=True):
+                    column[theirs[0]] = values[ours[0]]
+                changed[theirs[0]] |= self.changed[ours[0]]
+        if not rest:
+            return None
+        return _Held(self.keys.take(pa.array(rest)), [[c[r] for r in rest] for c in self.columns], self.changed[rest])
+
+    def and_(self, other: _Held) -> _Held:
+        """With keys of the same hash."""
+        columns = [mine + theirs for mine, theirs in zip(self.columns, other.columns, strict=True)]
+        changed = np.concatenate([self.changed, other.changed])
+        return _Held(combine([self.keys, other.keys], self.keys.schema), columns, changed)
 
 
 def key_values(ids: pa.RecordBatch) -> list[Any]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
-__all__ = ["check_keys", "equal_runs", "group_of", "hash_of", "normalised"]
+__all__ = ["check_keys", "equal_runs", "group_of", "groups_of", "hash_of", "normalised"]
 
 # What Spark can hash and Arrow can compare exactly.
 _ATOMIC = (
@@ -83,6 +83,12 @@ def group_of(hash_column: Column, key_groups: int) -> Column:
     from pyspark.sql import functions as F
 
     return F.pmod(hash_column, F.lit(key_groups)).cast("int")
+
+
+def groups_of(hashes: np.ndarray, key_groups: int) -> np.ndarray:
+    """The same in a worker."""
+    found: np.ndarray = np.mod(hashes, key_groups).astype(np.int32)
+    return found
 
 
 def equal_runs(hashes: np.ndarray, keys: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:

@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from .tables import GROUP, StateSchema, combine, cut, from_bytes, merged, split_by, to_bytes
+from .tables import EMIT, GROUP, StateSchema, combine, cut, from_bytes, merged, split_by, to_bytes
 
 if TYPE_CHECKING:
     from backlog_spark.operators.fold import MergeFold
@@ -31,6 +32,7 @@ __all__ = [
     "UnpackState",
     "packed",
     "packed_control",
+    "seed_prefix",
 ]
 
 # Where a packed row comes from: input, state that was handed over, to be put out or not, or the control source.
@@ -42,6 +44,11 @@ CONTROL: Final = 3
 # ``slots`` is the number of accumulators that rows of state were written with; 0 for others.
 SEED_SCHEMA: Final = f"{GROUP} int, origin int, slots int, data binary"
 _ARROW: Final = pa.schema([(GROUP, pa.int32()), ("origin", pa.int32()), ("slots", pa.int32()), ("data", pa.binary())])
+
+
+def seed_prefix(epoch: int) -> str:
+    """How the names of an epoch's seeds begin."""
+    return f"e{epoch}-"
 
 
 @dataclass(frozen=True)
@@ -109,6 +116,21 @@ def packed_control(groups: int, control: Control) -> pa.RecordBatch:
     )
 
 
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """Batches with rows, as many at a time as are packed together."""
+    pending: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows:
+            pending.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _PACK_ROWS or size >= _PACK_BYTES:
+            yield pending
+            pending, rows, size = [], 0, 0
+    if rows:
+        yield pending
+
+
 class PackRows:
     """For ``mapInArrow``: lifted rows (`Fold.lift`) merged by key and packed by key group."""
 
@@ -117,16 +139,7 @@ class PackRows:
         self._lifted = lifted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        pending: list[pa.RecordBatch] = []
-        rows = size = 0
-        for batch in batches:
-            if batch.num_rows:
-                pending.append(batch)
-                rows, size = rows + batch.num_rows, size + batch.nbytes
-            if rows >= _PACK_ROWS or size >= _PACK_BYTES:
-                yield from self._pack(pending)
-                pending, rows, size = [], 0, 0
-        if rows:
+        for pending in gathered(batches):
             yield from self._pack(pending)
 
     def _pack(self, pending: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -137,18 +150,22 @@ class PackRows:
 
 
 class PackState:
-    """For ``mapInArrow``: rows of a state version packed by key group, to be handed over."""
+    """For ``mapInArrow``: rows of state that is handed over, packed by key group.
 
-    def __init__(self, state: StateSchema, *, emit: bool) -> None:
+    Columns: group, those of the state, and whether the stream vehicle puts the key out.
+    """
+
+    def __init__(self, state: StateSchema) -> None:
         self._state = state
-        self._origin = SEED_EMIT if emit else SEED_SILENT
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        schema = self._state.arrow()
-        for batch in batches:
-            if batch.num_rows:
-                rows = combine([batch.remove_column(0)], schema)
-                yield from packed(batch.column(0), rows, self._origin, len(self._state.slots))
+        for pending in gathered(batches):
+            whole = pa.Table.from_batches(pending).combine_chunks()
+            for origin, chosen in ((SEED_SILENT, pc.invert(whole.column(EMIT))), (SEED_EMIT, whole.column(EMIT))):
+                rows = whole.filter(chosen)
+                state = combine(rows.drop_columns([GROUP, EMIT]).to_batches(), self._state.arrow())
+                groups = rows.column(GROUP).combine_chunks()
+                yield from packed(groups, state, origin, len(self._state.slots))
 
 
 class Unpack:

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.fold import MergeFold
 
-__all__ = ["GROUP", "HASH", "StateSchema", "bucket_bits", "combine", "from_bytes", "split_by", "to_bytes"]
+__all__ = ["EMIT", "GROUP", "HASH", "StateSchema", "bucket_bits", "combine", "from_bytes", "split_by", "to_bytes"]
 
-GROUP, HASH = "__group", "__hash"
+GROUP, HASH, EMIT = "__group", "__hash", "__emit"
 
 # Keys of a bucket, on average, before a group's buckets are doubled. A batch reads and writes whole buckets: smaller
-# ones cost more calls when many keys change, larger ones more bytes when few do. 512 keys of 24 bytes are 12 KB, about
-# where a call's fixed cost (0.2 ms) and its bytes weigh the same.
-BUCKET_KEYS = 512
+# ones cost more calls when many keys change, larger ones more bytes when few do. 2048 keys of 24 bytes are 48 KB, about
+# where a call's fixed cost (0.5 ms while all cores work) and its bytes weigh the same.
+BUCKET_KEYS = 2048
 # The bits of the hash that choose the bucket. The low ones choose the key group when its number is a power of two.
 _BUCKET_SHIFT = 32
 

@@ -6,7 +6,7 @@ was killed may still be writing. A replayed batch whose version is valid takes i
 
     <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>-<attempt>/   the rows, Parquet
     <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>.json         which attempt is version <batch>
-    <checkpoint>/backlog/seed/<operator>/e<e>-p<part>.parquet             what stream mode starts from
+    <checkpoint>/backlog/seed/<operator>/e<e>-part-….parquet              the same rows, for stream mode to start from
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold
 from backlog_spark.session import session_conf
-from backlog_spark.state.seeds import SEED_SCHEMA, PackState
-from backlog_spark.state.tables import GROUP
+from backlog_spark.state.seeds import seed_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchState"]
 
 _POINTER = re.compile(r"v(\d+)\.json")
-_PART = re.compile(r"part-(\d+)-.*\.parquet")
+_PART = re.compile(r"part-.*\.parquet")
 
 
 class BatchState:
@@ -51,10 +50,11 @@ class BatchState:
         self._epoch = epoch
         self._directory = f"backlog/state/{operator}/epoch={epoch}"
 
-    def write(self, fold: Fold, rows: DataFrame, batch_id: int) -> DataFrame:
+    def write(self, fold: Fold, rows: DataFrame, batch_id: int, shuffle_partitions: str) -> DataFrame:
         """Fold a batch into version ``batch_id``; what `Fold.fold` gave, read back.
 
-        Executes ``rows`` once, or not at all if the version is there.
+        Executes ``rows`` once, or not at all if the version is there; ``shuffle_partitions`` is Spark's setting for
+        that, whose streaming value is pinned.
         """
         spark = rows.sparkSession
         if self._pointer(batch_id) is not None:
@@ -64,7 +64,11 @@ class BatchState:
         base = None if before is None else fold.state_of(self.read(spark, fold, before))
         attempt = f"v{batch_id}-{uuid.uuid4().hex[:12]}"
         # As they are, whatever the user has set for files of their own: a key cut to milliseconds is another key.
-        with session_conf(spark, {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}):
+        conf = {
+            "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+            "spark.sql.shuffle.partitions": shuffle_partitions,
+        }
+        with session_conf(spark, conf):
             fold.fold(rows, base).write.parquet(self._location(attempt))
         self._checkpoint.write_file(f"{self._directory}/v{batch_id}.json", json.dumps({"attempt": attempt}))
         return self.read(spark, fold, batch_id)
@@ -95,47 +99,27 @@ class BatchState:
         """Remove the epoch's versions, once stream mode has committed what it started from."""
         self._checkpoint.delete(self._directory)
 
-    def publish(self, spark: SparkSession, fold: Fold, partitions: int, *, emit: bool) -> None:
-        """Put the newest version where stream mode reads it, one row a key group or more.
+    def publish(self) -> None:
+        """Move the newest version's files to where stream mode reads them.
 
-        Called while no run of the query is active. Doing it again after a crash changes nothing: a part is a fixed
-        set of key groups, and one that is there already stays.
-
-        Parameters
-        ----------
-        partitions : int
-            Number of parts; the same at every call.
-        emit : bool
-            Whether stream mode shall put out the keys that this epoch changed.
+        Called while no run of the query is active. After a crash it is called again and moves what was left.
         """
         newest = self.newest()
         if newest is None:
             return
-        # A session of its own: a part is a partition, so partitions must stay as they are.
-        own = type(spark)(spark.sparkContext, spark._jsparkSession.cloneSession(), {})
-        own.conf.set("spark.sql.adaptive.enabled", "false")
-        state = fold.state_of(self.read(own, fold, newest))
-        packed = (
-            state.repartition(partitions, GROUP)
-            .sortWithinPartitions(GROUP)
-            .mapInArrow(PackState(fold.state, emit=emit), SEED_SCHEMA)
-        )
-        attempt = f"backlog/seed-attempt/{self._operator}-{uuid.uuid4().hex[:12]}"
-        packed.write.parquet(self._checkpoint.location_of(attempt))
-        target = f"backlog/seed/{self._operator}"
+        attempt, target = f"{self._directory}/{self._pointer(newest)}", f"backlog/seed/{self._operator}"
         there = set(self._checkpoint.names_in(target))
         for name in self._checkpoint.names_in(attempt):
-            part = _PART.fullmatch(name)
-            seed = f"e{self._epoch}-p{part[1]}.parquet" if part else ""
-            if seed and seed not in there:
+            seed = f"{seed_prefix(self._epoch)}{name}"
+            # Where a rename is a copy, the driver may have died before the original was deleted.
+            if _PART.fullmatch(name) and seed not in there:
                 self._checkpoint.rename(f"{attempt}/{name}", f"{target}/{seed}")
-        self._checkpoint.delete(attempt)
 
     def drop_seeds(self) -> None:
         """Remove the epoch's seeds, once their batch has committed."""
         target = f"backlog/seed/{self._operator}"
         for name in self._checkpoint.names_in(target):
-            if name.startswith(f"e{self._epoch}-"):
+            if name.startswith(seed_prefix(self._epoch)):
                 self._checkpoint.delete(f"{target}/{name}")
 
     def _location(self, attempt: str) -> str:

@@ -145,12 +145,11 @@ def sorted_run(
 
     new = live(operator, rows)
     state = operator.state.arrow()
-    fields = [("__group", pa.int32()), *new.schema, ("__origin", pa.int32())]
-    placed = [pa.array([0] * new.num_rows, pa.int32()), *new.columns, pa.array([1] * new.num_rows, pa.int32())]
+    fields = [*new.schema, ("__origin", pa.int32())]
+    placed = [*new.columns, pa.array([1] * new.num_rows, pa.int32())]
     old = base if base is not None else combine([], state)
     width = 1 + len(operator.keys)
     filled = [
-        pa.array([0] * old.num_rows, pa.int32()),
         *old.columns[:width],
         *(pa.nulls(old.num_rows, f.type) for f in list(new.schema)[width:]),
         pa.array([0] * old.num_rows, pa.int32()),
@@ -166,11 +165,13 @@ def sorted_run(
         row = keys[i]
         level = row["k1"]
         text = (row["k0"] is not None, row["k0"] or "")
-        return (
-            row["__hash"], text, (level is not None, level != level, 0.0 if level != level else level or 0.0),
-            row["__origin"], row["r3"] or 0,
-        )  # fmt: skip
+        key = (text, (level is not None, level != level, 0.0 if level != level else level or 0.0), row["__origin"])
+        # Without state before them rows are sorted by hash alone, and those of two keys of one hash alternate.
+        return (row["__hash"], () if base is None else key, row["r3"] or 0)
 
+    if base is None:
+        whole = whole.select([n for n in whole.schema.names if n in new.schema.names])
+        schema = whole.schema
     ordered = whole.take(pa.array(sorted(range(whole.num_rows), key=place), pa.int64()))
     ends = sorted({c % (whole.num_rows + 1) for c in cuts} | {0, whole.num_rows})
     pieces = [ordered.slice(a, b - a) for a, b in itertools.pairwise(ends)]

@@ -407,7 +407,7 @@ def test_what_a_checkpoint_fixes_cannot_be_changed(spark: SparkSession, tmp_path
         start(spark, by_price.aggregate("sum(v) AS v", name="name_sum_v"), sink, tmp_path)
     spark.conf.set("spark.backlog.keyGroups", "64")
     try:
-        with pytest.raises(SettingError, match=r"spark.backlog.keyGroups.*made with 128.*Set 128"):
+        with pytest.raises(SettingError, match=r"spark.backlog.keyGroups.*made with 32.*Set 32"):
             start(spark, keyed.sum("v"), sink, tmp_path)
     finally:
         spark.conf.unset("spark.backlog.keyGroups")
