@@ -6,7 +6,9 @@ every row and drops it; the states are real.
 * ``ready``: from ``start()`` of a new query, with no commit during backlog, until its one backlog batch has been
   written. It includes the query's start, the plan with the stateful branch that stands by, the state's version on disk
   and the output read back from it. The peers: ``spark_batch``, Spark's ``groupBy(key).sum(value)``; and
-  ``spark_stream``, Spark's streaming aggregation on RocksDB over 100 batches, which runs once, since it is slow.
+  ``spark_stream``, Spark's streaming aggregation on RocksDB over 100 batches, which runs once, since it is slow; and
+  ``foreach_batch``, the query that a user would write by hand around Spark's ``groupBy``: one batch with
+  ``foreachBatch``, without any state that a stream could go on from.
 * ``live``: from the same ``start()`` until the first live batch has been written: the state's publication, the start
   of the stream plan and the batch that takes the state in on top. Its peer is ``spark_batch`` again.
 * ``stream rows=…``: a live batch over the state of all keys, as Spark reports it, and the same over the state of
@@ -15,7 +17,8 @@ every row and drops it; the states are real.
 * ``process``: as ``ready``, with a Python function of one line and a state of one value in the place of the sum. Its
   further peer, ``tws_per_key``, is Spark's transformWithStateInPandas by key with the same line, over 100,000 rows.
 
-Before anything is measured the results of ours and of ``spark_batch`` are compared.
+Before anything is measured the results of ours and of ``spark_batch`` are compared. At the end comes what the driver's
+Python process held at its peak, before the first query and at the end, and the JVM's heap after a collection.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import resource
 import statistics
 import sys
 import tempfile
@@ -163,6 +167,32 @@ def _batch(spark: SparkSession, data: Path) -> DataFrame:
     return spark.read.schema(_DDL).parquet(str(data)).groupBy("key").agg(F.sum("value").alias("value"))
 
 
+def _foreach_batch_time(spark: SparkSession, data: Path) -> float:
+    """Spark's ``groupBy`` in ``foreachBatch`` of one batch with all rows."""
+    from pyspark.sql import functions as F
+
+    def write(batch: DataFrame, _: int) -> None:
+        totals = batch.groupBy("key").agg(F.sum("value").alias("value"))
+        totals.write.format("noop").mode("append").save()
+
+    with tempfile.TemporaryDirectory(prefix="backlog-bench-") as folder:
+        began = time.perf_counter()
+        rows = spark.readStream.schema(_DDL).parquet(str(data)).writeStream.foreachBatch(write)
+        query = rows.option("checkpointLocation", folder).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return time.perf_counter() - began
+
+
+def _driver(spark: SparkSession) -> str:
+    """What the driver holds: its Python process at its peak, and the JVM, which in local mode is the executor too."""
+    jvm = spark._jvm
+    assert jvm is not None
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    heap = runtime.totalMemory() - runtime.freeMemory()
+    return f"Python {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10} MB, heap {heap >> 20} MB"
+
+
 def _batch_time(spark: SparkSession, data: Path) -> float:
     began = time.perf_counter()
     _batch(spark, data).write.format("noop").mode("append").save()
@@ -236,7 +266,10 @@ def run(arguments: argparse.Namespace) -> None:
     rows, keys = arguments.rows, arguments.keys
     with contextlib.ExitStack() as stack:
         progress("starting Spark")
-        spark = local_session("reduce benchmark")
+        # Spark lists more than 32 files in a job of its own, half a second for a hundred local ones.
+        spark = local_session(
+            "reduce benchmark", conf={"spark.sql.sources.parallelPartitionDiscovery.threshold": "200"}
+        )
         stack.callback(spark.stop)
         add_flag_connector()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backlog-bench-")))
@@ -244,6 +277,7 @@ def run(arguments: argparse.Namespace) -> None:
         progress(f"making {rows:,} rows of {keys:,} keys")
         _rows(spark, 0, rows, keys, _FILES).write.parquet(str(data))
         _rows(spark, 0, 10 * _FEW, _FEW, 2).write.parquet(str(few))
+        before = _driver(spark)
         progress("comparing the results")
         checked = Ours(spark, data, keys, Written(fingerprint=True))
         try:
@@ -278,7 +312,12 @@ def run(arguments: argparse.Namespace) -> None:
             finally:
                 one.stop()
 
-        candidates = {"ours": ours, "process": process, "spark_batch": lambda: _batch_time(spark, data)}
+        candidates = {
+            "ours": ours,
+            "process": process,
+            "spark_batch": lambda: _batch_time(spark, data),
+            "foreach_batch": lambda: _foreach_batch_time(spark, data),
+        }
         times = interleave(candidates, arguments.runs)
         progress("tws_per_key")
         per_key = per_key_time(spark, folder, lambda: _rows(spark, 0, PER_KEY_ROWS, keys, 2))
@@ -290,7 +329,9 @@ def run(arguments: argparse.Namespace) -> None:
         ready, batch = show("ours, ready", rows, times["ours"]), show("spark_batch", rows, times["spark_batch"])
         first = show("ours, first live output", rows, live[1:])  # the first was the warm-up's
         stream = show("spark_stream", rows, [whole])
-        result("reduce", f"ready keys={keys}", ready, {"spark_batch": batch, "spark_stream": stream})
+        by_hand = show("foreach_batch", rows, times["foreach_batch"])
+        peers = {"spark_batch": batch, "foreach_batch": by_hand, "spark_stream": stream}
+        result("reduce", f"ready keys={keys}", ready, peers)
         result("reduce", f"live keys={keys}", first, {"spark_batch": batch})
         function = show("ours, process", rows, times["process"])
         by_key = show("tws_per_key", PER_KEY_ROWS, [per_key])
@@ -298,6 +339,7 @@ def run(arguments: argparse.Namespace) -> None:
         for count in _LIVE:
             peers = {"few_keys": count / few_keys[count], "spark_stream": count / native[count]}
             result("reduce", f"stream rows={count} keys={keys}", count / all_keys[count], peers)
+        print(f"driver before: {before}; at the end: {_driver(spark)}", flush=True)
 
 
 if __name__ == "__main__":

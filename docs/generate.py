@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from backlog_spark.settings import settings_table
+from connectors.mysql_cdc.metadata import METADATA
 from connectors.mysql_cdc.options import option_table
 from connectors.mysql_cdc.types import type_table
 
@@ -76,6 +77,31 @@ value of a `chunkKeyColumn` are always in one chunk; a chunk of more than 32 MB 
 """
 
 
+_START = """## Where it starts
+
+Without a snapshot (`startup.mode` latest, earliest, timestamp, specific) nothing is backlog. The first batch, which has
+no rows, decides the place and keeps it in its offset; a query that is started again goes on from there. `earliest` and
+`timestamp` may meet changes from before the table had its present columns: these stop the query, start later then. With
+MariaDB a place is given by file and position. With `snapshot` all rows are in the end as of one place in the log, which
+is read that far; the offset then says `isFinished` and the source is asked for nothing more.
+
+"""
+
+_LOGIN = """## Passwords and TLS
+
+The password comes from `password`, a file or an environment variable; it is in no log, offset, progress report or error
+text. `caching_sha2_password` works with TLS and, through the server's public key, without it. `ssl.mode=verify_ca`
+or more should be used across networks: `preferred` and `required` do not know whom they talk to. Files and variables
+are looked for on the driver's machine and on those of the executors.
+
+"""
+
+
+def _metadata() -> str:
+    rows = "".join(f"| `{name}` | {spark.simpleString()} | {says} |\n" for name, (spark, _, says) in METADATA.items())
+    return "## Metadata columns\n\n| column | type | |\n|---|---|---|\n" + rows + "\n"
+
+
 def pages() -> dict[str, str]:
     """File name -> text."""
     return {
@@ -93,7 +119,10 @@ def pages() -> dict[str, str]:
             + "## Options\n\n"
             + option_table()
             + "\n"
+            + _START
             + _KEYS
+            + _metadata()
+            + _LOGIN
             + "## Types\n\n"
             "Zero, partial and impossible dates become NULL. TIME is text as MySQL prints it. UUID, INET6 and INET4 "
             "are MariaDB's; JSON is read from MariaDB only, where it is LONGTEXT.\n\n" + type_table()

@@ -103,6 +103,8 @@ class MySQLServer(EmbeddedServer):
         merged = {**self.default_options, **(_FAST if fast else {}), **given}
         if "skip-log-bin" in given or "disable-log-bin" in given:
             merged = {n: v for n, v in merged.items() if n in given or n not in self.binlog_options}
+        if "ssl-cert" in given:
+            merged.pop("skip-ssl", None)
         self._options = merged
 
     @property

@@ -35,6 +35,8 @@ logger.rdd.name = org.apache.spark.rdd.MapPartitionsRDD
 logger.rdd.level = error
 logger.dag.name = org.apache.spark.scheduler.DAGScheduler
 logger.dag.level = error
+logger.sources.name = org.apache.spark.sql.execution.datasources.DataSourceManager
+logger.sources.level = error
 """
 
 

@@ -27,7 +27,7 @@ _FIRST_WAIT_S = 0.5
 
 def read_changes(
     options: MySqlOptions,
-    schema: TableSchema,
+    schema: TableSchema | None,
     start: BinlogPosition | str,
     until: BinlogPosition | None = None,
     wait: Callable[[float], None] = time.sleep,
@@ -37,7 +37,7 @@ def read_changes(
     Parameters
     ----------
     options, schema
-        Where to read and which table; other tables' rows are skipped undecoded.
+        Where to read and which table; other tables' rows are skipped undecoded, without a schema those of all.
     start : BinlogPosition or str
         The end of a transaction, or a GTID set whose transactions are left out.
     until : BinlogPosition, optional
@@ -88,7 +88,7 @@ def read_changes(
 
 
 def _read_once(
-    options: MySqlOptions, schema: TableSchema, start: BinlogPosition | str, until: BinlogPosition | None
+    options: MySqlOptions, schema: TableSchema | None, start: BinlogPosition | str, until: BinlogPosition | None
 ) -> Iterator[Change]:
     if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
         return

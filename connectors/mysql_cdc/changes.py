@@ -69,13 +69,14 @@ class _Rows:
     kinds: list[str] = field(default_factory=list)
     micros: list[int] = field(default_factory=list)
     sequences: list[int] = field(default_factory=list)
+    gtids: list[str] = field(default_factory=list)
     covered: list[list[bool] | None] = field(default_factory=list)
 
     def undecided(self) -> list[int]:
         return [i for i, covered in enumerate(self.covered) if covered is not None]
 
     def without(self, gone: set[int]) -> _Rows:
-        columns: tuple[list[Any], ...] = (self.rows, self.kinds, self.micros, self.sequences, self.covered)
+        columns: tuple[list[Any], ...] = (self.rows, self.kinds, self.micros, self.sequences, self.gtids, self.covered)
         return _Rows(*([v for i, v in enumerate(c) if i not in gone] for c in columns))
 
 
@@ -104,7 +105,14 @@ def read_batch(
             held = known.held(keys, [c for c in out.covered if c is not None])
             out = out.without({i for i, h in zip(at, held, strict=True) if h})
         if out.rows:
-            yield from with_metadata(schema, rows_to_table(schema, out.rows), out.kinds, out.micros, out.sequences)
+            told: dict[str, list[Any]] = {
+                "_change_type": out.kinds,
+                "_commit_timestamp": out.micros,
+                "_commit_seq": out.sequences,
+                "_gtid": out.gtids,
+                "_is_snapshot": [False],
+            }
+            yield from with_metadata(schema, rows_to_table(schema, out.rows), told)
         out = _Rows()
 
     for change in read_changes(options, schema, start.position or resume_after(start.start), until):
@@ -115,12 +123,13 @@ def read_batch(
         covered = known.covered(change) if known is not None else False
         if covered is True:
             continue
-        at = change.timestamp * 1_000_000
+        at, gtid = change.timestamp * 1_000_000, change.gtid
         for kind, row, sequence in _output(change, key_indexes):
             out.rows.append(row)
             out.kinds.append(kind)
             out.micros.append(at)
             out.sequences.append(sequence)
+            out.gtids.append(gtid)
             out.covered.append(covered or None)
         if len(out.rows) >= _BATCH_ROWS:
             yield from flush()

@@ -45,6 +45,7 @@ _IGNORABLE_FLAG, _ARTIFICIAL_FLAG = 0x80, 0x20
 _GTID_OF_MARIADB, _COMPRESSED_QUERY = 162, 165
 _COMPRESSED_ROWS = range(166, 172)
 _STANDALONE, _PREPARED_XA = 1, 64  # flags of MariaDB's GTID event
+_UUID = 36  # letters of MySQL's; MariaDB has domain-server in its place
 _HEADER = 20  # one OK byte, then the event header of 19 bytes
 
 
@@ -72,23 +73,35 @@ class RowsChange:
     timestamp: int
     rows: list[tuple[int, list[Any] | None, list[Any] | None]]
 
+    @property
+    def gtid(self) -> str:
+        """The transaction's GTID as its server writes it."""
+        return f"{self.uuid}{':' if len(self.uuid) == _UUID else '-'}{self.number}"
+
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnd:
-    """The end of a transaction, of any table: a place where reading may resume."""
+    """The end of a transaction, of any table: a place where reading may resume.
+
+    ``timestamp`` is the server's, seconds since 1970 (UTC), of the transaction's first event.
+    """
 
     position: BinlogPosition
     uuid: str
     number: int
+    timestamp: int = 0
 
 
 Change = RowsChange | TransactionEnd
 
 
 class Events:
-    """Takes the events of one dump apart. Holds what one event says of the next: file, GTID, table maps."""
+    """Takes the events of one dump apart. Holds what one event says of the next: file, GTID, table maps.
 
-    def __init__(self, connection: Any, schema: TableSchema, until: BinlogPosition | None) -> None:
+    Without a schema it finds the ends of transactions alone, whatever is in them.
+    """
+
+    def __init__(self, connection: Any, schema: TableSchema | None, until: BinlogPosition | None) -> None:
         self._connection = connection
         self._tail = 0
         self._schema = schema
@@ -97,6 +110,7 @@ class Events:
         self._file_number = 0
         self._decoders: dict[int, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
+        self._began_at = 0
         self._rows_seen = False
         self._xa = False
         # MariaDB: only the transaction's last event ends it, be it a COMMIT or the one statement of a standalone group.
@@ -177,6 +191,7 @@ class Events:
         self._decoders.clear()
 
     def _begin(self, data: bytes, kind: int) -> None:
+        self._began_at = int.from_bytes(data[1:5], "little")
         if kind == _GTID:
             sid = data[_HEADER + 1 : _HEADER + 17].hex()
             self._uuid = f"{sid[:8]}-{sid[8:12]}-{sid[12:16]}-{sid[16:20]}-{sid[20:]}"
@@ -196,12 +211,12 @@ class Events:
     def _end(self, end: int) -> TransactionEnd:
         if not self._end_is_told:
             raise self._refused("an end without a position", "Report this with the server's version.")
-        return TransactionEnd(BinlogPosition(self._file, end), self._uuid, self._number)
+        return TransactionEnd(BinlogPosition(self._file, end), self._uuid, self._number, self._began_at)
 
     def _table_map(self, data: bytes) -> None:
         body = data[_HEADER : len(data) - self._tail]
         table_id, database, table = TableMap.table_name(body)
-        if database == self._schema.database and table == self._schema.table:
+        if self._schema and database == self._schema.database and table == self._schema.table:
             self._decoders[table_id] = RowDecoder(self._schema, TableMap.parse(body))
         else:
             self._decoders[table_id] = None
@@ -213,6 +228,7 @@ class Events:
             return None
         if decoder is ...:
             raise self._refused(f"rows of table id {table_id} without a table map", "Start the query again.")
+        assert self._schema is not None, "else there is no decoder"
         if self._xa:
             raise self._refused(f"an XA transaction on {self._schema.table}", "Change the table without XA.")
         if not self._uuid:
@@ -281,13 +297,15 @@ class Events:
     def _control(self, first: str, text: str) -> bool:
         words = text.upper().split()
         if first == "ROLLBACK" and self._rows_seen:
-            raise self._refused(f"{text!r} after rows of {self._schema.table}", "Do not mix engines in a transaction.")
+            raise self._refused(f"{text!r} after rows of the table", "Do not mix engines in a transaction.")
         if first == "XA":
             self._xa = self._xa or words[1:2] == ["START"] or words[1:2] == ["BEGIN"]
             return words[1:2] in (["COMMIT"], ["ROLLBACK"])
         return first == "ROLLBACK" and len(words) == 1
 
     def _statement(self, first: str, text: str, default: str) -> None:
+        if self._schema is None:
+            return
         name = f"{self._schema.database}.{self._schema.table}"
         if first == "DROP" and names_database(text, self._schema.database):
             raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", "Stop the query.")

@@ -18,7 +18,7 @@ from .gtid import MariaDbGtids
 from .offsets import BinlogPosition
 from .watermark import PlaceWatermark
 
-__all__ = ["NEEDED", "check_place", "identity", "low_watermark", "view_position", "visible_place"]
+__all__ = ["NEEDED", "check_place", "gtids_at_place", "identity", "low_watermark", "view_position", "visible_place"]
 
 NEEDED = (
     ("log_bin_compress", "OFF", "compressed rows are not read"),
@@ -73,7 +73,7 @@ def visible_place(connection: Connection[Any]) -> PlaceWatermark:
         # If another session rotates the log in those instructions, the position is in the new file at a byte of the
         # old one until the next commit: beyond the end, going back, or where no event ends.
         if position.sort_key() <= min(later, BinlogPosition(text(file), int(pos)).sort_key()):
-            gtids = _gtids_at(connection, position)
+            gtids = gtids_at_place(connection, position)
             if gtids is not None:
                 return PlaceWatermark(position, gtids)
     raise BacklogError(
@@ -106,7 +106,7 @@ def view_position(connection: Connection[Any]) -> BinlogPosition:
     return BinlogPosition(file, int(pos))
 
 
-def _gtids_at(connection: Connection[Any], position: BinlogPosition) -> MariaDbGtids | None:
+def gtids_at_place(connection: Connection[Any], position: BinlogPosition) -> MariaDbGtids | None:
     """The GTIDs before a place in the log, or None where no event ends there, as in a file that is gone."""
     # A connection without value decoders cannot encode a number either.
     told = query(connection, f"SELECT BINLOG_GTID_POS(%s, {position.pos})", (position.file,))[0][0]
@@ -128,7 +128,7 @@ def check_place(connection: Connection[Any], position: BinlogPosition, gtids: st
     BacklogError
         The log was purged or reset, or is another server's.
     """
-    told = _gtids_at(connection, position)
+    told = gtids_at_place(connection, position)
     if told is None:
         raise BacklogError(
             f"The server's binary log has no transaction's end at {position.file}:{position.pos} any more, up to which "

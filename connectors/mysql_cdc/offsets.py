@@ -94,6 +94,8 @@ class Offset:
         reading.
     is_backlog : bool
         ``isProcessingBacklog`` at the start of the batch that ended here (FLIP-327's RecordAttributes).
+    is_finished : bool
+        Nothing comes any more: a snapshot that was all that was asked for (FLIP-147).
     """
 
     server: str
@@ -107,6 +109,12 @@ class Offset:
     rows: int = 0
     total: int = 0
     is_backlog: bool = True
+    is_finished: bool = False
+
+    @property
+    def is_undecided(self) -> bool:
+        """Before the first batch of a stream without a snapshot, which decides where in the log it starts."""
+        return self.complete and not self.start and self.position is None
 
     @property
     def is_processing_backlog(self) -> bool:
@@ -150,7 +158,7 @@ class Offset:
             "version": _VERSION,
             "isProcessingBacklog": self.is_processing_backlog,
             "isBacklog": self.is_backlog,
-            "phase": "binlog" if self.complete else "snapshot",
+            "phase": "start" if self.is_undecided else "binlog" if self.complete else "snapshot",
             "server": self.server,
             "schema": self.schema,
             "rows": self.rows,
@@ -163,6 +171,8 @@ class Offset:
             out["position"] = [self.position.file, self.position.pos]
         if self.gtid:
             out["gtid"] = self.gtid
+        if self.is_finished:
+            out["isFinished"] = True
         if self.filter_until:
             out["filterUntil"] = [self.filter_until.file, self.filter_until.pos]
         return out
@@ -185,7 +195,7 @@ class Offset:
             server=data["server"],
             schema=data["schema"],
             batches=tuple(SnapshotBatch(key_from_json(end), low, at) for end, low, at in data["batches"]),
-            complete=data["phase"] == "binlog",
+            complete=data["phase"] != "snapshot",
             start=data.get("start", ""),
             position=BinlogPosition(*data["position"]) if "position" in data else None,
             gtid=data.get("gtid", ""),
@@ -193,6 +203,7 @@ class Offset:
             rows=data["rows"],
             total=data["total"],
             is_backlog=data["isBacklog"],
+            is_finished=data.get("isFinished", False),
         )
 
 

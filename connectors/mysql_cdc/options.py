@@ -12,6 +12,9 @@ from backlog_spark.durations import parse_duration
 from backlog_spark.errors import SettingError
 from backlog_spark.settings import resolve_intervals
 
+from .login import Login
+from .metadata import BY_DEFAULT, METADATA, parse_names
+
 __all__ = ["MySqlOptions", "option_table"]
 
 
@@ -36,6 +39,31 @@ _OPTIONS = (
         flink="username",
     ),
     _Option("password", "string", '""', "Never written to logs, offsets or errors.", flink="password"),
+    _Option(
+        "passwordFile",
+        "path",
+        "unset",
+        "File that holds the password, in the place of `password`; the line's end does not count. Read at each "
+        "connection, so that it may change. Driver and executors need it.",
+    ),
+    _Option(
+        "passwordEnv",
+        "string",
+        "unset",
+        "Environment variable that holds it, on the driver and the executors (`spark.executorEnv.…`).",
+    ),
+    _Option(
+        "ssl.mode",
+        "string",
+        "preferred",
+        "As the mysql client's --ssl-mode. preferred: TLS if the server has it, without a look at its certificate. "
+        "verify_ca: its certificate must be signed by a known authority; verify_identity: and name the host.",
+        "disabled, preferred, required, verify_ca, verify_identity",
+        "jdbc.properties.sslMode",
+    ),
+    _Option("ssl.ca", "path", "the system's", "Certificates of the authorities that are known (PEM)."),
+    _Option("ssl.cert", "path", "unset", "Client's certificate (PEM); with `ssl.key`."),
+    _Option("ssl.key", "path", "unset", "Its private key (PEM), not encrypted."),
     _Option("table", "string", "required", "`database.table`.", flink="database-name, table-name"),
     _Option(
         "chunkSize",
@@ -82,6 +110,15 @@ _OPTIONS = (
         ">= 1",
     ),
     _Option(
+        "metadataColumns",
+        "names",
+        ",".join(BY_DEFAULT),
+        "Columns behind the table's, which tell of each row where it comes from (see Metadata columns). "
+        "`DeltaUpsert` needs those of the default.",
+        ", ".join(METADATA),
+        "METADATA columns",
+    ),
+    _Option(
         "interval",
         "duration",
         "unset",
@@ -103,9 +140,55 @@ _OPTIONS = (
         "latest, backlogEnd, none",
     ),
     _Option(
-        "startup.mode", "string", "initial", "Snapshot first, then the binary log.", "initial", "scan.startup.mode"
+        "startup.mode",
+        "string",
+        "initial",
+        "Where the stream starts. initial: with a snapshot, then the binary log. snapshot: only the snapshot, with "
+        "the log as far as its last batch needs it; the source is then finished. latest: the log from now on. "
+        "earliest: all of it that the server has. timestamp, specific: from a place that the options below give.",
+        "initial, snapshot, latest, earliest, timestamp, specific",
+        "scan.startup.mode",
+    ),
+    _Option(
+        "startup.timestampMillis",
+        "int",
+        "with timestamp: required",
+        "Milliseconds since 1970 (UTC). From the first transaction that began in that second or later, by the server's "
+        "clock.",
+        ">= 0",
+        "scan.startup.timestamp-millis",
+    ),
+    _Option(
+        "startup.file",
+        "string",
+        "with specific: this or the GTID set",
+        "Binary log file to start in.",
+        flink="scan.startup.specific-offset.file",
+    ),
+    _Option(
+        "startup.position",
+        "int",
+        "4",
+        "Byte in that file, between two transactions.",
+        ">= 4",
+        "scan.startup.specific-offset.pos",
+    ),
+    _Option(
+        "startup.gtidSet",
+        "string",
+        "with specific: this or the file",
+        "MySQL: all transactions that are not in this set.",
+        flink="scan.startup.specific-offset.gtid-set",
     ),
 )
+_MODES = ("initial", "snapshot", "latest", "earliest", "timestamp", "specific")
+_MODE_OF = {
+    "startup.timestampMillis": "timestamp",
+    "startup.file": "specific",
+    "startup.position": "specific",
+    "startup.gtidSet": "specific",
+}
+_PLAIN = Login()
 _KNOWN = {o.name.lower(): o.name for o in _OPTIONS}
 # What Spark puts among the options by itself.
 _SPARK_OWN = {"path"}
@@ -129,6 +212,10 @@ class MySqlOptions:
     ----------
     host, port, user, password
         Where and as whom to connect.
+    login : Login
+        Where the password is if not here, and how the connection is secured.
+    metadata : tuple of str
+        Metadata columns of the stream.
     database, table : str
         The table to capture.
     chunk_size : int
@@ -145,6 +232,10 @@ class MySqlOptions:
         Milliseconds; None when unset.
     target : str
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
+    startup_mode : str
+        ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
+    startup_timestamp_ms, startup_file, startup_position, startup_gtid_set
+        The place for the last two.
 
     Raises
     ------
@@ -167,6 +258,18 @@ class MySqlOptions:
     interval_ms: int | None = None
     during_backlog_ms: int | None = None
     target: str = "latest"
+    startup_mode: str = "initial"
+    startup_timestamp_ms: int = 0
+    startup_file: str = ""
+    startup_position: int = 4
+    startup_gtid_set: str = ""
+    login: Login = _PLAIN
+    metadata: tuple[str, ...] = BY_DEFAULT
+
+    @property
+    def has_snapshot(self) -> bool:
+        """Whether the stream begins with a snapshot, which is backlog."""
+        return self.startup_mode in ("initial", "snapshot")
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> MySqlOptions:
@@ -186,8 +289,7 @@ class MySqlOptions:
         database, dot, table = given["table"].partition(".")
         if not (database and dot and table):
             raise SettingError("table", given["table"], "is not database.table.", 'For example "shop.orders".')
-        if given.get("startup.mode", "initial") != "initial":
-            raise SettingError("startup.mode", given["startup.mode"], "is not supported.", 'Use "initial".')
+        mode = _startup_mode(given)
         target = given.get("availablenowtarget", "latest")
         if target not in ("latest", "backlogEnd", "none"):
             raise SettingError("availableNowTarget", target, "is none of latest, backlogEnd and none.")
@@ -211,6 +313,13 @@ class MySqlOptions:
             interval_ms=parse_duration(interval, "interval") if interval else None,
             during_backlog_ms=parse_duration(during, "intervalDuringBacklog") if during else None,
             target=target,
+            startup_mode=mode,
+            startup_timestamp_ms=_integer(given, "startup.timestampMillis", 0, 0),
+            startup_file=given.get("startup.file", ""),
+            startup_position=_integer(given, "startup.position", 4, 4),
+            login=Login.parse(given),
+            metadata=parse_names(given["metadatacolumns"]) if "metadatacolumns" in given else BY_DEFAULT,
+            startup_gtid_set="".join(given.get("startup.gtidset", "").split()),
         )
 
     def connect_arguments(self) -> dict[str, Any]:
@@ -219,16 +328,36 @@ class MySqlOptions:
             "host": self.host,
             "port": self.port,
             "user": self.user,
-            "password": self.password,
+            "password": self.login.password() or self.password,
             "charset": "utf8mb4",
             "connect_timeout": 10,
             "read_timeout": 300,
             "autocommit": True,
+            **self.login.tls(),
         }
 
     def __str__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
         return f"MySqlOptions({shown})"
+
+
+def _startup_mode(given: Mapping[str, str]) -> str:
+    """The mode, with what belongs to it given and nothing else."""
+    mode = given.get("startup.mode", "initial").strip().lower()
+    if mode not in _MODES:
+        raise SettingError("startup.mode", given["startup.mode"], f"is none of {', '.join(_MODES)}.")
+    for name, of in _MODE_OF.items():
+        if name.lower() in given and mode != of:
+            raise SettingError(
+                name, given[name.lower()], f"has no meaning with startup.mode={mode}.", f"Set startup.mode={of}."
+            )
+    if mode == "timestamp" and not given.get("startup.timestampmillis"):
+        raise SettingError("startup.timestampMillis", None, "startup.mode=timestamp needs it.")
+    if mode == "specific" and bool(given.get("startup.file")) == bool(given.get("startup.gtidset")):
+        raise SettingError(
+            "startup.mode", mode, "needs either startup.file, with startup.position, or startup.gtidSet.", "Give one."
+        )
+    return mode
 
 
 def _integer(given: Mapping[str, str], name: str, default: int, low: int, high: int | None = None) -> int:

@@ -8,20 +8,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import types as st
 
+from .metadata import BY_DEFAULT, arrow_fields, spark_fields
 from .types import Column, kind_of, quote_identifier
 
 __all__ = ["TableSchema"]
-
-_METADATA = (
-    st.StructField("_change_type", st.StringType()),
-    st.StructField("_commit_timestamp", st.TimestampType()),
-    st.StructField("_commit_seq", st.LongType()),
-)
-METADATA_ARROW = (
-    pa.field("_change_type", pa.string()),
-    pa.field("_commit_timestamp", pa.timestamp("us", tz="UTC")),
-    pa.field("_commit_seq", pa.int64()),
-)
 
 
 @dataclass(frozen=True)
@@ -36,6 +26,8 @@ class TableSchema:
         Columns of the primary key, in its order; empty without one.
     chunk_key : tuple of str
         Columns that the snapshot is cut by; empty when it is read in one piece.
+    metadata : tuple of str
+        The metadata columns of its stream.
     """
 
     database: str
@@ -43,6 +35,7 @@ class TableSchema:
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     chunk_key: tuple[str, ...] = ()
+    metadata: tuple[str, ...] = BY_DEFAULT
 
     @property
     def qualified(self) -> str:
@@ -87,12 +80,12 @@ class TableSchema:
         return hashlib.sha256(repr((key, parts, *chunks)).encode()).hexdigest()[:12]
 
     def spark_schema(self) -> st.StructType:
-        """The table's columns, then ``_change_type``, ``_commit_timestamp``, ``_commit_seq``."""
+        """The table's columns, then those of metadata."""
         # Nullable throughout: Arrow batches from Python sources are, and a mismatch is refused.
         fields = [st.StructField(c.name, kind_of(c).spark(c)) for c in self.columns]
-        return st.StructType([*fields, *_METADATA])
+        return st.StructType([*fields, *spark_fields(self.metadata)])
 
     def arrow_schema(self) -> pa.Schema:
         """The same in Arrow."""
         fields = [pa.field(c.name, kind_of(c).arrow(c)) for c in self.columns]
-        return pa.schema([*fields, *METADATA_ARROW])
+        return pa.schema([*fields, *arrow_fields(self.metadata)])

@@ -16,6 +16,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from . import mariadb
 from .connection import ACCESS_DENIED, connect, is_mariadb, open_connection, query, text
 from .gtid import GtidSet
+from .metadata import check_names
 from .offsets import BinlogPosition, Offset
 from .options import MySqlOptions
 from .schema import TableSchema
@@ -190,9 +191,12 @@ def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSche
     )
     for column in columns:
         kind_of(column)
+    check_names(options.metadata, columns)
     _check_table(connection, database, table)
     ask = functools.partial(query, connection)
-    return with_keys(ask, options, TableSchema(database, table, columns), is_mariadb(connection))
+    return with_keys(
+        ask, options, TableSchema(database, table, columns, metadata=options.metadata), is_mariadb(connection)
+    )
 
 
 def _check_table(connection: Connection[Any], database: str, table: str) -> None:

@@ -10,7 +10,7 @@ fetched row by row and go on to Spark as they come.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -198,8 +198,15 @@ def read_chunk(
                 if isinstance(log, FirstImages)
                 else _restored(connection, options, schema, log, first, last)
             )
+            told: dict[str, list[Any]] = {
+                "_change_type": ["insert"],
+                "_commit_timestamp": [batch.at_ms * 1000],
+                "_commit_seq": [0],
+                "_gtid": [None],
+                "_is_snapshot": [True],
+            }
             for table in tables:
-                yield from with_metadata(schema, table, ["insert"], [batch.at_ms * 1000], [0])
+                yield from with_metadata(schema, table, told)
     except pymysql.err.MySQLError as error:
         discard_rewind_log()
         if error.args[0] in (1054, 1146, 1412):
@@ -310,10 +317,8 @@ def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
-def with_metadata(
-    schema: TableSchema, table: pa.Table, kinds: list[str], micros: list[int], sequences: list[int]
-) -> Iterator[pa.RecordBatch]:
-    """Append the three change columns, each given for every row or once for all, and cut into batches."""
+def with_metadata(schema: TableSchema, table: pa.Table, told: Mapping[str, list[Any]]) -> Iterator[pa.RecordBatch]:
+    """Append the metadata columns, each given for every row or once for all, and cut into batches."""
     rows = table.num_rows
 
     def column(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -322,8 +327,8 @@ def with_metadata(
         return array.view(kind) if pa.types.is_timestamp(kind) else array
 
     target = schema.arrow_schema()
-    given: tuple[list[Any], ...] = (kinds, micros, sequences)
-    meta = [column(v, f.type) for v, f in zip(given, list(target)[-3:], strict=True)]
+    told = {**told, "_database": [schema.database], "_table": [schema.table]}
+    meta = [column(told[name], target.field(name).type) for name in schema.metadata]
     if rows:
         whole = pa.Table.from_arrays([*table.columns, *meta], schema=target)
         yield from whole.combine_chunks().to_batches(_BATCH_ROWS)

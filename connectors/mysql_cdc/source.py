@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -33,6 +33,7 @@ from .keys import Key
 from .offsets import BinlogPosition, Offset, SnapshotBatch
 from .options import MySqlOptions
 from .planner import BinlogPlanner
+from .retention import Retention
 from .schema import TableSchema
 from .server import (
     check_log,
@@ -46,6 +47,7 @@ from .server import (
     server_identity,
 )
 from .snapshot import read_chunk
+from .startup import decide
 from .watermark import gtids_at, resume_after
 
 __all__ = ["MySqlCdcDataSource", "check", "inspect"]
@@ -79,9 +81,10 @@ def check(options: Mapping[str, str]) -> TableSchema:
 
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:
-    """`check`, and what a query needs to know: the primary key, and that the snapshot comes first."""
+    """`check`, and what a query needs to know: the primary key, and whether a snapshot comes first."""
     key = check(options).key
-    return SourceInfo(key=key, starts_in_backlog=True, unique_in_backlog=bool(key))
+    snapshot = MySqlOptions.parse(options).has_snapshot
+    return SourceInfo(key=key, starts_in_backlog=snapshot, unique_in_backlog=snapshot and bool(key))
 
 
 class MySqlCdcDataSource(DataSource):
@@ -144,11 +147,13 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
         self._pacer = Pacer(options.interval_ms or 0)
         self._checked_start = False
+        self._retention = Retention()
 
     # -- planning, beside the driver ------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        return self._retrying(lambda c: Offset(server=server_identity(c), schema=self._schema.fingerprint()).to_json())
+        first = Offset(server="", schema=self._schema.fingerprint(), complete=not self._options.has_snapshot)
+        return self._retrying(lambda c: replace(first, server=server_identity(c)).to_json())
 
     def getDefaultReadLimit(self) -> ReadLimit:
         return ReadMaxRows(self._options.max_rows)
@@ -168,8 +173,12 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._checked_start = True
         if self._available_now and self._options.target == "none":
             return None
+        if start.is_undecided:
+            return decide(connection, self._options, start)
         if not start.complete:
             return self._next_snapshot(connection, start, limit)
+        if start.is_finished:
+            return None
         if self._available_now and self._options.target == "backlogEnd":
             return None
         return self._next_binlog(connection, start, limit)
@@ -188,9 +197,11 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"The columns of {self._schema.qualified} were altered since the checkpoint was made.",
                 "Start the query again with a new checkpoint.",
             )
-        check_log(connection, start)
+        if not start.is_finished:
+            check_log(connection, start)
 
     def _next_snapshot(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
+        self._retention.look(connection, start, time.time() * 1000)
         wanted = self._snapshot_rows(limit)
         # Sized by time, a batch may well be somewhat larger than planned; a limit that was given, it keeps to.
         limited = self._sizer is None or self._options.max_rows_given
@@ -236,12 +247,18 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             gtids = gtids_at(start)
             self._planner = BinlogPlanner(self._options, self._schema, origin, now, gtids)
         until = self._target if self._available_now and self._target else end_position(connection, self._options)
+        last = start.filter_until if self._options.startup_mode == "snapshot" else None
+        if last is not None:
+            # As of there all snapshot batches are, and no further is asked for.
+            until = last
         if isinstance(origin, BinlogPosition) and until.sort_key() < origin.sort_key():
             raise BacklogError(
                 f"The server's binary log ends at {until}, before {origin}, up to which it was read.",
                 "It was reset or restored: start with a new checkpoint and a new target.",
             )
         position = self._planner.plan(until, limit.max_rows if isinstance(limit, ReadMaxRows) else None, now)
+        if last is not None and (position is None or position.sort_key() >= last.sort_key()):
+            return replace(start.at(last, self._planner.gtid_at(last)), is_finished=True)
         if position is None:
             return None
         gtid = self._planner.gtid_at(position)
@@ -251,6 +268,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Offset.from_json(start), Offset.from_json(end)
+        if first.is_undecided:
+            return []
         if first.complete:
             assert last.position is not None
             return [BinlogPartition(first, last.position)]

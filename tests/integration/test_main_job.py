@@ -119,6 +119,22 @@ def test_plain_read_stream_works_after_register(spark: SparkSession, mysql: MySQ
     assert spark.read.parquet(str(tmp_path / "out")).groupBy("_change_type").count().collect() == [("insert", ROWS)]
 
 
+def test_from_now_on(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    """Where the stream starts is decided once, also when nothing comes before the query is stopped."""
+    create(mysql, "later")
+    source = bs.source("mysql_cdc", name="s", options=options(mysql, "job.later", **{"startup.mode": "latest"}))
+    made = source.write("later").option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(available_now=True)
+    made = made.to(bs.DeltaUpsert(str(tmp_path / "target"), keys=["id"]))
+    query = made.start(spark)
+    query.awaitTermination()
+    assert not query.isProcessingBacklog
+    mysql.execute("UPDATE job.later SET n = -7 WHERE id < 3")
+    made.start(spark).awaitTermination()
+    expected = Counter(row for row in table_rows(mysql, "job.later").values() if row[1] == -7)
+    assert len(expected) > 1
+    assert contents(spark, tmp_path) == expected
+
+
 class Failing(bs.Sink):
     """Fails a number of times, then writes."""
 

@@ -1,0 +1,130 @@
+"""How a connection proves who it is and whom it talks to: passwords out of files and environment, TLS."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from backlog_spark.errors import SettingError
+
+__all__ = ["Login"]
+
+_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+
+
+@dataclass(frozen=True)
+class Login:
+    """Parsed options. Files and variables are read where and when a connection is made.
+
+    Parameters
+    ----------
+    password_file, password_env : str
+        Where the password is; "" for nowhere.
+    ssl_mode : str
+        As the option ``ssl.mode``.
+    ssl_ca, ssl_cert, ssl_key : str
+        Paths; "" for none.
+    """
+
+    password_file: str = ""
+    password_env: str = ""
+    ssl_mode: str = "preferred"
+    ssl_ca: str = ""
+    ssl_cert: str = ""
+    ssl_key: str = ""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """From the options, names in lower case.
+
+        Raises
+        ------
+        SettingError
+            More than one place for the password, an unknown mode, or files that the mode would not use.
+        """
+        places = [n for n in ("password", "passwordFile", "passwordEnv") if given.get(n.lower())]
+        if len(places) > 1:
+            raise SettingError(places[1], "***", f"the password is given by {places[0]} already.", "Give it once.")
+        mode = given.get("ssl.mode", "preferred").strip().lower()
+        if mode not in _MODES:
+            raise SettingError("ssl.mode", given["ssl.mode"], f"is none of {', '.join(_MODES)}.")
+        found = cls(
+            given.get("passwordfile", ""), given.get("passwordenv", ""), mode,
+            given.get("ssl.ca", ""), given.get("ssl.cert", ""), given.get("ssl.key", ""),
+        )  # fmt: skip
+        if found.ssl_ca and mode not in ("verify_ca", "verify_identity"):
+            raise SettingError(
+                "ssl.ca",
+                found.ssl_ca,
+                f"is not used with ssl.mode={mode}.",
+                "Set ssl.mode=verify_ca or verify_identity.",
+            )
+        if bool(found.ssl_cert) != bool(found.ssl_key):
+            name, other = ("ssl.cert", "ssl.key") if found.ssl_cert else ("ssl.key", "ssl.cert")
+            raise SettingError(name, found.ssl_cert or found.ssl_key, f"needs {other}.", "Give both.")
+        if found.ssl_cert and mode in ("disabled", "preferred"):
+            raise SettingError(
+                "ssl.cert", found.ssl_cert, f"may not be used with ssl.mode={mode}.", "Set ssl.mode=required or more."
+            )
+        return found
+
+    def password(self) -> str:
+        """The password that a file or a variable holds; "" if neither is given.
+
+        Raises
+        ------
+        SettingError
+            It cannot be read, or is empty.
+        """
+        if self.password_env:
+            value = os.environ.get(self.password_env, "")
+            if not value:
+                raise SettingError(
+                    "passwordEnv", self.password_env, "there is no such variable, or it is empty, in this process.",
+                    "Set it for the driver and, with spark.executorEnv, for the executors.",
+                )  # fmt: skip
+            return value
+        if not self.password_file:
+            return ""
+        try:
+            value = Path(self.password_file).read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise SettingError(
+                "passwordFile", self.password_file, f"cannot be read: {why}.", "Driver and executors need it."
+            ) from None
+        if not value:
+            raise SettingError("passwordFile", self.password_file, "is empty.", "Write the password into it.")
+        return value
+
+    def tls(self) -> dict[str, Any]:
+        """Arguments for ``pymysql.connect``.
+
+        Raises
+        ------
+        SettingError
+            A file cannot be read or is no certificate or key.
+        """
+        if self.ssl_mode == "disabled":
+            return {"ssl_disabled": True}
+        if self.ssl_mode == "preferred":
+            return {}
+        context = self._made("ssl.ca", self.ssl_ca, lambda: ssl.create_default_context(cafile=self.ssl_ca or None))
+        # MySQL's own tools make authorities without the extensions that newer Pythons ask for.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+        context.check_hostname = self.ssl_mode == "verify_identity"
+        context.verify_mode = ssl.CERT_NONE if self.ssl_mode == "required" else ssl.CERT_REQUIRED
+        if self.ssl_cert:
+            self._made("ssl.cert", self.ssl_cert, lambda: context.load_cert_chain(self.ssl_cert, self.ssl_key))
+        return {"ssl": context}
+
+    def _made(self, name: str, path: str, make: Any) -> Any:
+        try:
+            return make()
+        except (OSError, ssl.SSLError) as error:
+            why = error.strerror or str(error)
+            raise SettingError(name, path, f"cannot be used: {why}.", "Give a PEM file that fits the others.") from None

@@ -1,0 +1,83 @@
+"""Installed is enough: Spark finds the source by itself."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from backlog_spark.embedded.mysql import MySQLServer
+
+ROOT = Path(__file__).parents[2]
+
+READ = """
+    import sys
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    assert not {"backlog_spark", "connectors"} & set(sys.modules)
+    port, folder = sys.argv[1:]
+    rows = spark.readStream.format("mysql_cdc").options(host="127.0.0.1", port=port, user="root", table="reg.t").load()
+    out = rows.writeStream.format("parquet").option("checkpointLocation", folder + "/c").trigger(availableNow=True)
+    out.start(folder + "/out").awaitTermination()
+    import pyspark_mysql_cdc
+
+    print(sorted(tuple(r)[:2] for r in spark.read.parquet(folder + "/out").collect()), pyspark_mysql_cdc.__file__)
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What ``pip install`` puts into site-packages, apart from the packages that it needs."""
+    source = tmp_path_factory.mktemp("source")
+    for name in (
+        "setup.cfg",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+        "pyspark_mysql_cdc.py",
+        *("backlog_spark", "connectors"),
+    ):
+        (source / name).symlink_to(ROOT / name)
+    target = tmp_path_factory.mktemp("installed")
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
+    subprocess.run([*command, "--target", str(target), str(source)], check=True, timeout=300)
+    return target
+
+
+def python(*arguments: str, path: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(path), "PYSPARK_PYTHON": sys.executable}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_the_format_is_there_without_an_import(mysql: MySQLServer, installed: Path, tmp_path: Path) -> None:
+    mysql.execute("CREATE DATABASE reg")
+    mysql.execute("CREATE TABLE reg.t (id INT PRIMARY KEY, v VARCHAR(10))")
+    mysql.execute("INSERT INTO reg.t VALUES (1, 'one'), (2, 'two')")
+    done = python("-c", textwrap.dedent(READ), str(mysql.port), str(tmp_path), path=installed, cwd=tmp_path)
+    module = installed / "pyspark_mysql_cdc.py"
+    assert done.stdout.strip() == f"[(1, 'one'), (2, 'two')] {module}", done.stderr[-3000:]
+
+
+def test_without_its_driver_only_the_source_fails(tmp_path: Path) -> None:
+    code = """
+        import sys
+        sys.modules["pymysql"] = None
+        from pyspark_mysql_cdc import DefaultSource
+        from backlog_spark.errors import BacklogError
+        assert DefaultSource.name() == "mysql_cdc"
+        try:
+            DefaultSource({}).schema()
+        except BacklogError as error:
+            print(error)
+    """
+    done = python("-c", textwrap.dedent(code), path=ROOT, cwd=tmp_path)
+    assert "pymysql" in done.stdout, done.stderr
+    assert "pip install 'backlog-spark[mysql]'" in done.stdout
