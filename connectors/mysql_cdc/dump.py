@@ -63,7 +63,7 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str) -> Dump:
     # Two readers with one server id end each other, so every dump draws its own.
     common: dict[str, Any] = {
         "connection_settings": options.connect_arguments(),
-        "server_id": random.SystemRandom().randrange(2**30, 2**32 - 1),
+        "server_id": random.SystemRandom().choice(options.server_ids),
         "blocking": False,
         "resume_stream": True,  # without it the library ignores the position
         "slave_heartbeat": 10,

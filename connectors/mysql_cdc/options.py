@@ -64,6 +64,15 @@ _OPTIONS = (
     _Option("ssl.ca", "path", "the system's", "Certificates of the authorities that are known (PEM)."),
     _Option("ssl.cert", "path", "unset", "Client's certificate (PEM); with `ssl.key`."),
     _Option("ssl.key", "path", "unset", "Its private key (PEM), not encrypted."),
+    _Option(
+        "serverId",
+        "range",
+        "1073741824-4294967295",
+        "Ids `first-last` under which the binary log is read: two readers of one id end each other, so each "
+        "reader draws its own from the range. A query needs two at a time, and no replica may have one of them.",
+        "1..4294967295, at least 16 ids",
+        "server-id",
+    ),
     _Option("table", "string", "required", "`database.table`.", flink="database-name, table-name"),
     _Option(
         "chunkSize",
@@ -189,6 +198,8 @@ _MODE_OF = {
     "startup.gtidSet": "specific",
 }
 _PLAIN = Login()
+_SERVER_IDS = range(2**30, 2**32)
+_LEAST_IDS = 16
 _KNOWN = {o.name.lower(): o.name for o in _OPTIONS}
 # What Spark puts among the options by itself.
 _SPARK_OWN = {"path"}
@@ -212,6 +223,8 @@ class MySqlOptions:
     ----------
     host, port, user, password
         Where and as whom to connect.
+    server_ids : range
+        Ids to read the binary log under.
     login : Login
         Where the password is if not here, and how the connection is secured.
     metadata : tuple of str
@@ -263,6 +276,7 @@ class MySqlOptions:
     startup_file: str = ""
     startup_position: int = 4
     startup_gtid_set: str = ""
+    server_ids: range = _SERVER_IDS
     login: Login = _PLAIN
     metadata: tuple[str, ...] = BY_DEFAULT
 
@@ -317,6 +331,7 @@ class MySqlOptions:
             startup_timestamp_ms=_integer(given, "startup.timestampMillis", 0, 0),
             startup_file=given.get("startup.file", ""),
             startup_position=_integer(given, "startup.position", 4, 4),
+            server_ids=_server_ids(given["serverid"]) if "serverid" in given else _SERVER_IDS,
             login=Login.parse(given),
             metadata=parse_names(given["metadatacolumns"]) if "metadatacolumns" in given else BY_DEFAULT,
             startup_gtid_set="".join(given.get("startup.gtidset", "").split()),
@@ -358,6 +373,17 @@ def _startup_mode(given: Mapping[str, str]) -> str:
             "startup.mode", mode, "needs either startup.file, with startup.position, or startup.gtidSet.", "Give one."
         )
     return mode
+
+
+def _server_ids(text: str) -> range:
+    first, _, last = (part.strip() for part in text.partition("-"))
+    found = range(int(first), int(last) + 1) if first.isdigit() and last.isdigit() else range(0)
+    if not (len(found) >= _LEAST_IDS and found[0] >= 1 and found[-1] < 2**32):
+        raise SettingError(
+            "serverId", text, f"is no range of at least {_LEAST_IDS} ids from 1 to {2**32 - 1}.",
+            "For example 5400-5499, which no replica and no other reader has.",
+        )  # fmt: skip
+    return found
 
 
 def _integer(given: Mapping[str, str], name: str, default: int, low: int, high: int | None = None) -> int:

@@ -64,8 +64,8 @@ class Retention:
             self._warned = True
             _log.warning(
                 "The snapshot has run for %s%s, and the server keeps its binary log for %s. What was logged since its "
-                "beginning must not be purged, or the snapshot is lost: set binlog_expire_logs_seconds on the server to "
-                "more than twice the time that it takes, or 0.",
+                "beginning must not be purged, or the snapshot is lost: set binlog_expire_logs_seconds on the server "
+                "to more than twice the time that it takes, or 0.",
                 format_duration(_seconds(now_ms - began)),
                 f" of about {format_duration(_seconds(expected))}" if expected else "",
                 format_duration(kept),
