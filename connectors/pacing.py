@@ -55,6 +55,10 @@ class BacklogSizer:
         """Tell that a batch of ``rows`` was handed out at ``now_ms``."""
         self._planned = (max(1, rows), now_ms)
 
+    def paused(self) -> None:
+        """Tell that what comes next is no batch of backlog: the time until then measures nothing."""
+        self._planned = None
+
     def _estimate(self) -> int:
         if not self._measured:
             return PROBE_ROWS

@@ -87,6 +87,15 @@ is read that far; the offset then says `isFinished` and the source is asked for 
 
 """
 
+_LAG = """## Backlog in the binary log
+
+With `backlogLagThreshold` the binary log counts as backlog (`isProcessingBacklog`) from the end of a batch on that is
+further behind the log's end than that, and until a batch comes closer; also right after a snapshot that took longer.
+Batches then have the interval during backlog, and keyed operators run sorted with 0. As the backlog then has updates
+and deletes, `DeltaUpsert` merges it.
+
+"""
+
 _LOGIN = """## Passwords and TLS
 
 The password comes from `password`, a file or an environment variable; it is in no log, offset, progress report or error
@@ -121,6 +130,7 @@ def pages() -> dict[str, str]:
             + "\n"
             + _START
             + _KEYS
+            + _LAG
             + _metadata()
             + _LOGIN
             + "## Types\n\n"

@@ -94,6 +94,8 @@ class Offset:
         reading.
     is_backlog : bool
         ``isProcessingBacklog`` at the start of the batch that ended here (FLIP-327's RecordAttributes).
+    is_lagging : bool
+        Binary log phase: so far behind the log's end that this is backlog.
     is_finished : bool
         Nothing comes any more: a snapshot that was all that was asked for (FLIP-147).
     """
@@ -109,6 +111,7 @@ class Offset:
     rows: int = 0
     total: int = 0
     is_backlog: bool = True
+    is_lagging: bool = False
     is_finished: bool = False
 
     @property
@@ -118,15 +121,17 @@ class Offset:
 
     @property
     def is_processing_backlog(self) -> bool:
-        """FLIP-309: the snapshot is backlog, the binary log is not."""
-        return not self.complete
+        """FLIP-309: the snapshot is backlog, the binary log only where it lags."""
+        return not self.complete or self.is_lagging
 
     @property
     def last_key(self) -> Key | None:
         """Greatest key whose range has been read; None before the first batch and after an open range."""
         return self.batches[-1].end if self.batches else None
 
-    def with_snapshot_batch(self, batch: SnapshotBatch, rows: int, total: int, until: BinlogPosition | None) -> Offset:
+    def with_snapshot_batch(
+        self, batch: SnapshotBatch, rows: int, total: int, until: BinlogPosition | None, *, is_lagging: bool = False
+    ) -> Offset:
         """The end offset of a snapshot batch. ``until`` is given with the last batch, and only with it."""
         return replace(
             self,
@@ -137,9 +142,10 @@ class Offset:
             rows=self.rows + rows,
             total=total,
             is_backlog=self.is_processing_backlog,
+            is_lagging=is_lagging,
         )
 
-    def at(self, position: BinlogPosition, gtid: str = "") -> Offset:
+    def at(self, position: BinlogPosition, gtid: str = "", *, is_lagging: bool = False) -> Offset:
         """The end offset of a binary log batch. What is needed no more is dropped."""
         passed = self.filter_until is None or position.sort_key() >= self.filter_until.sort_key()
         return replace(
@@ -150,6 +156,7 @@ class Offset:
             batches=() if passed else self.batches,
             filter_until=None if passed else self.filter_until,
             is_backlog=self.is_processing_backlog,
+            is_lagging=is_lagging,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -171,6 +178,8 @@ class Offset:
             out["position"] = [self.position.file, self.position.pos]
         if self.gtid:
             out["gtid"] = self.gtid
+        if self.is_lagging:
+            out["isLagging"] = True
         if self.is_finished:
             out["isFinished"] = True
         if self.filter_until:
@@ -203,6 +212,7 @@ class Offset:
             rows=data["rows"],
             total=data["total"],
             is_backlog=data["isBacklog"],
+            is_lagging=data.get("isLagging", False),
             is_finished=data.get("isFinished", False),
         )
 

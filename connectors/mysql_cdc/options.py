@@ -141,6 +141,14 @@ _OPTIONS = (
         "0 or >= interval",
     ),
     _Option(
+        "backlogLagThreshold",
+        "duration",
+        "unset",
+        "The binary log phase is backlog too, after a batch whose end is further behind the log's end than this, by "
+        "the server's clock. Unset: only the snapshot is.",
+        "> 0",
+    ),
+    _Option(
         "availableNowTarget",
         "string",
         "latest",
@@ -243,6 +251,8 @@ class MySqlOptions:
         Whether the user set it, so that it also bounds snapshot batches sized by time.
     interval_ms, during_backlog_ms : int or None
         Milliseconds; None when unset.
+    backlog_lag_ms : int or None
+        From which lag on the binary log is backlog; None for never.
     target : str
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
     startup_mode : str
@@ -270,6 +280,7 @@ class MySqlOptions:
     max_rows_given: bool = False
     interval_ms: int | None = None
     during_backlog_ms: int | None = None
+    backlog_lag_ms: int | None = None
     target: str = "latest"
     startup_mode: str = "initial"
     startup_timestamp_ms: int = 0
@@ -326,6 +337,7 @@ class MySqlOptions:
             max_rows_given="maxrowsperbatch" in given,
             interval_ms=parse_duration(interval, "interval") if interval else None,
             during_backlog_ms=parse_duration(during, "intervalDuringBacklog") if during else None,
+            backlog_lag_ms=_lag(given),
             target=target,
             startup_mode=mode,
             startup_timestamp_ms=_integer(given, "startup.timestampMillis", 0, 0),
@@ -373,6 +385,16 @@ def _startup_mode(given: Mapping[str, str]) -> str:
             "startup.mode", mode, "needs either startup.file, with startup.position, or startup.gtidSet.", "Give one."
         )
     return mode
+
+
+def _lag(given: Mapping[str, str]) -> int | None:
+    text = given.get("backloglagthreshold")
+    if text is None:
+        return None
+    found = parse_duration(text, "backlogLagThreshold")
+    if not found:
+        raise SettingError("backlogLagThreshold", text, "must be above 0.", 'For example "5 min".')
+    return found
 
 
 def _server_ids(text: str) -> range:

@@ -8,6 +8,7 @@ position still moves on when only others write.
 from __future__ import annotations
 
 from collections import deque
+from typing import NamedTuple
 
 from .binlog import UPDATE, TransactionEnd, read_changes
 from .gtid import MariaDbGtids
@@ -21,6 +22,15 @@ __all__ = ["BinlogPlanner"]
 # server may purge it. 64 MiB of other tables' changes are scanned within seconds.
 QUIET_BYTES = 64 << 20
 QUIET_MS = 60_000
+
+
+class _Transaction(NamedTuple):
+    """One with rows of the table."""
+
+    end: BinlogPosition
+    rows: int
+    gtids: str  # MariaDB's, after it
+    began_at: int  # seconds since 1970
 
 
 class BinlogPlanner:
@@ -48,7 +58,7 @@ class BinlogPlanner:
         self._schema = schema
         self._scanned: BinlogPosition | str = start
         self.start = start
-        self._pending: deque[tuple[BinlogPosition, int, str]] = deque()  # end, rows, GTIDs of transactions with rows
+        self._pending: deque[_Transaction] = deque()
         self._gtids = gtids
         self._moved_ms = now_ms
 
@@ -62,16 +72,16 @@ class BinlogPlanner:
         max_rows : int or None
             Most output rows; an update counts two. One transaction is handed out whatever its size.
         """
-        rows = sum(n for _, n, _ in self._pending)
+        rows = sum(t.rows for t in self._pending)
         if max_rows is None or rows < max_rows:
             self._scan(until, None if max_rows is None else max_rows - rows)
         end: BinlogPosition | None = None
         taken = 0
-        for position, count, _ in self._pending:
-            beyond = position.sort_key() > until.sort_key()
-            if beyond or (end is not None and max_rows is not None and taken + count > max_rows):
+        for transaction in self._pending:
+            beyond = transaction.end.sort_key() > until.sort_key()
+            if beyond or (end is not None and max_rows is not None and taken + transaction.rows > max_rows):
                 break
-            end, taken = position, taken + count
+            end, taken = transaction.end, taken + transaction.rows
         if end is None and self._quiet_for_long(now_ms):
             end = self._scanned if isinstance(self._scanned, BinlogPosition) else None
         return None if end == self.start else end
@@ -84,7 +94,11 @@ class BinlogPlanner:
                 if self._gtids is not None and change.uuid:
                     self._gtids.passed(change.uuid, change.number)
                 if counted:
-                    self._pending.append((change.position, counted, str(self._gtids or "")))
+                    found = _Transaction(change.position, counted, str(self._gtids or ""), change.timestamp)
+                    if rows is None and self._pending:
+                        # All go into one batch: one entry for them, however many they are.
+                        found = found._replace(rows=counted + self._pending.pop().rows)
+                    self._pending.append(found)
                     seen, counted = seen + counted, 0
                     if rows is not None and seen >= rows:
                         return
@@ -95,7 +109,15 @@ class BinlogPlanner:
 
     def gtid_at(self, position: BinlogPosition) -> str:
         """MariaDB: the last transaction of each domain at a batch's end that `plan` returned; else ""."""
-        return next((gtid for at, _, gtid in self._pending if at == position), str(self._gtids or ""))
+        return next((t.gtids for t in self._pending if t.end == position), str(self._gtids or ""))
+
+    def time_at(self, position: BinlogPosition) -> int | None:
+        """When the transaction began that a batch from `plan` ends with, seconds since 1970; None if it has no rows."""
+        return next((t.began_at for t in self._pending if t.end == position), None)
+
+    def rows_until(self, position: BinlogPosition) -> int:
+        """Rows of a batch that `plan` returned."""
+        return sum(t.rows for t in self._pending if t.end.sort_key() <= position.sort_key())
 
     def _quiet_for_long(self, now_ms: float) -> bool:
         if not isinstance(self._scanned, BinlogPosition) or self._pending:
@@ -107,7 +129,7 @@ class BinlogPlanner:
 
     def advance(self, position: BinlogPosition, now_ms: float) -> None:
         """A batch that ends at ``position`` was handed out."""
-        while self._pending and self._pending[0][0].sort_key() <= position.sort_key():
+        while self._pending and self._pending[0].end.sort_key() <= position.sort_key():
             self._pending.popleft()
         self.start = position
         self._moved_ms = now_ms

@@ -34,6 +34,7 @@ __all__ = [
     "open_connection",
     "query",
     "server_identity",
+    "server_time_ms",
 ]
 
 
@@ -42,6 +43,11 @@ def server_identity(connection: Connection[Any]) -> str:
     if is_mariadb(connection):
         return mariadb.identity(connection)
     return str(query(connection, "SELECT @@global.server_uuid")[0][0])
+
+
+def server_time_ms(connection: Connection[Any]) -> int:
+    """The server's clock, milliseconds since 1970."""
+    return int(query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0])
 
 
 def low_watermark(connection: Connection[Any]) -> tuple[str, int]:

@@ -45,6 +45,7 @@ from .server import (
     open_connection,
     query,
     server_identity,
+    server_time_ms,
 )
 from .snapshot import read_chunk
 from .startup import decide
@@ -84,7 +85,9 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
     """`check`, and what a query needs to know: the primary key, and whether a snapshot comes first."""
     key = check(options).key
     snapshot = MySqlOptions.parse(options).has_snapshot
-    return SourceInfo(key=key, starts_in_backlog=snapshot, unique_in_backlog=snapshot and bool(key))
+    # Where the log may be backlog, that holds updates and deletes.
+    inserts_only = snapshot and MySqlOptions.parse(options).backlog_lag_ms is None
+    return SourceInfo(key=key, starts_in_backlog=snapshot, unique_in_backlog=inserts_only and bool(key))
 
 
 class MySqlCdcDataSource(DataSource):
@@ -179,7 +182,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._next_snapshot(connection, start, limit)
         if start.is_finished:
             return None
-        if self._available_now and self._options.target == "backlogEnd":
+        if self._available_now and self._options.target == "backlogEnd" and not start.is_lagging:
             return None
         return self._next_binlog(connection, start, limit)
 
@@ -222,7 +225,11 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         total = start.rows + chunks.rows if batch.end is None else self._estimate(connection, start, chunks)
         if self._sizer is not None:
             self._sizer.started(chunks.rows, time.time() * 1000)
-        return start.with_snapshot_batch(batch, chunks.rows, total, until)
+        threshold = self._options.backlog_lag_ms
+        # The log has to be read from the first watermark on.
+        behind = batch.at_ms - (start.batches or (batch,))[0].at_ms
+        lags = until is not None and threshold is not None and behind > threshold
+        return start.with_snapshot_batch(batch, chunks.rows, total, until, is_lagging=lags)
 
     def _snapshot_rows(self, limit: ReadLimit) -> int | None:
         """Rows of the next snapshot batch; None is all."""
@@ -240,7 +247,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_binlog(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         now = time.time() * 1000
-        if not self._available_now and not self._pacer.due(now):
+        if not self._available_now and not start.is_lagging and not self._pacer.due(now):
             return None
         origin = start.position or resume_after(start.start)
         if self._planner is None or self._planner.start != origin:
@@ -256,15 +263,39 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"The server's binary log ends at {until}, before {origin}, up to which it was read.",
                 "It was reset or restored: start with a new checkpoint and a new target.",
             )
-        position = self._planner.plan(until, limit.max_rows if isinstance(limit, ReadMaxRows) else None, now)
+        position = self._planner.plan(until, self._binlog_rows(start, limit), now)
         if last is not None and (position is None or position.sort_key() >= last.sort_key()):
             return replace(start.at(last, self._planner.gtid_at(last)), is_finished=True)
+        if position is None and start.is_lagging:
+            position = until  # the rest of the log has no rows of the table: this is where the backlog ends
         if position is None:
             return None
-        gtid = self._planner.gtid_at(position)
+        gtid, lags = self._planner.gtid_at(position), self._lags(connection, self._planner, position, until)
+        if self._sizer is not None and start.is_lagging:
+            self._sizer.started(self._planner.rows_until(position), now)
         self._planner.advance(position, now)
         self._pacer.released(now)
-        return start.at(position, gtid)
+        return start.at(position, gtid, is_lagging=lags)
+
+    def _binlog_rows(self, start: Offset, limit: ReadLimit) -> int | None:
+        """Rows of the next batch of the log; None is all."""
+        given = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if not start.is_lagging:
+            if self._sizer is not None:
+                self._sizer.paused()
+            return given
+        if self._options.during_backlog_ms == 0:
+            return given if self._options.max_rows_given else None
+        return given if self._sizer is None else self._sizer.next_rows(time.time() * 1000)
+
+    def _lags(
+        self, connection: Connection[Any], planner: BinlogPlanner, position: BinlogPosition, until: BinlogPosition
+    ) -> bool:
+        """Whether a batch that ends here leaves so much that this is backlog."""
+        threshold, began_at = self._options.backlog_lag_ms, planner.time_at(position)
+        if threshold is None or began_at is None or position.sort_key() >= until.sort_key():
+            return False
+        return server_time_ms(connection) - began_at * 1000 > threshold
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = Offset.from_json(start), Offset.from_json(end)
