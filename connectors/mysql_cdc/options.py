@@ -355,7 +355,7 @@ class MySqlOptions:
             "host": self.host,
             "port": self.port,
             "user": self.user,
-            "password": self.login.password() or self.password,
+            "password": (self.login.password() or self.password).encode(),  # PyMySQL takes a str for latin1
             "charset": "utf8mb4",
             "connect_timeout": 10,
             "read_timeout": 300,

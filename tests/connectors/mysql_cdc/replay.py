@@ -157,3 +157,14 @@ def apply(state: dict[int, tuple[Any, ...]], rows: list[tuple[Any, ...]]) -> Ite
 def table_rows(server: MySQLServer, table: str) -> dict[int, tuple[Any, ...]]:
     """The table as it is now."""
     return {row[0]: row for row in server.execute(f"SELECT * FROM {table}")}
+
+
+def forget_log(server: MySQLServer) -> None:
+    """Begin a new file of the binary log and purge those before it, with what other tests left in them."""
+    server.execute("FLUSH BINARY LOGS")
+    limit = time.monotonic() + 30
+    while len(server.execute("SHOW BINARY LOGS")) > 1:
+        # MariaDB keeps a file until the storage engine is done with it, which it says a moment later.
+        server.execute(f"PURGE BINARY LOGS TO '{server.execute('SHOW MASTER STATUS')[0][0]}'")
+        assert time.monotonic() < limit
+        time.sleep(0.1)

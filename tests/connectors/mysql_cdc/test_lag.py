@@ -21,12 +21,12 @@ LAG = {"backlogLagThreshold": "5 min"}
 
 @pytest.fixture
 def table(mysql: MySQLServer) -> str:
-    mysql.execute("CREATE DATABASE IF NOT EXISTS lag")
+    mysql.execute("CREATE DATABASE IF NOT EXISTS behind")
     for name in ("t", "other"):
-        mysql.execute(f"DROP TABLE IF EXISTS lag.{name}")
-        mysql.execute(f"CREATE TABLE lag.{name} (id INT PRIMARY KEY, v INT)")
-    mysql.execute("INSERT INTO lag.t VALUES (0, 0)")
-    return "lag.t"
+        mysql.execute(f"DROP TABLE IF EXISTS behind.{name}")
+        mysql.execute(f"CREATE TABLE behind.{name} (id INT PRIMARY KEY, v INT)")
+    mysql.execute("INSERT INTO behind.t VALUES (0, 0)")
+    return "behind.t"
 
 
 def insert(server: MySQLServer, table: str, first: int, *, ago: int) -> None:
@@ -74,7 +74,7 @@ def test_the_end_of_the_log_is_its_end(mysql: MySQLServer, table: str) -> None:
     given = options(mysql, table, **LAG)
     offset = after_snapshot(reader(given))
     insert(mysql, table, 1, ago=3600)
-    insert(mysql, "lag.other", 1, ago=3600)
+    insert(mysql, "behind.other", 1, ago=3600)
     assert follow(reader(given), offset, 100) == [([1, 2], False, True), ([], True, False)]
 
 

@@ -13,16 +13,18 @@ from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.decoder import SchemaChanged
 from connectors.mysql_cdc.source import inspect
 
-from .replay import is_mariadb, options, reader, take
+from .replay import forget_log, is_mariadb, options, reader, take
 
 if TYPE_CHECKING:
     from backlog_spark.embedded.mysql import MySQLServer
 
 
-def create(server: MySQLServer, name: str) -> str:
+def create(server: MySQLServer, name: str, *, in_new_log: bool = False) -> str:
     server.execute("CREATE DATABASE IF NOT EXISTS starts")
     table = f"starts.{name}"
     server.execute(f"DROP TABLE IF EXISTS {table}")
+    if in_new_log:
+        forget_log(server)
     server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, v VARCHAR(20))")
     return table
 
@@ -30,12 +32,6 @@ def create(server: MySQLServer, name: str) -> str:
 def status(server: MySQLServer) -> tuple[str, int]:
     file, position = server.execute("SHOW MASTER STATUS")[0][:2]
     return str(file), int(position)
-
-
-def forget_log(server: MySQLServer) -> None:
-    """What other tests left in the log."""
-    server.execute("FLUSH BINARY LOGS")
-    server.execute(f"PURGE BINARY LOGS TO '{status(server)[0]}'")
 
 
 def follow(given: dict[str, str], offset: dict[str, Any] | None = None) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
@@ -81,8 +77,7 @@ def test_latest(mysql: MySQLServer) -> None:
 
 
 def test_earliest_reads_all_that_the_log_has(mysql: MySQLServer) -> None:
-    forget_log(mysql)
-    table = create(mysql, "earliest")
+    table = create(mysql, "earliest", in_new_log=True)
     mysql.execute(f"INSERT INTO {table} VALUES (1, 'one')")
     mysql.execute("FLUSH BINARY LOGS")
     mysql.execute(f"REPLACE INTO {table} VALUES (1, 'uno')")
@@ -95,8 +90,7 @@ def test_earliest_reads_all_that_the_log_has(mysql: MySQLServer) -> None:
 
 
 def test_timestamp(mysql: MySQLServer) -> None:
-    forget_log(mysql)
-    table = create(mysql, "timed")
+    table = create(mysql, "timed", in_new_log=True)
     seconds = []
     for number in range(4):
         if number % 2:
