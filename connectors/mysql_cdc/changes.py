@@ -109,7 +109,7 @@ def read_batch(
                 "_change_type": out.kinds,
                 "_commit_timestamp": out.micros,
                 "_commit_seq": out.sequences,
-                "_gtid": out.gtids,
+                "_gtid": [gtid or None for gtid in out.gtids],
                 "_is_snapshot": [False],
             }
             yield from with_metadata(schema, rows_to_table(schema, out.rows), told)

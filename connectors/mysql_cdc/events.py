@@ -75,8 +75,8 @@ class RowsChange:
 
     @property
     def gtid(self) -> str:
-        """The transaction's GTID as its server writes it."""
-        return f"{self.uuid}{':' if len(self.uuid) == _UUID else '-'}{self.number}"
+        """The transaction's GTID as its server writes it; "" without one."""
+        return f"{self.uuid}{':' if len(self.uuid) == _UUID else '-'}{self.number}" if self.uuid else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,8 +231,6 @@ class Events:
         assert self._schema is not None, "else there is no decoder"
         if self._xa:
             raise self._refused(f"an XA transaction on {self._schema.table}", "Change the table without XA.")
-        if not self._uuid:
-            raise self._refused(f"a change of {self._schema.table} without a GTID", "Keep gtid_mode=ON.")
         self._rows_seen = True
         end = len(data) - self._tail
         offset = _HEADER + 8

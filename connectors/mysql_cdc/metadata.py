@@ -36,7 +36,7 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
     "_gtid": (
         st.StringType(),
         pa.string(),
-        "the transaction's GTID, `uuid:number` or MariaDB's `domain-server-number`; NULL for rows of the snapshot",
+        "the transaction's GTID, `uuid:number` or MariaDB's `domain-server-number`; NULL without, as for the snapshot",
     ),
     "_is_snapshot": (st.BooleanType(), pa.bool_(), "whether the row is of the snapshot"),
 }

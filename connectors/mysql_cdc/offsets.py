@@ -16,9 +16,12 @@ from backlog_spark.errors import BacklogError
 
 from .keys import Key, key_from_json, key_to_json
 
-__all__ = ["BinlogPosition", "KeyRanges", "Offset", "SnapshotBatch", "file_number"]
+__all__ = ["FIRST_EVENT", "BinlogPosition", "KeyRanges", "Offset", "SnapshotBatch", "file_number"]
 
 _VERSION = 1
+
+FIRST_EVENT = 4
+"""Where the events of a binary log file begin."""
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from backlog_spark.errors import BacklogError, SettingError
 
 from . import mariadb
 from .connection import ACCESS_DENIED, connect, is_mariadb, open_connection, query, text
-from .gtid import GtidSet
+from .gtid import GtidSet, MariaDbGtids
 from .metadata import check_names
-from .offsets import BinlogPosition, Offset
+from .offsets import FIRST_EVENT, BinlogPosition, Offset
 from .options import MySqlOptions
 from .schema import TableSchema
 from .table_key import with_keys
@@ -29,6 +29,7 @@ __all__ = [
     "check_server",
     "connect",
     "end_position",
+    "has_gtids",
     "load_schema",
     "low_watermark",
     "open_connection",
@@ -45,6 +46,17 @@ def server_identity(connection: Connection[Any]) -> str:
     return str(query(connection, "SELECT @@global.server_uuid")[0][0])
 
 
+def has_gtids(connection: Connection[Any]) -> bool:
+    """Whether a MySQL gives every transaction a GTID."""
+    return str(query(connection, "SELECT @@global.gtid_mode")[0][0]).upper() == "ON"
+
+
+def _may_flush(connection: Connection[Any]) -> bool:
+    grants = [text(row[0]).upper().partition(" ON ") for row in query(connection, "SHOW GRANTS")]
+    everywhere = [rights for rights, _, of in grants if of.startswith("*.*")]
+    return any("RELOAD" in rights or "ALL PRIVILEGES" in rights for rights in everywhere)
+
+
 def server_time_ms(connection: Connection[Any]) -> int:
     """The server's clock, milliseconds since 1970."""
     return int(query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0])
@@ -58,6 +70,11 @@ def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
     """
     if is_mariadb(connection):
         return mariadb.low_watermark(connection)
+    if not has_gtids(connection):
+        # Turning to a new file waits for the commits of the old one: what is in it, or in older ones, is visible.
+        query(connection, "FLUSH LOCAL BINARY LOGS")
+        file = text(_binlog_status(connection)[0][0])
+        return str(PlaceWatermark(BinlogPosition(file, FIRST_EVENT), MariaDbGtids(""))), server_time_ms(connection)
     gtids, now = query(connection, "SELECT @@global.gtid_executed, UNIX_TIMESTAMP(NOW(3)) * 1000")[0]
     return "".join(str(gtids).split()), int(now)
 
@@ -132,7 +149,14 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
     need("log_bin", "ON", "without a binary log changes cannot be followed")
     need("binlog_format", "ROW", "other formats do not log the rows that changed")
     need("binlog_row_image", "FULL", "row images without all columns cannot be taken back to the low watermark")
-    need("gtid_mode", "ON", "the snapshot's low watermark is a GTID set")
+    if found.get("gtid_mode", "ON").upper() != "ON" and not _may_flush(connection):
+        raise SettingError(
+            "gtid_mode",
+            found["gtid_mode"],
+            "without GTIDs each batch of the snapshot begins with FLUSH BINARY LOGS, which user "
+            f"{options.user!r} may not run (server {options.host}:{options.port}).",
+            f"Set gtid_mode=ON on the server, or GRANT RELOAD ON *.* TO {options.user!r}.",
+        )
     need("binlog_order_commits", "ON", "commits out of order make the low watermark ambiguous")
     need("binlog_transaction_compression", "OFF", "compressed transactions are not read yet")
     for name, wanted, reason in mariadb.NEEDED:
@@ -200,9 +224,15 @@ def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSche
     check_names(options.metadata, columns)
     _check_table(connection, database, table)
     ask = functools.partial(query, connection)
-    return with_keys(
+    found = with_keys(
         ask, options, TableSchema(database, table, columns, metadata=options.metadata), is_mariadb(connection)
     )
+    if not found.key and not is_mariadb(connection) and not has_gtids(connection):
+        raise SettingError(
+            "gtid_mode", "not ON", f"{database}.{table} has no primary key and can then not be read exactly.",
+            "Set gtid_mode=ON on the server, or add a primary key to the table.",
+        )  # fmt: skip
+    return found
 
 
 def _check_table(connection: Connection[Any], database: str, table: str) -> None:
@@ -247,8 +277,19 @@ def check_log(connection: Connection[Any], start: Offset) -> None:
     elif low:
         mark = watermark(low)
         if isinstance(mark, PlaceWatermark):
-            mariadb.check_place(connection, mark.position, str(mark.gtids))
+            if is_mariadb(connection):
+                mariadb.check_place(connection, mark.position, str(mark.gtids))
+            elif mark.position.file not in [text(row[0]) for row in query(connection, "SHOW BINARY LOGS")]:
+                raise BacklogError(
+                    f"The server has purged binary logs that are still needed: from {mark.position.file} on.",
+                    "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
+                )
             return
+        if not has_gtids(connection):
+            raise SettingError(
+                "gtid_mode", "not ON", "the checkpoint was made with GTIDs and its snapshot needs them.",
+                "Set gtid_mode=ON on the server, or start with a new checkpoint.",
+            )  # fmt: skip
         # Transactions that the server has purged and that a reader after the watermark would still need.
         purged = GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0]))
         if not mark.gtids.issuperset(purged):

@@ -20,7 +20,7 @@ from .binlog import TransactionEnd, read_changes
 from .connection import is_mariadb, query, text
 from .dump import open_dump
 from .gtid import GtidSet
-from .offsets import BinlogPosition, Offset
+from .offsets import FIRST_EVENT, BinlogPosition, Offset
 from .options import MySqlOptions
 from .server import check_log, end_position
 
@@ -31,7 +31,6 @@ _BETWEEN = {
     "gtid", "anonymous_gtid", "rotate", "stop", "format_desc", "previous_gtids", "gtid_list", "binlog_checkpoint",
     "start_encryption",
 }  # fmt: skip
-_FIRST = 4  # where a log file's events begin
 _FORMAT = 15
 
 
@@ -48,7 +47,7 @@ def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -
     if options.startup_mode == "latest":
         position = _end(connection, options)
     elif options.startup_mode == "earliest":
-        position = BinlogPosition(_files(connection)[0][0], _FIRST)
+        position = BinlogPosition(_files(connection)[0][0], FIRST_EVENT)
     elif options.startup_mode == "timestamp":
         position = _at_timestamp(connection, options)
     else:
@@ -136,7 +135,7 @@ def _at_timestamp(connection: Connection[Any], options: MySqlOptions) -> BinlogP
             low = middle
         else:
             high = middle - 1
-    position = BinlogPosition(files[low], _FIRST)
+    position = BinlogPosition(files[low], FIRST_EVENT)
     end = _end(connection, options)
     for change in read_changes(options, None, position, end):
         assert isinstance(change, TransactionEnd), "no table is looked at"
@@ -148,7 +147,7 @@ def _at_timestamp(connection: Connection[Any], options: MySqlOptions) -> BinlogP
 
 def _begun_at(options: MySqlOptions, file: str) -> int:
     """When a log file's first event was written, seconds since 1970."""
-    dump = open_dump(options, BinlogPosition(file, _FIRST))
+    dump = open_dump(options, BinlogPosition(file, FIRST_EVENT))
     connection = dump.open()
     try:
         while True:

@@ -1,7 +1,7 @@
 """Low watermarks: which transactions a snapshot range includes, and where reading the log after them starts (pure).
 
 An offset keeps one as text. MySQL's is a GTID set. MariaDB's is a place in its binary log, ``GTIDs@file:position``; the
-position decides, the GTIDs tell later whether it is still the same log.
+position decides, the GTIDs tell later whether it is still the same log. A MySQL without GTIDs has a place alone.
 """
 
 from __future__ import annotations
@@ -23,13 +23,21 @@ class GtidWatermark:
     gtids: GtidSet
 
     def includes(self, uuid: str, number: int, sequence: int) -> bool:
-        """Whether the transaction with this GTID, one of whose changes has this sequence, is below the watermark."""
+        """Whether the transaction with this GTID, one of whose changes has this sequence, is below the watermark.
+
+        Raises
+        ------
+        BacklogError
+            The transaction has no GTID.
+        """
+        if not uuid:
+            raise BacklogError("The binary log has a change of the table without a GTID.", "Keep gtid_mode=ON.")
         return self.gtids.contains(uuid, number)
 
 
 @dataclass(frozen=True)
 class PlaceWatermark:
-    """All transactions before a place in MariaDB's binary log."""
+    """All transactions before a place in the binary log: of MariaDB, or of a MySQL without GTIDs."""
 
     position: BinlogPosition
     gtids: MariaDbGtids
@@ -72,5 +80,7 @@ def gtids_at(offset: Offset) -> MariaDbGtids | None:
     """MariaDB's GTIDs where an offset of the binary log phase goes on; None for one of MySQL."""
     if offset.position:
         return MariaDbGtids(offset.gtid) if offset.server.startswith("mariadb-") else None
+    if not offset.server.startswith("mariadb-"):
+        return None
     low = watermark(offset.start)
     return low.gtids if isinstance(low, PlaceWatermark) else None

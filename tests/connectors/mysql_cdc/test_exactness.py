@@ -36,6 +36,18 @@ def create(server: MySQLServer, table: str) -> None:
     indirect=["mysql"],
 )
 def test_snapshot_under_random_writers_then_binlog_gives_the_exact_table(mysql: MySQLServer, seed: int) -> None:
+    gives_the_exact_table(mysql, seed)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.grid) for n in range(1, 8))])
+def test_a_server_without_gtids_gives_the_exact_table(seed: int) -> None:
+    with MySQLServer(options={"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF"}, fast=True) as server:
+        before = len(server.execute("SHOW BINARY LOGS"))
+        gives_the_exact_table(server, seed)
+        assert len(server.execute("SHOW BINARY LOGS")) > before, "a batch of the snapshot begins with a file of its own"
+
+
+def gives_the_exact_table(mysql: MySQLServer, seed: int) -> None:
     table = f"exact.t{seed}"
     create(mysql, table)
     chance = random.Random(seed)

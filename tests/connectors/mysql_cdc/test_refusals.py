@@ -105,7 +105,7 @@ VALID = {"host": "h", "user": "u", "password": SECRET, "table": "shop.orders"}
         ({"port": "0"}, "port", "0", "1..65535"),
         ({"port": "65536"}, "port", "65536", "1..65535"),
         ({"startup.mode": "newest"}, "startup.mode", "newest", "latest"),
-        ({"startup.mode": "timestamp"}, "startup.timestampMillis", "unset", "startup.mode=timestamp needs it"),
+        ({"startup.mode": "timestamp"}, "startup.timestampMillis", None, "startup.mode=timestamp needs it"),
         ({"startup.timestampMillis": "5"}, "startup.timestampMillis", "5", "Set startup.mode=timestamp"),
         ({"startup.mode": "latest", "startup.file": "b.1"}, "startup.file", "b.1", "Set startup.mode=specific"),
         ({"startup.mode": "specific"}, "startup.mode", "specific", "either startup.file"),
@@ -113,7 +113,7 @@ VALID = {"host": "h", "user": "u", "password": SECRET, "table": "shop.orders"}
         ({"serverId": "5400"}, "serverId", "5400", "5400-5499"),
         ({"serverId": "5400-5410"}, "serverId", "5400-5410", "at least 16"),
         ({"serverId": "0-100"}, "serverId", "0-100", "from 1"),
-        ({"serverId": "4294967200-4294967296"}, "serverId", "4294967296", "4294967295"),
+        ({"serverId": "4294967200-4294967296"}, "serverId", "4294967200-4294967296", "4294967295"),
         ({"metadataColumns": "_op"}, "metadataColumns", "_op", "_change_type"),
         ({"metadataColumns": "_table,_TABLE"}, "metadataColumns", "_table,_TABLE", "Name each once"),
         ({"availableNowTarget": "end"}, "availableNowTarget", "end", "backlogEnd"),
@@ -208,14 +208,34 @@ def test_a_server_variable_that_loses_changes_is_refused(
 @pytest.mark.parametrize(
     ("name", "values", "found"),
     [
-        ("gtid_mode", ["ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"], "OFF"),
-        ("gtid_mode", ["ON_PERMISSIVE"], "ON_PERMISSIVE"),
         ("binlog_order_commits", ["OFF"], "OFF"),
         ("binlog_row_value_options", ["PARTIAL_JSON"], "PARTIAL_JSON"),
     ],
 )
 def test_a_variable_that_only_mysql_has_is_refused(own: MySQLServer, name: str, values: list[str], found: str) -> None:
     refuses_variable(own, name, values, found)
+
+
+@pytest.mark.parametrize("own", [MySQLServer], ids=["mysql-8.0"], indirect=True)
+@pytest.mark.parametrize("values", [["ON_PERMISSIVE"], ["ON_PERMISSIVE", "OFF_PERMISSIVE", "OFF"]])
+def test_without_gtids_the_user_must_be_allowed_to_flush(own: MySQLServer, values: list[str]) -> None:
+    own.execute("CREATE TABLE IF NOT EXISTS refused.keyless (v INT)")
+    started = reader(as_user(own, "enough"))
+    offset = started.latestOffset(started.initialOffset(), ReadMaxRows(1))
+    with variable(own, "gtid_mode", *values):
+        text = refusal(as_user(own, "enough"))
+        assert f"gtid_mode = '{values[-1]}'" in text
+        assert "Set gtid_mode=ON on the server, or GRANT RELOAD ON *.* TO 'enough'" in text
+        check(options(own, "refused.t"))  # root may
+        assert "has no primary key" in refusal(options(own, "refused.keyless"))
+        with pytest.raises(SettingError, match="made with GTIDs"):
+            reader(options(own, "refused.t")).latestOffset(offset, ReadMaxRows(1))
+        own.execute("GRANT RELOAD ON *.* TO enough")
+        try:
+            check(as_user(own, "enough"))
+        finally:
+            own.execute("REVOKE RELOAD ON *.* FROM enough")
+    check(as_user(own, "enough"))
 
 
 @pytest.mark.parametrize("own", [MariaDBServer], ids=[f"mariadb-{MariaDBServer.version}"], indirect=True)
