@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ __all__ = ["KeyedPlan"]
 
 _log = logging.getLogger(__name__)
 
+# state() waits so long for a hand-over, and looks so often.
+_HAND_OVER_S, _LOOK_S = 60, 0.2
 _LEDGER = "plan"
 _LEDGER_FILE = re.compile(rf"{_LEDGER}-(\d+)\.json")
 # A partition costs 0.3 s of processor time a batch, whatever is in it, so there is one for each core; the groups of a
@@ -262,24 +265,58 @@ class KeyedPlan:
     def state(self, name: str) -> DataFrame:
         """An operator's state as rows of its output, as of the last committed batch.
 
-        In a later stay in backlog it is what the stay has collected so far.
+        In a later stay in backlog it is what the stay has collected so far. While state is handed over this waits.
 
         Raises
         ------
         BacklogError
-            No such operator.
+            No such operator, or the hand-over takes longer than a minute.
         """
-        from pyspark.sql.types import StructType
-
         if name not in self._folds:
             raise BacklogError(f"There is no keyed operator {name!r}.", f"There are: {', '.join(self._operators)}.")
+        limit = time.monotonic() + _HAND_OVER_S
+        while True:
+            run = self.run
+            if not self._handing_over(run):
+                if run.vehicle is Vehicle.STREAM:
+                    return self._state_of_stream(name)
+                found = self._state_of_batch(name, run)
+                if found is not None:
+                    return found
+            if time.monotonic() > limit:
+                raise BacklogError(
+                    f"The state of {name!r} has been on its way to stream mode for {_HAND_OVER_S} s.",
+                    "Ask again after the next commit.",
+                )
+            time.sleep(_LOOK_S)
+
+    def _handing_over(self, run: Run) -> bool:
+        """Whether the state is neither where batch mode has it, nor yet in a committed batch of stream mode."""
+        if run.vehicle is Vehicle.SORTED:
+            ledger = self._read()
+            return ledger is not None and ledger.publishing >= run.epoch
+        committed = self._checkpoint.latest_committed()
+        taken_in = committed is not None and committed >= run.first_batch
+        return not taken_in and any(self._checkpoint.names_in(_seeds(name)) for name in self._operators)
+
+    def _state_of_batch(self, name: str, run: Run) -> DataFrame | None:
+        """Read now, as its files are about to move; None if they did so meanwhile."""
+        fold, versions = self._folds[name], BatchState(self._checkpoint, name, run.epoch)
+        newest = versions.newest()
+        if newest is None:
+            return fold.finish(self._spark.createDataFrame([], fold.state.spark()))
+        try:
+            found = fold.finish(fold.state_of(versions.read(self._spark, fold, newest))).localCheckpoint()
+        except Exception:
+            if self.run == run and not self._handing_over(run):
+                raise
+            return None
+        return None if self._handing_over(run) else found
+
+    def _state_of_stream(self, name: str) -> DataFrame:
+        from pyspark.sql.types import StructType
+
         fold = self._folds[name]
-        if self.run.vehicle is Vehicle.SORTED:
-            found = BatchState(self._checkpoint, name, self.run.epoch)
-            newest = found.newest()
-            if newest is None:
-                return fold.finish(self._spark.createDataFrame([], fold.state.spark()))
-            return fold.finish(fold.state_of(found.read(self._spark, fold, newest)))
         # Spark numbers them from the output on.
         reader = self._spark.read.format("statestore").option(
             "operatorId", len(self._operators) - 1 - self._operators.index(name)

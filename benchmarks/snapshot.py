@@ -66,6 +66,7 @@ def stream_frame(spark: SparkSession, server: MySQLServer) -> DataFrame:
         "table": _TABLE,
         "intervalDuringBacklog": "0",
         "availableNowTarget": "backlogEnd",
+        "ssl.mode": "disabled",  # as the peer's
     }
     return spark.readStream.format("mysql_cdc").options(**options).load()
 

@@ -45,6 +45,8 @@ _IGNORABLE_FLAG, _ARTIFICIAL_FLAG = 0x80, 0x20
 _GTID_OF_MARIADB, _COMPRESSED_QUERY = 162, 165
 _COMPRESSED_ROWS = range(166, 172)
 _STANDALONE, _PREPARED_XA = 1, 64  # flags of MariaDB's GTID event
+_TABLE_ID = 6  # bytes
+_MOST_TOLD = 1_000
 _UUID = 36  # letters of MySQL's; MariaDB has domain-server in its place
 _HEADER = 20  # one OK byte, then the event header of 19 bytes
 
@@ -109,6 +111,7 @@ class Events:
         self._file = ""
         self._file_number = 0
         self._decoders: dict[int, RowDecoder | None] = {}
+        self._told: dict[bytes, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
         self._began_at = 0
         self._rows_seen = False
@@ -215,11 +218,18 @@ class Events:
 
     def _table_map(self, data: bytes) -> None:
         body = data[_HEADER : len(data) - self._tail]
+        # Every transaction tells the tables that it changes again, nearly always as the one before did.
+        told = body[_TABLE_ID:]
+        if told in self._told:
+            self._decoders[int.from_bytes(body[:_TABLE_ID], "little")] = self._told[told]
+            return
         table_id, database, table = TableMap.table_name(body)
+        decoder = None
         if self._schema and database == self._schema.database and table == self._schema.table:
-            self._decoders[table_id] = RowDecoder(self._schema, TableMap.parse(body))
-        else:
-            self._decoders[table_id] = None
+            decoder = RowDecoder(self._schema, TableMap.parse(body))
+        if len(self._told) >= _MOST_TOLD:
+            self._told.clear()
+        self._told[told] = self._decoders[table_id] = decoder
 
     def _rows(self, data: bytes, kind: int, event_start: int) -> RowsChange | None:
         table_id = int.from_bytes(data[_HEADER : _HEADER + 6], "little")

@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import json
 import random
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -139,6 +140,32 @@ def test_sorted_batches_with_an_interval(spark: SparkSession, tmp_path: Path) ->
     # Every batch puts out the keys that it changed, merged with what was there.
     for number, table in enumerate(tables):
         assert len(sink.batches[number]) == len(expected(spark, [table]))
+
+
+def test_state_is_whole_at_any_time(spark: SparkSession, tmp_path: Path) -> None:
+    """Read over and over while it is made, handed over and changed, it is never a part of itself."""
+    chance = random.Random(4)
+    tables = [rows(chance, 400, 0)]
+    append(tmp_path / "s", tables[0], backlog=True)
+    source = bs.source("scripted", name="s", path=tmp_path / "s", partitions=2)
+    query = start(spark, source.key_by(*KEYS).aggregate(AGGREGATES, name="totals"), Collect(), tmp_path)
+    wholes: list[dict[Any, Any]] = [{}, expected(spark, tables)]
+    tables.append(rows(chance, 50, 10**6))
+    wholes.append(expected(spark, tables))
+    try:
+        seen = [0]
+        limit = time.monotonic() + 120
+        while seen[-1] < 2:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < limit
+            found = {plain(tuple(r)[:3]): plain(tuple(r)[3:]) for r in query.state("totals").collect()}
+            assert found in wholes
+            seen.append(wholes.index(found))
+            if seen[-1] == 1 and 1 not in seen[:-1]:
+                append(tmp_path / "s", tables[1], backlog=False)
+        assert seen == sorted(seen)
+    finally:
+        query.stop()
 
 
 def test_feature_off_is_the_stream_vehicle_throughout(spark: SparkSession, tmp_path: Path) -> None:
