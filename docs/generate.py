@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from backlog_spark.settings import settings_table
+from connectors.mysql_cdc.catalogue import option_table
 from connectors.mysql_cdc.metadata import METADATA
-from connectors.mysql_cdc.options import option_table
 from connectors.mysql_cdc.types import type_table
 
 HERE = Path(__file__).parent
