@@ -136,7 +136,9 @@ def pages() -> dict[str, str]:
             + _LOGIN
             + "## Types\n\n"
             "Zero, partial and impossible dates become NULL. TIME is text as MySQL prints it. UUID, INET6 and INET4 "
-            "are MariaDB's; JSON is read from MariaDB only, where it is LONGTEXT.\n\n" + type_table()
+            "are MariaDB's, where JSON is LONGTEXT and read as it was written. MySQL's JSON is the server's own text, "
+            "with numbers that have a fraction or an exponent written without exponent and trailing zeros.\n\n"
+            + type_table()
         ),
     }
 

@@ -19,13 +19,13 @@ from backlog_spark.errors import BacklogError
 
 from .addresses import ADDRESS_BYTES, address_text
 from .charsets import text_decoder
+from .json_values import from_binary
 from .keys import refuse_null
+from .packed import Reader, packed_decimal
 from .schema import TableSchema
 from .types import Column, kind_of
 
 __all__ = ["RowDecoder", "SchemaChanged", "TableMap"]
-
-Reader = Callable[[bytes, int], tuple[object, int]]
 
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _STRING, _ENUM, _SET = 254, 247, 248
@@ -202,34 +202,6 @@ def _int24(unsigned: bool) -> Reader:
     return lambda data, at: (int.from_bytes(data[at : at + 3], "little", signed=not unsigned), at + 3)
 
 
-def _decimal(precision: int, scale: int) -> Reader:
-    """Packed decimal (strings/decimal.cc): groups of nine digits in four bytes, the rest in as few as hold it."""
-    rest = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-    whole = precision - scale
-    groups = [(rest[whole % 9], whole % 9)] if whole % 9 else []
-    groups += [(4, 9)] * (whole // 9 + scale // 9)
-    if scale % 9:
-        groups.append((rest[scale % 9], scale % 9))
-    size = sum(n for n, _ in groups)
-    full, sign = (1 << 8 * size) - 1, 1 << (8 * size - 1)
-    cuts, shift = [], 8 * size
-    for n, digits in groups:
-        shift -= 8 * n
-        cuts.append((shift, (1 << 8 * n) - 1, 10**digits))
-
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        packed = int.from_bytes(data[at : at + size], "big") ^ sign
-        negative = packed & sign
-        if negative:
-            packed ^= full
-        value = 0
-        for shift, mask, power in cuts:
-            value = value * power + (packed >> shift & mask)
-        return (-value if negative else value), at + size
-
-    return read
-
-
 def _year(data: bytes, at: int) -> tuple[object, int]:
     return (1900 + data[at] if data[at] else 0), at + 1
 
@@ -359,11 +331,13 @@ def _reader(schema: TableSchema, column: Column, code: int, meta: int) -> Reader
             return _datetime(meta)
         case 19:
             return _time(meta)
+        case 245:
+            return _prefixed(meta, from_binary)
         case 246:
             precision, scale = meta >> 8, meta & 255
             if (precision, scale) != (column.precision, column.scale):
                 raise _changed(schema, f"decimal({precision},{scale}) for {column.name}, {column.column_type}")
-            return _decimal(precision, scale)
+            return packed_decimal(precision, scale)
         case 252:
             return _prefixed(meta, text_decoder(column.charset) if column.charset else None)
         case 15 | 253:

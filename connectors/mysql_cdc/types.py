@@ -22,6 +22,7 @@ from backlog_spark.errors import BacklogError
 from .addresses import ADDRESS_BYTES
 from .charsets import CHARSETS
 from .columns import Column, quote_identifier
+from .json_values import from_text
 
 __all__ = ["Column", "ColumnKind", "kind_of", "quote_identifier", "type_table"]
 
@@ -137,6 +138,10 @@ def _parse_text(column: Column, array: pa.Array) -> pa.Array:
 
 def _text_select(column: Column) -> str:
     return f"CONVERT({column.quoted} USING utf8mb4)"
+
+
+def _parse_json(column: Column, array: pa.Array) -> pa.Array:
+    return pa.array([None if v is None else from_text(v) for v in pc.cast(array, pa.string()).to_pylist()], pa.string())
 
 
 _INT_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
@@ -335,6 +340,17 @@ _KINDS: dict[str, ColumnKind] = {
     "blob": _bytes(_BLOB_CODES),
     "mediumblob": _bytes(_BLOB_CODES),
     "longblob": _bytes(_BLOB_CODES),
+    # The text protocol gives it in the connection's character set, UTF-8.
+    "json": ColumnKind(
+        lambda c: st.StringType(),
+        lambda c: pa.string(),
+        _bare,
+        lambda c: pa.binary(),
+        _parse_json,
+        _build_plain,
+        frozenset({245}),
+        large=True,
+    ),
     # MariaDB's
     **dict.fromkeys(ADDRESS_BYTES, _ADDRESS),
 }
