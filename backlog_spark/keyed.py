@@ -21,7 +21,7 @@ from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.seeds import UnpackState
 from backlog_spark.state.tables import arrow_schema
 from backlog_spark.state.versions import BatchState
-from backlog_spark.timekeeping import Timekeeper
+from backlog_spark.timekeeping import Timekeeper, was_executed
 from backlog_spark.vehicles import BatchFolds, Plans, last_keyed, outputs_of
 
 if TYPE_CHECKING:
@@ -249,8 +249,12 @@ class KeyedPlan:
 
     def written(self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool]) -> None:
         """A batch has reached its sinks and is about to be committed; ``flags`` are the sources' at its end."""
+        if not was_executed(self._spark, query_name):
+            # A replay that the sinks, or the state's version, had already. Spark asks for its stores' commits all
+            # the same, and its event times are not known else.
+            batch.write.format("noop").mode("overwrite").save()
         if self._time is not None:
-            self._time.take(batch_id, batch, query_name, flags, sorted_run=self.run.vehicle is Vehicle.SORTED)
+            self._time.take(batch_id, query_name, flags, sorted_run=self.run.vehicle is Vehicle.SORTED)
 
     @property
     def late_rows(self) -> int:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Timekeeper"]
+__all__ = ["Timekeeper", "was_executed"]
 
 _log = logging.getLogger(__name__)
 
@@ -96,15 +96,11 @@ class Timekeeper:
         else:
             self._tell(flags, None)
 
-    def take(
-        self, batch_id: int, frame: DataFrame, query_name: str, flags: Sequence[bool], *, sorted_run: bool
-    ) -> None:
+    def take(self, batch_id: int, query_name: str, flags: Sequence[bool], *, sorted_run: bool) -> None:
         """A batch has been written and is about to be committed.
 
         Parameters
         ----------
-        frame : DataFrame
-            The batch, to be executed again if the sink had it already and did not.
         flags : sequence of bool
             Whether each declared source is processing backlog at the batch's end.
         """
@@ -112,9 +108,6 @@ class Timekeeper:
             self._recall(batch_id)
         elif self._inputs:
             observed = self._observed(query_name)
-            if observed is None:
-                frame.write.format("noop").mode("overwrite").save()
-                observed = self._observed(query_name)
             if self._watermarks.take(observed or ()):
                 self._keep(batch_id)
         if not sorted_run:
@@ -162,14 +155,35 @@ class Timekeeper:
         self._kept = [*[n for n in self._kept if n < batch_id][-1:], batch_id]
 
     def _observed(self, query_name: str) -> list[int | None] | None:
-        """Greatest event times of the batch under way; None if it was not executed."""
+        """Greatest event times of the batch under way, which has been executed; None if they cannot be told."""
+        execution = _execution(self._spark, query_name)
+        if execution is None:
+            return None
         # Spark tells its listeners after the commit; what is needed before is with the batch's execution.
-        active = self._spark._jsparkSession.streams().active()
-        for query in active:
-            if query.name() == query_name:
-                metrics = query.streamingQuery().lastExecution().observedMetrics()
-                rows = [metrics.get(observation_name(number)) for number in range(self._inputs)]
-                if not all(row.isDefined() for row in rows):
-                    return None
-                return [json.loads(row.get().json()).get("greatest") for row in rows]
-        return None
+        metrics = execution.observedMetrics()
+        rows = [metrics.get(observation_name(number)) for number in range(self._inputs)]
+        if not all(row.isDefined() for row in rows):
+            return None
+        return [json.loads(row.get().json()).get("greatest") for row in rows]
+
+
+def was_executed(spark: SparkSession, query_name: str) -> bool:
+    """Whether the batch under way of a keyed query has been executed, and with it its state stores committed."""
+    execution = _execution(spark, query_name)
+    return execution is not None and _stores(execution.executedPlan()) > 0
+
+
+def _stores(plan: Any) -> int:
+    """State stores that a plan has opened. Observations do not tell: a plan that never ran has empty ones."""
+    metric = plan.metrics().get("numStateStoreInstances")
+    children = plan.children()
+    below = sum(_stores(children.apply(n)) for n in range(children.size()))
+    return below + (int(metric.get().value()) if metric.isDefined() else 0)
+
+
+def _execution(spark: SparkSession, query_name: str) -> Any:
+    """The execution of the batch under way; None for a query that is not active."""
+    for query in spark._jsparkSession.streams().active():
+        if query.name() == query_name:
+            return query.streamingQuery().lastExecution()
+    return None

@@ -50,6 +50,7 @@ def live_until_killed(job: dict[str, str], point: str, log: Path) -> None:
         process.send_signal(signal.SIGKILL)
         raise AssertionError(f"{point!r} was not reached: {log.read_text()[-3000:]}") from None
     assert code == -signal.SIGKILL, (point, log.read_text()[-3000:])
+    assert "is restarted" not in log.read_text(), "what a killed driver left is gone on with, not stumbled over"
 
 
 # One of each kind; `make faults` goes through all.
