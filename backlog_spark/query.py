@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
@@ -28,6 +28,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.handle import QueryHandle
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.listener import ProgressReport, Report, Terminated
+from backlog_spark.monitor.estimate import backlog_rows
 from backlog_spark.plan import FrameNode, SourceNode, source_positions
 from backlog_spark.session import persisted, register, session_conf, session_listener
 from backlog_spark.settings import PREFIX, Intervals, parse_settings, resolve_intervals
@@ -393,14 +394,7 @@ class BacklogQuery(QueryHandle):
 
         The share of the running batch is taken from its finished tasks, so this is for display only.
         """
-        committed, total = self._tracker.progress.backlog_rows, self._tracker.progress.backlog_total or 0
-        last = self._tracker.last_batch
-        newest = self._checkpoint.latest_batch()
-        if newest is None or newest <= last:
-            return float(committed), total
-        planned = _sums(self._checkpoint.offsets(newest))
-        before = _sums(self._checkpoint.offsets(newest - 1)) if newest else (0, 0)
-        return committed + (planned[0] - before[0]) * self._share_of_tasks(), planned[1] or total
+        return backlog_rows(self._spark, self._checkpoint, self._tracker)
 
     def state(self, name: str) -> DataFrame:
         """A keyed operator's state, as the rows that it would put out for every key; for debugging.
@@ -418,12 +412,6 @@ class BacklogQuery(QueryHandle):
         if self._keyed is None:
             raise BacklogError(f"The query {self._name!r} has no keyed operator.", "State is kept after a key_by.")
         return self._keyed.state(name)
-
-    def _share_of_tasks(self) -> float:
-        tracker = self._spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]
-        widest = max((s for s in stages if s), key=lambda s: s.numTasks, default=None)
-        return widest.numCompletedTasks / widest.numTasks if widest and widest.numTasks else 0.0
 
     # -- waiting and stopping ------------------------------------------------------------------------------
 
@@ -453,12 +441,6 @@ class BacklogQuery(QueryHandle):
 
     def __repr__(self) -> str:
         return f"BacklogQuery({self._name!r}, mode={self.mode}, isProcessingBacklog={self.isProcessingBacklog})"
-
-
-def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
-    """Rows planned and rows in all, over the sources that tell."""
-    told = [o for o in offsets or [] if o]
-    return sum(int(o.get("rows", 0)) for o in told), sum(int(o.get("total", 0)) for o in told)
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,0 +1,38 @@
+"""How far a backlog is, with the batch under way: an estimate, for display only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.checkpoint import Checkpoint
+    from backlog_spark.tracker import QueryTracker
+
+__all__ = ["backlog_rows"]
+
+
+def backlog_rows(spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker) -> tuple[float, int]:
+    """Rows of the backlog done so far, and of all as the sources estimate them; 0 for unknown."""
+    committed, total = tracker.progress.backlog_rows, tracker.progress.backlog_total or 0
+    newest = checkpoint.latest_batch()
+    if newest is None or newest <= tracker.last_batch:
+        return float(committed), total
+    planned = _sums(checkpoint.offsets(newest))
+    before = _sums(checkpoint.offsets(newest - 1)) if newest else (0, 0)
+    return committed + (planned[0] - before[0]) * _share_of_tasks(spark), planned[1] or total
+
+
+def _share_of_tasks(spark: SparkSession) -> float:
+    """Of the batch under way, by the tasks that have finished of its widest stage."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]
+    widest = max((s for s in stages if s), key=lambda s: s.numTasks, default=None)
+    return widest.numCompletedTasks / widest.numTasks if widest and widest.numTasks else 0.0
+
+
+def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
+    """Rows planned and rows in all, over the sources that tell."""
+    told = [o for o in offsets or [] if o]
+    return sum(int(o.get("rows", 0)) for o in told), sum(int(o.get("total", 0)) for o in told)
