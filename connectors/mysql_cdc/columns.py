@@ -8,6 +8,9 @@ from dataclasses import dataclass
 __all__ = ["Column", "quote_identifier"]
 
 
+_SPARK_DIGITS = 38
+
+
 @dataclass(frozen=True)
 class Column:
     """A column as information_schema describes it.
@@ -55,6 +58,11 @@ class Column:
     def bits(self) -> int:
         """Width of a BIT column."""
         return int(re.sub(r"\D", "", self.column_type) or 1)
+
+    @property
+    def is_wide_decimal(self) -> bool:
+        """A DECIMAL of more digits than Spark's have: read as text."""
+        return self.data_type == "decimal" and self.precision > _SPARK_DIGITS
 
     @property
     def quoted(self) -> str:

@@ -21,7 +21,7 @@ from .addresses import ADDRESS_BYTES, address_text
 from .charsets import text_decoder
 from .json_values import from_binary
 from .keys import refuse_null
-from .packed import Reader, packed_decimal
+from .packed import Reader, decimal_text, packed_decimal
 from .schema import TableSchema
 from .types import Column, kind_of
 
@@ -337,7 +337,10 @@ def _reader(schema: TableSchema, column: Column, code: int, meta: int) -> Reader
             precision, scale = meta >> 8, meta & 255
             if (precision, scale) != (column.precision, column.scale):
                 raise _changed(schema, f"decimal({precision},{scale}) for {column.name}, {column.column_type}")
-            return packed_decimal(precision, scale)
+            read = packed_decimal(precision, scale)
+            return _as_text(read, scale) if column.is_wide_decimal else read
+        case 255:
+            return _prefixed(meta, None)
         case 252:
             return _prefixed(meta, text_decoder(column.charset) if column.charset else None)
         case 15 | 253:
@@ -345,6 +348,15 @@ def _reader(schema: TableSchema, column: Column, code: int, meta: int) -> Reader
         case 254:
             return _string(column, meta)
     raise BacklogError(f"Column {column.name!r} has binary log type code {code}, which mysql_cdc does not read.")
+
+
+def _as_text(read: Reader, scale: int) -> Reader:
+    def text(data: bytes, at: int) -> tuple[object, int]:
+        unscaled, end = read(data, at)
+        assert isinstance(unscaled, int)
+        return decimal_text(unscaled, scale), end
+
+    return text
 
 
 def _string(column: Column, meta: int) -> Reader:

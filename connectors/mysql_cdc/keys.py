@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from backlog_spark.errors import BacklogError
 
+from .packed import decimal_text
 from .types import Column
 
 __all__ = [
@@ -72,13 +73,6 @@ class KeyKind:
     text: bool = False
 
 
-def _decimal_literal(column: Column, value: int) -> str:
-    digits = str(abs(value)).rjust(column.scale + 1, "0")
-    sign = "-" if value < 0 else ""
-    whole, fraction = digits[: len(digits) - column.scale], digits[len(digits) - column.scale :]
-    return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
-
-
 def _parse_decimal(column: Column, text: str) -> int:
     whole, _, fraction = text.partition(".")
     return int(whole + fraction.ljust(column.scale, "0"))
@@ -116,7 +110,7 @@ _TEXT = KeyKind(
 _KINDS = {
     **dict.fromkeys(("tinyint", "smallint", "mediumint", "int", "bigint"), _INTEGER),
     # 38 digits fill 127 bits
-    "decimal": KeyKind(_decimal_literal, _as_text, _parse_decimal, width=17, numeric=True),
+    "decimal": KeyKind(lambda c, v: decimal_text(v, c.scale), _as_text, _parse_decimal, width=17, numeric=True),
     "date": KeyKind(
         _date_literal, _as_text, lambda c, t: datetime.date.fromisoformat(t).toordinal() - _EPOCH_DAY, width=9
     ),
@@ -129,7 +123,7 @@ _KINDS = {
 
 def key_kind(column: Column) -> KeyKind | None:
     """How a column orders rows; None where it cannot: its order is not that of its values as they are read."""
-    return _KINDS.get(column.data_type)
+    return None if column.is_wide_decimal else _KINDS.get(column.data_type)
 
 
 # -- order -------------------------------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Reader", "packed_decimal"]
+__all__ = ["Reader", "decimal_text", "packed_decimal"]
 
 Reader = Callable[[bytes, int], tuple[object, int]]
 """From bytes and a place in them to a value and the place behind it."""
@@ -36,3 +36,11 @@ def packed_decimal(precision: int, scale: int) -> Reader:
         return (-value if negative else value), at + size
 
     return read
+
+
+def decimal_text(unscaled: int, scale: int) -> str:
+    """As the server prints it: with all digits behind the point, and one before it."""
+    digits = str(abs(unscaled)).rjust(scale + 1, "0")
+    sign = "-" if unscaled < 0 else ""
+    whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
+    return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"

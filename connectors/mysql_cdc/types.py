@@ -180,11 +180,15 @@ def _integer(*codes: int) -> ColumnKind:
 
 
 def _decimal_spark(column: Column) -> st.DataType:
-    return st.DecimalType(column.precision, column.scale)
+    return st.StringType() if column.is_wide_decimal else st.DecimalType(column.precision, column.scale)
 
 
 def _decimal_arrow(column: Column) -> pa.DataType:
-    return pa.decimal128(column.precision, column.scale)
+    return pa.string() if column.is_wide_decimal else pa.decimal128(column.precision, column.scale)
+
+
+def _build_exact(column: Column, values: Sequence[object]) -> pa.Array:
+    return _build_plain(column, values) if column.is_wide_decimal else _build_decimal(column, values)
 
 
 def _text(codes: frozenset[int], *, large: bool = False) -> ColumnKind:
@@ -227,6 +231,11 @@ def _build_bit(column: Column, values: Sequence[object]) -> pa.Array:
     return _build_plain(column, values) if column.bits < 64 else _build_decimal(column, values)
 
 
+GEOMETRIES = (
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+    "geometrycollection", "geomcollection",
+)  # fmt: skip
+
 _STRING_CODES = frozenset({15, 253, 254})
 _BLOB_CODES = frozenset({252})
 
@@ -248,7 +257,7 @@ _KINDS: dict[str, ColumnKind] = {
     "int": _integer(3),
     "bigint": _integer(8),
     "decimal": ColumnKind(
-        _decimal_spark, _decimal_arrow, _bare, _decimal_arrow, _as_is, _build_decimal, frozenset({246})
+        _decimal_spark, _decimal_arrow, _bare, _decimal_arrow, _as_is, _build_exact, frozenset({246})
     ),
     # MySQL prints FLOAT rounded to six digits; adding a double makes it print the exact value.
     "float": ColumnKind(
@@ -351,6 +360,8 @@ _KINDS: dict[str, ColumnKind] = {
         frozenset({245}),
         large=True,
     ),
+    # Four bytes with the SRID, then WKB, by either road.
+    **dict.fromkeys(GEOMETRIES, _bytes(frozenset({255}))),
     # MariaDB's
     **dict.fromkeys(ADDRESS_BYTES, _ADDRESS),
 }
@@ -380,11 +391,6 @@ def kind_of(column: Column) -> ColumnKind:
             f"Column {column.name!r} is {column.column_type}, stored in a form that mysql_cdc does not read.",
             "MODIFY the column to the plain type; ALTER TABLE … FORCE makes an old form new.",
         )
-    if column.data_type == "decimal" and column.precision > 38:
-        raise BacklogError(
-            f"Column {column.name!r} is {column.column_type}; Spark's decimals have at most 38 digits.",
-            "Narrow the column, or keep it out of the table that is captured.",
-        )
     if kind.text and column.charset not in CHARSETS:
         raise BacklogError(
             f"Column {column.name!r} has the character set {column.charset}, which mysql_cdc does not read.",
@@ -403,12 +409,17 @@ def type_table() -> str:
     """The table of types for the documentation, in Markdown."""
     lines = ["| MySQL or MariaDB | Spark |", "|---|---|"]
     for name, kind in _KINDS.items():
+        if name in GEOMETRIES:
+            continue
         column = _EXAMPLES.get(name, Column("c", name, name, charset="utf8mb4"))
         spark = kind.spark(column).simpleString()
         if name in _INT_BITS:
             unsigned = Column("c", name, name + " unsigned")
             spark += f"; unsigned: {kind.spark(unsigned).simpleString()}"
+        if name == "decimal":
+            spark += "; of more than 38 digits: string"
         if name == "bit":
             spark += "; bit(64): decimal(20,0)"
         lines.append(f"| {name} | {spark} |")
+    lines.append(f"| {', '.join(GEOMETRIES)} | binary |")
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
 from backlog_spark.embedded.mysql import MySQLServer
@@ -72,6 +73,9 @@ KINDS = {
     ),
     "negative bigint": Kind("k BIGINT", lambda n, c: (-(2**63) + n**7,), "PRIMARY KEY (k)"),
     "decimal": Kind("k DECIMAL(38,10)", lambda n, c: (f"{(n - 100) ** 5 * 10**15}.{n:010d}",), "PRIMARY KEY (k)"),
+    "decimal of 60 digits, not cut": Kind(
+        "k DECIMAL(60,10)", lambda n, c: (f"{(n - 100) * 10**40 + 10**39}.{n:010d}",), "PRIMARY KEY (k)", batches=False
+    ),
     "date": Kind("k DATE", lambda n, c: (dt.date(1, 1, 1) + n * dt.timedelta(days=15_000),), "PRIMARY KEY (k)"),
     "datetime": Kind("k DATETIME(6)", _moment, "PRIMARY KEY (k)"),
     "timestamp": Kind("k TIMESTAMP(3)", _moment, "PRIMARY KEY (k)"),
@@ -236,6 +240,8 @@ def plain(row: Row) -> Row:
     def value(v: Any) -> Any:
         if isinstance(v, dt.datetime):
             return v.replace(tzinfo=None)
+        if isinstance(v, Decimal) and len(v.as_tuple().digits) > 38:
+            return f"{v:f}"  # text in the source
         # A TIME is text in the source.
         return f"-{str(-v).rjust(8, '0')}" if isinstance(v, dt.timedelta) else v
 

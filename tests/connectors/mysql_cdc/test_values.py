@@ -36,6 +36,8 @@ COLUMNS = {
     "d1": "DECIMAL(12,2)",
     "d2": "DECIMAL(38,10)",
     "d3": "DECIMAL(5,0) UNSIGNED",
+    "d65": "DECIMAL(65,30)",
+    "d40": "DECIMAL(40,0)",
     "f": "FLOAT",
     "d": "DOUBLE",
     "dm": "DOUBLE(10,3)",
@@ -75,6 +77,9 @@ ROWS: list[dict[str, Any]] = [
     {"ti": 127, "tu": 0, "si": 32767, "su": 0, "mi": 2**23 - 1, "mu": 0, "ii": 2**31 - 1, "iu": 0, "bi": 2**63 - 1,
      "bu": 0, "odd % name`": 7},
     {"d1": "-9999999999.99", "d2": "1234567890123456789012345678.0123456789", "d3": 99999},
+    {"d65": "-" + "9" * 35 + "." + "9" * 30, "d40": "9" * 40},
+    {"d65": "0.000000000000000000000000000001", "d40": "0"},
+    {"d65": "-0.5", "d40": "-7"},
     {"d1": "0.01", "d2": "-0.0000000001", "d3": 0},
     {"f": 1.17549e-38, "d": 1.7976931348623157e308, "dm": 1234567.891},
     {"f": 0.1, "d": 5e-324, "dm": -0.001},
@@ -107,6 +112,11 @@ EXPECTED: dict[str, list[tuple[Any, Any]]] = {
     # what was written (None: whatever the row has) -> what Spark must see
     "bu": [(2**64 - 1, Decimal(2**64 - 1))],
     "d2": [("-0.0000000001", Decimal("-0.0000000001"))],
+    "d65": [
+        ("-" + "9" * 35 + "." + "9" * 30, "-" + "9" * 35 + "." + "9" * 30),
+        ("-0.5", "-0.5" + "0" * 29),
+    ],
+    "d40": [("9" * 40, "9" * 40), ("0", "0"), ("-7", "-7")],
     "dm": [(1234567.891, 1234567.891)],
     "b64": [(2**64 - 1, Decimal(2**64 - 1))],
     "y": [(0, 0), (2155, 2155)],
@@ -267,8 +277,6 @@ def test_unsigned_bigint_keys_beyond_the_signed_range(mysql: MySQLServer) -> Non
 @pytest.mark.parametrize(
     ("column", "said"),
     [
-        ("g GEOMETRY", "geometry"),
-        ("d DECIMAL(65,30)", "38 digits"),
         ("s VARCHAR(9) CHARACTER SET tis620", "tis620"),
     ],
 )
@@ -286,6 +294,40 @@ def test_json_is_text_on_mariadb(mysql: MySQLServer) -> None:
     mysql.execute("DROP TABLE IF EXISTS vals.json")
     mysql.execute("CREATE TABLE vals.json (id INT PRIMARY KEY, j JSON)")
     assert check(options(mysql, "vals.json")).columns[1].data_type == ("longtext" if is_mariadb(mysql) else "json")
+
+
+SHAPES = [
+    "ST_GeomFromText('POINT(1.5 -2)')",
+    "ST_GeomFromText('LINESTRING(0 0, 1 1, 2 5)', 4326)",
+    "ST_GeomFromText('POLYGON((0 0, 4 0, 4 4, 0 4, 0 0), (1 1, 2 1, 2 2, 1 2, 1 1))')",
+    "ST_GeomFromText('GEOMETRYCOLLECTION(POINT(1 1), LINESTRING(0 0, 1 1))')",
+    "NULL",
+]
+
+
+def test_geometry_is_its_srid_and_wkb(mysql: MySQLServer) -> None:
+    mysql.execute("CREATE DATABASE IF NOT EXISTS vals")
+    mysql.execute("DROP TABLE IF EXISTS vals.shapes")
+    mysql.execute("CREATE TABLE vals.shapes (id INT PRIMARY KEY, g GEOMETRY, p POINT)")
+    stream = reader(options(mysql, "vals.shapes"))
+    before = stream.latestOffset(stream.initialOffset(), ReadMaxRows(100))
+    for number, shape in enumerate(SHAPES):
+        mysql.execute(f"INSERT INTO vals.shapes VALUES ({number}, {shape}, {SHAPES[0]})")
+    after = stream.latestOffset(before, ReadMaxRows(100))
+    from_log = sorted(r[:3] for p in stream.partitions(before, after) for r in read(stream, p))
+    other = reader(options(mysql, "vals.shapes"))
+    start = other.initialOffset()
+    end = other.latestOffset(start, ReadMaxRows(100))
+    assert sorted(r[:3] for p in other.partitions(start, end) for r in read(other, p)) == from_log
+    expected = mysql.execute("SELECT id, ST_AsWKB(g), ST_SRID(g), ST_AsWKB(p) FROM vals.shapes ORDER BY id")
+    for (_, g, p), (_, wkb, srid, point) in zip(from_log, expected, strict=True):
+        assert p == b"\0\0\0\0" + point
+        if wkb is None:
+            assert g is None
+        elif srid != 4326:  # there MySQL's function swaps the axes
+            assert g == b"\0\0\0\0" + wkb
+        else:
+            assert (g[:4], len(g)) == ((4326).to_bytes(4, "little"), 4 + len(wkb))
 
 
 def test_the_documented_type_table_names_every_type() -> None:
