@@ -334,7 +334,6 @@ def test_without_replication_slave_the_log_is_refused_when_it_is_read(own: MySQL
         ("id INT PRIMARY KEY) ENGINE=MEMORY (", ["engine MEMORY", "ENGINE=InnoDB"]),
         ("id DOUBLE PRIMARY KEY", ["primary key of refused.odd", "'id'", "double"]),
         ("id VARCHAR(9) CHARACTER SET gbk PRIMARY KEY", ["primary key of refused.odd", "'id'", "gbk", "utf8mb4"]),
-        ("id INT PRIMARY KEY, p POINT", ["'p'", "point"]),
         (
             "id INT PRIMARY KEY, p INT, CONSTRAINT of_t FOREIGN KEY (p) REFERENCES t (id) ON DELETE CASCADE",
             ["of_t", "ON DELETE CASCADE", "ON DELETE RESTRICT"],
