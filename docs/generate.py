@@ -91,8 +91,7 @@ _LAG = """## Backlog in the binary log
 
 With `backlogLagThreshold` the binary log counts as backlog (`isProcessingBacklog`) from the end of a batch on that is
 further behind the log's end than that, and until a batch comes closer; also right after a snapshot that took longer.
-Batches then have the interval during backlog, and keyed operators run sorted with 0. As the backlog then has updates
-and deletes, `DeltaUpsert` merges it.
+Batches are then sized as in the snapshot. As the backlog has updates and deletes, `DeltaUpsert` merges it.
 
 """
 
@@ -137,8 +136,8 @@ def pages() -> dict[str, str]:
             + "## Types\n\n"
             "Zero, partial and impossible dates become NULL. TIME is text as MySQL prints it. UUID, INET6 and INET4 "
             "are MariaDB's, where JSON is LONGTEXT and read as it was written. MySQL's JSON is the server's own text, "
-            "with numbers that have a fraction or an exponent written without exponent and trailing zeros.\n\n"
-            + type_table()
+            "with numbers that have a fraction or an exponent written without exponent and trailing zeros. Geometry is four "
+            "bytes with the SRID, the least significant first, then WKB.\n\n" + type_table()
         ),
     }
 

@@ -31,7 +31,6 @@ _DEBEZIUM = {
     "table": "table.include.list",
     "chunkSize": "incremental.snapshot.chunk.size",
     "maxRowsPerBatch": "max.batch.size",
-    "metadataColumns": "fields of source",
     "startup.mode": "snapshot.mode",
     "ssl.mode": "database.ssl.mode",
     "ssl.ca": "database.ssl.truststore",
@@ -79,7 +78,7 @@ OPTIONS = (
         "range",
         "1073741824-4294967295",
         "Ids `first-last` under which the binary log is read: two readers of one id end each other, so each "
-        "reader draws its own from the range. A query needs two at a time, and no replica may have one of them.",
+        "reader draws its own from the range. The planner and each task that reads the log need one; no replica may have it.",
         "1..4294967295, at least 16 ids",
         "server-id",
     ),
@@ -135,7 +134,6 @@ OPTIONS = (
         "Columns behind the table's, which tell of each row where it comes from (see Metadata columns). "
         "`DeltaUpsert` needs those of the default.",
         ", ".join(METADATA),
-        "METADATA columns",
     ),
     Option(
         "interval",
