@@ -136,8 +136,8 @@ def pages() -> dict[str, str]:
             + "## Types\n\n"
             "Zero, partial and impossible dates become NULL. TIME is text as MySQL prints it. UUID, INET6 and INET4 "
             "are MariaDB's, where JSON is LONGTEXT and read as it was written. MySQL's JSON is the server's own text, "
-            "with numbers that have a fraction or an exponent written without exponent and trailing zeros. Geometry is four "
-            "bytes with the SRID, the least significant first, then WKB.\n\n" + type_table()
+            "with numbers that have a fraction or an exponent written without exponent and trailing zeros. "
+            "Geometry is four bytes with the SRID, the least significant first, then WKB.\n\n" + type_table()
         ),
     }
 

@@ -78,7 +78,8 @@ OPTIONS = (
         "range",
         "1073741824-4294967295",
         "Ids `first-last` under which the binary log is read: two readers of one id end each other, so each "
-        "reader draws its own from the range. The planner and each task that reads the log need one; no replica may have it.",
+        "reader draws its own from the range. Planner and tasks "
+        "need one each; no replica may have it.",
         "1..4294967295, at least 16 ids",
         "server-id",
     ),

@@ -13,7 +13,7 @@ from backlog_spark.errors import BacklogError
 
 from .options import MySqlOptions
 
-__all__ = ["ACCESS_DENIED", "connect", "is_mariadb", "open_connection", "query", "text"]
+__all__ = ["ACCESS_DENIED", "connect", "is_mariadb", "log_files", "open_connection", "query", "server_time_ms", "text"]
 
 ACCESS_DENIED = {1044, 1045, 1142, 1227, 1370}
 _SESSION = (
@@ -75,6 +75,16 @@ def query(connection: Connection[Any], statement: str, arguments: tuple[object, 
 def is_mariadb(connection: Connection[Any]) -> bool:
     """Whether the server is a MariaDB, which has other GTIDs, other settings and events of its own."""
     return "mariadb" in text(query(connection, "SELECT VERSION()")[0][0]).lower()
+
+
+def server_time_ms(connection: Connection[Any]) -> int:
+    """The server's clock, milliseconds since 1970."""
+    return int(query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0])
+
+
+def log_files(connection: Connection[Any]) -> list[tuple[str, int]]:
+    """Name and bytes of each binary log file that the server has, the oldest first."""
+    return [(text(row[0]), int(row[1])) for row in query(connection, "SHOW BINARY LOGS")]
 
 
 def text(value: Any) -> str:

@@ -13,7 +13,7 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError, SettingError
 
-from .connection import query, text
+from .connection import query, server_time_ms, text
 from .gtid import MariaDbGtids
 from .offsets import BinlogPosition
 from .watermark import PlaceWatermark
@@ -46,8 +46,7 @@ def identity(connection: Connection[Any]) -> str:
 def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
     """A low watermark, as an offset keeps it, and the server's time in ms."""
     place = visible_place(connection)
-    now = query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0]
-    return str(place), int(now)
+    return str(place), server_time_ms(connection)
 
 
 def visible_place(connection: Connection[Any]) -> PlaceWatermark:

@@ -14,7 +14,16 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError, SettingError
 
 from . import mariadb
-from .connection import ACCESS_DENIED, connect, is_mariadb, open_connection, query, text
+from .connection import (
+    ACCESS_DENIED,
+    connect,
+    is_mariadb,
+    log_files,
+    open_connection,
+    query,
+    server_time_ms,
+    text,
+)
 from .gtid import GtidSet, MariaDbGtids
 from .metadata import check_names
 from .offsets import FIRST_EVENT, BinlogPosition, Offset
@@ -35,7 +44,6 @@ __all__ = [
     "open_connection",
     "query",
     "server_identity",
-    "server_time_ms",
 ]
 
 
@@ -55,11 +63,6 @@ def _may_flush(connection: Connection[Any]) -> bool:
     grants = [text(row[0]).upper().partition(" ON ") for row in query(connection, "SHOW GRANTS")]
     everywhere = [rights for rights, _, of in grants if of.startswith("*.*")]
     return any("RELOAD" in rights or "ALL PRIVILEGES" in rights for rights in everywhere)
-
-
-def server_time_ms(connection: Connection[Any]) -> int:
-    """The server's clock, milliseconds since 1970."""
-    return int(query(connection, "SELECT UNIX_TIMESTAMP(NOW(3)) * 1000")[0][0])
 
 
 def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
@@ -279,7 +282,7 @@ def check_log(connection: Connection[Any], start: Offset) -> None:
         if isinstance(mark, PlaceWatermark):
             if is_mariadb(connection):
                 mariadb.check_place(connection, mark.position, str(mark.gtids))
-            elif mark.position.file not in [text(row[0]) for row in query(connection, "SHOW BINARY LOGS")]:
+            elif mark.position.file not in dict(log_files(connection)):
                 raise BacklogError(
                     f"The server has purged binary logs that are still needed: from {mark.position.file} on.",
                     "Start with a new checkpoint and raise binlog_expire_logs_seconds.",

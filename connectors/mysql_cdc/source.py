@@ -28,6 +28,7 @@ from .. import SourceInfo
 from ..pacing import BacklogSizer, Pacer
 from .changes import read_batch
 from .chunks import Chunks, Splitter, estimated_rows
+from .connection import server_time_ms
 from .decoder import SchemaChanged
 from .keys import Key
 from .offsets import BinlogPosition, Offset, SnapshotBatch
@@ -45,7 +46,6 @@ from .server import (
     open_connection,
     query,
     server_identity,
-    server_time_ms,
 )
 from .snapshot import read_chunk
 from .startup import decide

@@ -17,7 +17,7 @@ from backlog_spark.errors import BacklogError, SettingError
 
 from . import mariadb
 from .binlog import TransactionEnd, read_changes
-from .connection import is_mariadb, query, text
+from .connection import is_mariadb, log_files, query, text
 from .dump import open_dump
 from .gtid import GtidSet
 from .offsets import FIRST_EVENT, BinlogPosition, Offset
@@ -47,7 +47,7 @@ def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -
     if options.startup_mode == "latest":
         position = _end(connection, options)
     elif options.startup_mode == "earliest":
-        position = BinlogPosition(_files(connection)[0][0], FIRST_EVENT)
+        position = BinlogPosition(log_files(connection)[0][0], FIRST_EVENT)
     elif options.startup_mode == "timestamp":
         position = _at_timestamp(connection, options)
     else:
@@ -72,14 +72,10 @@ def _end(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
     return end_position(connection, options)
 
 
-def _files(connection: Connection[Any]) -> list[tuple[str, int]]:
-    return [(text(row[0]), int(row[1])) for row in query(connection, "SHOW BINARY LOGS")]
-
-
 def _checked(connection: Connection[Any], position: BinlogPosition) -> BinlogPosition:
     """A place that the user gave, if reading may start there."""
     name = f"{position.file}:{position.pos}"
-    files = dict(_files(connection))
+    files = dict(log_files(connection))
     if position.file not in files:
         raise BacklogError(
             f"The server has no binary log file {position.file!r} (startup.file); it has {', '.join(files)}.",
@@ -126,7 +122,7 @@ def _after_gtids(connection: Connection[Any], options: MySqlOptions, offset: Off
 def _at_timestamp(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
     """Before the first transaction whose first event is of that second or a later one."""
     wanted = options.startup_timestamp_ms // 1000
-    files = [name for name, _ in _files(connection)]
+    files = [name for name, _ in log_files(connection)]
     # The newest file that was begun before; a transaction is never in two.
     low, high = 0, len(files) - 1
     while low < high:

@@ -7,7 +7,6 @@ import json
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from cryptography import x509
@@ -16,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS
+from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.connection import connect, query
 from connectors.mysql_cdc.login import Login
@@ -23,9 +23,6 @@ from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.source import check
 
 from .replay import options, reader, take
-
-if TYPE_CHECKING:
-    from backlog_spark.embedded.mysql import MySQLServer
 
 SECRET = "p'w\\d ü"
 
@@ -119,6 +116,16 @@ def test_modes(secured: MySQLServer, authority: Authority, tmp_path: Path) -> No
 def test_tls_that_is_asked_for_is_not_done_without() -> None:
     with MARIADB_SERVERS[0](fast=True) as server, pytest.raises(BacklogError, match=r"cannot be reached.*(SSL|TLS)"):
         check(options(server, "safe.t", **{"ssl.mode": "required"}))
+
+
+def test_mysqls_default_authentication_works_with_and_without_tls() -> None:
+    with MySQLServer(fast=True) as server:
+        server.execute("CREATE USER modern IDENTIFIED WITH caching_sha2_password BY 'its password'")
+        for mode, encrypted in (("disabled", False), ("preferred", True), ("required", True)):
+            server.execute("FLUSH PRIVILEGES")  # forgets that the user was let in before
+            more = {"user": "modern", "password": "its password", "ssl.mode": mode}
+            with connect(MySqlOptions.parse(options(server, "a.b", **more))) as connection:
+                assert bool(query(connection, "SHOW STATUS LIKE 'Ssl_cipher'")[0][1]) is encrypted
 
 
 def test_a_table_is_read_with_a_clients_certificate(secured: MySQLServer, authority: Authority) -> None:
