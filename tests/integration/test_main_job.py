@@ -96,6 +96,29 @@ def test_unset_is_plain_spark_with_bounded_batches(spark: SparkSession, mysql: M
     assert contents(spark, tmp_path) == Counter(table_rows(mysql, "job.unset").values())
 
 
+def test_far_behind_the_log_is_backlog_again(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql, "lag")
+    made = writer(mysql, "lag", tmp_path, backlogLagThreshold="5 min", maxRowsPerBatch=1000)
+    made = made.trigger(processing_time="300 ms", interval_during_backlog="1 second")
+    query = made.start(spark)
+    wait(lambda: query.mode is Mode.STREAM, query)
+    query.stop()
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        for first in range(0, 2500, 500):
+            cursor.execute("SET TIMESTAMP = UNIX_TIMESTAMP() - 3600")
+            cursor.execute(f"UPDATE job.lag SET n = n + 1 WHERE id BETWEEN {first} AND {first + 299}")
+            cursor.execute(f"DELETE FROM job.lag WHERE id = {first + 400}")
+            connection.commit()
+    query = made.start(spark)
+    try:
+        wait(lambda: len(query.history) == 3, query)
+        assert [s.mode for s in query.history] == [Mode.STREAM, Mode.BACKLOG, Mode.STREAM]
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert contents(spark, tmp_path) == Counter(table_rows(mysql, "job.lag").values())
+
+
 def test_available_now_copies_the_table_and_ends(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "once")
     made = writer(mysql, "once", tmp_path).trigger(available_now=True)
