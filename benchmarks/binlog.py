@@ -33,7 +33,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from backlog_spark.embedded.mysql import MySQLServer
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from connectors.mysql_cdc.changes import read_batch
-from connectors.mysql_cdc.offsets import BinlogPosition, Offset
+from connectors.mysql_cdc.offsets import BinlogPosition, KnownTable, Offset
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.schema import TableSchema
 from connectors.mysql_cdc.source import check
@@ -73,7 +73,7 @@ def _written(server: MySQLServer, rows: int) -> Iterator[tuple[str, int, Range]]
 
 def _ours(options: MySqlOptions, schema: TableSchema, place: Range) -> Sums:
     rows, ids, amounts = 0, 0, Decimal(0)
-    for batch in read_batch(options, schema, _start(schema, place), place[1]):
+    for batch in read_batch(options, (schema,), _start(schema, place), place[1]):
         rows += batch.num_rows
         ids += pc.sum(batch.column("id")).as_py()
         amounts += pc.sum(batch.column("amount")).as_py()
@@ -133,14 +133,14 @@ def run(arguments: argparse.Namespace) -> None:
             progress(f"written: {name}")
             ranges.append((name, rows, place))
         given["table"] = f"{_DATABASE}.{_NAME}"
-        options, schema = MySqlOptions.parse(given), check(given)
+        options, schema = MySqlOptions.parse(given), check(given)[0]
         for name, rows, place in ranges:
             found = {"ours": _ours(options, schema, place), "mysql_replication": _library_sums(server, place)}
             require_equal(found)
             require_equal({"read": found["ours"][0], "written": 0 if name == "other tables" else rows})
 
             def ours(place: Range = place) -> float:
-                return _timed(lambda: list(read_batch(options, schema, _start(schema, place), place[1])))
+                return _timed(lambda: list(read_batch(options, (schema,), _start(schema, place), place[1])))
 
             def library(place: Range = place) -> float:
                 return _timed(lambda: [event.rows for event in _library(server, place)])
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _start(schema: TableSchema, place: Range) -> Offset:
-    return Offset(server="", schema=schema.fingerprint(), complete=True, position=place[0])
+    return Offset(server="", tables=(KnownTable(schema.database, schema.table),), complete=True, position=place[0])
 
 
 if __name__ == "__main__":

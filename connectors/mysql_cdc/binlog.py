@@ -1,4 +1,4 @@
-"""Reading a range of the binary log: the changes of one table, in order, with every transaction's end.
+"""Reading a range of the binary log: the changes of some tables, in order, with every transaction's end.
 
 Source: MySQL source documentation, "COM_BINLOG_DUMP" and "COM_BINLOG_DUMP_GTID".
 """
@@ -6,7 +6,7 @@ Source: MySQL source documentation, "COM_BINLOG_DUMP" and "COM_BINLOG_DUMP_GTID"
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import pymysql
 
@@ -27,7 +27,7 @@ _FIRST_WAIT_S = 0.5
 
 def read_changes(
     options: MySqlOptions,
-    schema: TableSchema | None,
+    tables: Sequence[TableSchema],
     start: BinlogPosition | str,
     until: BinlogPosition | None = None,
     wait: Callable[[float], None] = time.sleep,
@@ -36,8 +36,8 @@ def read_changes(
 
     Parameters
     ----------
-    options, schema
-        Where to read and which table; other tables' rows are skipped undecoded, without a schema those of all.
+    options, tables
+        Where to read and which tables; others' rows are skipped undecoded.
     start : BinlogPosition or str
         The end of a transaction, or a GTID set whose transactions are left out.
     until : BinlogPosition, optional
@@ -54,7 +54,7 @@ def read_changes(
     Raises
     ------
     SchemaChanged
-        The table was altered, dropped, renamed or truncated.
+        A table was altered, dropped, renamed or truncated.
     BacklogError
         Purged log, statement-format change, partial row image, XA transaction or unknown event.
     """
@@ -63,7 +63,7 @@ def read_changes(
     while True:
         skip = done
         try:
-            for change in _read_once(options, schema, start, until):
+            for change in _read_once(options, tables, start, until):
                 if skip and not isinstance(change, TransactionEnd):
                     skip -= 1
                     continue
@@ -88,14 +88,14 @@ def read_changes(
 
 
 def _read_once(
-    options: MySqlOptions, schema: TableSchema | None, start: BinlogPosition | str, until: BinlogPosition | None
+    options: MySqlOptions, tables: Sequence[TableSchema], start: BinlogPosition | str, until: BinlogPosition | None
 ) -> Iterator[Change]:
     if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
         return
     dump = open_dump(options, start)
     try:
         connection = dump.open()
-        yield from Events(connection, schema, until).read()
+        yield from Events(connection, tables, until).read()
     finally:
         # Closing the socket at once: the server may still have much to send.
         stream = getattr(dump, "_stream_connection", None)

@@ -83,7 +83,29 @@ OPTIONS = (
         "1..4294967295, at least 16 ids",
         "server-id",
     ),
-    Option("table", "string", "required", "`database.table`.", flink="database-name, table-name"),
+    Option(
+        "table",
+        "names",
+        "this or tablePattern",
+        "`database.table`, or several with commas between.",
+        flink="database-name, table-name",
+    ),
+    Option(
+        "tablePattern",
+        "regular expression",
+        "this or table",
+        "Capture every table whose `database.table` it matches as a whole, in Python's syntax. Which they are is "
+        "settled when the checkpoint is made.",
+        flink="database-name, table-name",
+    ),
+    Option(
+        "format",
+        "string",
+        "row",
+        "row: the table's columns; several tables must have the same. debezium: for tables of any columns, a `key` and "
+        "a `value` with Debezium's envelope, as JSON (see Many tables).",
+        "row, debezium",
+    ),
     Option(
         "chunkSize",
         "int",
@@ -131,7 +153,7 @@ OPTIONS = (
     Option(
         "metadataColumns",
         "names",
-        ",".join(BY_DEFAULT),
+        ",".join(BY_DEFAULT) + "; with several tables or format=debezium also _database, _table",
         "Columns behind the table's, which tell of each row where it comes from (see Metadata columns). "
         "`DeltaUpsert` needs those of the default.",
         ", ".join(METADATA),

@@ -2,42 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from .binlog import DELETE, INSERT, RowsChange, TransactionEnd, read_changes
 from .keys import Key
-from .offsets import BinlogPosition, KeyRanges, Offset
+from .offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange
 from .options import MySqlOptions
+from .output import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
 from .places import Places
 from .schema import TableSchema
 from .server import query
-from .snapshot import rows_to_table, with_metadata
 from .watermark import resume_after, watermark
 from .workers import worker_connection
 
 __all__ = ["read_batch"]
 
 _BATCH_ROWS = 10_000
-UPDATE_BEFORE, UPDATE_AFTER = "update_preimage", "update_postimage"
 
 
 class _SnapshotFilter:
-    """Which changes the snapshot holds already: those of a transaction that its key's low watermark includes."""
+    """Which changes a table's snapshot holds already: those of a transaction that its key's low watermark includes."""
 
-    def __init__(self, options: MySqlOptions, schema: TableSchema, offset: Offset) -> None:
+    def __init__(self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange]) -> None:
         self._options = options
-        self._lows = [watermark(b.low) for b in offset.batches]
-        self._ends = [b.end for b in offset.batches if b.end is not None]
+        self._lows = [watermark(r.low) for r in ranges]
+        self._ends = [r.end for r in ranges if r.end is not None]
         self._places = Places(schema.chunk_columns)
+        self._chunk_indexes = schema.indexes(schema.chunk_key)
         self._ranges: KeyRanges | None = None
         self._covered: list[bool] = []
 
     def covered(self, change: RowsChange) -> bool | list[bool]:
-        """Whether the change's transaction is in the low watermark of all batches, of none, or of which."""
+        """Whether the change's transaction is in the low watermark of all ranges, of none, or of which."""
         if not self._covered:  # looked up once for the transaction, at its first change, which has rows
             sequence = change.rows[0][0]
             self._covered = [low.includes(change.uuid, change.number, sequence) for low in self._lows]
@@ -48,8 +47,18 @@ class _SnapshotFilter:
         """The transaction is over."""
         self._covered = []
 
-    def held(self, keys: list[Key], covered: list[list[bool]]) -> list[bool]:
-        """Whether the snapshot has each key's change, given which batches cover the transaction."""
+    def unheld(self, found: ChangeRows) -> ChangeRows:
+        """Without the rows that the snapshot holds."""
+        undecided = [i for i, covered in enumerate(found.covered) if covered is not None]
+        if not undecided:
+            return found
+        keys: list[Key] = [tuple([found.rows[i][k] for k in self._chunk_indexes]) for i in undecided]
+        held = self._held(keys, [c for c in found.covered if c is not None])
+        gone = {i for i, h in zip(undecided, held, strict=True) if h}
+        return found.take([i for i in range(len(found.rows)) if i not in gone])
+
+    def _held(self, keys: list[Key], covered: list[list[bool]]) -> list[bool]:
+        """Whether the snapshot has each key's change, given which ranges cover the transaction."""
 
         def ask(statement: str) -> list[tuple[Any, ...]]:
             with worker_connection(self._options) as connection:
@@ -61,82 +70,75 @@ class _SnapshotFilter:
         return [c[found.index(p)] for p, c in zip(self._places.of(ask, keys), covered, strict=True)]
 
 
-@dataclass
-class _Rows:
-    """Output rows, column by column, with what decides whether the snapshot has them already."""
+class _Changes:
+    """Collects the changes of one table and puts them out."""
 
-    rows: list[list[Any]] = field(default_factory=list)
-    kinds: list[str] = field(default_factory=list)
-    micros: list[int] = field(default_factory=list)
-    sequences: list[int] = field(default_factory=list)
-    gtids: list[str] = field(default_factory=list)
-    covered: list[list[bool] | None] = field(default_factory=list)
+    def __init__(self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange]) -> None:
+        self._schema = schema
+        self._known = _SnapshotFilter(options, schema, ranges) if ranges else None
+        self._key = schema.indexes(schema.key)
+        self._output = output_of(options.format, options.metadata)
+        self._found = ChangeRows()
 
-    def undecided(self) -> list[int]:
-        return [i for i, covered in enumerate(self.covered) if covered is not None]
+    def add(self, change: RowsChange) -> int:
+        """Take what an event has in; returns the number of rows."""
+        covered = self._known.covered(change) if self._known is not None else False
+        if covered is True:
+            return 0
+        found, before = self._found, len(self._found.rows)
+        for kind, row, sequence in _images(change, self._key):
+            found.rows.append(row)
+            found.kinds.append(kind)
+            found.sequences.append(sequence)
+            found.origins.append(change)
+            found.covered.append(covered or None)
+        return len(found.rows) - before
 
-    def without(self, gone: set[int]) -> _Rows:
-        columns: tuple[list[Any], ...] = (self.rows, self.kinds, self.micros, self.sequences, self.gtids, self.covered)
-        return _Rows(*([v for i, v in enumerate(c) if i not in gone] for c in columns))
+    def end(self) -> None:
+        """The transaction is over."""
+        if self._known is not None:
+            self._known.end()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """What was collected."""
+        found = self._found if self._known is None else self._known.unheld(self._found)
+        self._found = ChangeRows()
+        if found.rows:
+            yield from self._output.changes(self._schema, found)
 
 
 def read_batch(
-    options: MySqlOptions, schema: TableSchema, start: Offset, until: BinlogPosition
+    options: MySqlOptions, tables: Sequence[TableSchema], start: Offset, until: BinlogPosition
 ) -> Iterator[pa.RecordBatch]:
     """Changes of transactions after ``start`` up to ``until``, less what the snapshot holds.
 
-    An update is two rows, ``update_preimage`` and ``update_postimage``; an update that changes the primary key is a
-    ``delete`` of the old and an ``insert`` of the new one, each judged by its own key's watermark.
+    An update is two rows, ``update_preimage`` and ``update_postimage``, or with ``format=debezium`` one; an update that
+    changes the primary key is a ``delete`` of the old and an ``insert`` of the new one, each judged by its own key's
+    watermark.
 
     Yields
     ------
     pyarrow.RecordBatch
-        With the schema of `TableSchema.arrow_schema`, in log order.
+        As the option ``format`` says; of each table in log order.
     """
-    known = _SnapshotFilter(options, schema, start) if start.batches else None
-    chunk_indexes = schema.indexes(schema.chunk_key)
-    key_indexes = schema.indexes(schema.key)
-    out = _Rows()
-
-    def flush() -> Iterator[pa.RecordBatch]:
-        nonlocal out
-        if known is not None and (at := out.undecided()):
-            keys: list[Key] = [tuple([out.rows[i][k] for k in chunk_indexes]) for i in at]
-            held = known.held(keys, [c for c in out.covered if c is not None])
-            out = out.without({i for i, h in zip(at, held, strict=True) if h})
-        if out.rows:
-            told: dict[str, list[Any]] = {
-                "_change_type": out.kinds,
-                "_commit_timestamp": out.micros,
-                "_commit_seq": out.sequences,
-                "_gtid": [gtid or None for gtid in out.gtids],
-                "_is_snapshot": [False],
-            }
-            yield from with_metadata(schema, rows_to_table(schema, out.rows), told)
-        out = _Rows()
-
-    for change in read_changes(options, schema, start.position or resume_after(start.start), until):
+    number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
+    collectors = {id(t): _Changes(options, t, start.ranges_of(number[t.database, t.table])) for t in tables}
+    collected = 0
+    for change in read_changes(options, tables, start.position or resume_after(start.start), until):
         if isinstance(change, TransactionEnd):
-            if known is not None:
-                known.end()
+            for collector in collectors.values() if start.ranges else ():
+                collector.end()
             continue
-        covered = known.covered(change) if known is not None else False
-        if covered is True:
-            continue
-        at, gtid = change.timestamp * 1_000_000, change.gtid
-        for kind, row, sequence in _output(change, key_indexes):
-            out.rows.append(row)
-            out.kinds.append(kind)
-            out.micros.append(at)
-            out.sequences.append(sequence)
-            out.gtids.append(gtid)
-            out.covered.append(covered or None)
-        if len(out.rows) >= _BATCH_ROWS:
-            yield from flush()
-    yield from flush()
+        collected += collectors[id(change.schema)].add(change)
+        if collected >= _BATCH_ROWS:
+            for collector in collectors.values():
+                yield from collector.flush()
+            collected = 0
+    for collector in collectors.values():
+        yield from collector.flush()
 
 
-def _output(change: RowsChange, key: tuple[int, ...]) -> Iterator[tuple[str, list[Any], int]]:
+def _images(change: RowsChange, key: tuple[int, ...]) -> Iterator[tuple[str, list[Any], int]]:
     for sequence, before, after in change.rows:
         if before is None:
             assert after is not None

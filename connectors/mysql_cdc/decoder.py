@@ -116,6 +116,7 @@ class RowDecoder:
     """
 
     def __init__(self, schema: TableSchema, table_map: TableMap) -> None:
+        self.schema = schema
         columns = schema.columns
         if len(columns) != len(table_map.types):
             raise _changed(schema, f"{len(table_map.types)} columns instead of {len(columns)}")

@@ -1,4 +1,4 @@
-"""The events of a binary log, taken apart: the changes of one table and every transaction's end.
+"""The events of a binary log, taken apart: the changes of some tables and every transaction's end.
 
 python-mysql-replication's own reading is not used, because it drops what it does not know, reconnects without end and
 in the middle of transactions, and decodes some values wrongly. Whatever this module does not understand is an error.
@@ -10,7 +10,7 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +23,10 @@ from .statements import (
     DDL,
     DML,
     changes_table,
+    dropped_database,
     empties_memory_table,
     first_word,
-    names_database,
-    names_table,
+    named_tables,
 )
 
 __all__ = ["DELETE", "INSERT", "UPDATE", "Change", "Events", "RowsChange", "TransactionEnd"]
@@ -57,23 +57,30 @@ class RowsChange:
 
     Parameters
     ----------
+    schema : TableSchema
+        The table's.
     kind : str
         ``"insert"``, ``"update"`` or ``"delete"``.
     uuid, number : str, int
         The transaction's GTID.
     timestamp : int
         Seconds since 1970 (UTC) at which the statement ran.
+    file, server_id : str, int
+        The binary log's file, and the server that the statement ran on.
     rows : list of (sequence, before, after)
         Storage values; ``before`` is None for an insert, ``after`` for a delete. ``sequence`` grows along the
         binary log and is unique for each image: file number << 32 | byte position of the image; that of an
         update's after-image is ``sequence + 1``, since no image is shorter than one byte.
     """
 
+    schema: TableSchema
     kind: str
     uuid: str
     number: int
     timestamp: int
     rows: list[tuple[int, list[Any] | None, list[Any] | None]]
+    file: str = ""
+    server_id: int = 0
 
     @property
     def gtid(self) -> str:
@@ -100,13 +107,14 @@ Change = RowsChange | TransactionEnd
 class Events:
     """Takes the events of one dump apart. Holds what one event says of the next: file, GTID, table maps.
 
-    Without a schema it finds the ends of transactions alone, whatever is in them.
+    Without tables it finds the ends of transactions alone, whatever is in them.
     """
 
-    def __init__(self, connection: Any, schema: TableSchema | None, until: BinlogPosition | None) -> None:
+    def __init__(self, connection: Any, tables: Sequence[TableSchema], until: BinlogPosition | None) -> None:
         self._connection = connection
         self._tail = 0
-        self._schema = schema
+        self._tables = {(t.database, t.table): t for t in tables}
+        self._folded = {(t.database.lower(), t.table.lower()): t for t in tables}
         self._until = until.sort_key() if until else None
         self._file = ""
         self._file_number = 0
@@ -224,9 +232,8 @@ class Events:
             self._decoders[int.from_bytes(body[:_TABLE_ID], "little")] = self._told[told]
             return
         table_id, database, table = TableMap.table_name(body)
-        decoder = None
-        if self._schema and database == self._schema.database and table == self._schema.table:
-            decoder = RowDecoder(self._schema, TableMap.parse(body))
+        schema = self._tables.get((database, table))
+        decoder = None if schema is None else RowDecoder(schema, TableMap.parse(body))
         if len(self._told) >= _MOST_TOLD:
             self._told.clear()
         self._told[told] = self._decoders[table_id] = decoder
@@ -238,9 +245,8 @@ class Events:
             return None
         if decoder is ...:
             raise self._refused(f"rows of table id {table_id} without a table map", "Start the query again.")
-        assert self._schema is not None, "else there is no decoder"
         if self._xa:
-            raise self._refused(f"an XA transaction on {self._schema.table}", "Change the table without XA.")
+            raise self._refused(f"an XA transaction on {decoder.schema.name}", "Change the table without XA.")
         self._rows_seen = True
         end = len(data) - self._tail
         offset = _HEADER + 8
@@ -274,7 +280,8 @@ class Events:
                 rows.append((sequence, before, None))
         if offset != end:
             raise self._refused("a row image that does not end where its event ends", "Report this with the table.")
-        return RowsChange(change, self._uuid, self._number, int.from_bytes(data[1:5], "little"), rows)
+        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
+        return RowsChange(decoder.schema, change, self._uuid, self._number, at, rows, self._file, server_id)
 
     def _compressed_rows(self, data: bytes) -> None:
         # Rows that take more room than the event has cannot be told apart by their place in the file.
@@ -312,22 +319,25 @@ class Events:
         return first == "ROLLBACK" and len(words) == 1
 
     def _statement(self, first: str, text: str, default: str) -> None:
-        if self._schema is None:
+        if not self._tables:
             return
-        name = f"{self._schema.database}.{self._schema.table}"
-        if first == "DROP" and names_database(text, self._schema.database):
-            raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", "Stop the query.")
-        named = names_table(text, default, self._schema)
+        gone = dropped_database(text) if first == "DROP" else set()
+        for database, table in self._folded:
+            if database in gone:
+                name = self._folded[database, table].name
+                raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", "Stop the query.")
+        named = [self._folded[name] for name in named_tables(text, default) if name in self._folded]
         if first in DML:
             if not named and empties_memory_table(text):
                 return
-            # Whatever table it names: through a view, a trigger or a function it may change this one.
+            # Whatever table it names: through a view, a trigger or a function it may change any.
+            names = ", ".join(t.name for t in named or self._tables.values())
             raise self._refused(
-                f"a statement-format change, {text[:200]!r}, that may reach {name},",
+                f"a statement-format change, {text[:200]!r}, that may reach {names},",
                 "Set binlog_format=ROW in every session, then start with a new checkpoint.",
             )
         if named and changes_table(first, text):
             raise SchemaChanged(
-                f"The table {name} was changed by {text[:200]!r}.",
+                f"The table {named[0].name} was changed by {text[:200]!r}.",
                 "Start the query again with a new checkpoint and a new target.",
             )

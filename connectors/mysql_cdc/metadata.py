@@ -13,7 +13,7 @@ from backlog_spark.errors import SettingError
 if TYPE_CHECKING:
     from .types import Column
 
-__all__ = ["BY_DEFAULT", "METADATA", "arrow_fields", "check_names", "parse_names", "spark_fields"]
+__all__ = ["BY_DEFAULT", "METADATA", "arrow_fields", "by_default", "check_names", "parse_names", "spark_fields"]
 
 METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
     "_change_type": (
@@ -43,6 +43,11 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
 """By name: Spark's type, Arrow's, and what it says."""
 
 BY_DEFAULT: Final = ("_change_type", "_commit_timestamp", "_commit_seq")
+
+
+def by_default(several: bool) -> tuple[str, ...]:
+    """The metadata columns of a stream; one that may be of several tables also says which."""
+    return (*BY_DEFAULT, "_database", "_table") if several else BY_DEFAULT
 
 
 def parse_names(text: str) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """The offset of ``mysql_cdc``: all that fixes what a batch reads, in a small JSON object (pure).
 
-A batch is the step from its start offset to its end offset. In the snapshot phase the end offset adds one
-entry, the upper end of the key range and the low watermark (LW) at which that range is read; in the binary
-log phase it moves the position. So a replay after a failure reads the same rows, whenever it runs.
+A batch is the step from its start offset to its end offset. In the snapshot phase the end offset adds
+entries, each the table, the upper end of a range of its keys and the low watermark (LW) at which that range is read;
+in the binary log phase it moves the position. So a replay after a failure reads the same rows, whenever it runs.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from backlog_spark.errors import BacklogError
 
 from .keys import Key, key_from_json, key_to_json
 
-__all__ = ["FIRST_EVENT", "BinlogPosition", "KeyRanges", "Offset", "SnapshotBatch", "file_number"]
+__all__ = ["FIRST_EVENT", "BinlogPosition", "KeyRanges", "KnownTable", "Offset", "SnapshotRange", "file_number"]
 
-_VERSION = 1
+_VERSION = 2
 
 FIRST_EVENT = 4
 """Where the events of a binary log file begin."""
@@ -50,23 +50,45 @@ def file_number(file: str) -> int:
 
 
 @dataclass(frozen=True)
-class SnapshotBatch:
-    """One snapshot batch: the keys after the previous batch's ``end``, up to and with ``end``, as of ``low``.
+class SnapshotRange:
+    """Part of a snapshot batch: a table's keys after its previous range's ``end``, up to and with ``end``.
 
     Parameters
     ----------
     end : tuple or None
-        Greatest chunk key of the range; None leaves the last range open.
+        Greatest chunk key of the range; None leaves the table's last range open.
     low : str
         The low watermark: all transactions that the rows include, no other, as in `watermark`: MySQL's GTID set or a
-        place in MariaDB's log.
+        place in MariaDB's log. The same for all ranges of a batch.
     at_ms : int
         Server time of the low watermark, milliseconds since 1970 (UTC). It becomes ``_commit_timestamp``.
+    table : int
+        Which of the offset's tables.
+    rows : int
+        Its rows, as the planner counted them; never for reading.
     """
 
     end: Key | None
     low: str
     at_ms: int
+    table: int = 0
+    rows: int = 0
+
+
+@dataclass(frozen=True)
+class KnownTable:
+    """A captured table.
+
+    Parameters
+    ----------
+    database, table : str
+    schema : str
+        Fingerprint of the columns that the query was started with, so that an ALTER while it was stopped shows.
+    """
+
+    database: str
+    table: str
+    schema: str = ""
 
 
 @dataclass(frozen=True)
@@ -77,10 +99,10 @@ class Offset:
     ----------
     server : str
         ``server_uuid`` that positions refer to, or what stands for it in MariaDB.
-    schema : str
-        Fingerprint of the columns that the query was started with, so that an ALTER while it was stopped shows.
-    batches : tuple of SnapshotBatch
-        The snapshot batches so far. In the binary log phase they say which changes the snapshot already
+    tables : tuple of KnownTable
+        The captured tables, in the order in which their snapshots are taken.
+    ranges : tuple of SnapshotRange
+        What the snapshot batches so far have read. In the binary log phase they say which changes the snapshot already
         holds; emptied once the log has passed ``filter_until``.
     complete : bool
         The snapshot has been read: the binary log phase.
@@ -104,8 +126,8 @@ class Offset:
     """
 
     server: str
-    schema: str = ""
-    batches: tuple[SnapshotBatch, ...] = ()
+    tables: tuple[KnownTable, ...] = ()
+    ranges: tuple[SnapshotRange, ...] = ()
     complete: bool = False
     start: str = ""
     position: BinlogPosition | None = None
@@ -127,22 +149,28 @@ class Offset:
         """FLIP-309: the snapshot is backlog, the binary log only where it lags."""
         return not self.complete or self.is_lagging
 
-    @property
-    def last_key(self) -> Key | None:
-        """Greatest key whose range has been read; None before the first batch and after an open range."""
-        return self.batches[-1].end if self.batches else None
+    def ranges_of(self, table: int) -> tuple[SnapshotRange, ...]:
+        """What has been read of a table."""
+        return tuple(r for r in self.ranges if r.table == table)
 
-    def with_snapshot_batch(
-        self, batch: SnapshotBatch, rows: int, total: int, until: BinlogPosition | None, *, is_lagging: bool = False
+    def unread(self) -> list[tuple[int, Key | None]]:
+        """Tables whose snapshot is not complete, each with the greatest key that has been read; None before any."""
+        reached: dict[int, SnapshotRange] = {r.table: r for r in self.ranges}
+        found = [(i, reached.get(i)) for i in range(len(self.tables))]
+        return [(i, r.end if r else None) for i, r in found if r is None or r.end is not None]
+
+    def with_snapshot(
+        self, ranges: Sequence[SnapshotRange], total: int, until: BinlogPosition | None, *, is_lagging: bool = False
     ) -> Offset:
         """The end offset of a snapshot batch. ``until`` is given with the last batch, and only with it."""
+        every = (*self.ranges, *ranges)
         return replace(
             self,
-            batches=(*self.batches, batch),
+            ranges=every,
             complete=until is not None,
-            start=(self.batches or (batch,))[0].low if until is not None else "",
+            start=every[0].low if until is not None else "",
             filter_until=until,
-            rows=self.rows + rows,
+            rows=self.rows + sum(r.rows for r in ranges),
             total=total,
             is_backlog=self.is_processing_backlog,
             is_lagging=is_lagging,
@@ -156,7 +184,7 @@ class Offset:
             position=position,
             gtid=gtid,
             start="",
-            batches=() if passed else self.batches,
+            ranges=() if passed else self.ranges,
             filter_until=None if passed else self.filter_until,
             is_backlog=self.is_processing_backlog,
             is_lagging=is_lagging,
@@ -164,16 +192,20 @@ class Offset:
 
     def to_json(self) -> dict[str, Any]:
         """As kept in Spark's offset log. The order of keys is fixed: Spark compares offsets as text."""
+        lows = list(dict.fromkeys((r.low, r.at_ms) for r in self.ranges))
+        number = {low: i for i, low in enumerate(lows)}
         out: dict[str, Any] = {
             "version": _VERSION,
             "isProcessingBacklog": self.is_processing_backlog,
             "isBacklog": self.is_backlog,
             "phase": "start" if self.is_undecided else "binlog" if self.complete else "snapshot",
             "server": self.server,
-            "schema": self.schema,
+            "tables": [[t.database, t.table, t.schema] for t in self.tables],
             "rows": self.rows,
             "total": self.total,
-            "batches": [[key_to_json(b.end), b.low, b.at_ms] for b in self.batches],
+            # Watermarks are long, and one belongs to all ranges of a batch.
+            "lows": [list(low) for low in lows],
+            "ranges": [[r.table, key_to_json(r.end), number[r.low, r.at_ms], r.rows] for r in self.ranges],
         }
         if self.start:
             out["start"] = self.start
@@ -203,10 +235,14 @@ class Offset:
                 f"An offset of version {data.get('version')!r} is not one that this mysql_cdc reads.",
                 "Use the version of backlog_spark that wrote the checkpoint, or a new checkpoint.",
             )
+        lows = data["lows"]
         return cls(
             server=data["server"],
-            schema=data["schema"],
-            batches=tuple(SnapshotBatch(key_from_json(end), low, at) for end, low, at in data["batches"]),
+            tables=tuple(KnownTable(*table) for table in data["tables"]),
+            ranges=tuple(
+                SnapshotRange(key_from_json(end), lows[low][0], lows[low][1], table, rows)
+                for table, end, low, rows in data["ranges"]
+            ),
             complete=data["phase"] != "snapshot",
             start=data.get("start", ""),
             position=BinlogPosition(*data["position"]) if "position" in data else None,
@@ -221,17 +257,17 @@ class Offset:
 
 
 class KeyRanges:
-    """Which snapshot batch a key belongs to. Ranges follow one another; the first and the last are open.
+    """Which range of a table a key belongs to. Ranges follow one another; the first and the last are open.
 
     Parameters
     ----------
     ends : sequence of bytes
-        Order bytes of the batches' ends (`places`), without that of an open one.
+        Order bytes of the ranges' ends (`places`), without that of an open one.
     """
 
     def __init__(self, ends: Sequence[bytes]) -> None:
         self._ends = ends
 
     def index(self, place: bytes) -> int:
-        """Index of the batch that read the key with these order bytes, or past the last closed range."""
+        """Index of the range that holds the key with these order bytes, or past the last closed range."""
         return bisect.bisect_left(self._ends, place)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -14,7 +15,7 @@ from backlog_spark.settings import resolve_intervals
 
 from .catalogue import OPTIONS
 from .login import Login
-from .metadata import BY_DEFAULT, parse_names
+from .metadata import BY_DEFAULT, by_default, parse_names
 
 __all__ = ["MySqlOptions"]
 
@@ -26,6 +27,7 @@ _MODE_OF = {
     "startup.position": "specific",
     "startup.gtidSet": "specific",
 }
+_FORMATS = ("row", "debezium")
 _PLAIN = Login()
 _SERVER_IDS = range(2**30, 2**32)
 _LEAST_IDS = 16
@@ -48,8 +50,12 @@ class MySqlOptions:
         Where the password is if not here, and how the connection is secured.
     metadata : tuple of str
         Metadata columns of the stream.
-    database, table : str
-        The table to capture.
+    tables : tuple of (str, str)
+        Database and name of each table to capture; empty with ``table_pattern``.
+    table_pattern : str
+        Regular expression that ``database.table`` of each matches as a whole; "" with ``tables``.
+    format : str
+        ``"row"`` or ``"debezium"``.
     chunk_size : int
         Rows of one task's SELECT.
     chunk_key_column : str
@@ -81,8 +87,9 @@ class MySqlOptions:
     port: int
     user: str
     password: str = field(repr=False)
-    database: str
-    table: str
+    tables: tuple[tuple[str, str], ...]
+    table_pattern: str = ""
+    format: str = "row"
     chunk_size: int = 50_000
     chunk_key_column: str = ""
     distribution_factor_lower: float = 0.05
@@ -103,6 +110,11 @@ class MySqlOptions:
     metadata: tuple[str, ...] = BY_DEFAULT
 
     @property
+    def several(self) -> bool:
+        """Whether the stream may have rows of more than one table."""
+        return bool(self.table_pattern) or len(self.tables) > 1
+
+    @property
     def has_snapshot(self) -> bool:
         """Whether the stream begins with a snapshot, which is backlog."""
         return self.startup_mode in ("initial", "snapshot")
@@ -119,12 +131,14 @@ class MySqlOptions:
                 raise SettingError(
                     name, "***", "mysql_cdc has no such option.", f"{hint}Options: {', '.join(_KNOWN.values())}."
                 )
-        for name in ("host", "user", "table"):
+        for name in ("host", "user"):
             if not given.get(name):
                 raise SettingError(name, given.get(name), "mysql_cdc needs this option.", f'Set .option("{name}", …).')
-        database, dot, table = given["table"].partition(".")
-        if not (database and dot and table):
-            raise SettingError("table", given["table"], "is not database.table.", 'For example "shop.orders".')
+        tables, pattern = _tables(given)
+        form = given.get("format", "row").strip().lower()
+        if form not in _FORMATS:
+            raise SettingError("format", given["format"], f"is none of {', '.join(_FORMATS)}.")
+        several = form != "row" or bool(pattern) or len(tables) > 1
         mode = _startup_mode(given)
         target = given.get("availablenowtarget", "latest")
         if target not in ("latest", "backlogEnd", "none"):
@@ -138,8 +152,9 @@ class MySqlOptions:
             port=_integer(given, "port", 3306, 1, 65535),
             user=given["user"],
             password=given.get("password", ""),
-            database=database,
-            table=table,
+            tables=tables,
+            table_pattern=pattern,
+            format=form,
             chunk_size=_integer(given, "chunkSize", cls.chunk_size, 1),
             chunk_key_column=given.get("chunkkeycolumn", ""),
             distribution_factor_lower=_float(given, "distributionFactorLower", cls.distribution_factor_lower, 0, 1),
@@ -156,7 +171,7 @@ class MySqlOptions:
             startup_position=_integer(given, "startup.position", 4, 4),
             server_ids=_server_ids(given["serverid"]) if "serverid" in given else _SERVER_IDS,
             login=Login.parse(given),
-            metadata=parse_names(given["metadatacolumns"]) if "metadatacolumns" in given else BY_DEFAULT,
+            metadata=parse_names(given["metadatacolumns"]) if "metadatacolumns" in given else by_default(several),
             startup_gtid_set="".join(given.get("startup.gtidset", "").split()),
         )
 
@@ -177,6 +192,31 @@ class MySqlOptions:
     def __str__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
         return f"MySqlOptions({shown})"
+
+
+def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]:
+    """The options ``table`` and ``tablePattern``, of which one is given."""
+    text, pattern = given.get("table", ""), given.get("tablepattern", "")
+    if bool(text) == bool(pattern):
+        raise SettingError(
+            "table", text or None, "mysql_cdc needs this option or tablePattern, and not both.",
+            'Set .option("table", "database.table").',
+        )  # fmt: skip
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise SettingError(
+            "tablePattern", pattern, f"is no regular expression: {error}.", r'For example "shop\.orders_\d+".'
+        ) from None
+    tables = []
+    for part in text.split(",") if text else ():
+        database, dot, table = part.strip().partition(".")
+        if not (database and dot and table):
+            raise SettingError("table", text, f"{part.strip()!r} is not database.table.", 'For example "shop.orders".')
+        if (database, table) in tables:
+            raise SettingError("table", text, f"names {part.strip()} twice.", "Name each table once.")
+        tables.append((database, table))
+    return tuple(tables), pattern
 
 
 def _startup_mode(given: Mapping[str, str]) -> str:

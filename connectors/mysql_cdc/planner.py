@@ -1,6 +1,6 @@
 """Choosing where a binary log batch ends: at a transaction's end, within the limit on rows.
 
-The planner runs beside the query's driver and reads the log ahead of the tasks, counting the table's rows. So a
+The planner runs beside the query's driver and reads the log ahead of the tasks, counting the tables' rows. So a
 batch is never larger than asked unless one transaction is, other tables' traffic makes no empty batches, and the
 position still moves on when only others write.
 """
@@ -8,6 +8,7 @@ position still moves on when only others write.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .binlog import UPDATE, TransactionEnd, read_changes
@@ -25,7 +26,7 @@ QUIET_MS = 60_000
 
 
 class _Transaction(NamedTuple):
-    """One with rows of the table."""
+    """One with rows of a table."""
 
     end: BinlogPosition
     rows: int
@@ -38,8 +39,8 @@ class BinlogPlanner:
 
     Parameters
     ----------
-    options, schema
-        Where to read and which table.
+    options, tables
+        Where to read and which tables.
     start : BinlogPosition or str
         The end of the last batch, or the GTID set that the first one starts after.
     gtids : MariaDbGtids, optional
@@ -49,13 +50,13 @@ class BinlogPlanner:
     def __init__(
         self,
         options: MySqlOptions,
-        schema: TableSchema,
+        tables: Sequence[TableSchema],
         start: BinlogPosition | str,
         now_ms: float,
         gtids: MariaDbGtids | None = None,
     ) -> None:
         self._options = options
-        self._schema = schema
+        self._tables = tables
         self._scanned: BinlogPosition | str = start
         self.start = start
         self._pending: deque[_Transaction] = deque()
@@ -88,7 +89,7 @@ class BinlogPlanner:
 
     def _scan(self, until: BinlogPosition, rows: int | None) -> None:
         counted = seen = 0
-        for change in read_changes(self._options, self._schema, self._scanned, until):
+        for change in read_changes(self._options, self._tables, self._scanned, until):
             if isinstance(change, TransactionEnd):
                 self._scanned = change.position
                 if self._gtids is not None and change.uuid:

@@ -54,11 +54,11 @@ class Retention:
             return
         self._looked_ms = now_ms
         kept = kept_ms(connection)
-        if offset.batches:
+        if offset.ranges:
             check_log(connection, offset)
         if kept is None or self._warned:
             return
-        began = offset.batches[0].at_ms if offset.batches else now_ms
+        began = offset.ranges[0].at_ms if offset.ranges else now_ms
         expected = self._expected_ms(offset, began, now_ms)
         if max(expected, now_ms - began) > _WARN_FROM * kept:
             self._warned = True

@@ -83,7 +83,7 @@ class RewindLog(ABC):
             When the table was altered after the low watermark. After any error the log is to be discarded.
         """
         pending: list[tuple[Any, ...]] = []
-        for change in read_changes(self._options, self._schema, self._reached, until):
+        for change in read_changes(self._options, (self._schema,), self._reached, until):
             if isinstance(change, TransactionEnd):
                 self._reached = change.position
                 continue

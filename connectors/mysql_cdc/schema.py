@@ -1,15 +1,11 @@
-"""A captured table: its name, columns and key, and the Spark and Arrow schemas of its stream (pure)."""
+"""A captured table: its name, columns and keys (pure)."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
 
-import pyarrow as pa
-from pyspark.sql import types as st
-
-from .metadata import BY_DEFAULT, arrow_fields, spark_fields
-from .types import Column, kind_of, quote_identifier
+from .types import Column, quote_identifier
 
 __all__ = ["TableSchema"]
 
@@ -26,8 +22,6 @@ class TableSchema:
         Columns of the primary key, in its order; empty without one.
     chunk_key : tuple of str
         Columns that the snapshot is cut by; empty when it is read in one piece.
-    metadata : tuple of str
-        The metadata columns of its stream.
     """
 
     database: str
@@ -35,12 +29,16 @@ class TableSchema:
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     chunk_key: tuple[str, ...] = ()
-    metadata: tuple[str, ...] = BY_DEFAULT
 
     @property
     def qualified(self) -> str:
         """``database.table`` as SQL identifiers."""
         return f"{quote_identifier(self.database)}.{quote_identifier(self.table)}"
+
+    @property
+    def name(self) -> str:
+        """``database.table``, as people write it."""
+        return f"{self.database}.{self.table}"
 
     @property
     def key_columns(self) -> tuple[Column, ...]:
@@ -78,14 +76,3 @@ class TableSchema:
         key = self.key[0] if len(self.key) == 1 else self.key
         chunks = () if self.chunk_key == self.key else (self.chunk_key,)
         return hashlib.sha256(repr((key, parts, *chunks)).encode()).hexdigest()[:12]
-
-    def spark_schema(self) -> st.StructType:
-        """The table's columns, then those of metadata."""
-        # Nullable throughout: Arrow batches from Python sources are, and a mismatch is refused.
-        fields = [st.StructField(c.name, kind_of(c).spark(c)) for c in self.columns]
-        return st.StructType([*fields, *spark_fields(self.metadata)])
-
-    def arrow_schema(self) -> pa.Schema:
-        """The same in Arrow."""
-        fields = [pa.field(c.name, kind_of(c).arrow(c)) for c in self.columns]
-        return pa.schema([*fields, *arrow_fields(self.metadata)])

@@ -6,6 +6,7 @@ Every refusal happens here, before a row is read, and names the variable, the va
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
 import pymysql
@@ -38,6 +39,7 @@ __all__ = [
     "check_server",
     "connect",
     "end_position",
+    "find_tables",
     "has_gtids",
     "load_schema",
     "low_watermark",
@@ -189,8 +191,36 @@ AND (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET N
 """
 
 
-def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSchema:
-    """The table's columns and key, as they are now.
+_TABLES = """
+SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
+AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')
+ORDER BY TABLE_SCHEMA, TABLE_NAME
+"""
+
+
+def find_tables(connection: Connection[Any], options: MySqlOptions) -> list[tuple[str, str]]:
+    """Database and name of each table that the options ask for.
+
+    Raises
+    ------
+    SettingError
+        No table matches ``tablePattern``.
+    """
+    if not options.table_pattern:
+        return list(options.tables)
+    every = [(text(database), text(table)) for database, table in query(connection, _TABLES)]
+    found = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name))]
+    if not found:
+        raise SettingError(
+            "tablePattern", options.table_pattern,
+            f"matches none of the {len(every)} tables that user {options.user!r} may see.",
+            "It is compared with the whole of database.table; a dot is written \\.",
+        )  # fmt: skip
+    return found
+
+
+def load_schema(connection: Connection[Any], options: MySqlOptions, database: str, table: str) -> TableSchema:
+    """A table's columns and key, as they are now.
 
     Raises
     ------
@@ -198,11 +228,11 @@ def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSche
         No such table, a type that is not read, a key that does not tell rows apart, an engine without
         transactions, or a foreign key whose cascades the binary log would not hold.
     """
-    rows = query(connection, _COLUMNS, (options.database, options.table))
+    rows = query(connection, _COLUMNS, (database, table))
     if not rows:
         raise SettingError(
             "table",
-            f"{options.database}.{options.table}",
+            f"{database}.{table}",
             f"no such table, or user {options.user!r} may not see it.",
             "Check the name and GRANT SELECT on it.",
         )
@@ -224,12 +254,11 @@ def load_schema(connection: Connection[Any], options: MySqlOptions) -> TableSche
     )
     for column in columns:
         kind_of(column)
-    check_names(options.metadata, columns)
+    if options.format == "row":
+        check_names(options.metadata, columns)
     _check_table(connection, database, table)
     ask = functools.partial(query, connection)
-    found = with_keys(
-        ask, options, TableSchema(database, table, columns, metadata=options.metadata), is_mariadb(connection)
-    )
+    found = with_keys(ask, options, TableSchema(database, table, columns), is_mariadb(connection))
     if not found.key and not is_mariadb(connection) and not has_gtids(connection):
         raise SettingError(
             "gtid_mode", "not ON", f"{database}.{table} has no primary key and can then not be read exactly.",
@@ -273,7 +302,7 @@ def check_log(connection: Connection[Any], start: Offset) -> None:
     BacklogError
         Naming what is missing.
     """
-    low = start.start or (start.batches[0].low if start.batches and not start.position else "")
+    low = start.start or (start.ranges[0].low if start.ranges and not start.position else "")
     if start.position:
         if is_mariadb(connection):
             mariadb.check_place(connection, start.position, start.gtid)

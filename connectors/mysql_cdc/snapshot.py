@@ -10,7 +10,7 @@ fetched row by row and go on to Spark as they come.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,8 +25,9 @@ from backlog_spark.errors import BacklogError
 
 from .decoder import SchemaChanged
 from .keys import Key, key_range, refuse_null
-from .offsets import SnapshotBatch
+from .offsets import SnapshotRange
 from .options import MySqlOptions
+from .output import output_of, rows_to_table
 from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log, take_away
 from .schema import TableSchema
 from .server import end_position, query
@@ -34,10 +35,9 @@ from .types import Column, kind_of
 from .views import begin_exact_view, begin_view
 from .workers import worker_connection
 
-__all__ = ["read_chunk", "rows_to_table", "select_statement", "with_metadata"]
+__all__ = ["read_chunk", "select_statement"]
 
 _FETCH = 20_000  # lines handed to the CSV reader at a time
-_BATCH_ROWS = 10_000  # Spark takes Arrow batches of 1k to 10k rows best
 
 
 def select_statement(schema: TableSchema, first: Key | None, last: Key | None, *, joined: bool = False) -> str:
@@ -158,32 +158,25 @@ def _select_rows(
             yield lines.table(list(rows))
 
 
-def rows_to_table(schema: TableSchema, rows: list[list[Any]]) -> pa.Table:
-    """An Arrow table of the table's columns from storage values."""
-    columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema.columns]
-    arrays = [kind_of(c).build(c, list(values)) for c, values in zip(schema.columns, columns, strict=True)]
-    return pa.table(arrays, names=[c.name for c in schema.columns])
-
-
 def read_chunk(
     options: MySqlOptions,
     schema: TableSchema,
-    batch: SnapshotBatch,
-    batch_first: Key | None,
+    of: SnapshotRange,
+    after: Key | None,
     first: Key | None,
     last: Key | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows with chunk keys after ``first`` up to ``last`` as of ``batch.low``, whenever it is called.
+    """The rows with chunk keys after ``first`` up to ``last`` as of ``of.low``, whenever it is called.
 
     Parameters
     ----------
-    batch : SnapshotBatch
-        The batch that the chunk belongs to; its range, after ``batch_first``, bounds the rewind log.
+    of : SnapshotRange
+        The range that the chunk belongs to, after key ``after``, which bounds the rewind log.
 
     Yields
     ------
     pyarrow.RecordBatch
-        With the schema of `TableSchema.arrow_schema`, ``_change_type`` insert and ``_commit_seq`` 0.
+        As the option ``format`` says, ``_change_type`` insert and ``_commit_seq`` 0.
 
     Raises
     ------
@@ -191,27 +184,21 @@ def read_chunk(
         When the table was altered after the low watermark.
     """
     try:
-        log = rewind_log(options, schema, batch.low, batch_first, batch.end)
+        log = rewind_log(options, schema, of.low, after, of.end)
         with worker_connection(options) as connection:
             tables = (
                 _rewound(connection, options, schema, log, first, last)
                 if isinstance(log, FirstImages)
                 else _restored(connection, options, schema, log, first, last)
             )
-            told: dict[str, list[Any]] = {
-                "_change_type": ["insert"],
-                "_commit_timestamp": [batch.at_ms * 1000],
-                "_commit_seq": [0],
-                "_gtid": [None],
-                "_is_snapshot": [True],
-            }
+            output = output_of(options.format, options.metadata)
             for table in tables:
-                yield from with_metadata(schema, table, told)
+                yield from output.snapshot(schema, table, of)
     except pymysql.err.MySQLError as error:
         discard_rewind_log()
         if error.args[0] in (1054, 1146, 1412):
             raise SchemaChanged(
-                f"The table {schema.database}.{schema.table} was altered: {error.args[1]} ({error.args[0]}).",
+                f"The table {schema.name} was altered: {error.args[1]} ({error.args[0]}).",
                 "Start the query again with a new checkpoint.",
             ) from None
         raise
@@ -292,7 +279,7 @@ def _restored(
 ) -> Iterator[pa.Table]:
     """A chunk of a table without a primary key: what was added since is taken away, what was taken away added."""
     assert isinstance(log, NetChanges)
-    begin_exact_view(connection, options, log)
+    begin_exact_view(connection, options, schema, log)
     less, more = log.net(connection, first, last)
     away = rows_to_table(schema, less)
     surplus = Counter(_tuples(away))
@@ -315,20 +302,3 @@ def _restored(
 
 def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
-
-
-def with_metadata(schema: TableSchema, table: pa.Table, told: Mapping[str, list[Any]]) -> Iterator[pa.RecordBatch]:
-    """Append the metadata columns, each given for every row or once for all, and cut into batches."""
-    rows = table.num_rows
-
-    def column(values: list[Any], kind: pa.DataType) -> pa.Array:
-        array = pa.array(values, kind if not pa.types.is_timestamp(kind) else pa.int64())
-        array = pa.repeat(array[0], rows) if len(values) == 1 and rows != 1 else array
-        return array.view(kind) if pa.types.is_timestamp(kind) else array
-
-    target = schema.arrow_schema()
-    told = {**told, "_database": [schema.database], "_table": [schema.table]}
-    meta = [column(told[name], target.field(name).type) for name in schema.metadata]
-    if rows:
-        whole = pa.Table.from_arrays([*table.columns, *meta], schema=target)
-        yield from whole.combine_chunks().to_batches(_BATCH_ROWS)

@@ -1,4 +1,4 @@
-"""The data source ``mysql_cdc``: a table's snapshot, then its binary log, as one stream.
+"""The data source ``mysql_cdc``: the snapshot of some tables, then their binary log, as one stream.
 
 Spark runs the reader's planning methods in one Python process beside the driver and `read` in the executors'
 workers. Neither sees anything but the options, the offsets and the pickled reader.
@@ -6,6 +6,7 @@ workers. Neither sees anything but the options, the offsets and the pickled read
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -31,8 +32,9 @@ from .chunks import Chunks, Splitter, estimated_rows
 from .connection import server_time_ms
 from .decoder import SchemaChanged
 from .keys import Key
-from .offsets import BinlogPosition, Offset, SnapshotBatch
+from .offsets import BinlogPosition, KnownTable, Offset, SnapshotRange
 from .options import MySqlOptions
+from .output import output_of
 from .planner import BinlogPlanner
 from .retention import Retention
 from .schema import TableSchema
@@ -41,6 +43,7 @@ from .server import (
     check_server,
     connect,
     end_position,
+    find_tables,
     load_schema,
     low_watermark,
     open_connection,
@@ -53,14 +56,20 @@ from .watermark import gtids_at, resume_after
 
 __all__ = ["MySqlCdcDataSource", "check", "inspect"]
 
+_log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _TRANSIENT = {2003, 2006, 2013, 2014, 2055, 1053, 1927}
 _ATTEMPTS = 6
 _FIRST_WAIT_S = 0.5
 
 
-def check(options: Mapping[str, str]) -> TableSchema:
-    """Check options, server, user and table; nothing is read from the table.
+def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
+    """Check options, server, user and tables; nothing is read from the tables.
+
+    Returns
+    -------
+    tuple of TableSchema
+        The tables that the options ask for.
 
     Raises
     ------
@@ -70,30 +79,35 @@ def check(options: Mapping[str, str]) -> TableSchema:
     parsed = MySqlOptions.parse(options)
     with connect(parsed) as connection:
         check_server(connection, parsed)
-        schema = load_schema(connection, parsed)
-        try:
-            query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")
-        except pymysql.err.MySQLError as error:
-            raise BacklogError(
-                f"User {parsed.user!r} cannot read {parsed.database}.{parsed.table}: {error.args[1]}.",
-                "GRANT SELECT on the table.",
-            ) from None
-    return schema
+        tables = tuple(load_schema(connection, parsed, *name) for name in find_tables(connection, parsed))
+        for schema in tables:
+            try:
+                query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")
+            except pymysql.err.MySQLError as error:
+                raise BacklogError(
+                    f"User {parsed.user!r} cannot read {schema.name}: {error.args[1]}.", "GRANT SELECT on the table."
+                ) from None
+    output_of(parsed.format, parsed.metadata).check(tables)
+    return tables
 
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:
     """`check`, and what a query needs to know: the primary key, and whether a snapshot comes first."""
-    key = check(options).key
-    snapshot = MySqlOptions.parse(options).has_snapshot
+    tables, parsed = check(options), MySqlOptions.parse(options)
+    key = tables[0].key if parsed.format == "row" and all(t.key == tables[0].key for t in tables) else ()
+    if key and parsed.several:
+        # Two tables may well have rows of the same key.
+        key = ("_database", "_table", *key) if {"_database", "_table"} <= set(parsed.metadata) else ()
     # Where the log may be backlog, that holds updates and deletes.
-    inserts_only = snapshot and MySqlOptions.parse(options).backlog_lag_ms is None
-    return SourceInfo(key=key, starts_in_backlog=snapshot, unique_in_backlog=inserts_only and bool(key))
+    inserts_only = parsed.has_snapshot and parsed.backlog_lag_ms is None
+    return SourceInfo(key=key, starts_in_backlog=parsed.has_snapshot, unique_in_backlog=inserts_only and bool(key))
 
 
 class MySqlCdcDataSource(DataSource):
     """``spark.readStream.format("mysql_cdc")``.
 
-    The stream's columns are the table's, then ``_change_type`` (insert, update_preimage, update_postimage,
+    The stream's columns are the table's, or ``key`` and ``value`` with ``format=debezium``, then the metadata columns,
+    by default ``_change_type`` (insert, update_preimage, update_postimage,
     delete, as in Delta's change data feed), ``_commit_timestamp`` and ``_commit_seq`` (0 for snapshot rows, then
     growing along the binary log). Options: `MySqlOptions`. Needs MySQL 8.0 with GTIDs, or MariaDB 10.11 or 11.4.
     """
@@ -103,34 +117,37 @@ class MySqlCdcDataSource(DataSource):
         return "mysql_cdc"
 
     def schema(self) -> StructType:
-        return self._table().spark_schema()
+        return self._declared(check(dict(self.options)))
 
-    def _table(self) -> TableSchema:
-        return check(dict(self.options))
+    def _declared(self, tables: Sequence[TableSchema]) -> StructType:
+        options = MySqlOptions.parse(dict(self.options))
+        return output_of(options.format, options.metadata).spark_schema(tables)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        table = self._table()
-        if [f.name for f in schema] != [f.name for f in table.spark_schema()]:
+        tables = check(dict(self.options))
+        if [f.name for f in schema] != [f.name for f in self._declared(tables)]:
             raise SchemaChanged(
-                f"{table.qualified} has other columns than the stream was declared with.", "Load the stream again."
+                f"{tables[0].name} has other columns than the stream was declared with.", "Load the stream again."
             )
-        return MySqlCdcStreamReader(MySqlOptions.parse(dict(self.options)), table)
+        return MySqlCdcStreamReader(MySqlOptions.parse(dict(self.options)), tables)
 
 
 @dataclass
 class SnapshotPartition(InputPartition):
-    """One chunk: keys after ``first`` up to ``last``, of a batch that starts after ``batch_first``."""
+    """One chunk: a table's keys after ``first`` up to ``last``, of a range that starts after ``after``."""
 
-    batch: SnapshotBatch
-    batch_first: Key | None
+    schema: TableSchema
+    of: SnapshotRange
+    after: Key | None
     first: Key | None
     last: Key | None
 
 
 @dataclass
 class BinlogPartition(InputPartition):
-    """The binary log after ``start`` up to ``until``. One partition: the log's order is the table's history."""
+    """The binary log after ``start`` up to ``until``. One partition: the log's order is the tables' history."""
 
+    tables: tuple[TableSchema, ...]
     start: Offset
     until: BinlogPosition
 
@@ -138,12 +155,12 @@ class BinlogPartition(InputPartition):
 class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Plans batches beside the driver; reads partitions in the workers."""
 
-    def __init__(self, options: MySqlOptions, schema: TableSchema) -> None:
+    def __init__(self, options: MySqlOptions, tables: Sequence[TableSchema]) -> None:
         self._options = options
-        self._schema = schema
+        self._tables = {(t.database, t.table): t for t in tables}
         self._connection: Connection[Any] | None = None
         self._planner: BinlogPlanner | None = None
-        self._chunks: tuple[Key | None, Key | None, Chunks] | None = None
+        self._chunks: dict[tuple[int, Key | None, Key | None], Chunks] = {}
         self._available_now = False
         self._target: BinlogPosition | None = None
         during = options.during_backlog_ms
@@ -155,7 +172,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning, beside the driver ------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        first = Offset(server="", schema=self._schema.fingerprint(), complete=not self._options.has_snapshot)
+        tables = tuple(KnownTable(t.database, t.table, t.fingerprint()) for t in self._tables.values())
+        first = Offset(server="", tables=tables, complete=not self._options.has_snapshot)
         return self._retrying(lambda c: replace(first, server=server_identity(c)).to_json())
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -195,55 +213,101 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"is {server}: its binary log has other positions.",
                 "Connect to the first server, or start with a new checkpoint.",
             )
-        if self._schema.fingerprint() != start.schema:
-            raise SchemaChanged(
-                f"The columns of {self._schema.qualified} were altered since the checkpoint was made.",
-                "Start the query again with a new checkpoint.",
+        for known in start.tables:
+            if self._schema(known).fingerprint() != known.schema:
+                raise SchemaChanged(
+                    f"The columns of {known.database}.{known.table} were altered since the checkpoint was made.",
+                    "Start the query again with a new checkpoint.",
+                )
+        others = [
+            t.name for name, t in self._tables.items() if name not in {(k.database, k.table) for k in start.tables}
+        ]
+        if others:
+            _log.warning(
+                "The checkpoint is about %d tables, and these are not among them: %s. They are not captured.",
+                len(start.tables),
+                ", ".join(others),
             )
         if not start.is_finished:
             check_log(connection, start)
 
+    def _schema(self, known: KnownTable) -> TableSchema:
+        """A captured table as the query was started with it."""
+        found = self._tables.get((known.database, known.table))
+        if found is None:
+            raise SchemaChanged(
+                f"{known.database}.{known.table}, which the checkpoint is about, is not among the tables that the "
+                "options ask for, or is gone.",
+                "Ask for the same tables as before, or start with a new checkpoint.",
+            )
+        return found
+
+    def _captured(self, offset: Offset) -> tuple[TableSchema, ...]:
+        return tuple(self._schema(known) for known in offset.tables)
+
     def _next_snapshot(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
         self._retention.look(connection, start, time.time() * 1000)
         wanted = self._snapshot_rows(limit)
-        # Sized by time, a batch may well be somewhat larger than planned; a limit that was given, it keeps to.
-        limited = self._sizer is None or self._options.max_rows_given
-        splitter = Splitter(connection, self._schema, self._options)
-        chunks = splitter.next(start.last_key, wanted, at_most=wanted is not None and limited, before=start.rows)
+        pieces = self._cut(connection, start, wanted)
         low, at_ms = low_watermark(connection)
-        batch = SnapshotBatch(chunks.ends[-1], low, at_ms)
+        ranges = [SnapshotRange(chunks.ends[-1], low, at_ms, table, chunks.rows) for table, chunks in pieces]
+        after = dict(start.unread())
+        self._chunks = {(r.table, after[r.table], r.end): chunks for r, (_, chunks) in zip(ranges, pieces, strict=True)}
+        is_last = len(ranges) == len(after) and ranges[-1].end is None
         # Everything in the low watermark lies at or before this position, which is read after it.
-        until = end_position(connection, self._options) if batch.end is None else None
+        until = end_position(connection, self._options) if is_last else None
         if until is not None and self._available_now:
-            # A fresh copy of the table is consistent only once the log has been read to the last watermark.
+            # A fresh copy of the tables is consistent only once the log has been read to the last watermark.
             self._target = until
-        if load_schema(connection, self._options).fingerprint() != self._schema.fingerprint():
-            raise SchemaChanged(
-                f"{self._schema.qualified} was altered.", "Start the query again with a new checkpoint."
-            )
-        self._chunks = (start.last_key, batch.end, chunks)
-        total = start.rows + chunks.rows if batch.end is None else self._estimate(connection, start, chunks)
+        for table, _ in pieces:
+            known = start.tables[table]
+            now = load_schema(connection, self._options, known.database, known.table)
+            if now.fingerprint() != known.schema:
+                raise SchemaChanged(f"{now.name} was altered.", "Start the query again with a new checkpoint.")
+        counted = sum(r.rows for r in ranges)
+        total = start.rows + counted if is_last else self._estimate(connection, start, counted)
         if self._sizer is not None:
-            self._sizer.started(chunks.rows, time.time() * 1000)
+            self._sizer.started(counted, time.time() * 1000)
         threshold = self._options.backlog_lag_ms
         # The log has to be read from the first watermark on.
-        behind = batch.at_ms - (start.batches or (batch,))[0].at_ms
+        behind = at_ms - (start.ranges or ranges)[0].at_ms
         lags = until is not None and threshold is not None and behind > threshold
-        return start.with_snapshot_batch(batch, chunks.rows, total, until, is_lagging=lags)
+        return start.with_snapshot(ranges, total, until, is_lagging=lags)
+
+    def _cut(self, connection: Connection[Any], start: Offset, wanted: int | None) -> list[tuple[int, Chunks]]:
+        """Chunks of the next batch, table by table, which hold about ``wanted`` rows, or all."""
+        # Sized by time, a batch may well be somewhat larger than planned; a limit that was given, it keeps to.
+        limited = self._sizer is None or self._options.max_rows_given
+        pieces: list[tuple[int, Chunks]] = []
+        counted = 0
+        for table, key in start.unread():
+            schema = self._schema(start.tables[table])
+            rows = wanted if wanted is None else wanted - counted
+            if rows is not None and rows <= 0:
+                break
+            if not schema.chunks_stay:
+                rows = None
+            before = sum(r.rows for r in start.ranges_of(table))
+            splitter = Splitter(connection, schema, self._options)
+            chunks = splitter.next(key, rows, at_most=rows is not None and limited, before=before)
+            pieces.append((table, chunks))
+            counted += chunks.rows
+            if chunks.ends[-1] is not None:
+                break
+        return pieces
 
     def _snapshot_rows(self, limit: ReadLimit) -> int | None:
         """Rows of the next snapshot batch; None is all."""
-        if self._options.during_backlog_ms == 0 or not self._schema.chunks_stay:
+        if self._options.during_backlog_ms == 0:
             return None
         if self._sizer is not None:
             return self._sizer.next_rows(time.time() * 1000)
         return limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
-    def _estimate(self, connection: Connection[Any], start: Offset, chunks: Chunks) -> int:
+    def _estimate(self, connection: Connection[Any], start: Offset, counted: int) -> int:
         """Rows of the whole snapshot by InnoDB's own statistics: good enough for a progress line, and free."""
-        if start.total:
-            return max(start.total, start.rows + chunks.rows)
-        return max(start.rows + chunks.rows, estimated_rows(connection, self._schema))
+        total = start.total or sum(estimated_rows(connection, t) for t in self._captured(start))
+        return max(total, start.rows + counted)
 
     def _next_binlog(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         now = time.time() * 1000
@@ -252,7 +316,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         origin = start.position or resume_after(start.start)
         if self._planner is None or self._planner.start != origin:
             gtids = gtids_at(start)
-            self._planner = BinlogPlanner(self._options, self._schema, origin, now, gtids)
+            self._planner = BinlogPlanner(self._options, self._captured(start), origin, now, gtids)
         until = self._target if self._available_now and self._target else end_position(connection, self._options)
         last = start.filter_until if self._options.startup_mode == "snapshot" else None
         if last is not None:
@@ -267,7 +331,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last is not None and (position is None or position.sort_key() >= last.sort_key()):
             return replace(start.at(last, self._planner.gtid_at(last)), is_finished=True)
         if position is None and start.is_lagging:
-            position = until  # the rest of the log has no rows of the table: this is where the backlog ends
+            position = until  # the rest of the log has no rows of the tables: this is where the backlog ends
         if position is None:
             return None
         gtid, lags = self._planner.gtid_at(position), self._lags(connection, self._planner, position, until)
@@ -303,18 +367,21 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         if first.complete:
             assert last.position is not None
-            return [BinlogPartition(first, last.position)]
-        if first == last:
-            return []
-        batch = last.batches[-1]
-        chunks = self._retrying(lambda c: self._batch_chunks(c, first.last_key, batch.end))
-        lows = [first.last_key, *chunks.ends[:-1]]
-        return [SnapshotPartition(batch, first.last_key, a, b) for a, b in zip(lows, chunks.ends, strict=True)]
+            return [BinlogPartition(self._captured(first), first, last.position)]
+        found: list[InputPartition] = []
+        after = dict(first.unread())
+        for of in last.ranges[len(first.ranges) :]:
+            low, schema = after[of.table], self._schema(first.tables[of.table])
+            chunks = self._range_chunks(schema, of, low)
+            lows = [low, *chunks.ends[:-1]]
+            found += [SnapshotPartition(schema, of, low, a, b) for a, b in zip(lows, chunks.ends, strict=True)]
+        return found
 
-    def _batch_chunks(self, connection: Connection[Any], low: Key | None, high: Key | None) -> Chunks:
-        if self._chunks is not None and self._chunks[:2] == (low, high):
-            return self._chunks[2]
-        return Splitter(connection, self._schema, self._options).between(low, high)
+    def _range_chunks(self, schema: TableSchema, of: SnapshotRange, low: Key | None) -> Chunks:
+        planned = self._chunks.get((of.table, low, of.end))
+        if planned is not None:
+            return planned
+        return self._retrying(lambda c: Splitter(c, schema, self._options).between(low, of.end))
 
     def _retrying(self, action: Callable[[Connection[Any]], _T]) -> _T:
         """Run on the planner's connection; a lost one is opened again, a few times with growing waits."""
@@ -350,16 +417,11 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, SnapshotPartition):
             return read_chunk(
-                self._options,
-                self._schema,
-                partition.batch,
-                partition.batch_first,
-                partition.first,
-                partition.last,
+                self._options, partition.schema, partition.of, partition.after, partition.first, partition.last
             )
         assert isinstance(partition, BinlogPartition)
-        return read_batch(self._options, self._schema, partition.start, partition.until)
+        return read_batch(self._options, partition.tables, partition.start, partition.until)
 
     def __getstate__(self) -> dict[str, Any]:
         # What the planner holds open stays with the planner.
-        return {**self.__dict__, "_connection": None, "_planner": None, "_chunks": None}
+        return {**self.__dict__, "_connection": None, "_planner": None, "_chunks": {}}

@@ -133,7 +133,7 @@ def _at_timestamp(connection: Connection[Any], options: MySqlOptions) -> BinlogP
             high = middle - 1
     position = BinlogPosition(files[low], FIRST_EVENT)
     end = _end(connection, options)
-    for change in read_changes(options, None, position, end):
+    for change in read_changes(options, (), position, end):
         assert isinstance(change, TransactionEnd), "no table is looked at"
         if change.timestamp >= wanted:
             return position

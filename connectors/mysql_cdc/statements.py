@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import re
 
-from .schema import TableSchema
-
-__all__ = ["DDL", "DML", "changes_table", "empties_memory_table", "first_word", "names_database", "names_table"]
+__all__ = ["DDL", "DML", "changes_table", "dropped_database", "empties_memory_table", "first_word", "named_tables"]
 
 DDL = {"ALTER", "CREATE", "DROP", "RENAME", "TRUNCATE"}
 # Logged as text in statement format only; a SELECT or DO for a function that writes.
@@ -128,28 +126,28 @@ def first_word(text: str) -> str:
     return found.group(1).upper() if found else ""
 
 
-def names_database(text: str, database: str) -> bool:
+def dropped_database(text: str) -> set[str]:
+    """Databases that a statement may drop, in lower case."""
     pattern = rf"\s*DROP\s+(?:DATABASE|SCHEMA)\b\s*(?:IF\s+EXISTS\b\s*)?({_NAME})"
     found = [re.match(pattern, plain, re.I) for plain in _readings(text)]
-    return any(f is not None and _unquoted(f.group(1)) == database.lower() for f in found)
+    return {_unquoted(f.group(1)) for f in found if f is not None}
 
 
-def names_table(text: str, default: str, schema: TableSchema) -> bool:
-    """Whether a statement names the table, qualified or by the session's default database.
+def named_tables(text: str, default: str) -> set[tuple[str, str]]:
+    """What a statement names that may be tables, each with its database or the session's default one, in lower case.
 
     Of an ALTER TABLE only the altered table counts, unless it exchanges a partition with another table; of a CREATE OR
     REPLACE TABLE only the replaced one.
     """
-    wanted = schema.database.lower(), schema.table.lower()
+    names = set()
     for plain in _readings(text):
         head = _REPLACE_HEAD.match(plain) or _ALTER_HEAD.match(plain)
         if head and not (_OTHER_TABLE.search(plain) and _ALTER_HEAD.match(plain)):
             plain = head.group()
         for found in re.finditer(rf"({_NAME})(?:\s*\.\s*({_NAME}))?", plain):
             database, table = found.groups() if found.group(2) else (default, found.group(1))
-            if (_unquoted(database), _unquoted(table)) == wanted:
-                return True
-    return False
+            names.add((_unquoted(database), _unquoted(table)))
+    return names
 
 
 def empties_memory_table(text: str) -> bool:

@@ -24,6 +24,7 @@ from .connection import is_mariadb, text
 from .gtid import GtidSet
 from .options import MySqlOptions
 from .rewind import NetChanges
+from .schema import TableSchema
 from .server import end_position, query
 from .watermark import GtidWatermark, PlaceWatermark
 
@@ -38,7 +39,7 @@ def begin_view(connection: Connection[Any]) -> None:
     query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
 
-def begin_exact_view(connection: Connection[Any], options: MySqlOptions, log: NetChanges) -> None:
+def begin_exact_view(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: NetChanges) -> None:
     """Begin a view of which ``log`` then holds every transaction since its low watermark, and no other.
 
     Raises
@@ -53,7 +54,7 @@ def begin_exact_view(connection: Connection[Any], options: MySqlOptions, log: Ne
             return
         query(connection, "ROLLBACK")
         time.sleep(_WAIT_S * min(50, attempt))
-    name = f"{options.database}.{options.table} has no primary key and"
+    name = f"{schema.name} has no primary key and"
     if of_mariadb:
         raise BacklogError(
             f"{name} the server began a new binary log file during each of {_ATTEMPTS} attempts to begin a read of it.",

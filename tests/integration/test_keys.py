@@ -57,5 +57,5 @@ def test_a_composite_key_goes_through_the_checkpoint_and_back(
     )
     found = [Offset.from_json(json.loads(p.read_text().splitlines()[-1])) for p in offsets if p.name.isdigit()]
     snapshot = next(o for o in found if o.complete)
-    assert [type(part) for part in (snapshot.batches[0].end or ())] == [bytes, str]
-    assert len(snapshot.batches) == 3
+    assert [type(part) for part in (snapshot.ranges[0].end or ())] == [bytes, str]
+    assert len(snapshot.ranges) == 3

@@ -192,7 +192,7 @@ def tables_at(
     """The rows, as storage values, at each low watermark: all changes of its transactions, one after the other."""
     marks = [watermark(low) for low in lows]
     tables: list[Counter[tuple[Any, ...]]] = [Counter() for _ in lows]
-    for change in read_changes(options, schema, resume_after(before)):
+    for change in read_changes(options, (schema,), resume_after(before)):
         if isinstance(change, TransactionEnd):
             continue
         told = change.uuid, change.number, change.rows[0][0]

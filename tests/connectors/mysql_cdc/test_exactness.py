@@ -90,7 +90,7 @@ def gives_the_exact_table(mysql: MySQLServer, seed: int) -> None:
     assert misfits == []
     assert state == table_rows(mysql, table)
     assert sequences == sorted(set(sequences))  # monotonic and unique
-    assert offset["batches"] == []  # the filter is gone once it is passed
+    assert offset["ranges"] == []  # the filter is gone once it is passed
 
 
 def test_a_binlog_batch_replayed_by_another_process_is_the_same(mysql: MySQLServer) -> None:
@@ -193,7 +193,7 @@ def test_the_snapshot_batch_keeps_to_the_limit_and_offsets_stay_small(mysql: MyS
         sizes.append(sum(len(read(stream, p)) for p in partitions))
         offset = end
     assert sizes == [60, 60, 60, 20]
-    assert len(offset["batches"]) == 4  # one entry a batch, not a chunk
+    assert len(offset["ranges"]) == 4  # one entry a batch, not a chunk
 
 
 def test_interval_during_backlog_zero_is_one_batch(mysql: MySQLServer) -> None:

@@ -43,7 +43,7 @@ def test_a_chunk_key_column_that_cannot_cut_the_table_is_refused(
     for part in ("chunkKeyColumn", repr(wanted), *parts):
         assert part in text
     for name in ("id", "AT", "s"):
-        assert check(options(mysql, "keyed.odd", chunkKeyColumn=name)).chunk_key == (name.lower(),)
+        assert check(options(mysql, "keyed.odd", chunkKeyColumn=name))[0].chunk_key == (name.lower(),)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_what_rows_are_known_by_and_cut_by(
 ) -> None:
     mysql.execute("DROP TABLE IF EXISTS keyed.odd")
     mysql.execute(f"CREATE TABLE keyed.odd ({columns})")
-    schema = check(options(mysql, "keyed.odd"))
+    (schema,) = check(options(mysql, "keyed.odd"))
     assert (schema.key, schema.chunk_key) == (key, chunk_key)
     info = inspect(options(mysql, "keyed.odd"))
     assert (info.key, info.unique_in_backlog) == (key, bool(key))

@@ -12,7 +12,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.offsets import Offset
+from connectors.mysql_cdc.offsets import KnownTable, Offset
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import SnapshotPartition, check
@@ -44,7 +44,7 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
     before = create(mysql, table, kind)
     chance = random.Random(seed)
     given = options(mysql, table, chunkSize=chance.choice([12, 30]), **kind.options)
-    schema = check(given)
+    (schema,) = check(given)
     stream = reader(given)
     replayed = Replayed()
     reads: list[tuple[SnapshotPartition, Counter[Row]]] = []
@@ -68,14 +68,15 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
     for partition, first in reads:
         assert Counter(plain(r[:-3]) for r in read(stream, partition)) == first
     assert commits > 10
-    batches = Offset.from_json(offset).batches
+    batches = Offset.from_json(offset).ranges
     assert len(batches) > 1 if kind.batches else len(batches) == 1
 
     # As another process would cut it
     again = reader(given)
-    cut = again.partitions(stream.initialOffset(), Offset(server="", batches=batches[:1]).to_json())
+    first_batch = Offset(server="", tables=(KnownTable(schema.database, schema.table),), ranges=batches[:1])
+    cut = again.partitions(stream.initialOffset(), first_batch.to_json())
     assert sum((Counter(plain(r[:-3]) for r in read(again, p)) for p in cut), Counter()) == sum(
-        (rows for p, rows in reads if p.batch == batches[0]), Counter()
+        (rows for p, rows in reads if p.of == batches[0]), Counter()
     )
 
     # Nothing but the server's own comparisons says which rows each batch should hold.
@@ -83,7 +84,7 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
     low_key = None
     for batch, at_low in zip(batches, truth, strict=True):
         expected = in_range(mysql, schema, at_low, low_key, batch.end)
-        found: Counter[Row] = sum((rows for p, rows in reads if p.batch == batch), Counter())
+        found: Counter[Row] = sum((rows for p, rows in reads if p.of == batch), Counter())
         assert found == expected
         low_key = batch.end
 

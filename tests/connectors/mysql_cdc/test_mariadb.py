@@ -115,7 +115,7 @@ def test_all_before_a_low_watermark_is_visible_also_while_commits_rotate_the_log
         for thread in threads:
             thread.start()
         given = options(server, "maria.t")
-        parsed, schema = MySqlOptions.parse(given), check(given)
+        parsed, schema = MySqlOptions.parse(given), check(given)[0]
         with connect(parsed) as one, connect(parsed) as two:
             until = time.monotonic() + 1.5  # some hundred rotations
             while time.monotonic() < until:
@@ -129,7 +129,7 @@ def test_all_before_a_low_watermark_is_visible_also_while_commits_rotate_the_log
         logged: dict[int, int] = {}
         lows = iter(seen)
         position, visible = next(lows)
-        for change in read_changes(parsed, schema, BinlogPosition(files[0][0], 4)):
+        for change in read_changes(parsed, (schema,), BinlogPosition(files[0][0], 4)):
             if isinstance(change, TransactionEnd):
                 continue
             for sequence, _, (key, n) in change.rows:

@@ -11,6 +11,7 @@ from connectors.mysql_cdc.dump import open_dump
 from connectors.mysql_cdc.metadata import METADATA
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
+from connectors.mysql_cdc.source import MySqlCdcDataSource
 
 from .replay import is_mariadb, options, reader, take
 
@@ -38,7 +39,7 @@ def last_gtid(server: MySQLServer) -> str:
 def test_all_of_them(mysql: MySQLServer, table: str) -> None:
     given = options(mysql, table, metadataColumns=" , ".join(reversed(METADATA)).upper())
     stream = reader(given)
-    names = stream._schema.spark_schema().names
+    names = MySqlCdcDataSource(given).schema().names
     assert names == ["id", "v", *reversed(METADATA)]
     offset, rows = take(stream, stream.initialOffset())
     found: list[dict[str, Any]] = [dict(zip(names, row, strict=True)) for row in rows]
@@ -60,8 +61,9 @@ def test_all_of_them(mysql: MySQLServer, table: str) -> None:
 
 def test_one_or_none(mysql: MySQLServer, table: str) -> None:
     for text, names in (("_gtid", ["id", "v", "_gtid"]), ("", ["id", "v"])):
-        stream = reader(options(mysql, table, metadataColumns=text))
-        assert stream._schema.spark_schema().names == names
+        given = options(mysql, table, metadataColumns=text)
+        stream = reader(given)
+        assert MySqlCdcDataSource(given).schema().names == names
         offset, rows = take(stream, stream.initialOffset())
         assert sorted(row[:2] for row in rows) == [(1, 1), (2, 2)]
         assert {len(row) for row in rows} == {len(names)}

@@ -5,28 +5,28 @@ import json
 import pytest
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotBatch, file_number
+from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, KnownTable, Offset, SnapshotRange, file_number
 from connectors.mysql_cdc.watermark import PlaceWatermark, resume_after, watermark
 
-FIRST = Offset(server="s", schema="abc")
-ONE = SnapshotBatch((100,), "u:1-5", 1000)
-TWO = SnapshotBatch(None, "u:1-9", 2000)
+FIRST = Offset(server="s", tables=(KnownTable("d", "t", "abc"),))
+ONE = SnapshotRange((100,), "u:1-5", 1000, rows=90)
+TWO = SnapshotRange(None, "u:1-9", 2000, rows=55)
 END = BinlogPosition("binlog.000007", 400)
 
 
 def snapshot_done() -> Offset:
-    return FIRST.with_snapshot_batch(ONE, 90, 150, None).with_snapshot_batch(TWO, 55, 145, END)
+    return FIRST.with_snapshot([ONE], 150, None).with_snapshot([TWO], 145, END)
 
 
 def test_every_offset_survives_json() -> None:
-    middle = FIRST.with_snapshot_batch(ONE, 90, 150, None)
+    middle = FIRST.with_snapshot([ONE], 150, None)
     done = snapshot_done()
     for offset in (FIRST, middle, done, done.at(BinlogPosition("binlog.000007", 300)), done.at(END)):
         assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
 def test_the_last_snapshot_batch_already_says_that_the_backlog_is_over() -> None:
-    middle = FIRST.with_snapshot_batch(ONE, 90, 150, None).to_json()
+    middle = FIRST.with_snapshot([ONE], 150, None).to_json()
     done = snapshot_done().to_json()
     assert (middle["isProcessingBacklog"], middle["isBacklog"]) == (True, True)
     assert (done["isProcessingBacklog"], done["isBacklog"]) == (False, True)
@@ -36,11 +36,26 @@ def test_the_last_snapshot_batch_already_says_that_the_backlog_is_over() -> None
 
 def test_the_binary_log_starts_at_the_first_watermark_and_the_filter_goes_when_it_is_passed() -> None:
     done = snapshot_done()
-    assert (done.start, done.position, len(done.batches)) == ("u:1-5", None, 2)
+    assert (done.start, done.position, len(done.ranges)) == ("u:1-5", None, 2)
     before = done.at(BinlogPosition("binlog.000007", 399))
-    assert (before.start, len(before.batches), before.filter_until) == ("", 2, END)
+    assert (before.start, len(before.ranges), before.filter_until) == ("", 2, END)
     passed = before.at(END)
-    assert (passed.batches, passed.filter_until) == ((), None)
+    assert (passed.ranges, passed.filter_until) == ((), None)
+
+
+def test_tables_are_read_one_after_the_other_and_share_a_watermark() -> None:
+    tables = tuple(KnownTable("d", name, "f") for name in "abc")
+    first = Offset(server="s", tables=tables)
+    assert first.unread() == [(0, None), (1, None), (2, None)]
+    ranges = [SnapshotRange(None, "u:1-5", 1, 0, 10), SnapshotRange((7,), "u:1-5", 1, 1, 7)]
+    one = first.with_snapshot(ranges, 100, None)
+    assert one.unread() == [(1, (7,)), (2, None)]
+    assert (one.to_json()["lows"], one.rows) == ([["u:1-5", 1]], 17)
+    two = one.with_snapshot([SnapshotRange(None, "u:1-8", 2, 1), SnapshotRange(None, "u:1-8", 2, 2)], 100, END)
+    assert (two.unread(), two.start, len(two.to_json()["lows"])) == ([], "u:1-5", 2)
+    assert two.ranges_of(1) == (ranges[1], SnapshotRange(None, "u:1-8", 2, 1))
+    for offset in (first, one, two):
+        assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
 def test_positions_order_by_file_number_not_by_name() -> None:

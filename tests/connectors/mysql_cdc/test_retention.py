@@ -36,7 +36,7 @@ def test_a_warning_comes_in_time(mysql: MySQLServer, table: str, caplog: pytest.
     given = options(mysql, table)
     stream = reader(given)
     first = replace(Offset.from_json(stream.latestOffset(stream.initialOffset(), ReadMaxRows(20))), total=100)
-    began = first.batches[0].at_ms
+    began = first.ranges[0].at_ms
     before = mysql.execute("SELECT @@global.binlog_expire_logs_seconds")[0][0]
     caplog.set_level(logging.WARNING)
     try:

@@ -160,7 +160,7 @@ def test_the_bounds_of_the_factor_are_the_users(mysql: MySQLServer) -> None:
         given = options(mysql, table, chunkSize=CHUNK, **more)
         parsed = MySqlOptions.parse(given)
         with connect(parsed) as connection:
-            chunks = Splitter(connection, check(given), parsed).next(None, None)
+            chunks = Splitter(connection, check(given)[0], parsed).next(None, None)
         return [int(end[0] or 0) for end in chunks.ends if end is not None]
 
     on_rows = ends()

@@ -245,7 +245,7 @@ def test_a_chunk_too_large_for_one_value_is_fetched_row_by_row(
     mysql.execute("CREATE TABLE vals.long (id INT PRIMARY KEY, v VARCHAR(100))")
     mysql.execute("INSERT INTO vals.long VALUES " + ",".join(f"({n}, REPEAT('x', {n}))" for n in range(100)))
     given = options(mysql, "vals.long")
-    parsed, schema = MySqlOptions.parse(given), check(given)
+    parsed, schema = MySqlOptions.parse(given), check(given)[0]
     # Room for all lines, for all but the last byte, for half of them, for not even one.
     size = sum(len(f'{n},""') + n + 1 for n in range(100)) - 1
     for room, fits in ((size, True), (size - 1, False), (size // 2, False), (4, False)):
@@ -293,7 +293,7 @@ def test_json_is_text_on_mariadb(mysql: MySQLServer) -> None:
     mysql.execute("CREATE DATABASE IF NOT EXISTS vals")
     mysql.execute("DROP TABLE IF EXISTS vals.json")
     mysql.execute("CREATE TABLE vals.json (id INT PRIMARY KEY, j JSON)")
-    assert check(options(mysql, "vals.json")).columns[1].data_type == ("longtext" if is_mariadb(mysql) else "json")
+    assert check(options(mysql, "vals.json"))[0].columns[1].data_type == ("longtext" if is_mariadb(mysql) else "json")
 
 
 SHAPES = [

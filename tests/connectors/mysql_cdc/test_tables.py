@@ -1,0 +1,163 @@
+"""Several tables in one stream, on real servers."""
+
+from __future__ import annotations
+
+import random
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from backlog_spark.errors import BacklogError, SettingError
+from connectors.mysql_cdc.decoder import SchemaChanged
+from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.source import MySqlCdcDataSource, check, inspect
+
+from .replay import Writers, apply, options, read, reader, table_rows, take
+
+if TYPE_CHECKING:
+    from backlog_spark.embedded.mysql import MySQLServer
+
+SHARDS = ("orders_0", "orders_1", "orders_2")
+PATTERN = r"many\.orders_\d+"
+ROWS = 120
+
+
+def several(server: MySQLServer, **more: object) -> dict[str, str]:
+    given = options(server, "", tablePattern=PATTERN, **more)
+    return {k: v for k, v in given.items() if v}
+
+
+@pytest.fixture
+def shards(mysql: MySQLServer) -> Iterator[None]:
+    mysql.execute("DROP DATABASE IF EXISTS many")
+    mysql.execute("CREATE DATABASE many")
+    for i, name in enumerate(SHARDS):
+        mysql.execute(f"CREATE TABLE many.{name} (id INT PRIMARY KEY, n INT, v VARCHAR({20 + i}))")
+        rows = ",".join(f"({k}, {k}, '{name}')" for k in range(ROWS))
+        mysql.execute(f"INSERT INTO many.{name} VALUES {rows}")
+    mysql.execute("CREATE TABLE many.customers (id INT PRIMARY KEY, name TEXT)")
+    yield
+    discard_rewind_log()
+
+
+def by_table(rows: list[tuple[Any, ...]]) -> dict[str, list[tuple[Any, ...]]]:
+    """Rows as of one table's stream, by the table."""
+    found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in SHARDS}
+    for row in rows:
+        assert row[-2] == "many"
+        found[row[-1]].append(row[:-2])
+    return found
+
+
+@pytest.mark.usefixtures("shards")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_tables_under_writers_are_each_exact(mysql: MySQLServer, seed: int) -> None:
+    chance = random.Random(seed)
+    stream = reader(several(mysql, chunkSize=25))
+    states: dict[str, dict[int, tuple[Any, ...]]] = {name: {} for name in SHARDS}
+    misfits: list[str] = []
+
+    def consume(offset: dict[str, Any], end: dict[str, Any]) -> dict[str, Any]:
+        for partition in stream.partitions(offset, end):
+            time.sleep(chance.random() * 0.03)
+            found = read(stream, partition)
+            discard_rewind_log()
+            assert sorted(read(stream, partition)) == sorted(found)
+            for name, rows in by_table(found).items():
+                misfits.extend(f"{name}: {misfit}" for misfit in apply(states[name], rows))
+        return end
+
+    writers = [Writers(mysql, f"many.{name}", seed + i, threads=1, keys=ROWS) for i, name in enumerate(SHARDS)]
+    with writers[0], writers[1], writers[2]:
+        offset = stream.initialOffset()
+        batches = 0
+        while offset["isProcessingBacklog"]:
+            # Ends in the middle of tables, and takes the rest of one with the beginning of the next.
+            offset = consume(offset, stream.latestOffset(offset, ReadMaxRows(chance.choice([50, 150, 170]))))
+            batches += 1
+        assert batches > 1
+        assert {r[0] for r in offset["ranges"]} == {0, 1, 2}
+        for _ in range(3):
+            time.sleep(0.05)
+            end = stream.latestOffset(offset, ReadMaxRows(50))
+            offset = consume(offset, end) if end is not offset else offset
+    while (end := stream.latestOffset(offset, ReadMaxRows(300))) is not offset:
+        offset = consume(offset, end)
+    assert misfits == []
+    assert {name: table_rows(mysql, f"many.{name}") for name in SHARDS} == states
+
+
+@pytest.mark.usefixtures("shards")
+def test_in_one_batch_with_interval_during_backlog_zero(mysql: MySQLServer) -> None:
+    stream = reader(several(mysql, intervalDuringBacklog=0))
+    offset, rows = take(stream, stream.initialOffset())
+    assert not offset["isProcessingBacklog"]
+    assert {name: len(found) for name, found in by_table(rows).items()} == dict.fromkeys(SHARDS, ROWS)
+    assert len(offset["lows"]) == 1
+
+
+@pytest.mark.usefixtures("shards")
+def test_a_list_of_tables_and_their_key(mysql: MySQLServer) -> None:
+    given = options(mysql, "many.orders_2, many.orders_0")
+    assert [t.name for t in check(given)] == ["many.orders_2", "many.orders_0"]
+    assert inspect(given).key == ("_database", "_table", "id")
+    assert inspect({**given, "metadataColumns": "_change_type"}).key == (), "rows of two tables would be one"
+    assert inspect(options(mysql, "many.orders_0")).key == ("id",)
+    names = MySqlCdcDataSource(given).schema().names
+    assert names == ["id", "n", "v", "_change_type", "_commit_timestamp", "_commit_seq", "_database", "_table"]
+
+
+@pytest.mark.usefixtures("shards")
+def test_tables_of_other_columns_do_not_go_into_one_stream(mysql: MySQLServer) -> None:
+    with pytest.raises(SettingError, match=r"many\.customers has other .* it has name string and it has no n int"):
+        check(options(mysql, "many.orders_0,many.customers"))
+    check(options(mysql, "many.orders_0,many.customers", format="debezium"))
+
+
+@pytest.mark.usefixtures("shards")
+def test_what_the_checkpoint_is_about_stays(mysql: MySQLServer, caplog: pytest.LogCaptureFixture) -> None:
+    offset, _ = take(reader(several(mysql)), reader(several(mysql)).initialOffset())
+    mysql.execute("CREATE TABLE many.orders_3 LIKE many.orders_0")
+    mysql.execute("INSERT INTO many.orders_3 VALUES (1, 1, '')")
+    mysql.execute("DELETE FROM many.orders_1 WHERE id = 7")
+    _, rows = take(reader(several(mysql)), offset)
+    assert [(row[0], row[-1]) for row in rows] == [(7, "orders_1")]
+    assert "not among them: many.orders_3" in caplog.text
+    fewer = options(mysql, "many.orders_0,many.orders_1")
+    with pytest.raises(SchemaChanged, match=r"many\.orders_2, which the checkpoint is about, is not among"):
+        take(reader(fewer), offset)
+
+
+@pytest.mark.usefixtures("shards")
+def test_a_change_of_any_of_them_is_told(mysql: MySQLServer) -> None:
+    stream = reader(several(mysql))
+    offset, _ = take(stream, stream.initialOffset())
+    mysql.execute("CREATE TABLE many.elsewhere (id INT)")
+    mysql.execute("TRUNCATE many.customers")
+    assert take(stream, offset)[1] == []
+    mysql.execute("TRUNCATE many.orders_1")
+    with pytest.raises(SchemaChanged, match=r"many\.orders_1 was changed by .*TRUNCATE"):
+        take(stream, offset)
+    mysql.execute("DROP DATABASE many")
+    with pytest.raises(BacklogError, match="matches none of the"):
+        check(several(mysql))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "table = None: mysql_cdc needs this option or tablePattern"),
+        ({"table": "a.b", "tablePattern": "a.b"}, "and not both"),
+        ({"table": "a.b,,c.d"}, "'' is not database.table"),
+        ({"table": "a.b, a.b"}, "names a.b twice"),
+        ({"tablePattern": "a.(b"}, "no regular expression"),
+        ({"table": "a.b", "format": "json"}, "format = 'json': is none of row, debezium"),
+    ],
+)
+def test_what_cannot_be_meant(given: dict[str, str], message: str) -> None:
+    with pytest.raises(SettingError, match=re.escape(message)):
+        check({"host": "h", "user": "u", **given})
