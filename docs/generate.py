@@ -89,21 +89,32 @@ is read that far; the offset then says `isFinished` and the source is asked for 
 
 _TABLES = """## Many tables
 
-`table` takes several names, `tablePattern` a regular expression over `database.table`. Their snapshots are taken one after the other, in batches that may end in the middle of one table or hold many small ones; a table is exact as it would be alone. Which tables match is settled when the checkpoint is made: later ones are told in a warning and not captured, and a table that is gone stops the query.
+`table` takes several names, `tablePattern` a regular expression over `database.table`. Their snapshots are \
+taken one after the other, in batches that may end in the middle of one table or hold many small ones; a table \
+is exact as it would be alone. Which tables match is settled when the checkpoint is made: later ones are told in \
+a warning and not captured, and a table that is gone stops the query.
 
-With `format=row`, the default, all tables must have the same columns, as shards have. `_database` and `_table` then say which one a row is of, and are the first two columns of its key for `DeltaUpsert`, since two shards may well have rows of the same key.
+With `format=row`, the default, all tables must have the same columns, as shards have. `_database` and `_table` \
+then say which one a row is of, and are the first two columns of its key for `DeltaUpsert`, since two shards may \
+well have rows of the same key.
 
-With `format=debezium` they may have any. The stream has a `key` and a `value`, both JSON, as Debezium writes them without schemas, then the metadata columns:
+With `format=debezium` they may have any. The stream has a `key` and a `value`, both JSON, as Debezium writes \
+them without schemas, then the metadata columns:
 
 | in the value | |
 |---|---|
 | `before`, `after` | The row's images; null where there is none. |
 | `op` | `r` (snapshot), `c`, `u`, `d`. An update that changes the primary key is a `d` and a `c`. No tombstones. |
-| `source` | `version`, `connector` (`mysql`), `name` (`mysql_cdc`), `db`, `table`, `ts_ms`, `snapshot`, `file`, `pos` (of the row image), `server_id`, `gtid`. |
-| `ts_ms` | When the statement ran, also outside of `source`, where Debezium has the time of its own processing: a batch that is read again is the same. |
+| `source` | `version`, `connector` (`mysql`), `name` (`mysql_cdc`), `db`, `table`, `ts_ms`, `snapshot`, `file`, \
+`pos` (of the row image), `server_id`, `gtid`. |
+| `ts_ms` | When the statement ran, also outside of `source`, where Debezium has the time of its own processing: \
+a batch that is read again is the same. |
 | `transaction` | null |
 
-Values are as with Debezium's `decimal.handling.mode=string`, `time.precision.mode=adaptive_time_microseconds` and `binary.handling.mode=base64`: DATE in days, DATETIME in milliseconds (from four digits on in microseconds), TIME in microseconds, TIMESTAMP as text in UTC, BIT(1) as boolean. `BIGINT UNSIGNED` is its number, also beyond 2^63.
+Values are as with Debezium's `decimal.handling.mode=string`, `time.precision.mode=adaptive_time_microseconds` \
+and `binary.handling.mode=base64`: DATE in days, DATETIME in milliseconds (from four digits on in microseconds), \
+TIME in microseconds, TIMESTAMP as text in UTC, BIT(1) as boolean. `BIGINT UNSIGNED` is its number, also beyond \
+2^63.
 
 """
 
