@@ -8,10 +8,16 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql import types as st
 
+from backlog_spark.errors import BacklogError
+
 from .metadata import BY_DEFAULT, arrow_fields, spark_fields
 from .types import Column, kind_of, quote_identifier
 
-__all__ = ["TableSchema"]
+__all__ = ["SchemaChanged", "TableSchema", "altered"]
+
+
+class SchemaChanged(BacklogError):
+    """The binary log describes the table otherwise than information_schema did when the query started."""
 
 
 @dataclass(frozen=True)
@@ -89,3 +95,11 @@ class TableSchema:
         """The same in Arrow."""
         fields = [pa.field(c.name, kind_of(c).arrow(c)) for c in self.columns]
         return pa.schema([*fields, *arrow_fields(self.metadata)])
+
+
+def altered(schema: TableSchema, what: str) -> SchemaChanged:
+    """The error for rows that do not look as the table should."""
+    return SchemaChanged(
+        f"The table {schema.database}.{schema.table} was altered: the binary log has {what}.",
+        "Start the query again with a new checkpoint, so that the snapshot is taken with the present columns.",
+    )
