@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-__all__ = ["Column", "quote_identifier"]
+__all__ = ["Column", "columns_from_json", "columns_to_json", "quote_identifier"]
 
 
 _SPARK_DIGITS = 38
@@ -78,3 +81,51 @@ def _unescaped(found: re.Match[str]) -> str:
 def quote_identifier(name: str) -> str:
     """A name between back-ticks, inner back-ticks doubled (MySQL manual, "Schema Object Names")."""
     return "`" + name.replace("`", "``") + "`"
+
+
+# -- JSON --------------------------------------------------------------------------------------------------
+
+
+def columns_to_json(columns: Iterable[Column]) -> list[Any]:
+    """Columns as JSON for an offset: name, type, collation, and by name what does not follow from these.
+
+    >>> columns_to_json([Column("id", "int", "int(11)", nullable=False), Column("n", "int", "int(11)")])
+    [['id', 'int(11)', '', {'nullable': False}], ['n', 'int(11)']]
+    """
+    return [_column_to_json(column) for column in columns]
+
+
+def columns_from_json(data: Sequence[Any]) -> tuple[Column, ...]:
+    """Read back what `columns_to_json` wrote."""
+    return tuple(_column_from_json(*entry) for entry in data)
+
+
+def _column_to_json(column: Column) -> list[Any]:
+    follows = _column_from_json(column.name, column.column_type, column.collation)
+    more = {
+        field.name: getattr(column, field.name)
+        for field in dataclasses.fields(column)
+        if getattr(column, field.name) != getattr(follows, field.name)
+    }
+    entry: list[Any] = [column.name, column.column_type, column.collation, more]
+    while not entry[-1] and len(entry) > 2:
+        entry.pop()
+    return entry
+
+
+def _column_from_json(name: str, column_type: str, collation: str = "", more: dict[str, Any] | None = None) -> Column:
+    data_type = re.split(r"\W", column_type.lower(), maxsplit=1)[0]
+    length = re.match(r"\w+\((\d+)(?:,(\d+))?\)", column_type)
+    numbers = [int(number or 0) for number in length.groups()] if length else [0, 0]
+    precision, scale = numbers if data_type == "decimal" else (0, 0)
+    follows = Column(
+        name=name,
+        data_type=data_type,
+        column_type=column_type,
+        precision=precision,
+        scale=scale,
+        octet_length=numbers[0] if data_type == "binary" else 0,
+        charset=collation.split("_")[0],
+        collation=collation,
+    )
+    return dataclasses.replace(follows, **(more or {}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-__all__ = ["Reader", "decimal_text", "packed_decimal"]
+__all__ = ["Reader", "decimal_text", "packed_decimal", "packed_size"]
 
 Reader = Callable[[bytes, int], tuple[object, int]]
 """From bytes and a place in them to a value and the place behind it."""
@@ -12,13 +12,8 @@ Reader = Callable[[bytes, int], tuple[object, int]]
 
 def packed_decimal(precision: int, scale: int) -> Reader:
     """Unscaled integers (strings/decimal.cc): groups of nine digits in four bytes, the rest in as few as hold it."""
-    rest = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
-    whole = precision - scale
-    groups = [(rest[whole % 9], whole % 9)] if whole % 9 else []
-    groups += [(4, 9)] * (whole // 9 + scale // 9)
-    if scale % 9:
-        groups.append((rest[scale % 9], scale % 9))
-    size = sum(n for n, _ in groups)
+    groups = _groups(precision, scale)
+    size = packed_size(precision, scale)
     full, sign = (1 << 8 * size) - 1, 1 << (8 * size - 1)
     cuts, shift = [], 8 * size
     for n, digits in groups:
@@ -36,6 +31,22 @@ def packed_decimal(precision: int, scale: int) -> Reader:
         return (-value if negative else value), at + size
 
     return read
+
+
+def _groups(precision: int, scale: int) -> list[tuple[int, int]]:
+    """Bytes and digits of each group."""
+    rest = (0, 1, 1, 2, 2, 3, 3, 4, 4, 4)
+    whole = precision - scale
+    groups = [(rest[whole % 9], whole % 9)] if whole % 9 else []
+    groups += [(4, 9)] * (whole // 9 + scale // 9)
+    if scale % 9:
+        groups.append((rest[scale % 9], scale % 9))
+    return groups
+
+
+def packed_size(precision: int, scale: int) -> int:
+    """Bytes of a packed decimal."""
+    return sum(n for n, _ in _groups(precision, scale))
 
 
 def decimal_text(unscaled: int, scale: int) -> str:

@@ -5,9 +5,15 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+from backlog_spark.errors import BacklogError
+
 from .types import Column, quote_identifier
 
-__all__ = ["TableSchema"]
+__all__ = ["SchemaChanged", "TableSchema", "altered"]
+
+
+class SchemaChanged(BacklogError):
+    """The binary log describes the table otherwise than information_schema did when the query started."""
 
 
 @dataclass(frozen=True)
@@ -76,3 +82,11 @@ class TableSchema:
         key = self.key[0] if len(self.key) == 1 else self.key
         chunks = () if self.chunk_key == self.key else (self.chunk_key,)
         return hashlib.sha256(repr((key, parts, *chunks)).encode()).hexdigest()[:12]
+
+
+def altered(schema: TableSchema, what: str) -> SchemaChanged:
+    """The error for rows that do not look as the table should."""
+    return SchemaChanged(
+        f"The table {schema.database}.{schema.table} was altered: the binary log has {what}.",
+        "Start the query again with a new checkpoint, so that the snapshot is taken with the present columns.",
+    )

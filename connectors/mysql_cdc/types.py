@@ -24,7 +24,7 @@ from .charsets import CHARSETS
 from .columns import Column, quote_identifier
 from .json_values import from_text
 
-__all__ = ["Column", "ColumnKind", "kind_of", "quote_identifier", "type_table"]
+__all__ = ["Column", "ColumnKind", "binlog_codes", "kind_of", "quote_identifier", "type_table"]
 
 
 Expression = Callable[[Column], str]
@@ -397,6 +397,12 @@ def kind_of(column: Column) -> ColumnKind:
             f"Read: {', '.join(CHARSETS)}.",
         )
     return kind
+
+
+def binlog_codes(column: Column) -> frozenset[int]:
+    """Type codes under which the binary log writes a column; empty where that is not known."""
+    kind = _KINDS.get(column.data_type)
+    return kind.binlog if kind and not any(mark in column.column_type for mark in _KEPT_OTHERWISE) else frozenset()
 
 
 _EXAMPLES = {

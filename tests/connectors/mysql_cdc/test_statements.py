@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.mysql_cdc.statements import _clauses, changes_table, dropped_database, first_word, named_tables
+from connectors.mysql_cdc.statements import changes_table, dropped_database, first_word, named_tables, split_clauses
 
 ORDERS = ("shop", "orders")
 ODD = ("my shop", "or`d,er.s")
@@ -22,8 +22,8 @@ ODD = ("my shop", "or`d,er.s")
         ('COMMENT "a\'b,", DROP c', ['COMMENT "a\'b,"', " DROP c"]),
     ],
 )
-def test_clauses_are_split_at_their_own_commas(text: str, clauses: list[str]) -> None:
-    assert _clauses(text) == clauses
+def testsplit_clauses_are_split_at_their_own_commas(text: str, clauses: list[str]) -> None:
+    assert split_clauses(text) == clauses
 
 
 @pytest.mark.parametrize(
@@ -53,6 +53,13 @@ def test_clauses_are_split_at_their_own_commas(text: str, clauses: list[str]) ->
         "/*!ALTER TABLE orders DROP v*/",
         "ALTER /*!50000 IGNORE */ TABLE orders DROP v",
         "ALTER TABLE`orders`DROP v",
+        "ALTER TABLE IF EXISTS orders DROP v",
+        "ALTER ONLINE TABLE IF EXISTS shop.orders DROP v",
+        "ALTER IGNORE TABLE orders ADD UNIQUE (n)",  # MariaDB: of two equal rows one goes
+        "ALTER TABLE orders DROP INDEX `PRIMARY`",
+        "DROP INDEX `PRIMARY` ON orders",
+        'ALTER TABLE orders COMMENT "`", DROP v, COMMENT "`"',
+        r"""ALTER TABLE orders COMMENT 'it\'s', ADD INDEX "\" (n), DROP v, ADD INDEX "x" (n)""",  # with ANSI_QUOTES
         "ALTER /*M!100000 IGNORE */ TABLE orders DROP v",
         "/*M!100000 ALTER */ TABLE orders DROP v",
         "ALTER TABLE orders WAIT 5 DROP v",
