@@ -33,7 +33,7 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 from backlog_spark.embedded.mysql import MySQLServer
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from connectors.mysql_cdc.changes import read_batch
-from connectors.mysql_cdc.offsets import BinlogPosition, KnownTable, Offset
+from connectors.mysql_cdc.offsets import BinlogPosition, Offset
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.schema import TableSchema
 from connectors.mysql_cdc.source import check
@@ -151,7 +151,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _start(schema: TableSchema, place: Range) -> Offset:
-    return Offset(server="", tables=(KnownTable(schema.database, schema.table),), complete=True, position=place[0])
+    return Offset(server="", tables=(schema,), complete=True, position=place[0])
 
 
 if __name__ == "__main__":

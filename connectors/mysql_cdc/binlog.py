@@ -17,8 +17,9 @@ from .events import DELETE, INSERT, UPDATE, Change, Events, RowsChange, Transact
 from .offsets import BinlogPosition
 from .options import MySqlOptions
 from .schema import TableSchema
+from .timeline import TableAltered, Timeline
 
-__all__ = ["DELETE", "INSERT", "UPDATE", "RowsChange", "TransactionEnd", "read_changes"]
+__all__ = ["DELETE", "INSERT", "UPDATE", "RowsChange", "TableAltered", "TransactionEnd", "read_changes"]
 
 _TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317, 1927}
 _MAX_ATTEMPTS = 6  # waits of 0.5, 1, 2, 4, 8 s: a server restart fits in, a dead server is told within 16 s
@@ -31,6 +32,7 @@ def read_changes(
     start: BinlogPosition | str,
     until: BinlogPosition | None = None,
     wait: Callable[[float], None] = time.sleep,
+    timeline: Timeline | None = None,
 ) -> Iterator[Change]:
     """Changes after ``start``, as far as ``until`` or, without it, to the log's end at some time after the call.
 
@@ -44,10 +46,12 @@ def read_changes(
         The end of a transaction or of the log. Transactions that begin at or after it are not read.
     wait : callable
         Waits before another attempt, seconds.
+    timeline : Timeline, optional
+        What columns the tables have on the way; by default the declared ones throughout.
 
     Yields
     ------
-    RowsChange or TransactionEnd
+    RowsChange, TableAltered or TransactionEnd
         In log order. A lost connection is opened again at the last transaction's end, what was yielded of the
         broken transaction is not yielded twice, and after six attempts without progress the error is raised.
 
@@ -63,7 +67,7 @@ def read_changes(
     while True:
         skip = done
         try:
-            for change in _read_once(options, tables, start, until):
+            for change in _read_once(options, tables, start, until, timeline or Timeline()):
                 if skip and not isinstance(change, TransactionEnd):
                     skip -= 1
                     continue
@@ -88,14 +92,18 @@ def read_changes(
 
 
 def _read_once(
-    options: MySqlOptions, tables: Sequence[TableSchema], start: BinlogPosition | str, until: BinlogPosition | None
+    options: MySqlOptions,
+    tables: Sequence[TableSchema],
+    start: BinlogPosition | str,
+    until: BinlogPosition | None,
+    timeline: Timeline,
 ) -> Iterator[Change]:
     if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
         return
     dump = open_dump(options, start)
     try:
         connection = dump.open()
-        yield from Events(connection, tables, until).read()
+        yield from Events(connection, tables, until, timeline).read()
     finally:
         # Closing the socket at once: the server may still have much to send.
         stream = getattr(dump, "_stream_connection", None)

@@ -107,6 +107,15 @@ OPTIONS = (
         "row, debezium",
     ),
     Option(
+        "schemaChange",
+        "string",
+        "evolve",
+        "evolve: the stream goes on after an ALTER TABLE where its columns allow, else it stops when all before is "
+        "read, and goes on when the query is started again (see Schema changes). fail: it stops at the first that may "
+        "change columns.",
+        "evolve, fail",
+    ),
+    Option(
         "chunkSize",
         "int",
         "50000",

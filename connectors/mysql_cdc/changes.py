@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from .binlog import DELETE, INSERT, RowsChange, TransactionEnd, read_changes
+from .binlog import DELETE, INSERT, RowsChange, TableAltered, TransactionEnd, read_changes
+from .history import Layout
 from .keys import Key
 from .offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange
 from .options import MySqlOptions
@@ -15,12 +16,14 @@ from .output import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
 from .places import Places
 from .schema import TableSchema
 from .server import query
+from .timeline import Fixed, TableName
 from .watermark import resume_after, watermark
 from .workers import worker_connection
 
 __all__ = ["read_batch"]
 
 _BATCH_ROWS = 10_000
+_AS_DECLARED: Mapping[TableName, Layout] = {}
 
 
 class _SnapshotFilter:
@@ -108,13 +111,22 @@ class _Changes:
 
 
 def read_batch(
-    options: MySqlOptions, tables: Sequence[TableSchema], start: Offset, until: BinlogPosition
+    options: MySqlOptions,
+    tables: Sequence[TableSchema],
+    start: Offset,
+    until: BinlogPosition,
+    layouts: Mapping[TableName, Layout] = _AS_DECLARED,
 ) -> Iterator[pa.RecordBatch]:
     """Changes of transactions after ``start`` up to ``until``, less what the snapshot holds.
 
     An update is two rows, ``update_preimage`` and ``update_postimage``, or with ``format=debezium`` one; an update that
     changes the primary key is a ``delete`` of the old and an ``insert`` of the new one, each judged by its own key's
     watermark.
+
+    Parameters
+    ----------
+    layouts : mapping
+        Of the tables whose rows are laid out otherwise than declared.
 
     Yields
     ------
@@ -124,10 +136,14 @@ def read_batch(
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
     collectors = {id(t): _Changes(options, t, start.ranges_of(number[t.database, t.table])) for t in tables}
     collected = 0
-    for change in read_changes(options, tables, start.position or resume_after(start.start), until):
+    timeline = Fixed(layouts, until)
+    origin = start.position or resume_after(start.start)
+    for change in read_changes(options, tables, origin, until, timeline=timeline):
         if isinstance(change, TransactionEnd):
             for collector in collectors.values() if start.ranges else ():
                 collector.end()
+            continue
+        if isinstance(change, TableAltered):
             continue
         collected += collectors[id(change.schema)].add(change)
         if collected >= _BATCH_ROWS:

@@ -28,8 +28,9 @@ from .statements import (
     first_word,
     named_tables,
 )
+from .timeline import TableAltered, Timeline
 
-__all__ = ["DELETE", "INSERT", "UPDATE", "Change", "Events", "RowsChange", "TransactionEnd"]
+__all__ = ["DELETE", "INSERT", "UPDATE", "Change", "Events", "RowsChange", "TableAltered", "TransactionEnd"]
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
@@ -101,21 +102,30 @@ class TransactionEnd:
     timestamp: int = 0
 
 
-Change = RowsChange | TransactionEnd
+Change = RowsChange | TableAltered | TransactionEnd
 
 
 class Events:
     """Takes the events of one dump apart. Holds what one event says of the next: file, GTID, table maps.
 
-    Without tables it finds the ends of transactions alone, whatever is in them.
+    Without tables it finds the ends of transactions alone, whatever is in them. ``timeline`` says how the tables' rows
+    are laid out.
     """
 
-    def __init__(self, connection: Any, tables: Sequence[TableSchema], until: BinlogPosition | None) -> None:
+    def __init__(
+        self,
+        connection: Any,
+        tables: Sequence[TableSchema],
+        until: BinlogPosition | None,
+        timeline: Timeline,
+    ) -> None:
         self._connection = connection
         self._tail = 0
         self._tables = {(t.database, t.table): t for t in tables}
         self._folded = {(t.database.lower(), t.table.lower()): t for t in tables}
         self._until = until.sort_key() if until else None
+        self._timeline = timeline
+        self._altered: list[tuple[TableSchema, str]] = []
         self._file = ""
         self._file_number = 0
         self._decoders: dict[int, RowDecoder | None] = {}
@@ -159,7 +169,15 @@ class Events:
                 if self._until and (self._file_number, end) >= self._until:
                     return
             elif kind in (_QUERY, _COMPRESSED_QUERY):
-                if self._query(data, kind):
+                is_end = self._query(data, kind)
+                for schema, statement in self._altered:
+                    altered = TableAltered(schema, statement, BinlogPosition(self._file, end))
+                    self._timeline.altered(altered)
+                    self._told.clear()
+                    self._decoders.clear()
+                    yield altered
+                self._altered.clear()
+                if is_end:
                     yield self._end(end)
                     if self._until and (self._file_number, end) >= self._until:
                         return
@@ -232,8 +250,10 @@ class Events:
             self._decoders[int.from_bytes(body[:_TABLE_ID], "little")] = self._told[told]
             return
         table_id, database, table = TableMap.table_name(body)
-        schema = self._tables.get((database, table))
-        decoder = None if schema is None else RowDecoder(schema, TableMap.parse(body))
+        schema = self._tables.get((database, table)) if self._timeline.decodes else None
+        decoder = None
+        if schema is not None:
+            decoder = RowDecoder(schema, TableMap.parse(body), self._timeline.layout(schema))
         if len(self._told) >= _MOST_TOLD:
             self._told.clear()
         self._told[told] = self._decoders[table_id] = decoder
@@ -336,7 +356,11 @@ class Events:
                 f"a statement-format change, {text[:200]!r}, that may reach {names},",
                 "Set binlog_format=ROW in every session, then start with a new checkpoint.",
             )
-        if named and changes_table(first, text):
+        if not named or not changes_table(first, text):
+            return
+        if first == "ALTER":
+            self._altered += [(schema, text) for schema in named]
+        else:
             raise SchemaChanged(
                 f"The table {named[0].name} was changed by {text[:200]!r}.",
                 "Start the query again with a new checkpoint and a new target.",

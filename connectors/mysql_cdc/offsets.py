@@ -7,18 +7,24 @@ in the binary log phase it moves the position. So a replay after a failure reads
 
 from __future__ import annotations
 
+import base64
 import bisect
+import json
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from backlog_spark.errors import BacklogError
 
+from .columns import columns_from_json, columns_to_json
 from .keys import Key, key_from_json, key_to_json
+from .schema import TableSchema
 
-__all__ = ["FIRST_EVENT", "BinlogPosition", "KeyRanges", "KnownTable", "Offset", "SnapshotRange", "file_number"]
+__all__ = ["FIRST_EVENT", "BinlogPosition", "KeyRanges", "Offset", "SnapshotRange", "file_number"]
 
 _VERSION = 2
+_LONG = 4_096  # characters
 
 FIRST_EVENT = 4
 """Where the events of a binary log file begin."""
@@ -66,6 +72,8 @@ class SnapshotRange:
         Which of the offset's tables.
     rows : int
         Its rows, as the planner counted them; never for reading.
+    form : int
+        What the table was like at the low watermark: 0 for as in the offset's tables, n for its forms[n - 1].
     """
 
     end: Key | None
@@ -73,22 +81,7 @@ class SnapshotRange:
     at_ms: int
     table: int = 0
     rows: int = 0
-
-
-@dataclass(frozen=True)
-class KnownTable:
-    """A captured table.
-
-    Parameters
-    ----------
-    database, table : str
-    schema : str
-        Fingerprint of the columns that the query was started with, so that an ALTER while it was stopped shows.
-    """
-
-    database: str
-    table: str
-    schema: str = ""
+    form: int = 0
 
 
 @dataclass(frozen=True)
@@ -99,8 +92,11 @@ class Offset:
     ----------
     server : str
         ``server_uuid`` that positions refer to, or what stands for it in MariaDB.
-    tables : tuple of KnownTable
-        The captured tables, in the order in which their snapshots are taken.
+    tables : tuple of TableSchema
+        The captured tables, in the order in which their snapshots are taken, as they were at ``position`` or, until
+        there is one, at the first low watermark.
+    forms : tuple of TableSchema
+        Those that were altered before a later low watermark, as they were then.
     ranges : tuple of SnapshotRange
         What the snapshot batches so far have read. In the binary log phase they say which changes the snapshot already
         holds; emptied once the log has passed ``filter_until``.
@@ -126,7 +122,8 @@ class Offset:
     """
 
     server: str
-    tables: tuple[KnownTable, ...] = ()
+    tables: tuple[TableSchema, ...] = ()
+    forms: tuple[TableSchema, ...] = ()
     ranges: tuple[SnapshotRange, ...] = ()
     complete: bool = False
     start: str = ""
@@ -153,6 +150,10 @@ class Offset:
         """What has been read of a table."""
         return tuple(r for r in self.ranges if r.table == table)
 
+    def form_of(self, found: SnapshotRange) -> TableSchema:
+        """The table of a range as it was at the range's low watermark."""
+        return self.forms[found.form - 1] if found.form else self.tables[found.table]
+
     def unread(self) -> list[tuple[int, Key | None]]:
         """Tables whose snapshot is not complete, each with the greatest key that has been read; None before any."""
         reached: dict[int, SnapshotRange] = {r.table: r for r in self.ranges}
@@ -176,14 +177,23 @@ class Offset:
             is_lagging=is_lagging,
         )
 
-    def at(self, position: BinlogPosition, gtid: str = "", *, is_lagging: bool = False) -> Offset:
-        """The end offset of a binary log batch. What is needed no more is dropped."""
+    def at(
+        self,
+        position: BinlogPosition,
+        gtid: str = "",
+        *,
+        tables: tuple[TableSchema, ...] = (),
+        is_lagging: bool = False,
+    ) -> Offset:
+        """The end offset of a binary log batch. What is needed no more is dropped. ``tables``: if they were altered."""
         passed = self.filter_until is None or position.sort_key() >= self.filter_until.sort_key()
         return replace(
             self,
             position=position,
             gtid=gtid,
             start="",
+            tables=tables or self.tables,
+            forms=() if passed else self.forms,
             ranges=() if passed else self.ranges,
             filter_until=None if passed else self.filter_until,
             is_backlog=self.is_processing_backlog,
@@ -200,13 +210,18 @@ class Offset:
             "isBacklog": self.is_backlog,
             "phase": "start" if self.is_undecided else "binlog" if self.complete else "snapshot",
             "server": self.server,
-            "tables": [[t.database, t.table, t.schema] for t in self.tables],
+            "tables": _tables_to_json(self.tables),
             "rows": self.rows,
             "total": self.total,
             # Watermarks are long, and one belongs to all ranges of a batch.
             "lows": [list(low) for low in lows],
-            "ranges": [[r.table, key_to_json(r.end), number[r.low, r.at_ms], r.rows] for r in self.ranges],
+            "ranges": [
+                [r.table, key_to_json(r.end), number[r.low, r.at_ms], r.rows, *([r.form] if r.form else [])]
+                for r in self.ranges
+            ],
         }
+        if self.forms:
+            out["forms"] = _tables_to_json(self.forms)
         if self.start:
             out["start"] = self.start
         if self.position:
@@ -238,10 +253,11 @@ class Offset:
         lows = data["lows"]
         return cls(
             server=data["server"],
-            tables=tuple(KnownTable(*table) for table in data["tables"]),
+            tables=_tables_from_json(data["tables"]),
+            forms=_tables_from_json(data.get("forms", [])),
             ranges=tuple(
-                SnapshotRange(key_from_json(end), lows[low][0], lows[low][1], table, rows)
-                for table, end, low, rows in data["ranges"]
+                SnapshotRange(key_from_json(end), lows[low][0], lows[low][1], table, rows, *form)
+                for table, end, low, rows, *form in data["ranges"]
             ),
             complete=data["phase"] != "snapshot",
             start=data.get("start", ""),
@@ -254,6 +270,30 @@ class Offset:
             is_lagging=data.get("isLagging", False),
             is_finished=data.get("isFinished", False),
         )
+
+
+def _tables_to_json(tables: Sequence[TableSchema]) -> Any:
+    """Tables as JSON; if that is long, packed."""
+    found = [
+        [
+            t.database,
+            t.table,
+            columns_to_json(t.columns),
+            list(t.key),
+            *([] if t.chunk_key == t.key else [list(t.chunk_key)]),
+        ]
+        for t in tables
+    ]
+    text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
+    return found if len(text) <= _LONG else {"zlib": base64.b64encode(zlib.compress(text.encode())).decode()}
+
+
+def _tables_from_json(data: Any) -> tuple[TableSchema, ...]:
+    found = json.loads(zlib.decompress(base64.b64decode(data["zlib"]))) if isinstance(data, dict) else data
+    return tuple(
+        TableSchema(database, table, columns_from_json(columns), tuple(key), tuple(chunk_key[0] if chunk_key else key))
+        for database, table, columns, key, *chunk_key in found
+    )
 
 
 class KeyRanges:

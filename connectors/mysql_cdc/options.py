@@ -27,7 +27,6 @@ _MODE_OF = {
     "startup.position": "specific",
     "startup.gtidSet": "specific",
 }
-_FORMATS = ("row", "debezium")
 _PLAIN = Login()
 _SERVER_IDS = range(2**30, 2**32)
 _LEAST_IDS = 16
@@ -56,6 +55,8 @@ class MySqlOptions:
         Regular expression that ``database.table`` of each matches as a whole; "" with ``tables``.
     format : str
         ``"row"`` or ``"debezium"``.
+    evolves : bool
+        Whether the stream goes on after an ALTER TABLE.
     chunk_size : int
         Rows of one task's SELECT.
     chunk_key_column : str
@@ -90,6 +91,7 @@ class MySqlOptions:
     tables: tuple[tuple[str, str], ...]
     table_pattern: str = ""
     format: str = "row"
+    evolves: bool = True
     chunk_size: int = 50_000
     chunk_key_column: str = ""
     distribution_factor_lower: float = 0.05
@@ -135,9 +137,7 @@ class MySqlOptions:
             if not given.get(name):
                 raise SettingError(name, given.get(name), "mysql_cdc needs this option.", f'Set .option("{name}", …).')
         tables, pattern = _tables(given)
-        form = given.get("format", "row").strip().lower()
-        if form not in _FORMATS:
-            raise SettingError("format", given["format"], f"is none of {', '.join(_FORMATS)}.")
+        form = _choice(given, "format", ("row", "debezium"))
         several = form != "row" or bool(pattern) or len(tables) > 1
         mode = _startup_mode(given)
         target = given.get("availablenowtarget", "latest")
@@ -155,6 +155,7 @@ class MySqlOptions:
             tables=tables,
             table_pattern=pattern,
             format=form,
+            evolves=_choice(given, "schemaChange", ("evolve", "fail")) == "evolve",
             chunk_size=_integer(given, "chunkSize", cls.chunk_size, 1),
             chunk_key_column=given.get("chunkkeycolumn", ""),
             distribution_factor_lower=_float(given, "distributionFactorLower", cls.distribution_factor_lower, 0, 1),
@@ -192,6 +193,14 @@ class MySqlOptions:
     def __str__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
         return f"MySqlOptions({shown})"
+
+
+def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """One of some words; the first is the default."""
+    text = given.get(name.lower(), choices[0]).strip().lower()
+    if text not in choices:
+        raise SettingError(name, given[name.lower()], f"is none of {', '.join(choices)}.")
+    return text
 
 
 def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]:

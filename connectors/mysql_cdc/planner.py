@@ -8,14 +8,18 @@ position still moves on when only others write.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
-from .binlog import UPDATE, TransactionEnd, read_changes
+from .binlog import UPDATE, TableAltered, TransactionEnd, read_changes
+from .evolution import Followed
 from .gtid import MariaDbGtids
+from .history import Layout
 from .offsets import BinlogPosition
 from .options import MySqlOptions
-from .schema import TableSchema
+from .schema import SchemaChanged, TableSchema
+from .timeline import TableName, Timeline
 
 __all__ = ["BinlogPlanner"]
 
@@ -26,12 +30,14 @@ QUIET_MS = 60_000
 
 
 class _Transaction(NamedTuple):
-    """One with rows of a table."""
+    """One with rows of a table, or one that altered a table."""
 
     end: BinlogPosition
     rows: int
     gtids: str  # MariaDB's, after it
     began_at: int  # seconds since 1970
+    tables: tuple[TableSchema, ...] = ()  # if altered: all of them after it
+    layouts: Mapping[TableName, Layout] = MappingProxyType({})
 
 
 class BinlogPlanner:
@@ -45,6 +51,13 @@ class BinlogPlanner:
         The end of the last batch, or the GTID set that the first one starts after.
     gtids : MariaDbGtids, optional
         MariaDB: the last transactions before ``start``. `gtid_at` then follows them.
+    timeline : Timeline, optional
+        How the tables are followed through ALTER TABLE; by default they are not.
+
+    Attributes
+    ----------
+    layouts : mapping
+        At ``start``, of the tables that are not as they were declared.
     """
 
     def __init__(
@@ -54,6 +67,7 @@ class BinlogPlanner:
         start: BinlogPosition | str,
         now_ms: float,
         gtids: MariaDbGtids | None = None,
+        timeline: Timeline | None = None,
     ) -> None:
         self._options = options
         self._tables = tables
@@ -62,6 +76,9 @@ class BinlogPlanner:
         self._pending: deque[_Transaction] = deque()
         self._gtids = gtids
         self._moved_ms = now_ms
+        self._timeline = timeline or Timeline()
+        self.layouts = self._timeline.layouts if isinstance(self._timeline, Followed) else {}
+        self._stop: SchemaChanged | None = None
 
     def plan(self, until: BinlogPosition, max_rows: int | None, now_ms: float) -> BinlogPosition | None:
         """The end of the next batch, at most ``until``, or None when there is nothing to hand out.
@@ -71,10 +88,16 @@ class BinlogPlanner:
         until : BinlogPosition
             The log's end, or the target of ``availableNow``.
         max_rows : int or None
-            Most output rows; an update counts two. One transaction is handed out whatever its size.
+            Most output rows; an update counts two. One transaction is handed out whatever its size. A batch ends with
+            an ALTER TABLE that changes the tables' columns.
+
+        Raises
+        ------
+        SchemaChanged
+            A table was changed so that the stream cannot go on, and all before is handed out.
         """
         rows = sum(t.rows for t in self._pending)
-        if max_rows is None or rows < max_rows:
+        if self._stop is None and (max_rows is None or rows < max_rows):
             self._scan(until, None if max_rows is None else max_rows - rows)
         end: BinlogPosition | None = None
         taken = 0
@@ -83,24 +106,40 @@ class BinlogPlanner:
             if beyond or (end is not None and max_rows is not None and taken + transaction.rows > max_rows):
                 break
             end, taken = transaction.end, taken + transaction.rows
+            if transaction.tables:
+                break
+        if end is None and self._stop is not None and not self._pending:
+            raise self._stop
         if end is None and self._quiet_for_long(now_ms):
             end = self._scanned if isinstance(self._scanned, BinlogPosition) else None
         return None if end == self.start else end
 
     def _scan(self, until: BinlogPosition, rows: int | None) -> None:
+        try:
+            self._count(until, rows)
+        except SchemaChanged as stop:
+            # What comes before it is still to be read.
+            self._stop = stop
+
+    def _count(self, until: BinlogPosition, rows: int | None) -> None:
         counted = seen = 0
-        for change in read_changes(self._options, self._tables, self._scanned, until):
-            if isinstance(change, TransactionEnd):
+        altered = False
+        for change in read_changes(self._options, self._tables, self._scanned, until, timeline=self._timeline):
+            if isinstance(change, TableAltered):
+                altered = True
+            elif isinstance(change, TransactionEnd):
                 self._scanned = change.position
                 if self._gtids is not None and change.uuid:
                     self._gtids.passed(change.uuid, change.number)
-                if counted:
+                if counted or altered:
                     found = _Transaction(change.position, counted, str(self._gtids or ""), change.timestamp)
-                    if rows is None and self._pending:
+                    if altered and isinstance(self._timeline, Followed):
+                        found = found._replace(tables=self._timeline.tables(), layouts=self._timeline.layouts)
+                    elif rows is None and self._pending and not self._pending[-1].tables:
                         # All go into one batch: one entry for them, however many they are.
                         found = found._replace(rows=counted + self._pending.pop().rows)
                     self._pending.append(found)
-                    seen, counted = seen + counted, 0
+                    seen, counted, altered = seen + counted, 0, False
                     if rows is not None and seen >= rows:
                         return
             else:
@@ -112,6 +151,10 @@ class BinlogPlanner:
         """MariaDB: the last transaction of each domain at a batch's end that `plan` returned; else ""."""
         return next((t.gtids for t in self._pending if t.end == position), str(self._gtids or ""))
 
+    def tables_at(self, position: BinlogPosition) -> tuple[TableSchema, ...]:
+        """The tables after a batch that `plan` returned; empty where they are as at its start."""
+        return next((t.tables for t in self._pending if t.end == position), ())
+
     def time_at(self, position: BinlogPosition) -> int | None:
         """When the transaction began that a batch from `plan` ends with, seconds since 1970; None if it has no rows."""
         return next((t.began_at for t in self._pending if t.end == position), None)
@@ -121,7 +164,7 @@ class BinlogPlanner:
         return sum(t.rows for t in self._pending if t.end.sort_key() <= position.sort_key())
 
     def _quiet_for_long(self, now_ms: float) -> bool:
-        if not isinstance(self._scanned, BinlogPosition) or self._pending:
+        if not isinstance(self._scanned, BinlogPosition) or self._pending or self._stop:
             return False
         start = self.start if isinstance(self.start, BinlogPosition) else None
         same_file = start is not None and start.file == self._scanned.file
@@ -131,6 +174,7 @@ class BinlogPlanner:
     def advance(self, position: BinlogPosition, now_ms: float) -> None:
         """A batch that ends at ``position`` was handed out."""
         while self._pending and self._pending[0].end.sort_key() <= position.sort_key():
-            self._pending.popleft()
+            passed = self._pending.popleft()
+            self.layouts = passed.layouts if passed.tables else self.layouts
         self.start = position
         self._moved_ms = now_ms

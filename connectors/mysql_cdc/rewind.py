@@ -20,13 +20,16 @@ from typing import Any
 
 from pymysql.connections import Connection
 
-from .binlog import RowsChange, TransactionEnd, read_changes
+from .binlog import RowsChange, TableAltered, TransactionEnd, read_changes
+from .evolution import Followed, as_read
+from .history import bridge
 from .keys import Key
 from .offsets import BinlogPosition
 from .options import MySqlOptions
 from .places import Places
-from .schema import TableSchema
+from .schema import SchemaChanged, TableSchema
 from .server import query
+from .timeline import Timeline
 from .watermark import Watermark, resume_after
 
 __all__ = ["FirstImages", "NetChanges", "RewindLog", "discard_rewind_log", "rewind_log"]
@@ -46,6 +49,8 @@ class RewindLog(ABC):
     ----------
     options, schema
         Where to read and which table.
+    known : TableSchema
+        The table at the low watermark.
     low : str
         The low watermark, as an offset keeps it.
     first, last : tuple or None
@@ -54,11 +59,23 @@ class RewindLog(ABC):
     """
 
     def __init__(
-        self, options: MySqlOptions, schema: TableSchema, low: str, first: Key | None, last: Key | None
+        self,
+        options: MySqlOptions,
+        schema: TableSchema,
+        known: TableSchema,
+        low: str,
+        first: Key | None,
+        last: Key | None,
     ) -> None:
         self._options = options
         self._schema = schema
         self._reached = resume_after(low)
+        self._timeline = Timeline()
+        if options.evolves:
+            self._timeline = Followed(options, (schema,), (known,), self._reached, as_read)
+        layout = self._timeline.layout(schema)
+        # Columns that the table did not have at the low watermark
+        self.absent = [] if layout is None else [i for i, s in enumerate(bridge(layout, schema).sources) if s is None]
         self._places = Places(schema.chunk_columns)
         self._chunk_indexes = schema.indexes(schema.chunk_key)
         asks = self._places.asks
@@ -83,9 +100,11 @@ class RewindLog(ABC):
             When the table was altered after the low watermark. After any error the log is to be discarded.
         """
         pending: list[tuple[Any, ...]] = []
-        for change in read_changes(self._options, (self._schema,), self._reached, until):
+        for change in read_changes(self._options, (self._schema,), self._reached, until, timeline=self._timeline):
             if isinstance(change, TransactionEnd):
                 self._reached = change.position
+                continue
+            if isinstance(change, TableAltered):
                 continue
             self._touch(change, pending)
             if len(pending) >= _BLOCK:
@@ -145,9 +164,15 @@ class FirstImages(RewindLog):
     """First images of the keys of a table with a primary key."""
 
     def __init__(
-        self, options: MySqlOptions, schema: TableSchema, low: str, first: Key | None, last: Key | None
+        self,
+        options: MySqlOptions,
+        schema: TableSchema,
+        known: TableSchema,
+        low: str,
+        first: Key | None,
+        last: Key | None,
     ) -> None:
-        super().__init__(options, schema, low, first, last)
+        super().__init__(options, schema, known, low, first, last)
         self._key_indexes = schema.indexes(schema.key)
         self._stays = schema.chunks_stay
 
@@ -205,10 +230,21 @@ class NetChanges(RewindLog):
     """How many equal rows each change since the low watermark took away or added, for a table without a key."""
 
     def __init__(
-        self, options: MySqlOptions, schema: TableSchema, low: str, first: Key | None, last: Key | None
+        self,
+        options: MySqlOptions,
+        schema: TableSchema,
+        known: TableSchema,
+        low: str,
+        first: Key | None,
+        last: Key | None,
     ) -> None:
-        super().__init__(options, schema, low, first, last)
+        super().__init__(options, schema, known, low, first, last)
         self._unsettled: set[tuple[str, int, int]] = set()
+        if self.absent:
+            raise SchemaChanged(
+                f"{schema.name} has no primary key and got a column after its snapshot was planned.",
+                "Start the query again with a new checkpoint.",
+            )
 
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
         # By its rows' sequence as well: MariaDB may number two transactions alike.
@@ -264,14 +300,16 @@ def take_away(rows: list[tuple[Any, ...]], surplus: Counter[tuple[Any, ...]]) ->
 _current: tuple[tuple[object, ...], RewindLog] | None = None
 
 
-def rewind_log(options: MySqlOptions, schema: TableSchema, low: str, first: Key | None, last: Key | None) -> RewindLog:
+def rewind_log(
+    options: MySqlOptions, schema: TableSchema, known: TableSchema, low: str, first: Key | None, last: Key | None
+) -> RewindLog:
     """The process's log of a batch, made at its first chunk."""
     global _current
-    key = (options, schema, low, first, last)
+    key = (options, schema, known, low, first, last)
     if _current is None or _current[0] != key:
         discard_rewind_log()
         kind = FirstImages if schema.key else NetChanges
-        _current = (key, kind(options, schema, low, first, last))
+        _current = (key, kind(options, schema, known, low, first, last))
     return _current[1]
 
 

@@ -161,6 +161,7 @@ def _select_rows(
 def read_chunk(
     options: MySqlOptions,
     schema: TableSchema,
+    known: TableSchema,
     of: SnapshotRange,
     after: Key | None,
     first: Key | None,
@@ -170,6 +171,8 @@ def read_chunk(
 
     Parameters
     ----------
+    known : TableSchema
+        The table at the low watermark. What it did not have then is NULL.
     of : SnapshotRange
         The range that the chunk belongs to, after key ``after``, which bounds the rewind log.
 
@@ -184,7 +187,7 @@ def read_chunk(
         When the table was altered after the low watermark.
     """
     try:
-        log = rewind_log(options, schema, of.low, after, of.end)
+        log = rewind_log(options, schema, known, of.low, after, of.end)
         with worker_connection(options) as connection:
             tables = (
                 _rewound(connection, options, schema, log, first, last)
@@ -193,13 +196,13 @@ def read_chunk(
             )
             output = output_of(options.format, options.metadata)
             for table in tables:
-                yield from output.snapshot(schema, table, of)
+                yield from output.snapshot(schema, _without_values(table, log.absent), of)
     except pymysql.err.MySQLError as error:
         discard_rewind_log()
         if error.args[0] in (1054, 1146, 1412):
             raise SchemaChanged(
-                f"The table {schema.name} was altered: {error.args[1]} ({error.args[0]}).",
-                "Start the query again with a new checkpoint.",
+                f"The table {schema.name} was altered while its snapshot was read: {error.args[1]} ({error.args[0]}).",
+                "Start the query again; if a column is gone that it was to read, with a new checkpoint.",
             ) from None
         raise
     except BaseException:
@@ -230,6 +233,13 @@ def _rewound(
         query(connection, "COMMIT")
     if rows:
         yield rows_to_table(schema, rows)
+
+
+def _without_values(table: pa.Table, columns: list[int]) -> pa.Table:
+    for i in columns:
+        kind = table.schema.field(i)
+        table = table.set_column(i, kind, pa.nulls(table.num_rows, kind.type))
+    return table
 
 
 def _key_table(schema: TableSchema, keys: list[Key]) -> pa.Table:

@@ -15,7 +15,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.source import MySqlCdcStreamReader, check
+from connectors.mysql_cdc.reader import MySqlCdcStreamReader
+from connectors.mysql_cdc.source import check
 
 KEYS = 400
 

@@ -12,10 +12,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.binlog import RowsChange, TransactionEnd, read_changes
-from connectors.mysql_cdc.decoder import SchemaChanged
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema import TableSchema
+from connectors.mysql_cdc.schema import SchemaChanged, TableSchema
 from connectors.mysql_cdc.server import connect, end_position
 from connectors.mysql_cdc.source import check
 
@@ -51,7 +50,7 @@ class Capture:
             f"CREATE TABLE orders (id INT PRIMARY KEY, n INT, m INT, v VARCHAR({self.width})) CHARACTER SET latin1",
             "INSERT INTO orders VALUES (1, 1, 10, 'a'), (2, 2, 20, 'b'), (3, 3, 30, 'c')",
         )
-        self.options = options(self.server, f"{self.database}.orders")
+        self.options = options(self.server, f"{self.database}.orders", schemaChange="fail")
         self.parsed, self.schema = MySqlOptions.parse(self.options), check(self.options)[0]
         self.start = self.end()
 

@@ -12,10 +12,11 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.offsets import KnownTable, Offset
+from connectors.mysql_cdc.offsets import Offset
 from connectors.mysql_cdc.options import MySqlOptions
+from connectors.mysql_cdc.reader import SnapshotPartition
 from connectors.mysql_cdc.rewind import discard_rewind_log
-from connectors.mysql_cdc.source import SnapshotPartition, check
+from connectors.mysql_cdc.source import check
 
 from .kinds import KINDS, Kind, KindWriters, Row, create, in_range, now, plain, tables_at
 from .replay import EVERY_MARIADB, options, read, reader
@@ -73,7 +74,7 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
 
     # As another process would cut it
     again = reader(given)
-    first_batch = Offset(server="", tables=(KnownTable(schema.database, schema.table),), ranges=batches[:1])
+    first_batch = Offset(server="", tables=(schema,), ranges=batches[:1])
     cut = again.partitions(stream.initialOffset(), first_batch.to_json())
     assert sum((Counter(plain(r[:-3]) for r in read(again, p)) for p in cut), Counter()) == sum(
         (rows for p, rows in reads if p.of == batches[0]), Counter()

@@ -9,7 +9,8 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.errors import SettingError
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.source import MySqlCdcStreamReader, inspect
+from connectors.mysql_cdc.reader import MySqlCdcStreamReader
+from connectors.mysql_cdc.source import inspect
 
 from .replay import options, read, reader
 

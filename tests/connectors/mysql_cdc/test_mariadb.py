@@ -14,10 +14,10 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.binlog import TransactionEnd, read_changes
-from connectors.mysql_cdc.decoder import SchemaChanged
 from connectors.mysql_cdc.gtid import MariaDbGtids
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
+from connectors.mysql_cdc.schema import SchemaChanged
 from connectors.mysql_cdc.server import connect, low_watermark, query
 from connectors.mysql_cdc.source import check
 from connectors.mysql_cdc.watermark import watermark
@@ -212,7 +212,7 @@ def test_a_change_logged_as_a_statement_stops_the_log(mariadb: MariaDBServer, st
 )
 def test_a_statement_that_changes_the_table_stops_the_log(mariadb: MariaDBServer, statement: str) -> None:
     table = fresh(mariadb)
-    stream = reader(options(mariadb, table))
+    stream = reader(options(mariadb, table, schemaChange="fail"))
     live, _ = take(stream, stream.initialOffset())
     with mariadb.connect(database="maria") as connection, connection.cursor() as cursor:
         cursor.execute(statement)
@@ -257,7 +257,7 @@ def test_groups_of_several_statements_end_where_they_end(mariadb: MariaDBServer)
 def test_compressed_rows_stop_the_log_and_other_compressed_events_do_not(mariadb: MariaDBServer) -> None:
     table = fresh(mariadb)
     mariadb.execute("CREATE TABLE maria.other (id INT PRIMARY KEY, v TEXT)")
-    stream = reader(options(mariadb, table))
+    stream = reader(options(mariadb, table, schemaChange="fail"))
     offset, _ = take(stream, stream.initialOffset())
     mariadb.execute("SET GLOBAL log_bin_compress_min_len = 10")
     mariadb.execute("SET GLOBAL log_bin_compress = ON")

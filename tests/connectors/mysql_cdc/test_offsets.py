@@ -1,14 +1,18 @@
 """Offsets: what survives the trip through JSON, and what a batch's end offset says."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, KnownTable, Offset, SnapshotRange, file_number
+from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, file_number
+from connectors.mysql_cdc.schema import TableSchema
+from connectors.mysql_cdc.types import Column
 from connectors.mysql_cdc.watermark import PlaceWatermark, resume_after, watermark
 
-FIRST = Offset(server="s", tables=(KnownTable("d", "t", "abc"),))
+ID = Column("id", "int", "int")
+FIRST = Offset(server="s", tables=(TableSchema("d", "t", (ID,), ("id",), ("id",)),))
 ONE = SnapshotRange((100,), "u:1-5", 1000, rows=90)
 TWO = SnapshotRange(None, "u:1-9", 2000, rows=55)
 END = BinlogPosition("binlog.000007", 400)
@@ -44,7 +48,7 @@ def test_the_binary_log_starts_at_the_first_watermark_and_the_filter_goes_when_i
 
 
 def test_tables_are_read_one_after_the_other_and_share_a_watermark() -> None:
-    tables = tuple(KnownTable("d", name, "f") for name in "abc")
+    tables = tuple(TableSchema("d", name, (ID,), ("id",)) for name in "abc")
     first = Offset(server="s", tables=tables)
     assert first.unread() == [(0, None), (1, None), (2, None)]
     ranges = [SnapshotRange(None, "u:1-5", 1, 0, 10), SnapshotRange((7,), "u:1-5", 1, 1, 7)]
@@ -56,6 +60,22 @@ def test_tables_are_read_one_after_the_other_and_share_a_watermark() -> None:
     assert two.ranges_of(1) == (ranges[1], SnapshotRange(None, "u:1-8", 2, 1))
     for offset in (first, one, two):
         assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+
+
+def test_tables_as_they_were_are_kept_and_packed_when_there_are_many() -> None:
+    wider = tuple(
+        Column(f"c{i}", "varchar", f"varchar({i})", charset="utf8mb4", collation="utf8mb4_bin") for i in range(9)
+    )
+    altered = TableSchema("d", "t", (ID, *wider), ("id",), ("id",))
+    later = replace(TWO, form=1)
+    middle = replace(FIRST.with_snapshot([ONE], 150, None).with_snapshot([later], 150, END), forms=(altered,))
+    assert (middle.form_of(ONE), middle.form_of(later)) == (FIRST.tables[0], altered)
+    live = middle.at(END, tables=(altered,))
+    assert (live.tables, live.forms) == ((altered,), ())
+    many = replace(live, tables=tuple(replace(altered, table=f"t{i}") for i in range(100)))
+    for offset in (middle, live, many):
+        assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
+    assert len(json.dumps(many.to_json())) < 5_000
 
 
 def test_positions_order_by_file_number_not_by_name() -> None:

@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.decoder import SchemaChanged
 from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.schema import SchemaChanged
 from connectors.mysql_cdc.source import MySqlCdcDataSource, check, inspect
 
 from .replay import Writers, apply, options, read, reader, table_rows, take
