@@ -90,7 +90,8 @@ class Alterer:
 
     def clause(self, types: dict[str, str]) -> str:
         chance = self.chance
-        numbers = [name for name in types if name.startswith("n")]
+        # Those before the statement: MariaDB lets it MODIFY a column that it adds, which `after` refuses.
+        numbers = [name for name in self.types if name.lower().startswith("n")]
         name = chance.choice(numbers or ["n1"])
         what = chance.choice(KINDS_OF_CLAUSE)
         self.fresh += 1
@@ -183,7 +184,7 @@ def stored(column: Column, number: int | None) -> object:
         return None
     if column.data_type == "decimal":
         return f"{number}.0" if column.is_wide_decimal else number * 10**column.scale
-    if column.data_type == "mediumtext":
+    if column.data_type.endswith("text"):  # CONVERT TO makes it longer
         return str(number)
     kind = next(k for k in NUMBERS if re.split(r"\W", k.lower())[0] == column.data_type)
     return NUMBERS[kind](number)
@@ -243,4 +244,4 @@ def test_random_statements(nameless: MySQLServer, seed: int) -> None:
             (row,) = rows[stage].read(TableSchema("alters", "t", tuple(declared)), layout)
         assert row == expected
         read += len(row) - row.count(None)
-    assert min(unknown, past, read) > 0
+    assert min(unknown, past, read) > 0, "nothing was tested"
