@@ -8,7 +8,7 @@ import pytest
 
 from backlog_spark.embedded.mysql import MySQLServer
 
-from .replay import SERVERS
+from .replay import SERVERS, is_mariadb
 
 
 @pytest.fixture(scope="session", params=SERVERS)
@@ -22,4 +22,14 @@ def mysql(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
 def mariadb(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
     """A MariaDB whose global variables its tests set, with small files in its log."""
     with request.param(options={"max-binlog-size": "16K"}, fast=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=SERVERS)
+def nameless(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
+    """A server whose log has no column names, as servers are by default."""
+    with request.param(fast=True) as server:
+        of_mariadb = is_mariadb(server)
+        server.execute(f"SET GLOBAL binlog_row_metadata = '{'NO_LOG' if of_mariadb else 'MINIMAL'}'")
+        server.execute("CREATE DATABASE alters")
         yield server
