@@ -45,7 +45,9 @@ _IGNORED = {3, 5, 13, 14, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164}
 _IGNORABLE_FLAG, _ARTIFICIAL_FLAG = 0x80, 0x20
 _GTID_OF_MARIADB, _COMPRESSED_QUERY = 162, 165
 _COMPRESSED_ROWS = range(166, 172)
-_STANDALONE, _PREPARED_XA = 1, 64  # flags of MariaDB's GTID event
+_STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags of MariaDB's GTID event
+# Of its second set: an ALTER TABLE that only starts, or failed (binlog_alter_two_phase); it is logged again at its end.
+_START_ALTER, _ROLLBACK_ALTER = 2, 8
 _TABLE_ID = 6  # bytes
 _MOST_TOLD = 1_000
 _UUID = 36  # letters of MySQL's; MariaDB has domain-server in its place
@@ -133,7 +135,7 @@ class Events:
         self._uuid, self._number = "", 0
         self._began_at = 0
         self._rows_seen = False
-        self._xa = False
+        self._xa = self._no_alter = False
         # MariaDB: only the transaction's last event ends it, be it a COMMIT or the one statement of a standalone group.
         self._of_mariadb = self._in_group = False
         self._end_of_last, self._end_is_told = 0, True
@@ -235,6 +237,9 @@ class Events:
         self._of_mariadb = kind == _GTID_OF_MARIADB
         self._in_group = self._of_mariadb and not flags & _STANDALONE
         self._xa = bool(flags & _PREPARED_XA)
+        at = _HEADER + (21 if flags & _GROUP_COMMIT else 13)
+        has_more = self._of_mariadb and not flags & (_PREPARED_XA | _COMPLETED_XA) and len(data) - self._tail > at
+        self._no_alter = has_more and bool(data[at] & (_START_ALTER | _ROLLBACK_ALTER))
         self._rows_seen = False
 
     def _end(self, end: int) -> TransactionEnd:
@@ -357,6 +362,8 @@ class Events:
                 "Set binlog_format=ROW in every session, then start with a new checkpoint.",
             )
         if not named or not changes_table(first, text):
+            return
+        if first == "ALTER" and self._no_alter:
             return
         if first == "ALTER":
             self._altered += [(schema, text) for schema in named]

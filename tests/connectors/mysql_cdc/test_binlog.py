@@ -142,8 +142,10 @@ def test_an_alter_stops_the_planner_and_a_replay_of_the_batch(own: MySQLServer) 
     stream = reader(capture.options)
     live = stream.latestOffset(stream.initialOffset(), ReadMaxRows(100))
     capture.run(INSERT_FOUR, "ALTER TABLE orders ADD COLUMN x INT", "INSERT INTO orders VALUES (5, 5, 50, 'e', 0)")
+    before = stream.latestOffset(live, ReadMaxRows(100))
+    assert [row[0] for p in stream.partitions(live, before) for row in read(stream, p)] == [4]
     with pytest.raises(SchemaChanged, match="ADD COLUMN x INT"):
-        stream.latestOffset(live, ReadMaxRows(100))
+        stream.latestOffset(before, ReadMaxRows(100))
 
 
 def test_dropping_the_database_stops_the_log(own: MySQLServer) -> None:

@@ -14,7 +14,7 @@ from connectors.mysql_cdc.rewind import discard_rewind_log
 from connectors.mysql_cdc.schema import SchemaChanged
 from connectors.mysql_cdc.source import MySqlCdcDataSource
 
-from .replay import options, read, reader, take
+from .replay import is_mariadb, options, read, reader, take
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -317,3 +317,16 @@ def test_random_statements_never_shift_a_value(mysql: MySQLServer, seed: int) ->
             source = [n for n in (name, *renamed.get(name, [])) if n in row]
             assert source, f"{name} has {value!r}, and nothing was written to it in {row}"
             assert str(row[source[0]]) == str(value).removesuffix(".00")
+
+
+def test_an_alter_that_is_logged_twice_counts_at_its_end(mysql: MySQLServer) -> None:
+    stream, offset = started(mysql)
+    with mysql.connect(database="evolving") as connection, connection.cursor() as cursor:
+        if is_mariadb(mysql):
+            cursor.execute("SET SESSION binlog_alter_two_phase = ON")
+        cursor.execute("ALTER TABLE t MODIFY b VARCHAR(20) FIRST")
+        cursor.execute("INSERT INTO t VALUES ('three', 3, 3)")
+        connection.commit()
+    starts = [str(row[5]) for row in mysql.execute("SHOW BINLOG EVENTS") if "MODIFY b" in str(row[5])]
+    assert rows(stream, offset)[1] == [(3, 3, "three")]
+    assert len(starts) == (2 if is_mariadb(mysql) else 1)
