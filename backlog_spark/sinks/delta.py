@@ -46,18 +46,23 @@ class DeltaSink(Sink):
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
         Table properties of a table that the sink creates.
+    merge_schema : bool
+        Whether columns that the table lacks are added to it, NULL in the rows that it has.
     """
 
     keys: tuple[str, ...] = ()
     """Columns that identify a row, where a sink has such."""
 
-    def __init__(self, path: str, *, partition_by: Sequence[str], properties: Mapping[str, str]) -> None:
+    def __init__(
+        self, path: str, *, partition_by: Sequence[str], properties: Mapping[str, str], merge_schema: bool
+    ) -> None:
         if isinstance(partition_by, str):
             hint = f"Write partition_by=[{partition_by!r}]."
             raise SettingError("partition_by", partition_by, "must be a list of column names.", hint)
         self.path = path
         self.partition_by = tuple(partition_by)
         self.properties = dict(properties)
+        self.merge_schema = merge_schema
         self._context: SinkContext | None = None
         self._columns: tuple[str, ...] = ()
         self._is_ours = False
@@ -102,7 +107,10 @@ class DeltaSink(Sink):
                 snapshot = self._snapshot(spark)
         # After a creation too: another query may have been faster, and its table wins.
         metadata = snapshot.metadata()
-        self._check_table(StructType.fromJson(json.loads(metadata.schemaString())), stored)
+        table = StructType.fromJson(json.loads(metadata.schemaString()))
+        if self.merge_schema:
+            table = self._add_columns(spark, table, stored)
+        self._check_table(table, stored)
         mark = metadata.configuration().get(CREATED_BY)
         self._is_ours = mark.isDefined() and mark.get() == context.txn_app_id
         self._columns = tuple(field.name for field in stored)
@@ -166,6 +174,18 @@ class DeltaSink(Sink):
             "Put the table back, or start with a new checkpointLocation and an empty path.",
         )
 
+    def _add_columns(self, spark: SparkSession, table: StructType, stored: Sequence[StructField]) -> StructType:
+        """Add what the table lacks, but for keys; the table's columns then."""
+        found = {field.name.lower() for field in table.fields}
+        new = [f for f in stored if f.name.lower() not in found and f.name not in self.keys]
+        if not new:
+            return table
+        wider = StructType([*table.fields, *(StructField(f.name, f.dataType) for f in new)])
+        # Not by ALTER TABLE: that needs Delta's catalog in the session.
+        empty = spark.createDataFrame([], wider).write.format("delta").mode("append")
+        empty.option("mergeSchema", "true").save(self.path)
+        return wider
+
     def _check_table(self, table: StructType, stored: Sequence[StructField]) -> None:
         # Delta resolves column names without regard to case.
         types = {field.name.lower(): field.dataType.simpleString() for field in table.fields}
@@ -177,7 +197,7 @@ class DeltaSink(Sink):
             role = "key column" if field.name in self.keys else "column"
             raise BacklogError(
                 f"The Delta table at {self.path} has {problem}; the stream's {role} {field.name!r} is {wanted}.",
-                "Change the table (ALTER TABLE … ADD COLUMNS), cast the column, or use another path.",
+                "Change the table (ALTER TABLE … ADD COLUMNS; merge_schema=True does), cast the column, or use another path.",
             )
 
     def _create(self, spark: SparkSession, stored: Sequence[StructField], txn_app_id: str) -> None:

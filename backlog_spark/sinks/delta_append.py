@@ -33,6 +33,9 @@ class DeltaAppend(DeltaSink):
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
         Table properties of a table that the sink creates.
+    merge_schema : bool, default False
+        Add columns that the stream has and the table lacks, NULL in the rows that are there. It is looked at when the
+        query starts, or starts again after the source's table was altered.
 
     Notes
     -----
@@ -52,8 +55,9 @@ class DeltaAppend(DeltaSink):
         *,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
+        merge_schema: bool = False,
     ) -> None:
-        super().__init__(path, partition_by=partition_by, properties=properties)
+        super().__init__(path, partition_by=partition_by, properties=properties, merge_schema=merge_schema)
 
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
         return list(context.schema.fields)

@@ -79,6 +79,9 @@ class DeltaUpsert(DeltaSink):
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
         Table properties of a table that the sink creates, added to (and overruling) ``DEFAULT_PROPERTIES``.
+    merge_schema : bool, default False
+        Add columns that the stream has and the table lacks, NULL in the rows that are there. It is looked at when the
+        query starts, or starts again after the source's table was altered.
 
     Raises
     ------
@@ -108,6 +111,7 @@ class DeltaUpsert(DeltaSink):
         metadata_columns: Sequence[str] = _METADATA,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
+        merge_schema: bool = False,
     ) -> None:
         if isinstance(keys, str):
             raise SettingError("keys", keys, "must be a list of column names.", f"Write keys=[{keys!r}].")
@@ -116,7 +120,9 @@ class DeltaUpsert(DeltaSink):
         hidden = [key for key in keys if key in metadata_columns]
         if hidden:
             raise SettingError("keys", list(keys), f"{hidden[0]!r} is a metadata column and is not stored.")
-        super().__init__(path, partition_by=partition_by, properties={**DEFAULT_PROPERTIES, **properties})
+        super().__init__(
+            path, partition_by=partition_by, properties={**DEFAULT_PROPERTIES, **properties}, merge_schema=merge_schema
+        )
         self.keys = tuple(keys)
         self.change_type = change_type
         self.sequence = sequence
