@@ -120,35 +120,37 @@ TIME in microseconds, TIMESTAMP as text in UTC, BIT(1) as boolean. `BIGINT UNSIG
 
 _SCHEMA_CHANGES = """## Schema changes
 
-The rows of the binary log carry no column names unless `binlog_row_metadata=FULL`, so what a row's values are follows \
-from the statements in the log. With `schemaChange=evolve`, the default, each `ALTER TABLE` of a captured table is \
-followed: the offset, in the checkpoint, keeps the columns at its position, the statements lead from there to what \
-`information_schema` says now, and where they do not the query stops. A value never goes into another column. A batch \
-ends with the statement.
+The rows of the binary log carry no column names unless `binlog_row_metadata=FULL`, so what a row's values are \
+follows from the statements in the log. With `schemaChange=evolve`, the default, each `ALTER TABLE` of a \
+captured table is followed: the offset, in the checkpoint, keeps the columns at its position, the statements \
+lead from there to what `information_schema` says now, and where they do not the query stops. A value never goes \
+into another column. A batch ends with the statement.
 
 Spark fixes a stream's columns when it is declared, so:
 
 | the statement | the stream |
 |---|---|
-| adds a column | Reads all that comes before, then stops and says so. Started again as it is, it goes on from its \
-checkpoint and has the column: NULL in rows from before, whatever default the server gave them. |
+| adds a column | Reads all that comes before, then stops and says so. Started again as it is, it goes on from \
+its checkpoint and has the column: NULL in rows from before, whatever default the server gave them. |
 | drops a column | Goes on; the column is NULL from there. Started again, it no longer has it. |
-| renames a column, or gives it a wider type | Stops as for an added one. Started again, it has the new name or type \
-throughout, also in rows that were logged before. |
+| renames a column, or gives it a wider type | Stops as for an added one. Started again, it has the new name or \
+type throughout, also in rows that were logged before. |
 | moves columns, adds or drops an index, a comment, a default | Goes on. |
-| changes the primary key, a type so that old values do not fit, a key's collation; TRUNCATE, DROP, RENAME TABLE; \
-partitions emptied or exchanged | Stops after all that comes before; a new checkpoint is needed. |
+| changes the primary key, a type so that old values do not fit, a key's collation; TRUNCATE, DROP, RENAME \
+TABLE; partitions emptied or exchanged | Stops after all that comes before; a new checkpoint is needed. |
 
-A `BacklogQuery` starts again by itself (`spark.backlog.restart.maxAttempts`), and `DeltaUpsert` and `DeltaAppend` add the \
-column to their table with `merge_schema=True`. With plain `readStream`, start the query again.
+A `BacklogQuery` starts again by itself (`spark.backlog.restart.maxAttempts`), and `DeltaUpsert` and \
+`DeltaAppend` add the column to their table with `merge_schema=True`. With plain `readStream`, start the query \
+again.
 
-During the snapshot, added and moved columns are crossed: a chunk whose watermark is before the statement is read as of \
-then. A column that is dropped, renamed or widened while a chunk is read stops the query. A stream that starts at a place \
-in the log (`startup.mode` earliest, timestamp, specific) must start after the last statement that altered its tables.
+During the snapshot, added and moved columns are crossed: a chunk whose watermark is before the statement is \
+read as of then. A column that is dropped, renamed or widened while a chunk is read stops the query. A stream \
+that starts at a place in the log (`startup.mode` earliest, timestamp, specific) must start after the last \
+statement that altered its tables.
 
-Between two statements that both give one column another definition, both unread by the checkpoint, that column's type is \
-not known: the query stops. `schemaChange=fail` stops at the first statement that may change columns; `evolve` goes on from \
-there on the same checkpoint.
+Between two statements that both give one column another definition, both unread by the checkpoint, that \
+column's type is not known: the query stops. `schemaChange=fail` stops at the first statement that may change \
+columns; `evolve` goes on from there on the same checkpoint.
 
 """
 
@@ -188,7 +190,8 @@ def pages() -> dict[str, str]:
             "GTIDs each batch of the snapshot begins with FLUSH BINARY LOGS. The table needs InnoDB, and a "
             "primary key unless one batch and no upserts will do (see Keys).\n\n"
             "ALTER TABLE is followed (see Schema changes). The query stops with an error at anything in the binary log "
-            "that would lose changes, such as statement-format changes. `_commit_seq` refers to one server's binary log.\n\n"
+            "that would lose changes, such as statement-format changes. `_commit_seq` refers to one server's binary "
+            "log.\n\n"
             + _mariadb()
             + "## Options\n\n"
             + option_table()

@@ -197,7 +197,7 @@ class DeltaSink(Sink):
             role = "key column" if field.name in self.keys else "column"
             raise BacklogError(
                 f"The Delta table at {self.path} has {problem}; the stream's {role} {field.name!r} is {wanted}.",
-                "Change the table (ALTER TABLE … ADD COLUMNS; merge_schema=True does), cast the column, or use another path.",
+                "ALTER TABLE … ADD COLUMNS (merge_schema=True does it), cast the column, or use another path.",
             )
 
     def _create(self, spark: SparkSession, stored: Sequence[StructField], txn_app_id: str) -> None:
