@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from .binlog import DELETE, INSERT, RowsChange, TableAltered, TransactionEnd, read_changes
+from .gtid import GtidSet
 from .history import Layout
 from .keys import Key
 from .offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange
@@ -17,7 +18,7 @@ from .places import Places
 from .schema import TableSchema
 from .server import query
 from .timeline import Fixed, TableName
-from .watermark import resume_after, watermark
+from .watermark import gtids_at, origin, watermark
 from .workers import worker_connection
 
 __all__ = ["read_batch"]
@@ -76,8 +77,9 @@ class _SnapshotFilter:
 class _Changes:
     """Collects the changes of one table and puts them out."""
 
-    def __init__(self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange]) -> None:
+    def __init__(self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange], shift: int) -> None:
         self._schema = schema
+        self._shift = shift
         self._known = _SnapshotFilter(options, schema, ranges) if ranges else None
         self._key = schema.indexes(schema.key)
         self._output = output_of(options.format, options.metadata)
@@ -92,7 +94,7 @@ class _Changes:
         for kind, row, sequence in _images(change, self._key):
             found.rows.append(row)
             found.kinds.append(kind)
-            found.sequences.append(sequence)
+            found.sequences.append(sequence + self._shift)
             found.origins.append(change)
             found.covered.append(covered or None)
         return len(found.rows) - before
@@ -116,6 +118,7 @@ def read_batch(
     start: Offset,
     until: BinlogPosition,
     layouts: Mapping[TableName, Layout] = _AS_DECLARED,
+    only: str = "",
 ) -> Iterator[pa.RecordBatch]:
     """Changes of transactions after ``start`` up to ``until``, less what the snapshot holds.
 
@@ -127,6 +130,8 @@ def read_batch(
     ----------
     layouts : mapping
         Of the tables whose rows are laid out otherwise than declared.
+    only : str
+        A GTID set: of these transactions alone, wherever they are before ``until``; "" for all.
 
     Yields
     ------
@@ -134,16 +139,22 @@ def read_batch(
         As the option ``format`` says; of each table in log order.
     """
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
-    collectors = {id(t): _Changes(options, t, start.ranges_of(number[t.database, t.table])) for t in tables}
+    shift = start.shift << 32
+    collectors = {id(t): _Changes(options, t, start.ranges_of(number[t.database, t.table]), shift) for t in tables}
     collected = 0
     timeline = Fixed(layouts, until)
-    origin = start.position or resume_after(start.start)
-    for change in read_changes(options, tables, origin, until, timeline=timeline):
+    wanted = GtidSet(only) if only else None
+    done = gtids_at(start) if wanted else None
+    for change in read_changes(options, tables, origin(start), until, timeline=timeline):
         if isinstance(change, TransactionEnd):
+            if wanted is not None and isinstance(done, GtidSet):
+                done.passed(change.uuid, change.number)
+                if done.issuperset(wanted):
+                    break
             for collector in collectors.values() if start.ranges else ():
                 collector.end()
             continue
-        if isinstance(change, TableAltered):
+        if isinstance(change, TableAltered) or (wanted and not wanted.contains(change.uuid, change.number)):
             continue
         collected += collectors[id(change.schema)].add(change)
         if collected >= _BATCH_ROWS:

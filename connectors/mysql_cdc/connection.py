@@ -13,7 +13,18 @@ from backlog_spark.errors import BacklogError
 
 from .options import MySqlOptions
 
-__all__ = ["ACCESS_DENIED", "connect", "is_mariadb", "log_files", "open_connection", "query", "server_time_ms", "text"]
+__all__ = [
+    "ACCESS_DENIED",
+    "check_identity",
+    "connect",
+    "is_mariadb",
+    "log_files",
+    "open_connection",
+    "query",
+    "server_identity",
+    "server_time_ms",
+    "text",
+]
 
 ACCESS_DENIED = {1044, 1045, 1142, 1227, 1370}
 _SESSION = (
@@ -75,6 +86,32 @@ def query(connection: Connection[Any], statement: str, arguments: tuple[object, 
 def is_mariadb(connection: Connection[Any]) -> bool:
     """Whether the server is a MariaDB, which has other GTIDs, other settings and events of its own."""
     return "mariadb" in text(query(connection, "SELECT VERSION()")[0][0]).lower()
+
+
+def server_identity(connection: Connection[Any]) -> str:
+    """Whose binary log positions these are: MySQL's ``server_uuid``, or what stands for it in MariaDB.
+
+    MariaDB has no lasting one. That two servers have the same ``server_id`` is found by `mariadb.check_place`.
+    """
+    if is_mariadb(connection):
+        return f"mariadb-{text(query(connection, 'SELECT @@global.server_id')[0][0])}"
+    return text(query(connection, "SELECT @@global.server_uuid")[0][0])
+
+
+def check_identity(connection: Connection[Any], wanted: str) -> None:
+    """Refuse a connection that leads to another server than the positions at hand are about.
+
+    Raises
+    ------
+    BacklogError
+        Naming both.
+    """
+    found = server_identity(connection)
+    if found != wanted:
+        raise BacklogError(
+            f"A connection led to the server {found} while a batch was read from {wanted}.",
+            "If the address moved to a replica, the query goes on there when it is started again.",
+        )
 
 
 def server_time_ms(connection: Connection[Any]) -> int:

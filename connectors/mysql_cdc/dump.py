@@ -14,6 +14,7 @@ from pymysqlreplication import BinLogStreamReader
 
 from backlog_spark.errors import BacklogError
 
+from .connection import check_identity
 from .offsets import BinlogPosition
 from .options import MySqlOptions
 
@@ -22,6 +23,8 @@ __all__ = ["Dump", "explained", "open_dump"]
 
 class Dump(BinLogStreamReader):  # type: ignore[misc]
     """The library's connection and dump command, without its event loop."""
+
+    wanted_server = ""
 
     def open(self) -> Any:
         self._BinLogStreamReader__connect_to_stream()
@@ -32,6 +35,8 @@ class Dump(BinLogStreamReader):  # type: ignore[misc]
         # and a reader that does not say that it knows checksums is refused those. Each file tells by its format event.
         with self._stream_connection.cursor() as cursor:
             cursor.execute("SET @master_binlog_checksum = 'CRC32'")
+        if self.wanted_server:
+            check_identity(self._stream_connection, self.wanted_server)
         return False
 
 
@@ -70,9 +75,9 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str) -> Dump:
         "enable_logging": False,
     }
     if isinstance(start, BinlogPosition):
-        return Dump(log_file=start.file, log_pos=start.pos, **common)
+        return _dump(options, log_file=start.file, log_pos=start.pos, **common)
     if start:
-        return Dump(auto_position=start, **common)
+        return _dump(options, auto_position=start, **common)
     # The library reads an empty GTID set as "from now on"; everything is meant.
     connection = pymysql.connect(**options.connect_arguments())
     try:
@@ -82,4 +87,10 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str) -> Dump:
     finally:
         connection.close()
     assert first is not None, "the binary log is on: checked before"
-    return Dump(log_file=str(first[0]), log_pos=4, **common)
+    return _dump(options, log_file=str(first[0]), log_pos=4, **common)
+
+
+def _dump(options: MySqlOptions, **arguments: Any) -> Dump:
+    dump = Dump(**arguments)
+    dump.wanted_server = options.server
+    return dump

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import bisect
 import re
+import struct
 from collections.abc import Iterator
+from uuid import UUID
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["GtidSet", "MariaDbGtids"]
+__all__ = ["GtidSet", "MariaDbGtids", "previous_gtids"]
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 
@@ -50,7 +52,7 @@ class GtidSet:
                         f"{part!r} is not a GTID set that this version reads.",
                         "Tagged GTIDs (MySQL 8.3 and later) are not supported.",
                     )
-                self._add_range(uuid, int(first), int(last or first))
+                self.add_range(uuid, int(first), int(last or first))
 
     def contains(self, uuid: str, number: int) -> bool:
         """Whether transaction ``uuid:number`` is in the set. ``uuid`` in lower case."""
@@ -62,7 +64,14 @@ class GtidSet:
 
     def add(self, uuid: str, number: int) -> None:
         """Put transaction ``uuid:number`` into the set."""
-        self._add_range(uuid, number, number)
+        self.add_range(uuid, number, number)
+
+    passed = add
+
+    def update(self, other: GtidSet) -> None:
+        """Put all transactions of another set into this one."""
+        for uuid, first, last in other:
+            self.add_range(uuid, first, last)
 
     def issuperset(self, other: GtidSet) -> bool:
         """Whether every transaction of ``other`` is in this set."""
@@ -77,7 +86,8 @@ class GtidSet:
         """The uuids whose numbers have a hole, which commits out of binary log order leave for a moment."""
         return [uuid for uuid, ranges in self._ranges.items() if len(ranges) > 1]
 
-    def _add_range(self, uuid: str, first: int, last: int) -> None:
+    def add_range(self, uuid: str, first: int, last: int) -> None:
+        """Put transactions ``first`` to ``last`` of ``uuid`` into the set."""
         ranges = self._ranges.setdefault(uuid, [])
         index = bisect.bisect_left(ranges, (first, 0))
         if index > 0 and ranges[index - 1][1] >= first - 1:
@@ -109,6 +119,19 @@ class GtidSet:
 
     def __repr__(self) -> str:
         return f"GtidSet({str(self)!r})"
+
+
+def previous_gtids(event: bytes) -> Iterator[tuple[str, int, int]]:
+    """The ranges of a Previous_gtids event, given with one byte before it: uuid, first and last number."""
+    at = 20
+    sources, at = int.from_bytes(event[at : at + 8], "little"), at + 8
+    for _ in range(sources):
+        uuid = str(UUID(bytes=event[at : at + 16]))
+        intervals, at = int.from_bytes(event[at + 16 : at + 24], "little"), at + 24
+        for _ in range(intervals):
+            first, after = struct.unpack_from("<qq", event, at)
+            at += 16
+            yield uuid, first, after - 1
 
 
 _MARIADB_GTID = re.compile(r"(\d+)-(\d+)-(\d+)\Z", re.ASCII)

@@ -18,7 +18,7 @@ from .gtid import MariaDbGtids
 from .offsets import BinlogPosition
 from .watermark import PlaceWatermark
 
-__all__ = ["NEEDED", "check_place", "gtids_at_place", "identity", "low_watermark", "view_position", "visible_place"]
+__all__ = ["NEEDED", "check_place", "gtids_at_place", "low_watermark", "view_position", "visible_place"]
 
 NEEDED = (
     ("log_bin_compress", "OFF", "compressed rows are not read"),
@@ -33,14 +33,6 @@ NEEDED = (
 _ATTEMPTS = 10
 _SETTLE_S = 0.02
 """More than a thread that is about to take a free lock should need on a busy machine; once a snapshot batch."""
-
-
-def identity(connection: Connection[Any]) -> str:
-    """Whose binary log positions these are, as far as MariaDB can tell: it has no lasting ``server_uuid``.
-
-    That two servers have the same ``server_id`` is found by `check_place`.
-    """
-    return f"mariadb-{query(connection, 'SELECT @@global.server_id')[0][0]}"
 
 
 def low_watermark(connection: Connection[Any]) -> tuple[str, int]:

@@ -107,7 +107,15 @@ class Offset:
     position : BinlogPosition or None
         Binary log phase: all transactions up to here have been read.
     gtid : str
-        MariaDB: the last transaction of each domain at ``position``, by which a log that was reset or exchanged shows.
+        At ``position``: MySQL's set of all transactions that have been read or that the snapshot includes, by which
+        another server can go on; MariaDB's last transaction of each domain, by which a log that was reset or exchanged
+        shows. "" without GTIDs.
+    gtid_until : BinlogPosition or None
+        After a move to another server: up to here its log may have transactions, in another order, that were read on
+        the server before; so reading starts by ``gtid``.
+    shift : int
+        What is added to the numbers of the server's binary log files in ``_commit_seq``, so that it grows across
+        servers.
     filter_until : BinlogPosition or None
         A position that every transaction of the last LW lies at or before.
     rows, total : int
@@ -129,6 +137,8 @@ class Offset:
     start: str = ""
     position: BinlogPosition | None = None
     gtid: str = ""
+    gtid_until: BinlogPosition | None = None
+    shift: int = 0
     filter_until: BinlogPosition | None = None
     rows: int = 0
     total: int = 0
@@ -186,11 +196,13 @@ class Offset:
         is_lagging: bool = False,
     ) -> Offset:
         """The end offset of a binary log batch. What is needed no more is dropped. ``tables``: if they were altered."""
+        by_gtid = self.gtid_until is not None and position.sort_key() < self.gtid_until.sort_key()
         passed = self.filter_until is None or position.sort_key() >= self.filter_until.sort_key()
         return replace(
             self,
             position=position,
             gtid=gtid,
+            gtid_until=self.gtid_until if by_gtid else None,
             start="",
             tables=tables or self.tables,
             forms=() if passed else self.forms,
@@ -228,6 +240,10 @@ class Offset:
             out["position"] = [self.position.file, self.position.pos]
         if self.gtid:
             out["gtid"] = self.gtid
+        if self.gtid_until:
+            out["gtidUntil"] = [self.gtid_until.file, self.gtid_until.pos]
+        if self.shift:
+            out["shift"] = self.shift
         if self.is_lagging:
             out["isLagging"] = True
         if self.is_finished:
@@ -263,6 +279,8 @@ class Offset:
             start=data.get("start", ""),
             position=BinlogPosition(*data["position"]) if "position" in data else None,
             gtid=data.get("gtid", ""),
+            gtid_until=BinlogPosition(*data["gtidUntil"]) if "gtidUntil" in data else None,
+            shift=data.get("shift", 0),
             filter_until=BinlogPosition(*data["filterUntil"]) if "filterUntil" in data else None,
             rows=data["rows"],
             total=data["total"],

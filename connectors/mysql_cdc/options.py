@@ -75,6 +75,9 @@ class MySqlOptions:
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
     startup_mode : str
         ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
+    server : str
+        The server that connections must lead to, as an offset names it; "" for any. Not an option: the planner sets it
+        for the tasks.
     startup_timestamp_ms, startup_file, startup_position, startup_gtid_set
         The place for the last two.
 
@@ -110,6 +113,7 @@ class MySqlOptions:
     server_ids: range = _SERVER_IDS
     login: Login = _PLAIN
     metadata: tuple[str, ...] = BY_DEFAULT
+    server: str = ""
 
     @property
     def several(self) -> bool:

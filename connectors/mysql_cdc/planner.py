@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from .binlog import UPDATE, TableAltered, TransactionEnd, read_changes
 from .evolution import Followed
-from .gtid import MariaDbGtids
+from .gtid import GtidSet, MariaDbGtids
 from .history import Layout
 from .offsets import BinlogPosition
 from .options import MySqlOptions
@@ -34,7 +34,7 @@ class _Transaction(NamedTuple):
 
     end: BinlogPosition
     rows: int
-    gtids: str  # MariaDB's, after it
+    gtids: str  # those after it
     began_at: int  # seconds since 1970
     tables: tuple[TableSchema, ...] = ()  # if altered: all of them after it
     layouts: Mapping[TableName, Layout] = MappingProxyType({})
@@ -49,8 +49,8 @@ class BinlogPlanner:
         Where to read and which tables.
     start : BinlogPosition or str
         The end of the last batch, or the GTID set that the first one starts after.
-    gtids : MariaDbGtids, optional
-        MariaDB: the last transactions before ``start``. `gtid_at` then follows them.
+    gtids : GtidSet or MariaDbGtids, optional
+        Those before ``start``, where they are known. `gtid_at` then follows them.
     timeline : Timeline, optional
         How the tables are followed through ALTER TABLE; by default they are not.
 
@@ -66,7 +66,7 @@ class BinlogPlanner:
         tables: Sequence[TableSchema],
         start: BinlogPosition | str,
         now_ms: float,
-        gtids: MariaDbGtids | None = None,
+        gtids: GtidSet | MariaDbGtids | None = None,
         timeline: Timeline | None = None,
     ) -> None:
         self._options = options
@@ -148,7 +148,7 @@ class BinlogPlanner:
             self._scanned = until  # nothing lies between: the next call need not look again
 
     def gtid_at(self, position: BinlogPosition) -> str:
-        """MariaDB: the last transaction of each domain at a batch's end that `plan` returned; else ""."""
+        """The GTIDs at a batch's end that `plan` returned; "" where they are not known."""
         return next((t.gtids for t in self._pending if t.end == position), str(self._gtids or ""))
 
     def tables_at(self, position: BinlogPosition) -> tuple[TableSchema, ...]:

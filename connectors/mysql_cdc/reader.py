@@ -30,6 +30,7 @@ from .changes import read_batch
 from .chunks import Chunks, Splitter, estimated_rows
 from .connection import server_time_ms
 from .evolution import Followed, as_declared, start_again
+from .failover import moved
 from .history import Layout
 from .keys import Key
 from .offsets import BinlogPosition, Offset, SnapshotRange
@@ -48,7 +49,8 @@ from .server import (
 from .snapshot import read_chunk
 from .startup import decide
 from .timeline import Statements, TableName
-from .watermark import gtids_at, resume_after
+from .watermark import gtids_at
+from .watermark import origin as origin_of
 
 __all__ = ["BinlogPartition", "MySqlCdcStreamReader", "SnapshotPartition"]
 
@@ -66,6 +68,7 @@ class SnapshotPartition(InputPartition):
     ``known`` is the table at the range's low watermark.
     """
 
+    server: str
     schema: TableSchema
     known: TableSchema
     of: SnapshotRange
@@ -78,13 +81,16 @@ class SnapshotPartition(InputPartition):
 class BinlogPartition(InputPartition):
     """The binary log after ``start`` up to ``until``. One partition: the log's order is the tables' history.
 
-    ``layouts`` are those of tables that were not yet, or are no longer, as declared.
+    ``layouts`` are those of tables that were not yet, or are no longer, as declared. ``only``: the GTID set of the
+    transactions that are read; "" for all.
     """
 
+    server: str
     tables: tuple[TableSchema, ...]
     layouts: Mapping[TableName, Layout]
     start: Offset
     until: BinlogPosition
+    only: str = ""
 
 
 class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -103,6 +109,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
         self._pacer = Pacer(options.interval_ms or 0)
         self._checked_start = False
+        self._server = self._moved_from = ""
         self._retention = Retention()
 
     # -- planning, beside the driver ------------------------------------------------------------------------
@@ -124,6 +131,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start if end is None else end.to_json()
 
     def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
+        start = self._here(connection, start)
         if not self._checked_start:
             self._check_start(connection, start)
             self._checked_start = True
@@ -139,15 +147,19 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         return self._next_binlog(connection, start, limit)
 
+    def _here(self, connection: Connection[Any], start: Offset) -> Offset:
+        """An offset as one of the server that is connected to."""
+        self._server = self._server or server_identity(connection)
+        if start.server == self._server:
+            return start
+        found = moved(connection, self._options, start, self._server)
+        if self._moved_from != start.server:
+            self._moved_from = start.server
+            _log.warning("The query goes on at the server %s; its checkpoint is about %s.", self._server, start.server)
+        return found
+
     def _check_start(self, connection: Connection[Any], start: Offset) -> None:
-        """Refuse to go on where the server or the table is not the one that the checkpoint is about."""
-        server = server_identity(connection)
-        if server != start.server:
-            raise BacklogError(
-                f"The checkpoint is about the server {start.server}, but {self._options.host}:{self._options.port} "
-                f"is {server}: its binary log has other positions.",
-                "Connect to the first server, or start with a new checkpoint.",
-            )
+        """Refuse to go on where the log or a table is not the one that the checkpoint is about."""
         for known in start.tables:
             if self._schema(known).fingerprint() != known.fingerprint() and not self._options.evolves:
                 raise SchemaChanged(
@@ -171,7 +183,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         found = decide(connection, self._options, start)
         tables = self._captured(start)
         later = Statements()
-        origin = found.position or resume_after(found.start)
+        origin = origin_of(found)
         for _ in read_changes(self._options, tables, origin, end_position(connection, self._options), timeline=later):
             pass
         for altered in later.found:
@@ -203,6 +215,10 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "Ask for the same tables as before, or start with a new checkpoint.",
             )
         return found
+
+    def _checked(self) -> MySqlOptions:
+        """The options for further connections, which must lead to the same server."""
+        return replace(self._options, server=self._server)
 
     def _captured(self, offset: Offset) -> tuple[TableSchema, ...]:
         return tuple(self._schema(known) for known in offset.tables)
@@ -278,11 +294,11 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.time() * 1000
         if not self._available_now and not start.is_lagging and not self._pacer.due(now):
             return None
-        origin = start.position or resume_after(start.start)
+        origin = origin_of(start)
         if self._planner is None or self._planner.start != origin:
             gtids = gtids_at(start)
             timeline = self._followed(start) if self._options.evolves else None
-            self._planner = BinlogPlanner(self._options, self._captured(start), origin, now, gtids, timeline)
+            self._planner = BinlogPlanner(self._checked(), self._captured(start), origin, now, gtids, timeline)
         until = self._target if self._available_now and self._target else end_position(connection, self._options)
         last = start.filter_until if self._options.startup_mode == "snapshot" else None
         if last is not None:
@@ -311,8 +327,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start.at(position, gtid, tables=tables, is_lagging=lags)
 
     def _followed(self, start: Offset) -> Followed:
-        origin = start.position or resume_after(start.start)
-        return Followed(self._options, self._captured(start), start.tables, origin, as_declared)
+        return Followed(self._checked(), self._captured(start), start.tables, origin_of(start), as_declared)
 
     def _layouts_at(self, start: Offset) -> Mapping[TableName, Layout]:
         """How rows are laid out after an offset, of the tables that are not as declared."""
@@ -348,8 +363,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first.is_undecided:
             return []
         if first.complete:
-            assert last.position is not None
-            return [BinlogPartition(self._captured(first), self._layouts_at(first), first, last.position)]
+            return [self._retrying(lambda c: self._binlog_partition(c, first, last))]
         found: list[InputPartition] = []
         after = dict(first.unread())
         for of in last.ranges[len(first.ranges) :]:
@@ -357,8 +371,21 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             chunks = self._range_chunks(schema, of, low)
             lows = [low, *chunks.ends[:-1]]
             known = last.form_of(of)
-            found += [SnapshotPartition(schema, known, of, low, a, b) for a, b in zip(lows, chunks.ends, strict=True)]
+            found += [
+                SnapshotPartition(self._server, schema, known, of, low, a, b)
+                for a, b in zip(lows, chunks.ends, strict=True)
+            ]
         return found
+
+    def _binlog_partition(self, connection: Connection[Any], first: Offset, last: Offset) -> BinlogPartition:
+        assert last.position is not None
+        start = self._here(connection, first)
+        until, only = last.position, ""
+        if last.server != self._server:
+            # Planned on another server: the same transactions, wherever they are in this one's log.
+            only = last.gtid
+            until = moved(connection, self._options, last, self._server).gtid_until or until
+        return BinlogPartition(self._server, self._captured(first), self._layouts_at(start), start, until, only)
 
     def _range_chunks(self, schema: TableSchema, of: SnapshotRange, low: Key | None) -> Chunks:
         planned = self._chunks.get((of.table, low, of.end))
@@ -388,6 +415,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._connection is not None:
             self._connection._force_close()
             self._connection = None
+            # The address may lead to another server now.
+            self._checked_start, self._server = False, ""
 
     def commit(self, end: dict[str, Any]) -> None:
         pass
@@ -398,9 +427,11 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- reading, in the workers ----------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, SnapshotPartition | BinlogPartition)
+        options = replace(self._options, server=partition.server)
         if isinstance(partition, SnapshotPartition):
             return read_chunk(
-                self._options,
+                options,
                 partition.schema,
                 partition.known,
                 partition.of,
@@ -408,8 +439,9 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 partition.first,
                 partition.last,
             )
-        assert isinstance(partition, BinlogPartition)
-        return read_batch(self._options, partition.tables, partition.start, partition.until, partition.layouts)
+        return read_batch(
+            options, partition.tables, partition.start, partition.until, partition.layouts, partition.only
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         # What the planner holds open stays with the planner.

@@ -22,6 +22,7 @@ from .connection import (
     log_files,
     open_connection,
     query,
+    server_identity,
     server_time_ms,
     text,
 )
@@ -47,13 +48,6 @@ __all__ = [
     "query",
     "server_identity",
 ]
-
-
-def server_identity(connection: Connection[Any]) -> str:
-    """Whose binary log positions these are: MySQL's ``server_uuid``, or what stands for it in MariaDB."""
-    if is_mariadb(connection):
-        return mariadb.identity(connection)
-    return str(query(connection, "SELECT @@global.server_uuid")[0][0])
 
 
 def has_gtids(connection: Connection[Any]) -> bool:

@@ -19,10 +19,10 @@ from . import mariadb
 from .binlog import TransactionEnd, read_changes
 from .connection import is_mariadb, log_files, query, text
 from .dump import open_dump
-from .gtid import GtidSet
+from .gtid import GtidSet, previous_gtids
 from .offsets import FIRST_EVENT, BinlogPosition, Offset
 from .options import MySqlOptions
-from .server import check_log, end_position
+from .server import check_log, end_position, has_gtids
 
 __all__ = ["decide"]
 
@@ -31,7 +31,7 @@ _BETWEEN = {
     "gtid", "anonymous_gtid", "rotate", "stop", "format_desc", "previous_gtids", "gtid_list", "binlog_checkpoint",
     "start_encryption",
 }  # fmt: skip
-_FORMAT = 15
+_FORMAT, _PREVIOUS_GTIDS = 15, 35
 
 
 def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -> Offset:
@@ -53,8 +53,9 @@ def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -
     else:
         assert options.startup_file
         position = _checked(connection, BinlogPosition(options.startup_file, options.startup_position))
-    gtid = ""
-    if is_mariadb(connection):
+    if not is_mariadb(connection):
+        gtid = _gtids_before(options, position) if has_gtids(connection) else ""
+    else:
         found = mariadb.gtids_at_place(connection, position)
         if found is None:
             raise BacklogError(
@@ -63,6 +64,18 @@ def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -
             )
         gtid = str(found)
     return replace(offset, position=position, gtid=gtid, is_backlog=False)
+
+
+def _gtids_before(options: MySqlOptions, position: BinlogPosition) -> str:
+    """MySQL: all transactions before a place in the log: those in its file, and what that says of older ones."""
+    beginning = BinlogPosition(position.file, FIRST_EVENT)
+    found = GtidSet()
+    for uuid, first, last in previous_gtids(_first_event(options, beginning, _PREVIOUS_GTIDS)):
+        found.add_range(uuid, first, last)
+    for change in read_changes(options, (), beginning, position):
+        if isinstance(change, TransactionEnd) and change.uuid:
+            found.add(change.uuid, change.number)
+    return str(found)
 
 
 def _end(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
@@ -143,15 +156,21 @@ def _at_timestamp(connection: Connection[Any], options: MySqlOptions) -> BinlogP
 
 def _begun_at(options: MySqlOptions, file: str) -> int:
     """When a log file's first event was written, seconds since 1970."""
-    dump = open_dump(options, BinlogPosition(file, FIRST_EVENT))
-    connection = dump.open()
+    data = _first_event(options, BinlogPosition(file, FIRST_EVENT), _FORMAT)
+    return int.from_bytes(data[1:5], "little")
+
+
+def _first_event(options: MySqlOptions, start: BinlogPosition, kind: int) -> bytes:
+    """The first event of a kind from a place on, with one byte before it."""
+    connection = open_dump(options, start).open()
     try:
         while True:
-            data = connection._read_packet().get_all_data()
-            if data[0]:
-                raise BacklogError(f"The binary log {file} has no format event.")
-            if data[5] == _FORMAT:
-                return int.from_bytes(data[1:5], "little")
+            packet = connection._read_packet()
+            data: bytes = packet.get_all_data()
+            if packet.is_eof_packet() or data[0]:
+                raise BacklogError(f"The binary log {start.file} has no event of type {kind}.")
+            if data[5] == kind:
+                return data
     finally:
         with contextlib.suppress(OSError):
             connection._force_close()

@@ -13,7 +13,7 @@ from backlog_spark.errors import BacklogError
 from .gtid import GtidSet, MariaDbGtids
 from .offsets import BinlogPosition, Offset
 
-__all__ = ["GtidWatermark", "PlaceWatermark", "Watermark", "gtids_at", "resume_after", "watermark"]
+__all__ = ["GtidWatermark", "PlaceWatermark", "Watermark", "gtids_at", "origin", "resume_after", "watermark"]
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,21 @@ def resume_after(text: str) -> BinlogPosition | str:
     return low.position if isinstance(low, PlaceWatermark) else text
 
 
-def gtids_at(offset: Offset) -> MariaDbGtids | None:
-    """MariaDB's GTIDs where an offset of the binary log phase goes on; None for one of MySQL."""
+def origin(offset: Offset) -> BinlogPosition | str:
+    """Where `read_changes` goes on after an offset of the binary log phase."""
+    if offset.position is None:
+        return resume_after(offset.start)
+    return offset.gtid if offset.gtid_until else offset.position
+
+
+def gtids_at(offset: Offset) -> GtidSet | MariaDbGtids | None:
+    """The GTIDs where an offset of the binary log phase goes on; None where they are not known."""
+    of_mariadb = offset.server.startswith("mariadb-")
     if offset.position:
-        return MariaDbGtids(offset.gtid) if offset.server.startswith("mariadb-") else None
-    if not offset.server.startswith("mariadb-"):
-        return None
+        if of_mariadb:
+            return MariaDbGtids(offset.gtid)
+        return GtidSet(offset.gtid) if offset.gtid else None
     low = watermark(offset.start)
-    return low.gtids if isinstance(low, PlaceWatermark) else None
+    if isinstance(low, GtidWatermark):
+        return low.gtids
+    return low.gtids if of_mariadb else None

@@ -9,6 +9,7 @@ from typing import Any
 import pymysql
 from pymysql.connections import Connection
 
+from .connection import check_identity
 from .options import MySqlOptions
 from .server import open_connection, query
 
@@ -39,6 +40,8 @@ def worker_connection(options: MySqlOptions) -> Iterator[Connection[Any]]:
             kept[1]._force_close()
     if connection is None:
         connection = open_connection(options, conv={})
+        if options.server:
+            check_identity(connection, options.server)
         query(
             connection,
             f"SET SESSION group_concat_max_len = {MAX_JOINED}, net_write_timeout = {_WRITE_TIMEOUT_S}",

@@ -9,12 +9,14 @@ from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, file_number
 from connectors.mysql_cdc.schema import TableSchema
 from connectors.mysql_cdc.types import Column
-from connectors.mysql_cdc.watermark import PlaceWatermark, resume_after, watermark
+from connectors.mysql_cdc.watermark import PlaceWatermark, origin, resume_after, watermark
 
 ID = Column("id", "int", "int")
 FIRST = Offset(server="s", tables=(TableSchema("d", "t", (ID,), ("id",), ("id",)),))
-ONE = SnapshotRange((100,), "u:1-5", 1000, rows=90)
-TWO = SnapshotRange(None, "u:1-9", 2000, rows=55)
+UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
+UP_TO_5, UP_TO_9 = f"{UUID}:1-5", f"{UUID}:1-9"
+ONE = SnapshotRange((100,), UP_TO_5, 1000, rows=90)
+TWO = SnapshotRange(None, UP_TO_9, 2000, rows=55)
 END = BinlogPosition("binlog.000007", 400)
 
 
@@ -40,7 +42,7 @@ def test_the_last_snapshot_batch_already_says_that_the_backlog_is_over() -> None
 
 def test_the_binary_log_starts_at_the_first_watermark_and_the_filter_goes_when_it_is_passed() -> None:
     done = snapshot_done()
-    assert (done.start, done.position, len(done.ranges)) == ("u:1-5", None, 2)
+    assert (done.start, done.position, len(done.ranges)) == (UP_TO_5, None, 2)
     before = done.at(BinlogPosition("binlog.000007", 399))
     assert (before.start, len(before.ranges), before.filter_until) == ("", 2, END)
     passed = before.at(END)
@@ -51,12 +53,12 @@ def test_tables_are_read_one_after_the_other_and_share_a_watermark() -> None:
     tables = tuple(TableSchema("d", name, (ID,), ("id",)) for name in "abc")
     first = Offset(server="s", tables=tables)
     assert first.unread() == [(0, None), (1, None), (2, None)]
-    ranges = [SnapshotRange(None, "u:1-5", 1, 0, 10), SnapshotRange((7,), "u:1-5", 1, 1, 7)]
+    ranges = [SnapshotRange(None, UP_TO_5, 1, 0, 10), SnapshotRange((7,), UP_TO_5, 1, 1, 7)]
     one = first.with_snapshot(ranges, 100, None)
     assert one.unread() == [(1, (7,)), (2, None)]
-    assert (one.to_json()["lows"], one.rows) == ([["u:1-5", 1]], 17)
+    assert (one.to_json()["lows"], one.rows) == ([[UP_TO_5, 1]], 17)
     two = one.with_snapshot([SnapshotRange(None, "u:1-8", 2, 1), SnapshotRange(None, "u:1-8", 2, 2)], 100, END)
-    assert (two.unread(), two.start, len(two.to_json()["lows"])) == ([], "u:1-5", 2)
+    assert (two.unread(), two.start, len(two.to_json()["lows"])) == ([], UP_TO_5, 2)
     assert two.ranges_of(1) == (ranges[1], SnapshotRange(None, "u:1-8", 2, 1))
     for offset in (first, one, two):
         assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
@@ -93,7 +95,18 @@ def test_the_gtids_of_mariadb_are_kept_beside_the_position() -> None:
     live = snapshot_done().at(END, "0-1-7")
     assert Offset.from_json(json.loads(json.dumps(live.to_json()))) == live
     assert live.to_json()["gtid"] == "0-1-7"
-    assert "gtid" not in snapshot_done().at(END).to_json()  # as offsets of MySQL have always been
+    assert "gtid" not in snapshot_done().at(END).to_json(), "without GTIDs"
+
+
+def test_after_a_move_reading_starts_by_gtids_until_the_log_is_past_what_was_read() -> None:
+    moved = replace(snapshot_done(), gtid_until=END, shift=3)
+    assert origin(moved) == UP_TO_5
+    before = moved.at(BinlogPosition("binlog.000007", 300), "u:1-12")
+    assert (origin(before), before.shift) == ("u:1-12", 3)
+    after = before.at(END, "u:1-20")
+    assert (origin(after), after.gtid_until) == (END, None)
+    for offset in (moved, before, after):
+        assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
 def test_a_low_watermark_is_a_set_or_a_place() -> None:
