@@ -92,7 +92,12 @@ _TABLES = """## Many tables
 `table` takes several names, `tablePattern` a regular expression over `database.table`. Their snapshots are \
 taken one after the other, in batches that may end in the middle of one table or hold many small ones; a table \
 is exact as it would be alone. Which tables match is settled when the checkpoint is made: later ones are told in \
-a warning and not captured, and a table that is gone stops the query.
+a warning and not captured, unless `scanNewlyAddedTables=true`. A table that is gone stops the query.
+
+With it, tables that match, or that `table` names when the query is started again, are looked for every 10 \
+seconds. The snapshot of a new one is read in batches of `maxRowsPerBatch` rows while the others are followed; \
+that is not backlog (`isProcessingBacklog` stays false). With `format=row` a new table of other columns stops \
+the query.
 
 With `format=row`, the default, all tables must have the same columns, as shards have. `_database` and `_table` \
 then say which one a row is of, and are the first two columns of its key for `DeltaUpsert`, since two shards may \

@@ -95,8 +95,17 @@ OPTIONS = (
         "regular expression",
         "this or table",
         "Capture every table whose `database.table` it matches as a whole, in Python's syntax. Which they are is "
-        "settled when the checkpoint is made.",
+        "settled when the checkpoint is made, but for `scanNewlyAddedTables`.",
         flink="database-name, table-name",
+    ),
+    Option(
+        "scanNewlyAddedTables",
+        "bool",
+        "false",
+        "Capture tables that come later as well, those that the options name now and those that `tablePattern` "
+        "matches: looked for every 10 seconds, and their snapshots are read while the others go on.",
+        "true, false; with startup.mode=initial",
+        "scan.newly-added-table.enabled",
     ),
     Option(
         "format",

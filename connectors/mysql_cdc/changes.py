@@ -32,6 +32,8 @@ class _SnapshotFilter:
 
     def __init__(self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange]) -> None:
         self._options = options
+        # What is yet to be read will be read at a watermark that includes all of this.
+        self._rest = [] if ranges and ranges[-1].end is None else [True]
         self._lows = [watermark(r.low) for r in ranges]
         self._ends = [r.end for r in ranges if r.end is not None]
         self._places = Places(schema.chunk_columns)
@@ -43,7 +45,8 @@ class _SnapshotFilter:
         """Whether the change's transaction is in the low watermark of all ranges, of none, or of which."""
         if not self._covered:  # looked up once for the transaction, at its first change, which has rows
             sequence = change.rows[0][0]
-            self._covered = [low.includes(change.uuid, change.number, sequence) for low in self._lows]
+            found = [low.includes(change.uuid, change.number, sequence) for low in self._lows]
+            self._covered = found + self._rest
         some = any(self._covered)
         return some if some == all(self._covered) else self._covered
 
@@ -77,10 +80,12 @@ class _SnapshotFilter:
 class _Changes:
     """Collects the changes of one table and puts them out."""
 
-    def __init__(self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange], shift: int) -> None:
+    def __init__(
+        self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange] | None, shift: int
+    ) -> None:
         self._schema = schema
         self._shift = shift
-        self._known = _SnapshotFilter(options, schema, ranges) if ranges else None
+        self._known = _SnapshotFilter(options, schema, ranges) if ranges is not None else None
         self._key = schema.indexes(schema.key)
         self._output = output_of(options.format, options.metadata)
         self._found = ChangeRows()
@@ -139,8 +144,12 @@ def read_batch(
         As the option ``format`` says; of each table in log order.
     """
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
-    shift = start.shift << 32
-    collectors = {id(t): _Changes(options, t, start.ranges_of(number[t.database, t.table]), shift) for t in tables}
+    collectors = {}
+    for schema in tables:
+        table = number[schema.database, schema.table]
+        ranges = start.ranges_of(table)
+        known = ranges if ranges or table in start.joining else None
+        collectors[id(schema)] = _Changes(options, schema, known, start.shift << 32)
     collected = 0
     timeline = Fixed(layouts, until)
     wanted = GtidSet(only) if only else None
@@ -151,7 +160,7 @@ def read_batch(
                 done.passed(change.uuid, change.number)
                 if done.issuperset(wanted):
                     break
-            for collector in collectors.values() if start.ranges else ():
+            for collector in collectors.values() if start.ranges or start.joining else ():
                 collector.end()
             continue
         if isinstance(change, TableAltered) or (wanted and not wanted.contains(change.uuid, change.number)):

@@ -62,7 +62,7 @@ def moved(connection: Connection[Any], options: MySqlOptions, start: Offset, ser
     return replace(
         start,
         server=server,
-        start=str(known) if start.position else start.start,
+        start=start.gtid if start.position else start.start,
         position=None,
         gtid_until=end,
         filter_until=end if start.filter_until else None,
@@ -81,6 +81,5 @@ def _known(start: Offset) -> GtidSet | None:
         low = watermark(text)
         if not isinstance(low, GtidWatermark):
             return None
-        if text == start.start or not start.position:
-            found.update(low.gtids)
+        found.update(low.gtids)
     return found

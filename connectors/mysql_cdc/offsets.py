@@ -102,6 +102,8 @@ class Offset:
         holds; emptied once the log has passed ``filter_until``.
     complete : bool
         The snapshot has been read: the binary log phase.
+    joining : tuple of int
+        Binary log phase: tables that were found later, whose snapshots are being read.
     start : str
         Binary log phase before its first batch: what to start after (the first LW); else "".
     position : BinlogPosition or None
@@ -134,6 +136,7 @@ class Offset:
     forms: tuple[TableSchema, ...] = ()
     ranges: tuple[SnapshotRange, ...] = ()
     complete: bool = False
+    joining: tuple[int, ...] = ()
     start: str = ""
     position: BinlogPosition | None = None
     gtid: str = ""
@@ -167,7 +170,7 @@ class Offset:
     def unread(self) -> list[tuple[int, Key | None]]:
         """Tables whose snapshot is not complete, each with the greatest key that has been read; None before any."""
         reached: dict[int, SnapshotRange] = {r.table: r for r in self.ranges}
-        found = [(i, reached.get(i)) for i in range(len(self.tables))]
+        found = [(i, reached.get(i)) for i in (self.joining if self.complete else range(len(self.tables)))]
         return [(i, r.end if r else None) for i, r in found if r is None or r.end is not None]
 
     def with_snapshot(
@@ -198,6 +201,7 @@ class Offset:
         """The end offset of a binary log batch. What is needed no more is dropped. ``tables``: if they were altered."""
         by_gtid = self.gtid_until is not None and position.sort_key() < self.gtid_until.sort_key()
         passed = self.filter_until is None or position.sort_key() >= self.filter_until.sort_key()
+        passed = passed and not self.joining
         return replace(
             self,
             position=position,
@@ -234,6 +238,8 @@ class Offset:
         }
         if self.forms:
             out["forms"] = _tables_to_json(self.forms)
+        if self.joining:
+            out["joining"] = list(self.joining)
         if self.start:
             out["start"] = self.start
         if self.position:
@@ -276,6 +282,7 @@ class Offset:
                 for table, end, low, rows, *form in data["ranges"]
             ),
             complete=data["phase"] != "snapshot",
+            joining=tuple(data.get("joining", ())),
             start=data.get("start", ""),
             position=BinlogPosition(*data["position"]) if "position" in data else None,
             gtid=data.get("gtid", ""),

@@ -55,6 +55,8 @@ class MySqlOptions:
         Regular expression that ``database.table`` of each matches as a whole; "" with ``tables``.
     format : str
         ``"row"`` or ``"debezium"``.
+    adds_tables : bool
+        Whether tables that are found later are captured.
     evolves : bool
         Whether the stream goes on after an ALTER TABLE.
     chunk_size : int
@@ -94,6 +96,7 @@ class MySqlOptions:
     tables: tuple[tuple[str, str], ...]
     table_pattern: str = ""
     format: str = "row"
+    adds_tables: bool = False
     evolves: bool = True
     chunk_size: int = 50_000
     chunk_key_column: str = ""
@@ -159,6 +162,7 @@ class MySqlOptions:
             tables=tables,
             table_pattern=pattern,
             format=form,
+            adds_tables=_adds_tables(given, mode),
             evolves=_choice(given, "schemaChange", ("evolve", "fail")) == "evolve",
             chunk_size=_integer(given, "chunkSize", cls.chunk_size, 1),
             chunk_key_column=given.get("chunkkeycolumn", ""),
@@ -205,6 +209,15 @@ def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> st
     if text not in choices:
         raise SettingError(name, given[name.lower()], f"is none of {', '.join(choices)}.")
     return text
+
+
+def _adds_tables(given: Mapping[str, str], mode: str) -> bool:
+    found = _choice(given, "scanNewlyAddedTables", ("false", "true")) == "true"
+    if found and mode != "initial":
+        raise SettingError(
+            "scanNewlyAddedTables", "true", f"has no meaning with startup.mode={mode}.", "Set startup.mode=initial."
+        )
+    return found
 
 
 def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]:

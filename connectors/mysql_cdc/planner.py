@@ -56,6 +56,7 @@ class BinlogPlanner:
 
     Attributes
     ----------
+    tables : tuple of TableSchema
     layouts : mapping
         At ``start``, of the tables that are not as they were declared.
     """
@@ -70,7 +71,7 @@ class BinlogPlanner:
         timeline: Timeline | None = None,
     ) -> None:
         self._options = options
-        self._tables = tables
+        self.tables = tuple(tables)
         self._scanned: BinlogPosition | str = start
         self.start = start
         self._pending: deque[_Transaction] = deque()
@@ -124,7 +125,7 @@ class BinlogPlanner:
     def _count(self, until: BinlogPosition, rows: int | None) -> None:
         counted = seen = 0
         altered = False
-        for change in read_changes(self._options, self._tables, self._scanned, until, timeline=self._timeline):
+        for change in read_changes(self._options, self.tables, self._scanned, until, timeline=self._timeline):
             if isinstance(change, TableAltered):
                 altered = True
             elif isinstance(change, TransactionEnd):

@@ -27,11 +27,13 @@ from backlog_spark.errors import BacklogError
 from ..pacing import BacklogSizer, Pacer
 from .binlog import read_changes
 from .changes import read_batch
-from .chunks import Chunks, Splitter, estimated_rows
+from .chunks import estimated_rows
 from .connection import server_time_ms
-from .evolution import Followed, as_declared, start_again
+from .declared import DeclaredTables
+from .evolution import Followed, as_declared
 from .failover import moved
 from .history import Layout
+from .joining import Joining
 from .keys import Key
 from .offsets import BinlogPosition, Offset, SnapshotRange
 from .options import MySqlOptions
@@ -41,12 +43,11 @@ from .schema import SchemaChanged, TableSchema
 from .server import (
     check_log,
     end_position,
-    load_schema,
-    low_watermark,
     open_connection,
     server_identity,
 )
 from .snapshot import read_chunk
+from .snapshot_planner import SnapshotPlanner
 from .startup import decide
 from .timeline import Statements, TableName
 from .watermark import gtids_at
@@ -98,11 +99,12 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: MySqlOptions, tables: Sequence[TableSchema]) -> None:
         self._options = options
-        self._tables = {(t.database, t.table): t for t in tables}
+        self._tables = DeclaredTables(options, tables)
+        self._snapshots = SnapshotPlanner(options, self._tables)
+        self._joining = Joining(options, self._tables, self._snapshots)
         self._connection: Connection[Any] | None = None
         self._planner: BinlogPlanner | None = None
         self._layouts: tuple[Offset | None, Mapping[TableName, Layout]] = (None, {})
-        self._chunks: dict[tuple[int, Key | None, Key | None], Chunks] = {}
         self._available_now = False
         self._target: BinlogPosition | None = None
         during = options.during_backlog_ms
@@ -115,7 +117,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- planning, beside the driver ------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        first = Offset(server="", tables=tuple(self._tables.values()), complete=not self._options.has_snapshot)
+        first = Offset(server="", tables=self._tables.every(), complete=not self._options.has_snapshot)
         return self._retrying(lambda c: replace(first, server=server_identity(c)).to_json())
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -145,7 +147,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         if self._available_now and self._options.target == "backlogEnd" and not start.is_lagging:
             return None
-        return self._next_binlog(connection, start, limit)
+        return self._next_live(connection, start, limit)
 
     def _here(self, connection: Connection[Any], start: Offset) -> Offset:
         """An offset as one of the server that is connected to."""
@@ -161,17 +163,16 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check_start(self, connection: Connection[Any], start: Offset) -> None:
         """Refuse to go on where the log or a table is not the one that the checkpoint is about."""
         for known in start.tables:
-            if self._schema(known).fingerprint() != known.fingerprint() and not self._options.evolves:
+            if self._tables.of(known).fingerprint() != known.fingerprint() and not self._options.evolves:
                 raise SchemaChanged(
                     f"The columns of {known.name} were altered since the checkpoint was made.",
                     "Set schemaChange=evolve to go on with it, or start the query again with a new checkpoint.",
                 )
-        others = [
-            t.name for name, t in self._tables.items() if name not in {(k.database, k.table) for k in start.tables}
-        ]
-        if others:
+        others = [t.name for t in self._tables.others(start)]
+        if others and not self._options.adds_tables:
             _log.warning(
-                "The checkpoint is about %d tables, and these are not among them: %s. They are not captured.",
+                "The checkpoint is about %d tables, and these are not among them: %s. They are not captured: set "
+                "scanNewlyAddedTables=true.",
                 len(start.tables),
                 ", ".join(others),
             )
@@ -181,7 +182,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _decided(self, connection: Connection[Any], start: Offset) -> Offset:
         """Where in the log a stream without a snapshot starts, if its tables were there as they are now."""
         found = decide(connection, self._options, start)
-        tables = self._captured(start)
+        tables = self._tables.captured(start)
         later = Statements()
         origin = origin_of(found)
         for _ in read_changes(self._options, tables, origin, end_position(connection, self._options), timeline=later):
@@ -194,88 +195,35 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"startup.position={altered.end.pos}.",
             )
         for schema in tables:
-            self._check_unaltered(connection, schema)
-        return found
-
-    def _check_unaltered(self, connection: Connection[Any], schema: TableSchema) -> None:
-        """Refuse a table that is not as it was declared."""
-        now = load_schema(connection, self._options, schema.database, schema.table)
-        if now.fingerprint() != schema.fingerprint():
-            if self._options.evolves:
-                raise start_again(schema, "its columns are not those that the stream was declared with")
-            raise SchemaChanged(f"{schema.name} was altered.", "Start the query again with a new checkpoint.")
-
-    def _schema(self, known: TableSchema) -> TableSchema:
-        """A captured table as the query was started with it."""
-        found = self._tables.get((known.database, known.table))
-        if found is None:
-            raise SchemaChanged(
-                f"{known.database}.{known.table}, which the checkpoint is about, is not among the tables that the "
-                "options ask for, or is gone.",
-                "Ask for the same tables as before, or start with a new checkpoint.",
-            )
+            self._tables.check_unaltered(connection, schema)
         return found
 
     def _checked(self) -> MySqlOptions:
         """The options for further connections, which must lead to the same server."""
         return replace(self._options, server=self._server)
 
-    def _captured(self, offset: Offset) -> tuple[TableSchema, ...]:
-        return tuple(self._schema(known) for known in offset.tables)
-
     def _next_snapshot(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
         self._retention.look(connection, start, time.time() * 1000)
         wanted = self._snapshot_rows(limit)
-        pieces = self._cut(connection, start, wanted)
-        low, at_ms = low_watermark(connection)
-        ranges = [SnapshotRange(chunks.ends[-1], low, at_ms, table, chunks.rows) for table, chunks in pieces]
-        after = dict(start.unread())
-        self._chunks = {(t, after[t], chunks.ends[-1]): chunks for t, chunks in pieces}
-        is_last = len(ranges) == len(after) and ranges[-1].end is None
+        plan = self._snapshots.plan(connection, start, wanted, limited=self._is_limited)
         # Everything in the low watermark lies at or before this position, which is read after it.
-        until = end_position(connection, self._options) if is_last else None
+        until = end_position(connection, self._options) if plan.is_last else None
         if until is not None and self._available_now:
             # A fresh copy of the tables is consistent only once the log has been read to the last watermark.
             self._target = until
-        forms = list(start.forms)
-        for i, (table, _) in enumerate(pieces):
-            schema = self._schema(start.tables[table])
-            self._check_unaltered(connection, schema)
-            if schema.fingerprint() != start.tables[table].fingerprint():
-                if schema not in forms:
-                    forms.append(schema)
-                ranges[i] = replace(ranges[i], form=forms.index(schema) + 1)
-        counted = sum(r.rows for r in ranges)
-        total = start.rows + counted if is_last else self._estimate(connection, start, counted)
+        total = start.rows + plan.rows if plan.is_last else self._estimate(connection, start, plan.rows)
         if self._sizer is not None:
-            self._sizer.started(counted, time.time() * 1000)
+            self._sizer.started(plan.rows, time.time() * 1000)
         threshold = self._options.backlog_lag_ms
         # The log has to be read from the first watermark on.
-        behind = at_ms - (start.ranges or ranges)[0].at_ms
+        behind = plan.ranges[0].at_ms - (start.ranges or plan.ranges)[0].at_ms
         lags = until is not None and threshold is not None and behind > threshold
-        return replace(start.with_snapshot(ranges, total, until, is_lagging=lags), forms=tuple(forms))
+        return replace(start.with_snapshot(plan.ranges, total, until, is_lagging=lags), forms=plan.forms)
 
-    def _cut(self, connection: Connection[Any], start: Offset, wanted: int | None) -> list[tuple[int, Chunks]]:
-        """Chunks of the next batch, table by table, which hold about ``wanted`` rows, or all."""
-        # Sized by time, a batch may well be somewhat larger than planned; a limit that was given, it keeps to.
-        limited = self._sizer is None or self._options.max_rows_given
-        pieces: list[tuple[int, Chunks]] = []
-        counted = 0
-        for table, key in start.unread():
-            schema = self._schema(start.tables[table])
-            rows = wanted if wanted is None else wanted - counted
-            if rows is not None and rows <= 0:
-                break
-            if not schema.chunks_stay:
-                rows = None
-            before = sum(r.rows for r in start.ranges_of(table))
-            splitter = Splitter(connection, schema, self._options)
-            chunks = splitter.next(key, rows, at_most=rows is not None and limited, before=before)
-            pieces.append((table, chunks))
-            counted += chunks.rows
-            if chunks.ends[-1] is not None:
-                break
-        return pieces
+    @property
+    def _is_limited(self) -> bool:
+        """Whether the limit on rows was given, or may be exceeded somewhat, as one that follows from times."""
+        return self._sizer is None or self._options.max_rows_given
 
     def _snapshot_rows(self, limit: ReadLimit) -> int | None:
         """Rows of the next snapshot batch; None is all."""
@@ -287,18 +235,31 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _estimate(self, connection: Connection[Any], start: Offset, counted: int) -> int:
         """Rows of the whole snapshot by InnoDB's own statistics: good enough for a progress line, and free."""
-        total = start.total or sum(estimated_rows(connection, t) for t in self._captured(start))
+        total = start.total or sum(estimated_rows(connection, t) for t in self._tables.captured(start))
         return max(total, start.rows + counted)
 
-    def _next_binlog(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
+    def _next_live(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
+        """A batch of the binary log phase: the log, and tables that join."""
         now = time.time() * 1000
         if not self._available_now and not start.is_lagging and not self._pacer.due(now):
             return None
+        end = self._next_binlog(connection, start, limit, now)
+        if self._options.adds_tables and (start.joining or not self._available_now):
+            joined = self._joining.step(connection, start, end, self._options.max_rows, now)
+            if joined is not None and end is None:
+                self._layouts = (start, self._planner.layouts if self._planner else {})
+                self._pacer.released(now)
+            if start.joining and joined and not joined.joining and self._available_now:
+                self._target = joined.filter_until
+            end = joined
+        return end
+
+    def _next_binlog(self, connection: Connection[Any], start: Offset, limit: ReadLimit, now: float) -> Offset | None:
         origin = origin_of(start)
-        if self._planner is None or self._planner.start != origin:
+        if self._planner is None or self._planner.start != origin or len(self._planner.tables) != len(start.tables):
             gtids = gtids_at(start)
             timeline = self._followed(start) if self._options.evolves else None
-            self._planner = BinlogPlanner(self._checked(), self._captured(start), origin, now, gtids, timeline)
+            self._planner = BinlogPlanner(self._checked(), self._tables.captured(start), origin, now, gtids, timeline)
         until = self._target if self._available_now and self._target else end_position(connection, self._options)
         last = start.filter_until if self._options.startup_mode == "snapshot" else None
         if last is not None:
@@ -327,14 +288,12 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return start.at(position, gtid, tables=tables, is_lagging=lags)
 
     def _followed(self, start: Offset) -> Followed:
-        return Followed(self._checked(), self._captured(start), start.tables, origin_of(start), as_declared)
+        return Followed(self._checked(), self._tables.captured(start), start.tables, origin_of(start), as_declared)
 
     def _layouts_at(self, start: Offset) -> Mapping[TableName, Layout]:
         """How rows are laid out after an offset, of the tables that are not as declared."""
         if self._layouts[0] != start:
-            same = all(
-                s.fingerprint() == k.fingerprint() for s, k in zip(self._captured(start), start.tables, strict=True)
-            )
+            same = self._tables.same(start)
             self._layouts = (start, {} if same else self._followed(start).layouts)
         return self._layouts[1]
 
@@ -362,19 +321,23 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Offset.from_json(start), Offset.from_json(end)
         if first.is_undecided:
             return []
+        for offset in (first, last):
+            self._retrying(lambda c, offset=offset: self._here(c, offset))  # type: ignore[misc]
         if first.complete:
-            return [self._retrying(lambda c: self._binlog_partition(c, first, last))]
+            found = self._snapshot_partitions(first, last)
+            if first.position is None or first.position != last.position:
+                found.append(self._retrying(lambda c: self._binlog_partition(c, first, last)))
+            return found
+        return self._snapshot_partitions(first, last)
+
+    def _snapshot_partitions(self, first: Offset, last: Offset) -> list[InputPartition]:
+        """One for each chunk of the ranges that ``last`` has and ``first`` has not."""
         found: list[InputPartition] = []
-        after = dict(first.unread())
+        after = {**dict.fromkeys(range(len(last.tables))), **dict(first.unread())}
         for of in last.ranges[len(first.ranges) :]:
-            low, schema = after[of.table], self._schema(first.tables[of.table])
-            chunks = self._range_chunks(schema, of, low)
-            lows = [low, *chunks.ends[:-1]]
-            known = last.form_of(of)
-            found += [
-                SnapshotPartition(self._server, schema, known, of, low, a, b)
-                for a, b in zip(lows, chunks.ends, strict=True)
-            ]
+            low, schema = after[of.table], self._tables.of(last.tables[of.table])
+            for a, b in self._snapshots.chunks(of, schema, low, self._retrying):
+                found.append(SnapshotPartition(self._server, schema, last.form_of(of), of, low, a, b))
         return found
 
     def _binlog_partition(self, connection: Connection[Any], first: Offset, last: Offset) -> BinlogPartition:
@@ -385,13 +348,9 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             # Planned on another server: the same transactions, wherever they are in this one's log.
             only = last.gtid
             until = moved(connection, self._options, last, self._server).gtid_until or until
-        return BinlogPartition(self._server, self._captured(first), self._layouts_at(start), start, until, only)
-
-    def _range_chunks(self, schema: TableSchema, of: SnapshotRange, low: Key | None) -> Chunks:
-        planned = self._chunks.get((of.table, low, of.end))
-        if planned is not None:
-            return planned
-        return self._retrying(lambda c: Splitter(c, schema, self._options).between(low, of.end))
+        # What joins in this very batch is filtered by its own watermark.
+        read = replace(start, ranges=(*first.ranges, *last.ranges[len(first.ranges) :]))
+        return BinlogPartition(self._server, self._tables.captured(first), self._layouts_at(start), read, until, only)
 
     def _retrying(self, action: Callable[[Connection[Any]], _T]) -> _T:
         """Run on the planner's connection; a lost one is opened again, a few times with growing waits."""
@@ -445,4 +404,11 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __getstate__(self) -> dict[str, Any]:
         # What the planner holds open stays with the planner.
-        return {**self.__dict__, "_connection": None, "_planner": None, "_chunks": {}, "_layouts": (None, {})}
+        return {
+            **self.__dict__,
+            "_connection": None,
+            "_planner": None,
+            "_snapshots": None,
+            "_joining": None,
+            "_layouts": (None, {}),
+        }

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.errors import BacklogError, SettingError
+from connectors.mysql_cdc import joining
 from connectors.mysql_cdc.rewind import discard_rewind_log
 from connectors.mysql_cdc.schema import SchemaChanged
 from connectors.mysql_cdc.source import MySqlCdcDataSource, check, inspect
@@ -161,3 +162,111 @@ def test_a_change_of_any_of_them_is_told(mysql: MySQLServer) -> None:
 def test_what_cannot_be_meant(given: dict[str, str], message: str) -> None:
     with pytest.raises(SettingError, match=re.escape(message)):
         check({"host": "h", "user": "u", **given})
+
+
+# -- tables that come later --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look for tables at every batch."""
+    monkeypatch.setattr(joining, "LOOK_MS", 0)
+
+
+@pytest.mark.usefixtures("shards", "at_once")
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_new_table_joins_while_the_others_go_on(mysql: MySQLServer, seed: int) -> None:
+    chance = random.Random(seed)
+    given = several(mysql, chunkSize=20, maxRowsPerBatch=40, scanNewlyAddedTables="true")
+    stream = reader(given)
+    names = (*SHARDS, "orders_7", "orders_8")
+    states: dict[str, dict[int, tuple[Any, ...]]] = {name: {} for name in names}
+    misfits: list[str] = []
+    live: list[bool] = []
+
+    def consume(offset: dict[str, Any], limit: int) -> dict[str, Any]:
+        nonlocal stream
+        end = stream.latestOffset(offset, ReadMaxRows(limit))
+        if chance.random() < 0.2:
+            stream = reader(given)  # as after a kill: the batch is replayed by another process
+        found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in names}
+        for partition in stream.partitions(offset, end) if end is not offset else []:
+            rows = read(stream, partition)
+            discard_rewind_log()
+            assert sorted(read(stream, partition), key=str) == sorted(rows, key=str)
+            for row in rows:
+                found[row[-1]].append(row[:-2])
+        for name, rows in found.items():
+            # Within a batch the snapshot comes first.
+            misfits.extend(f"{name}: {m}" for m in apply(states[name], sorted(rows, key=lambda row: row[-1])))
+        return end
+
+    offset = stream.initialOffset()
+    while offset["isProcessingBacklog"]:
+        offset = consume(offset, 10_000)
+    writers = [Writers(mysql, f"many.{name}", seed + i, threads=1, keys=ROWS) for i, name in enumerate(names)]
+    with writers[0], writers[1]:
+        for _ in range(3):
+            offset = consume(offset, 40)
+        for name in names[-2:]:
+            mysql.execute(f"CREATE TABLE many.{name} LIKE many.orders_0")
+            mysql.execute(f"INSERT INTO many.{name} SELECT * FROM many.orders_0")
+        with writers[3], writers[4]:
+            for _ in range(14):
+                time.sleep(0.02)
+                offset = consume(offset, 40)
+                live.append(bool(offset.get("joining")))
+                assert not offset["isProcessingBacklog"]
+        assert sum(live) > 2, "in several batches"
+        assert not offset.get("joining")
+    while (end := consume(offset, 1000)) != offset:
+        offset = end
+    assert misfits == []
+    assert {name: table_rows(mysql, f"many.{name}") for name in names} == states
+    assert offset["ranges"] == [], "the filter is gone once it is passed"
+
+
+@pytest.mark.usefixtures("shards", "at_once")
+def test_a_table_that_is_named_later_joins(mysql: MySQLServer) -> None:
+    stream = reader(options(mysql, "many.orders_0,many.orders_1"))
+    offset, _ = take(stream, stream.initialOffset())
+    mysql.execute("UPDATE many.orders_0 SET n = -1 WHERE id = 1")
+    offset, _ = take(stream, offset)
+    given = options(mysql, "many.orders_0,many.orders_1,many.orders_2", scanNewlyAddedTables="true")
+    given["metadataColumns"] = "_change_type,_commit_timestamp,_commit_seq,_database,_table"
+    stream = reader(given)
+    found: list[tuple[Any, ...]] = []
+    for _ in range(4):
+        end, rows = take(stream, offset)
+        offset, found = end, found + rows
+    assert {row[-1] for row in found} == {"orders_2"}
+    assert len(found) == ROWS
+    mysql.execute("UPDATE many.orders_2 SET n = -1 WHERE id = 1")
+    assert [row[1] for row in take(stream, offset)[1]] == [1, -1]
+
+
+@pytest.mark.usefixtures("shards", "at_once")
+def test_a_new_table_of_other_columns_is_refused_in_rows_and_joins_as_envelopes(mysql: MySQLServer) -> None:
+    for form in ("row", "debezium"):
+        stream = reader(several(mysql, format=form, scanNewlyAddedTables="true"))
+        offset, _ = take(stream, stream.initialOffset())
+        mysql.execute("UPDATE many.orders_0 SET n = n + 1 WHERE id = 1")
+        mysql.execute("CREATE TABLE many.orders_9 (k INT PRIMARY KEY)")
+        mysql.execute("INSERT INTO many.orders_9 VALUES (5)")
+        if form == "row":
+            offset, _ = take(stream, offset)
+            with pytest.raises(SettingError, match=r"many\.orders_9 has other columns"):
+                take(stream, offset)
+        else:
+            keys: list[str] = []
+            for _ in range(3):
+                offset, rows = take(stream, offset)
+                keys += [row[0] for row in rows]
+            assert keys == ['{"id":1}', '{"k":5}']
+        mysql.execute("DROP TABLE many.orders_9")
+
+
+def test_new_tables_are_for_streams_that_begin_with_a_snapshot() -> None:
+    given = {"host": "h", "user": "u", "table": "a.b", "startup.mode": "latest", "scanNewlyAddedTables": "true"}
+    with pytest.raises(SettingError, match=r"scanNewlyAddedTables.*startup\.mode=initial"):
+        check(given)
