@@ -57,6 +57,8 @@ class MySqlOptions:
         ``"row"`` or ``"debezium"``.
     evolves : bool
         Whether the stream goes on after an ALTER TABLE.
+    zero_date_fails : bool
+        Whether a date that Spark has no value for ends the query, rather than to be NULL.
     chunk_size : int
         Rows of one task's SELECT.
     chunk_key_column : str
@@ -92,6 +94,7 @@ class MySqlOptions:
     table_pattern: str = ""
     format: str = "row"
     evolves: bool = True
+    zero_date_fails: bool = False
     chunk_size: int = 50_000
     chunk_key_column: str = ""
     distribution_factor_lower: float = 0.05
@@ -156,6 +159,7 @@ class MySqlOptions:
             table_pattern=pattern,
             format=form,
             evolves=_choice(given, "schemaChange", ("evolve", "fail")) == "evolve",
+            zero_date_fails=_choice(given, "zeroDate", ("null", "error")) == "error",
             chunk_size=_integer(given, "chunkSize", cls.chunk_size, 1),
             chunk_key_column=given.get("chunkkeycolumn", ""),
             distribution_factor_lower=_float(given, "distributionFactorLower", cls.distribution_factor_lower, 0, 1),
