@@ -62,7 +62,7 @@ STORABLE = {
     "utf8mb3": unicode("utf-8", 0),
     "utf8mb4": unicode("utf-8", 0, 1, 16),
 }
-MOST = 600  # texts of a set: the short ones hold a part of Unicode's planes only
+MOST = 700  # texts of a set: the short ones hold a part of Unicode's planes only
 GB18030_FOUR_BYTES = codes(span(0x81, 0xFE), span(0x30, 0x39), span(0x81, 0xFE), span(0x30, 0x39))
 
 
