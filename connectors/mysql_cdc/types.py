@@ -396,7 +396,7 @@ def kind_of(column: Column) -> ColumnKind:
         )
     if kind.text and column.charset not in CHARSETS:
         raise BacklogError(
-            f"Column {column.name!r} has the character set {column.charset}, which mysql_cdc does not read.",
+            f"Column {column.name!r} has the character set {column.charset or 'binary'}, which is not read.",
             f"Read: {', '.join(CHARSETS)}.",
         )
     return kind
