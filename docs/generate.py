@@ -6,6 +6,7 @@ from pathlib import Path
 
 from backlog_spark.settings import settings_table
 from connectors.mysql_cdc.catalogue import option_table
+from connectors.mysql_cdc.charsets import CHARSETS
 from connectors.mysql_cdc.metadata import METADATA
 from connectors.mysql_cdc.types import type_table
 
@@ -76,6 +77,19 @@ value of a `chunkKeyColumn` are always in one chunk; a chunk of more than 32 MB 
 
 """
 
+
+_CHARSETS = f"""
+## Character sets
+
+{", ".join(sorted(CHARSETS))}.
+
+That is all that the servers have, and the text is what their own conversion to utf8mb4 makes of it, in the snapshot and
+in the binary log. Bytes that a set has no character for are `?`: 0x81 in cp1250, rows without an assignment in the East
+Asian sets, halves of surrogate pairs in ucs2 and utf32. In a primary key, where such texts would not tell rows
+apart, they stop the query; so do halves of surrogate pairs in MariaDB's utf8mb3 and utf8mb4. Labels of ENUM and SET
+with characters beyond U+FFFF are listed by the servers themselves with `?` for each, and from the log are so read.
+
+"""
 
 _START = """## Where it starts
 
@@ -213,10 +227,13 @@ def pages() -> dict[str, str]:
             + _metadata()
             + _LOGIN
             + "## Types\n\n"
-            "Zero, partial and impossible dates become NULL. TIME is text as MySQL prints it. UUID, INET6 and INET4 "
-            "are MariaDB's, where JSON is LONGTEXT and read as it was written. MySQL's JSON is the server's own text, "
+            "Zero, partial and impossible dates become NULL, or stop the query with `zeroDate=error`. YEAR 0000 is 0. "
+            "TIME is text as MySQL prints it. UUID, INET6 and INET4 are MariaDB's, where JSON is LONGTEXT and read as "
+            "it was written. MySQL's JSON is the server's own text, "
             "with numbers that have a fraction or an exponent written without exponent and trailing zeros. "
-            "Geometry is four bytes with the SRID, the least significant first, then WKB.\n\n" + type_table()
+            "Geometry is four bytes with the SRID, the least significant first, then WKB.\n\n"
+            + type_table()
+            + _CHARSETS
         ),
     }
 

@@ -103,7 +103,7 @@ def _read_once(
     dump = open_dump(options, start)
     try:
         connection = dump.open()
-        yield from Events(connection, tables, until, timeline).read()
+        yield from Events(connection, tables, until, timeline, options.zero_date_fails).read()
     finally:
         # Closing the socket at once: the server may still have much to send.
         stream = getattr(dump, "_stream_connection", None)

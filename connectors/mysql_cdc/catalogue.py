@@ -125,6 +125,15 @@ OPTIONS = (
         "evolve, fail",
     ),
     Option(
+        "zeroDate",
+        "string",
+        "null",
+        "What becomes of zero, partial and impossible dates (`0000-00-00`, `2024-00-10`, `2024-02-31`), which Spark "
+        "has no value for. null: NULL. error: the query stops and names table, column and date. In a key it stops "
+        "either way.",
+        "null, error",
+    ),
+    Option(
         "chunkSize",
         "int",
         "50000",

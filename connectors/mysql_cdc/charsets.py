@@ -1,44 +1,120 @@
-"""Character sets: how the binary log's bytes of a text column become text (pure)."""
+"""Character sets: how the binary log's bytes of a text column become text (pure).
+
+The text is that of the server's own conversion to utf8mb4, by which the snapshot reads it. What has no character there
+is ``?``: bytes that a set leaves empty, and in ucs2 and utf32 halves of surrogate pairs.
+"""
 
 from __future__ import annotations
 
+import codecs
+import re
+import struct
 from collections.abc import Callable
 
-__all__ = ["CHARSETS", "text_decoder"]
+from .charset_tables import DOUBLE_BYTE, SINGLE_BYTE
 
-# MySQL's latin1 is cp1252 with the five places that cp1252 leaves empty filled by the C1 controls.
-CHARSETS: dict[str, str] = {
-    "utf8mb4": "utf-8",
-    "utf8mb3": "utf-8",
-    "utf8": "utf-8",
-    "ascii": "ascii",
-    "latin1": "latin1-mysql",
-    "utf16": "utf-16-be",
-    "utf16le": "utf-16-le",
-    "utf32": "utf-32-be",
-    "ucs2": "utf-16-be",
-    "gbk": "gbk",
-    "gb2312": "gb2312",
-    "gb18030": "gb18030",
-    "big5": "big5",
-    "euckr": "euc_kr",
-    "latin2": "iso8859_2",
-    "greek": "iso8859_7",
-    "hebrew": "iso8859_8",
-    "cp1250": "cp1250",
-    "cp1251": "cp1251",
-    "cp1256": "cp1256",
-    "cp1257": "cp1257",
-    "koi8r": "koi8_r",
-}
+__all__ = ["CHARSETS", "LOSSY", "as_utf8", "text_decoder"]
 
-_C1 = {0x81, 0x8D, 0x8F, 0x90, 0x9D}
-_LATIN1 = [chr(i) if i in _C1 else bytes([i]).decode("cp1252") for i in range(256)]
+Decoder = Callable[[bytes], str]
+
+_UTF = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le"}
+_FIXED = {"ucs2": ("utf-16-be", "H", 2), "utf32": ("utf-32-be", "I", 4)}
+CHARSETS = (*_UTF, *_FIXED, *SINGLE_BYTE, *DOUBLE_BYTE)
+"""Those that are read: all that the servers have."""
+
+_UNDEFINED = "\ufffe"  # to Python's charmap codec
 
 
-def text_decoder(charset: str) -> Callable[[bytes], str]:
-    """Decoder of a character set's bytes as the binary log holds them."""
-    codec = CHARSETS[charset]
-    if codec == "latin1-mysql":
-        return lambda data: "".join(map(_LATIN1.__getitem__, data)) if not data.isascii() else data.decode()
-    return lambda data: str(data, codec)
+def text_decoder(charset: str, *, exact: bool = False) -> Decoder:
+    """Decoder of a character set's bytes as the binary log holds them.
+
+    Parameters
+    ----------
+    exact : bool
+        Raise UnicodeDecodeError where other bytes read as the same text, for keys. Only for `LOSSY` sets and those in
+        which this cannot be.
+    """
+    if charset in _UTF:
+        codec = _UTF[charset]
+        return lambda data: str(data, codec)
+    if charset in _FIXED:
+        return _fixed_width(*_FIXED[charset], exact)
+    if charset in SINGLE_BYTE:
+        table = _table(charset)
+        if not exact:
+            table = table.replace(_UNDEFINED, "?")
+        return lambda data: codecs.charmap_decode(data, "strict", table)[0]
+    return _double_byte(*DOUBLE_BYTE[charset])
+
+
+def as_utf8(expression: str, charset: str, *, exact: bool = False) -> str:
+    """SQL for a text in utf8mb4, as `text_decoder` has it; with ``exact`` NULL where that raises."""
+    # MySQL ends a text before a half of a surrogate pair, or makes it NULL; on the way to utf16 it becomes "?".
+    text = f"CONVERT({expression} USING utf16)" if charset in _FIXED else expression
+    text = f"CONVERT({text} USING utf8mb4)"
+    if exact and charset in LOSSY:
+        return f"IF(HEX(CONVERT({text} USING {charset})) = HEX({expression}), {text}, NULL)"
+    return text
+
+
+def _table(charset: str) -> str:
+    """The characters of the 256 bytes; `_UNDEFINED` for those that have none."""
+    codec, runs = SINGLE_BYTE[charset]
+    table = [bytes([byte]).decode(codec, "replace") for byte in range(256)]
+    table = [_UNDEFINED if character == "\ufffd" else character for character in table]
+    for first, characters in runs.items():
+        table[first : first + len(characters)] = [_UNDEFINED if c == "?" else c for c in characters]
+    return "".join(table)
+
+
+def _fixed_width(codec: str, unit: str, size: int, exact: bool) -> Decoder:
+    # Both upper bytes of a half of a surrogate pair; in ucs2 two of them are not one character.
+    half = re.compile(rb"[\xd8-\xdf]")
+
+    def decode(data: bytes) -> str:
+        if exact or not half.search(data[size - 2 :: size]):
+            return str(data, codec, "strict")
+        units = struct.unpack(f">{len(data) // size}{unit}", data)
+        return "".join("?" if 0xD800 <= u <= 0xDFFF else chr(u) for u in units)
+
+    return decode
+
+
+def _double_byte(codec: str, code: bytes, runs: dict[bytes, str]) -> Decoder:
+    others = {
+        first[:-1] + bytes([first[-1] + i]): character
+        for first, characters in runs.items()
+        for i, character in enumerate(characters)
+    }
+    known: dict[bytes, str] = {}
+    split = re.compile(code + rb"|.", re.DOTALL)
+    # May also match the end of one code and the beginning of the next: then the text is only decoded more slowly.
+    other = re.compile(b"|".join(map(re.escape, others)) or rb"(?!)")
+
+    def one(data: bytes) -> str:
+        character = others.get(data)
+        if character is None:
+            try:
+                character = str(data, codec)
+            except UnicodeDecodeError:
+                character = "?"
+        known[data] = character
+        return character
+
+    def decode(data: bytes) -> str:
+        if not other.search(data):
+            try:
+                return str(data, codec)
+            except UnicodeDecodeError:
+                pass
+        return "".join([known.get(found) or one(found) for found in split.findall(data)])
+
+    return decode
+
+
+def _is_lossy(charset: str) -> bool:
+    return charset in _FIXED or (charset in SINGLE_BYTE and _UNDEFINED in _table(charset))
+
+
+LOSSY = frozenset(c for c in CHARSETS if _is_lossy(c))
+"""Sets in which different bytes may read as the same text, for having no character; not those of `DOUBLE_BYTE`."""

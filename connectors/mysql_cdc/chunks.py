@@ -19,6 +19,7 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
+from .columns import not_text
 from .keys import Key, key_kind, key_range
 from .options import MySqlOptions
 from .schema import TableSchema
@@ -258,6 +259,9 @@ class Splitter:
         found = query(self._connection, f"SELECT {fields} FROM {self._schema.qualified}{rest}")
         if not found:
             return None
+        for column, text in zip(self._columns, found[0], strict=True):
+            if text is None and column.charset:
+                raise not_text(column)
         try:
             return tuple(
                 kind.parse(c, str(text)) for kind, c, text in zip(kinds, self._columns, found[0], strict=True) if kind

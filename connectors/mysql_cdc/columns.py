@@ -8,7 +8,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Column", "columns_from_json", "columns_to_json", "quote_identifier"]
+from backlog_spark.errors import BacklogError
+
+__all__ = ["Column", "columns_from_json", "columns_to_json", "not_text", "quote_identifier"]
 
 
 _SPARK_DIGITS = 38
@@ -81,6 +83,14 @@ def _unescaped(found: re.Match[str]) -> str:
 def quote_identifier(name: str) -> str:
     """A name between back-ticks, inner back-ticks doubled (MySQL manual, "Schema Object Names")."""
     return "`" + name.replace("`", "``") + "`"
+
+
+def not_text(column: Column) -> BacklogError:
+    """The error for a value that has no exact text."""
+    return BacklogError(
+        f"The column {column.name!r} holds bytes that are no text in {column.charset}.",
+        "Correct such rows, then start with a new checkpoint.",
+    )
 
 
 # -- JSON --------------------------------------------------------------------------------------------------

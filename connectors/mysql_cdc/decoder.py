@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 from backlog_spark.errors import BacklogError
 
+from .columns import not_text
 from .history import Bridge, Layout, bridge
 from .packed import Reader
-from .readers import converted, fits, of_key, reader, skipper
+from .readers import converted, fits, of_key, reader, skipper, without_zero_dates
 from .schema import SchemaChanged, TableSchema, altered
 from .types import Column, binlog_codes, kind_of
 
@@ -107,6 +108,8 @@ class RowDecoder:
     layout : Layout, optional
         The columns that the table had when these were logged, if others. Rows are then given with the columns of
         ``schema`` nonetheless, as `bridge` describes.
+    zero_date_fails : bool
+        Refuse zero, partial and impossible dates, rather than to read NULL.
 
     Attributes
     ----------
@@ -118,12 +121,22 @@ class RowDecoder:
     SchemaChanged
         When the log differs from the layout in the number, order or type of columns, or, where it carries them, in
         names; when the layout's values cannot become the schema's.
+    BacklogError
+        From ``read_row``, for a value that is refused.
     """
 
     read_row: Callable[[bytes, int], tuple[list[object], int]]
 
-    def __init__(self, schema: TableSchema, table_map: TableMap, layout: Layout | None = None) -> None:
+    def __init__(
+        self,
+        schema: TableSchema,
+        table_map: TableMap,
+        layout: Layout | None = None,
+        *,
+        zero_date_fails: bool = False,
+    ) -> None:
         self.schema = schema
+        self._zero_date_fails = zero_date_fails
         across = bridge(layout, schema) if layout else None
         columns = layout.columns if layout else schema.columns
         if len(columns) != len(table_map.types):
@@ -145,7 +158,7 @@ class RowDecoder:
         for column, code, meta in zip(schema.columns, table_map.types, table_map.metadata, strict=True):
             if code not in kind_of(column).binlog:
                 raise _other_type(schema, column, code)
-            self.readers.append(_checked(schema, column, reader(schema, column, code, meta)))
+            self.readers.append(self._reader(column, column, code, meta))
         self.read_row = self._row
 
     def _read_across(
@@ -163,10 +176,18 @@ class RowDecoder:
                 self.readers.append(skipper(column.name, code, meta))
                 continue
             kind_of(column)  # refuses what cannot be read
-            read = _checked(schema, schema.columns[place], reader(schema, column, code, meta))
+            read = self._reader(schema.columns[place], column, code, meta)
             self._places[at] = place
             self.readers.append(converted(read, across.converts[place]))
         self.read_row = self._row_across
+
+    def _reader(self, declared: Column, logged: Column, code: int, meta: int) -> Reader:
+        """Reads a column that is another one by now, or the same, and refuses what it must not hold."""
+        schema = self.schema
+        read = reader(schema, logged, code, meta, exact=declared.name in schema.key)
+        if not declared.nullable and declared.name in {*schema.key, *schema.chunk_key}:
+            return of_key(declared, read)
+        return without_zero_dates(schema, declared, code, read) if self._zero_date_fails else read
 
     def check_present(self, bitmap: bytes) -> None:
         """Refuse row images that leave columns out (``binlog_row_image`` other than FULL)."""
@@ -182,18 +203,21 @@ class RowDecoder:
         nulls = int.from_bytes(data[offset:end], "little")
         offset = end
         row: list[object] = []
-        if nulls:
-            for read in self.readers:
-                if nulls & 1:
-                    row.append(None)
-                else:
+        try:
+            if nulls:
+                for read in self.readers:
+                    if nulls & 1:
+                        row.append(None)
+                    else:
+                        value, offset = read(data, offset)
+                        row.append(value)
+                    nulls >>= 1
+            else:
+                for read in self.readers:
                     value, offset = read(data, offset)
                     row.append(value)
-                nulls >>= 1
-        else:
-            for read in self.readers:
-                value, offset = read(data, offset)
-                row.append(value)
+        except UnicodeDecodeError:
+            raise not_text(self.schema.columns[len(row)]) from None
         return row, offset
 
     def _row_across(self, data: bytes, offset: int) -> tuple[list[object], int]:
@@ -203,7 +227,10 @@ class RowDecoder:
         row: list[object] = [None] * (self._width + 1)
         for read, place in zip(self.readers, self._places, strict=True):
             if not nulls & 1:
-                row[place], offset = read(data, offset)
+                try:
+                    row[place], offset = read(data, offset)
+                except UnicodeDecodeError:
+                    raise not_text(self.schema.columns[place]) from None
             nulls >>= 1
         row.pop()
         return row, offset
@@ -215,8 +242,3 @@ def _same_names(logged: tuple[str, ...], expected: tuple[str, ...]) -> bool:
 
 def _other_type(schema: TableSchema, column: Column, code: int) -> SchemaChanged:
     return altered(schema, f"type code {code} for column {column.name}, which is {column.column_type or 'unknown'}")
-
-
-def _checked(schema: TableSchema, column: Column, read: Reader) -> Reader:
-    keyed = column.name in schema.key or column.name in schema.chunk_key
-    return of_key(column, read) if keyed and not column.nullable else read

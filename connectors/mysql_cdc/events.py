@@ -120,6 +120,7 @@ class Events:
         tables: Sequence[TableSchema],
         until: BinlogPosition | None,
         timeline: Timeline,
+        zero_date_fails: bool = False,
     ) -> None:
         self._connection = connection
         self._tail = 0
@@ -127,6 +128,7 @@ class Events:
         self._folded = {(t.database.lower(), t.table.lower()): t for t in tables}
         self._until = until.sort_key() if until else None
         self._timeline = timeline
+        self._zero_date_fails = zero_date_fails
         self._altered: list[tuple[TableSchema, str]] = []
         self._file = ""
         self._file_number = 0
@@ -258,7 +260,8 @@ class Events:
         schema = self._tables.get((database, table)) if self._timeline.decodes else None
         decoder = None
         if schema is not None:
-            decoder = RowDecoder(schema, TableMap.parse(body), self._timeline.layout(schema))
+            layout = self._timeline.layout(schema)
+            decoder = RowDecoder(schema, TableMap.parse(body), layout, zero_date_fails=self._zero_date_fails)
         if len(self._told) >= _MOST_TOLD:
             self._told.clear()
         self._told[told] = self._decoders[table_id] = decoder

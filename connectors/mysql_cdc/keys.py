@@ -18,6 +18,7 @@ from typing import Any, NoReturn
 
 from backlog_spark.errors import BacklogError
 
+from .charsets import as_utf8
 from .packed import decimal_text
 from .types import Column
 
@@ -103,7 +104,7 @@ _DATETIME = KeyKind(
 _BINARY = KeyKind(lambda c, v: f"x'{v.hex()}'", lambda c: f"HEX({c.quoted})", lambda c, t: bytes.fromhex(t))
 _TEXT = KeyKind(
     text_literal,
-    lambda c: f"HEX(CONVERT({c.quoted} USING utf8mb4))",
+    lambda c: f"HEX({as_utf8(c.quoted, c.charset, exact=True)})",
     lambda c, t: bytes.fromhex(t).decode(),
     text=True,
 )

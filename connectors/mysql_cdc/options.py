@@ -59,6 +59,8 @@ class MySqlOptions:
         Whether tables that are found later are captured.
     evolves : bool
         Whether the stream goes on after an ALTER TABLE.
+    zero_date_fails : bool
+        Whether a date that Spark has no value for ends the query, rather than to be NULL.
     chunk_size : int
         Rows of one task's SELECT.
     chunk_key_column : str
@@ -98,6 +100,7 @@ class MySqlOptions:
     format: str = "row"
     adds_tables: bool = False
     evolves: bool = True
+    zero_date_fails: bool = False
     chunk_size: int = 50_000
     chunk_key_column: str = ""
     distribution_factor_lower: float = 0.05
@@ -164,6 +167,7 @@ class MySqlOptions:
             format=form,
             adds_tables=_adds_tables(given, mode),
             evolves=_choice(given, "schemaChange", ("evolve", "fail")) == "evolve",
+            zero_date_fails=_choice(given, "zeroDate", ("null", "error")) == "error",
             chunk_size=_integer(given, "chunkSize", cls.chunk_size, 1),
             chunk_key_column=given.get("chunkkeycolumn", ""),
             distribution_factor_lower=_float(given, "distributionFactorLower", cls.distribution_factor_lower, 0, 1),

@@ -23,9 +23,9 @@ from .columns import Column
 from .json_values import from_binary
 from .keys import refuse_null
 from .packed import Reader, decimal_text, packed_decimal, packed_size
-from .schema import TableSchema, altered
+from .schema import TableSchema, altered, zero_date
 
-__all__ = ["converted", "fits", "of_key", "reader", "skipper"]
+__all__ = ["converted", "fits", "of_key", "reader", "skipper", "without_zero_dates"]
 
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _ENUM, _SET = 247, 248
@@ -62,6 +62,33 @@ def of_key(column: Column, read: Reader) -> Reader:
         return (value, end) if value is not None else refuse_null(column)
 
     return checked
+
+
+def without_zero_dates(schema: TableSchema, column: Column, code: int, read: Reader) -> Reader:
+    """Refuse a zero, partial or impossible date, as ``zeroDate=error`` asks."""
+    if code not in (10, 17, 18):
+        return read
+
+    def checked(data: bytes, at: int) -> tuple[object, int]:
+        value, end = read(data, at)
+        if value is None:
+            raise zero_date(schema, column, _written(code, data, at))
+        return value, end
+
+    return checked
+
+
+def _written(code: int, data: bytes, at: int) -> str:
+    """A date as the server prints it, without the time."""
+    if code == 10:
+        packed = int.from_bytes(data[at : at + 3], "little")
+        year, month, day = packed >> 9, packed >> 5 & 15, packed & 31
+    elif code == 18:
+        packed = int.from_bytes(data[at : at + 5], "big") - 0x8000000000 >> 17
+        year, month, day = packed // (13 * 32), packed // 32 % 13, packed % 32
+    else:
+        year = month = day = 0
+    return f"{year:04d}-{month:02d}-{day:02d}"
 
 
 def _fixed(form: str) -> Reader:
@@ -174,8 +201,10 @@ def _set(column: Column, size: int) -> Reader:
     return read
 
 
-def reader(schema: TableSchema, column: Column, code: int, meta: int) -> Reader:
+def reader(schema: TableSchema, column: Column, code: int, meta: int, *, exact: bool = False) -> Reader:
     """Reads the column's values, given the type code and metadata under which the log has them.
+
+    ``exact``: raise UnicodeDecodeError for a text that other bytes may read as.
 
     Raises
     ------
@@ -223,11 +252,12 @@ def reader(schema: TableSchema, column: Column, code: int, meta: int) -> Reader:
         case 255:
             return _prefixed(meta, None)
         case 252:
-            return _prefixed(meta, text_decoder(column.charset) if column.charset else None)
+            return _prefixed(meta, text_decoder(column.charset, exact=exact) if column.charset else None)
         case 15 | 253:
-            return _prefixed(1 if meta < 256 else 2, text_decoder(column.charset) if column.charset else None)
+            size = 1 if meta < 256 else 2
+            return _prefixed(size, text_decoder(column.charset, exact=exact) if column.charset else None)
         case 254:
-            return _string(column, meta)
+            return _string(column, meta, exact)
     raise BacklogError(f"Column {column.name!r} has binary log type code {code}, which mysql_cdc does not read.")
 
 
@@ -249,7 +279,7 @@ def _real_type(meta: int) -> tuple[int, int]:
     return first, length
 
 
-def _string(column: Column, meta: int) -> Reader:
+def _string(column: Column, meta: int, exact: bool) -> Reader:
     first, length = _real_type(meta)
     if first == _ENUM:
         return _labels(column, length)
@@ -259,7 +289,7 @@ def _string(column: Column, meta: int) -> Reader:
     if column.data_type in ADDRESS_BYTES:
         return _prefixed(size, address_text(column.data_type))
     if column.charset:
-        return _prefixed(size, text_decoder(column.charset))
+        return _prefixed(size, text_decoder(column.charset, exact=exact))
     width = column.octet_length  # BINARY(n): trailing zeros are not logged
     return _prefixed(size, lambda data: data.ljust(width, b"\0"))
 

@@ -9,7 +9,7 @@ from backlog_spark.errors import BacklogError
 
 from .types import Column, quote_identifier
 
-__all__ = ["SchemaChanged", "TableSchema", "altered"]
+__all__ = ["SchemaChanged", "TableSchema", "altered", "zero_date"]
 
 
 class SchemaChanged(BacklogError):
@@ -82,6 +82,14 @@ class TableSchema:
         key = self.key[0] if len(self.key) == 1 else self.key
         chunks = () if self.chunk_key == self.key else (self.chunk_key,)
         return hashlib.sha256(repr((key, parts, *chunks)).encode()).hexdigest()[:12]
+
+
+def zero_date(schema: TableSchema, column: Column, value: str) -> BacklogError:
+    """The error for a date that Spark has no value for, with ``zeroDate=error``."""
+    return BacklogError(
+        f"The column {column.name!r} of {schema.name} holds the date {value}, which Spark has no value for.",
+        "Set zeroDate=null to read such dates as NULL, or correct the rows and start with a new checkpoint.",
+    )
 
 
 def altered(schema: TableSchema, what: str) -> SchemaChanged:

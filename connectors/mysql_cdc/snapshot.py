@@ -9,6 +9,7 @@ fetched row by row and go on to Spark as they come.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -23,13 +24,15 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
+from .charsets import as_utf8
+from .columns import not_text
 from .decoder import SchemaChanged
 from .keys import Key, key_range, refuse_null
 from .offsets import SnapshotRange
 from .options import MySqlOptions
 from .output import output_of, rows_to_table
 from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log, take_away
-from .schema import TableSchema
+from .schema import TableSchema, zero_date
 from .server import end_position, query
 from .types import Column, kind_of
 from .views import begin_exact_view, begin_view
@@ -45,7 +48,7 @@ def select_statement(schema: TableSchema, first: Key | None, last: Key | None, *
 
     For each row a CSV line, then the large columns; ``joined``: one row, the number of lines and all of them.
     """
-    fields = ", ".join(_csv_field(c) for c in schema.columns if not kind_of(c).large)
+    fields = ", ".join(_csv_field(schema, c) for c in schema.columns if not kind_of(c).large)
     # As bytes, so that the client does not decode what Arrow will decode
     line = f"CAST(CONCAT_WS(',', {fields}) AS BINARY)"
     if joined:
@@ -55,15 +58,20 @@ def select_statement(schema: TableSchema, first: Key | None, last: Key | None, *
         for column in schema.columns:
             kind = kind_of(column)
             if kind.large:
-                expression = kind.select(column)
+                expression = _expression(schema, column)
                 parts.append(f"CAST({expression} AS BINARY)" if kind.text else expression)
     return f"SELECT {', '.join(parts)} FROM {schema.qualified}{key_range(schema.chunk_columns, first, last)}"
 
 
-def _csv_field(column: Column) -> str:
-    kind = kind_of(column)
-    expression = kind.select(column)
-    if kind.text:
+def _expression(schema: TableSchema, column: Column) -> str:
+    if column.charset and column.name in schema.key:  # a key's text must tell its row
+        return as_utf8(column.quoted, column.charset, exact=True)
+    return kind_of(column).select(column)
+
+
+def _csv_field(schema: TableSchema, column: Column) -> str:
+    expression = _expression(schema, column)
+    if kind_of(column).text:
         expression = f"""CONCAT('"', REPLACE({expression}, '"', '""'), '"')"""
     # CONCAT_WS leaves NULL arguments out; an unquoted empty field is how the line says NULL.
     return f"IFNULL({expression}, '')"
@@ -72,8 +80,9 @@ def _csv_field(column: Column) -> str:
 class _Lines:
     """Turns fetched rows into an Arrow table of the table's columns."""
 
-    def __init__(self, schema: TableSchema) -> None:
+    def __init__(self, schema: TableSchema, zero_date_fails: bool) -> None:
         self._schema = schema
+        self._zero_date_fails = zero_date_fails
         small = [c for c in schema.columns if not kind_of(c).large]
         self._large = [c for c in schema.columns if kind_of(c).large]
         self._names = [c.name for c in small]
@@ -104,12 +113,18 @@ class _Lines:
     def parse(self, data: bytes, rows: int) -> dict[str, pa.Array]:
         """The columns of ``rows`` lines."""
         read = pacsv.ReadOptions(column_names=self._names, use_threads=False, block_size=len(data) + 1)
-        parsed = pacsv.read_csv(
-            pa.BufferReader(data),
-            read_options=read,
-            parse_options=self._parse_options,
-            convert_options=self._convert_options,
-        )
+        try:
+            parsed = pacsv.read_csv(
+                pa.BufferReader(data),
+                read_options=read,
+                parse_options=self._parse_options,
+                convert_options=self._convert_options,
+            )
+        except pa.ArrowInvalid as error:  # as `not_text` for large columns
+            if not (found := re.search(r"CSV column #(\d+):.*UTF8", str(error))):
+                raise
+            name = self._names[int(found[1])]
+            raise not_text(next(c for c in self._schema.columns if c.name == name)) from None
         if parsed.num_rows != rows:
             raise BacklogError(
                 f"{rows} rows of {self._schema.qualified} were parsed as {parsed.num_rows}.",
@@ -120,13 +135,22 @@ class _Lines:
     def _finish(self, columns: dict[str, pa.Array]) -> pa.Table:
         arrays = [kind_of(c).parse(c, columns[c.name]) for c in self._schema.columns]
         for column, array in zip(self._schema.columns, arrays, strict=True):
+            before = columns[column.name]
             if array.null_count and not column.nullable and column.name in self._keyed:
-                refuse_null(column)
+                raise not_text(column) if column.charset else refuse_null(column)
+            if self._zero_date_fails and array.null_count > before.null_count:
+                lost = pc.and_(pc.is_null(array), pc.is_valid(before))
+                raise zero_date(self._schema, column, before.filter(lost)[0].as_py())
         return pa.table(arrays, names=[c.name for c in self._schema.columns])
 
 
 def _select_joined(
-    connection: Connection[Any], schema: TableSchema, first: Key | None, last: Key | None
+    connection: Connection[Any],
+    schema: TableSchema,
+    first: Key | None,
+    last: Key | None,
+    *,
+    zero_date_fails: bool = False,
 ) -> pa.Table | None:
     """The chunk fetched as one value, or None if it cannot be: large columns, or more than `MAX_JOINED` bytes.
 
@@ -141,17 +165,22 @@ def _select_joined(
         # GROUP_CONCAT cuts what is too long, with a warning, and leaves out a line that is NULL for its length.
         if cursor.warning_count:
             return None
-    lines = _Lines(schema)
+    lines = _Lines(schema, zero_date_fails)
     if not int(rows):
         return rows_to_table(schema, [])
     return None if data is None else lines.joined(data, int(rows))
 
 
 def _select_rows(
-    connection: Connection[Any], schema: TableSchema, first: Key | None, last: Key | None
+    connection: Connection[Any],
+    schema: TableSchema,
+    first: Key | None,
+    last: Key | None,
+    *,
+    zero_date_fails: bool = False,
 ) -> Iterator[pa.Table]:
     """The chunk in pieces, in the state that the connection's transaction sees."""
-    lines = _Lines(schema)
+    lines = _Lines(schema, zero_date_fails)
     with connection.cursor(pymysql.cursors.SSCursor) as cursor:
         cursor.execute(select_statement(schema, first, last))
         while rows := cursor.fetchmany(_FETCH):
@@ -220,14 +249,16 @@ def _rewound(
 ) -> Iterator[pa.Table]:
     """A chunk of a table with a primary key: rows that changed since are left out, their first images put in."""
     # The whole table as one chunk is not tried as one value: the server would join all before it sees that it is long.
-    joined = _select_joined(connection, schema, first, last) if schema.chunk_key else None
+    fails = options.zero_date_fails
+    joined = _select_joined(connection, schema, first, last, zero_date_fails=fails) if schema.chunk_key else None
     if joined is None:
         begin_view(connection)
     # Taken after the SELECT or the view: everything that it saw lies before.
     log.advance(end_position(connection, options))
     keys, rows = log.images(connection, first, last)
     touched = _key_table(schema, keys)
-    for table in [joined] if joined is not None else _select_rows(connection, schema, first, last):
+    read = _select_rows(connection, schema, first, last, zero_date_fails=fails)
+    for table in read if joined is None else [joined]:
         yield _without(table, touched) if keys else table
     if joined is None:
         query(connection, "COMMIT")
@@ -293,7 +324,7 @@ def _restored(
     less, more = log.net(connection, first, last)
     away = rows_to_table(schema, less)
     surplus = Counter(_tuples(away))
-    for table in _select_rows(connection, schema, first, last):
+    for table in _select_rows(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
         if less:
             at = pc.indices_nonzero(_among(table, away))
             candidates = at.to_pylist()

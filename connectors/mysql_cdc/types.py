@@ -20,8 +20,8 @@ from pyspark.sql import types as st
 from backlog_spark.errors import BacklogError
 
 from .addresses import ADDRESS_BYTES
-from .charsets import CHARSETS
-from .columns import Column, quote_identifier
+from .charsets import CHARSETS, as_utf8
+from .columns import Column, not_text, quote_identifier
 from .json_values import from_text
 
 __all__ = ["Column", "ColumnKind", "binlog_codes", "kind_of", "quote_identifier", "type_table"]
@@ -133,11 +133,14 @@ def _parse_float(column: Column, array: pa.Array) -> pa.Array:
 
 
 def _parse_text(column: Column, array: pa.Array) -> pa.Array:
-    return pc.cast(array, pa.string())
+    try:
+        return pc.cast(array, pa.string())
+    except pa.ArrowInvalid:  # MariaDB's utf8mb3 and utf8mb4 may hold halves of surrogate pairs
+        raise not_text(column) from None
 
 
 def _text_select(column: Column) -> str:
-    return f"CONVERT({column.quoted} USING utf8mb4)"
+    return as_utf8(column.quoted, column.charset)
 
 
 def _parse_json(column: Column, array: pa.Array) -> pa.Array:
@@ -393,7 +396,7 @@ def kind_of(column: Column) -> ColumnKind:
         )
     if kind.text and column.charset not in CHARSETS:
         raise BacklogError(
-            f"Column {column.name!r} has the character set {column.charset}, which mysql_cdc does not read.",
+            f"Column {column.name!r} has the character set {column.charset or 'binary'}, which is not read.",
             f"Read: {', '.join(CHARSETS)}.",
         )
     return kind
