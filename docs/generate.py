@@ -160,7 +160,8 @@ TABLE; partitions emptied or exchanged | Stops after all that comes before; a ne
 
 A `BacklogQuery` starts again by itself (`spark.backlog.restart.maxAttempts`), and `DeltaUpsert` and \
 `DeltaAppend` add the column to their table with `merge_schema=True`. With plain `readStream`, start the query \
-again.
+again. With `format=debezium` no new start is needed: the columns are inside of the envelopes, under their \
+present names.
 
 During the snapshot, added and moved columns are crossed: a chunk whose watermark is before the statement is \
 read as of then. A column that is dropped, renamed or widened while a chunk is read stops the query. A stream \

@@ -125,7 +125,10 @@ class Events:
         self._connection = connection
         self._tail = 0
         self._tables = {(t.database, t.table): t for t in tables}
-        self._folded = {(t.database.lower(), t.table.lower()): t for t in tables}
+        # By what a statement may call it: where names differ by case alone, several.
+        self._folded: dict[tuple[str, str], list[TableSchema]] = {}
+        for t in tables:
+            self._folded.setdefault((t.database.lower(), t.table.lower()), []).append(t)
         self._until = until.sort_key() if until else None
         self._timeline = timeline
         self._zero_date_fails = zero_date_fails
@@ -352,9 +355,9 @@ class Events:
         gone = dropped_database(text) if first == "DROP" else set()
         for database, table in self._folded:
             if database in gone:
-                name = self._folded[database, table].name
+                name = self._folded[database, table][0].name
                 raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", "Stop the query.")
-        named = [self._folded[name] for name in named_tables(text, default) if name in self._folded]
+        named = [schema for name in named_tables(text, default) for schema in self._folded.get(name, ())]
         if first in DML:
             if not named and empties_memory_table(text):
                 return

@@ -25,15 +25,19 @@ from .schema import SchemaChanged, TableSchema
 from .server import end_position, load_schema
 from .timeline import Statements, TableAltered, TableName, Timeline
 
-__all__ = ["Followed", "as_declared", "as_read", "start_again"]
+__all__ = ["Followed", "StartAgain", "as_declared", "as_read", "start_again"]
 
 _ATTEMPTS = 5
 Accept = Callable[[TableSchema, Layout, TableSchema], None]
 
 
-def start_again(schema: TableSchema, what: str) -> SchemaChanged:
-    """The error for what a newly declared stream can go on with."""
-    return SchemaChanged(
+class StartAgain(SchemaChanged):
+    """A table was altered so that a newly declared stream can go on, but the present one cannot."""
+
+
+def start_again(schema: TableSchema, what: str) -> StartAgain:
+    """The error for it."""
+    return StartAgain(
         f"The table {schema.name} was altered: {what}.",
         "Start the query again, as it is: it goes on from its checkpoint with the table's present columns, which the "
         "target must have as well.",

@@ -30,7 +30,7 @@ from .changes import read_batch
 from .chunks import estimated_rows
 from .connection import server_time_ms
 from .declared import DeclaredTables
-from .evolution import Followed, as_declared
+from .evolution import Followed, StartAgain, as_declared
 from .failover import moved
 from .history import Layout
 from .joining import Joining
@@ -43,6 +43,7 @@ from .schema import SchemaChanged, TableSchema
 from .server import (
     check_log,
     end_position,
+    load_schema,
     open_connection,
     server_identity,
 )
@@ -141,13 +142,21 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         if start.is_undecided:
             return self._decided(connection, start)
-        if not start.complete:
-            return self._next_snapshot(connection, start, limit)
         if start.is_finished:
             return None
-        if self._available_now and self._options.target == "backlogEnd" and not start.is_lagging:
+        if start.complete and self._available_now and self._options.target == "backlogEnd" and not start.is_lagging:
             return None
-        return self._next_live(connection, start, limit)
+        step = self._next_live if start.complete else self._next_snapshot
+        try:
+            return step(connection, start, limit)
+        except StartAgain:
+            if self._options.format == "row":
+                raise
+        # The columns are inside of the envelopes: no need for the stream to be declared again.
+        for known in start.tables:
+            self._tables.add(load_schema(connection, self._options, known.database, known.table))
+        self._planner = None
+        return step(connection, start, limit)
 
     def _here(self, connection: Connection[Any], start: Offset) -> Offset:
         """An offset as one of the server that is connected to."""
@@ -196,7 +205,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         for schema in tables:
             self._tables.check_unaltered(connection, schema)
-        return found
+        return replace(found, tables=tables)
 
     def _checked(self) -> MySqlOptions:
         """The options for further connections, which must lead to the same server."""
@@ -204,6 +213,9 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next_snapshot(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
         self._retention.look(connection, start, time.time() * 1000)
+        if not start.ranges:
+            # The first low watermark is yet to come, and tables may have been altered since the checkpoint was made.
+            start = replace(start, tables=self._tables.captured(start))
         wanted = self._snapshot_rows(limit)
         plan = self._snapshots.plan(connection, start, wanted, limited=self._is_limited)
         # Everything in the low watermark lies at or before this position, which is read after it.

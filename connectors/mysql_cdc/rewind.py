@@ -16,6 +16,7 @@ import marshal
 import sqlite3
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from pymysql.connections import Connection
@@ -204,26 +205,26 @@ class FirstImages(RewindLog):
             self._db.executemany("INSERT OR IGNORE INTO image VALUES (?, ?, ?, ?, ?, 0)", pending)
             self._db.execute("COMMIT")
 
-    def images(
-        self, connection: Connection[Any], first: Key | None, last: Key | None
-    ) -> tuple[list[Key], list[list[Any]]]:
-        """For the chunk after ``first`` up to ``last``: keys whose rows, as read, do not count, and rows that do.
+    def keys(self, connection: Connection[Any], first: Key | None, last: Key | None) -> list[Key]:
+        """For the chunk after ``first`` up to ``last``: keys whose rows, as read, do not count.
 
         Parameters
         ----------
         connection
             On which the server is asked where keys lie; not in the middle of a result.
         """
-        keys: list[Key] = []
-        rows: list[list[Any]] = []
-        for key, row in self._range(connection, first, last, "key, row"):
-            keys.append(marshal.loads(key))
-            if row is not None:
-                rows.append(marshal.loads(row))
-        if not self._stays:
+        if self._stays:
+            found = self._range(connection, first, last, "key")
+        else:
             # A row that was elsewhere at the low watermark, or nowhere, may have come into this chunk.
-            keys = [marshal.loads(key) for (key,) in self._db.execute("SELECT key FROM image")]
-        return keys, rows
+            found = self._db.execute("SELECT key FROM image")
+        return [marshal.loads(key) for (key,) in found]
+
+    def rows(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
+        """The rows that the chunk had in their place, some thousand at a time."""
+        found = self._range(connection, first, last, "row")
+        while block := found.fetchmany(_BLOCK):
+            yield [marshal.loads(row) for (row,) in block if row is not None]
 
 
 class NetChanges(RewindLog):

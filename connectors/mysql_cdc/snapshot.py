@@ -255,15 +255,16 @@ def _rewound(
         begin_view(connection)
     # Taken after the SELECT or the view: everything that it saw lies before.
     log.advance(end_position(connection, options))
-    keys, rows = log.images(connection, first, last)
+    keys = log.keys(connection, first, last)
     touched = _key_table(schema, keys)
     read = _select_rows(connection, schema, first, last, zero_date_fails=fails)
     for table in read if joined is None else [joined]:
         yield _without(table, touched) if keys else table
     if joined is None:
         query(connection, "COMMIT")
-    if rows:
-        yield rows_to_table(schema, rows)
+    for rows in log.rows(connection, first, last):
+        if rows:
+            yield rows_to_table(schema, rows)
 
 
 def _without_values(table: pa.Table, columns: list[int]) -> pa.Table:

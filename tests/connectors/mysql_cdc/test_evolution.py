@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from typing import TYPE_CHECKING, Any
@@ -271,7 +272,7 @@ def test_random_statements_never_shift_a_value(mysql: MySQLServer, seed: int) ->
     def follow() -> None:
         nonlocal stream, offset
         while True:
-            declared = [c.name for c in next(iter(stream._tables.values())).columns]
+            declared = [c.name for c in stream._tables.every()[0].columns]
             try:
                 end, batch = take(stream, offset)
             except SchemaChanged as error:
@@ -330,3 +331,33 @@ def test_an_alter_that_is_logged_twice_counts_at_its_end(mysql: MySQLServer) -> 
     starts = [str(row[5]) for row in mysql.execute("SHOW BINLOG EVENTS") if "MODIFY b VARCHAR(20) FIRST" in str(row[5])]
     assert rows(stream, offset)[1] == [(3, 3, "three")]
     assert len(starts) == (2 if is_mariadb(mysql) else 1)
+
+
+def test_altered_between_the_checkpoint_and_the_first_batch(mysql: MySQLServer) -> None:
+    first = new(mysql).initialOffset()
+    mysql.execute(f"ALTER TABLE {TABLE} ADD COLUMN c INT NOT NULL DEFAULT 9 FIRST")
+    stream = new(mysql)
+    end, found = take(stream, first)
+    assert [row[:-3] for row in found] == [(9, 1, 1, "one"), (9, 2, 2, "two")]
+    mysql.execute(f"DELETE FROM {TABLE} WHERE id = 1")
+    assert rows(stream, end)[1] == [(9, 1, 1, "one")]
+
+
+def test_envelopes_go_on_without_a_new_start(mysql: MySQLServer) -> None:
+    stream = new(mysql, format="debezium", metadataColumns="")
+    middle = stream.latestOffset(stream.initialOffset(), ReadMaxRows(1))
+    mysql.execute(f"ALTER TABLE {TABLE} ADD COLUMN c INT NOT NULL DEFAULT 9 FIRST")
+    offset, found = take(stream, middle)
+    assert [json.loads(value)["after"] for _, value in found] == [{"c": 9, "id": 2, "a": 2, "b": "two"}]
+    mysql.execute(f"UPDATE {TABLE} SET a = 3 WHERE id = 1")
+    offset, earlier = take(stream, take(stream, offset)[0])
+    mysql.execute(f"ALTER TABLE {TABLE} MODIFY a BIGINT, RENAME COLUMN b TO text")
+    mysql.execute(f"UPDATE {TABLE} SET a = 4000000000 WHERE id = 1")
+    found = earlier
+    for _ in range(3):
+        offset, batch = take(stream, offset)
+        found += batch
+    assert [json.loads(value)["after"] for _, value in found] == [
+        {"c": 9, "id": 1, "a": 3, "b": "one"},
+        {"c": 9, "id": 1, "a": 4_000_000_000, "text": "one"},
+    ]
