@@ -78,7 +78,9 @@ class _Lines:
         self._large = [c for c in schema.columns if kind_of(c).large]
         self._names = [c.name for c in small]
         self._keyed = {*schema.key, *schema.chunk_key}
-        self._parse_options = pacsv.ParseOptions(newlines_in_values=True, quote_char='"', double_quote=True)
+        self._parse_options = pacsv.ParseOptions(
+            newlines_in_values=True, quote_char='"', double_quote=True, ignore_empty_lines=False
+        )
         self._convert_options = pacsv.ConvertOptions(
             column_types={c.name: kind_of(c).csv(c) for c in small},
             null_values=[""],
@@ -103,6 +105,8 @@ class _Lines:
 
     def parse(self, data: bytes, rows: int) -> dict[str, pa.Array]:
         """The columns of ``rows`` lines."""
+        # Without an end to the last line, Arrow takes an empty field there for a quoted one if the field before it is.
+        data += b"\n"
         read = pacsv.ReadOptions(column_names=self._names, use_threads=False, block_size=len(data) + 1)
         parsed = pacsv.read_csv(
             pa.BufferReader(data),
