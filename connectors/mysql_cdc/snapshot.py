@@ -24,13 +24,14 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError
 
 from .decoder import SchemaChanged
+from .evolution import start_again
 from .keys import Key, key_range, refuse_null
 from .offsets import SnapshotRange
 from .options import MySqlOptions
 from .output import output_of, rows_to_table
 from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log, take_away
 from .schema import TableSchema
-from .server import end_position, query
+from .server import connect, end_position, load_schema, query
 from .types import Column, kind_of
 from .views import begin_exact_view, begin_view
 from .workers import worker_connection
@@ -201,6 +202,14 @@ def read_chunk(
             output = output_of(options.format, options.metadata)
             for table in tables:
                 yield from output.snapshot(schema, _without_values(table, log.absent), of)
+    except pa.ArrowInvalid:
+        discard_rewind_log()
+        # A column that was made wider meanwhile may hold what its declared type cannot.
+        with connect(options) as connection:
+            now = load_schema(connection, options, schema.database, schema.table)
+        if now.fingerprint() == schema.fingerprint():
+            raise
+        raise start_again(schema, "its values are not those of the declared columns any more") from None
     except pymysql.err.MySQLError as error:
         discard_rewind_log()
         if error.args[0] in (1054, 1146, 1412):
@@ -239,7 +248,7 @@ def _rewound(
         yield rows_to_table(schema, rows)
 
 
-def _without_values(table: pa.Table, columns: list[int]) -> pa.Table:
+def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
     for i in columns:
         kind = table.schema.field(i)
         table = table.set_column(i, kind, pa.nulls(table.num_rows, kind.type))
