@@ -18,7 +18,7 @@ from backlog_spark.errors import BacklogError
 from .binlog import read_changes
 from .columns import Column
 from .connection import connect
-from .history import Layout, bridge, layouts
+from .history import Bridge, Layout, bridge, layouts
 from .offsets import BinlogPosition
 from .options import MySqlOptions
 from .schema import SchemaChanged, TableSchema
@@ -61,12 +61,7 @@ def as_declared(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
     new = [name for name in layout.now if name is not None and name.lower() not in declared]
     if new:
         raise start_again(schema, f"the stream was declared without the column {', '.join(map(repr, new))}")
-    try:
-        bridge(layout, schema)
-    except SchemaChanged as error:
-        if now.fingerprint() == schema.fingerprint():
-            raise
-        raise start_again(schema, error.problem.rstrip(".")) from None
+    _bridge(schema, layout, now)
 
 
 def as_read(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
@@ -75,12 +70,24 @@ def as_read(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
     Raises
     ------
     SchemaChanged
-        A column was dropped, renamed or is of another type.
+        A column was dropped, renamed or is of another type since the stream was declared.
     """
-    found = bridge(layout, schema)
+    found = _bridge(schema, layout, now)
+    if now.fingerprint() == schema.fingerprint():
+        return  # declared as the SELECT finds it; only the log is of other times
     for column, source, convert in zip(schema.columns, found.sources, found.converts, strict=True):
         if source is None or convert is not None:
             raise start_again(schema, f"its column {column.name!r} is another one while the snapshot is read")
+
+
+def _bridge(schema: TableSchema, layout: Layout, now: TableSchema) -> Bridge:
+    """`bridge`, where what it refuses may be no matter to a stream that is declared as the table is today."""
+    try:
+        return bridge(layout, schema)
+    except SchemaChanged as error:
+        if now.fingerprint() == schema.fingerprint():
+            raise
+        raise start_again(schema, error.problem.rstrip(".")) from None
 
 
 class Followed(Timeline):

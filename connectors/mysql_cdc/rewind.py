@@ -74,9 +74,9 @@ class RewindLog(ABC):
         self._timeline = Timeline()
         if options.evolves:
             self._timeline = Followed(options, (schema,), (known,), self._reached, as_read)
-        layout = self._timeline.layout(schema)
-        # Columns that the table did not have at the low watermark
-        self.absent = [] if layout is None else [i for i, s in enumerate(bridge(layout, schema).sources) if s is None]
+        # Columns that the table did not have at the low watermark, or that were dropped and added again since.
+        self.absent: set[int] = set()
+        self._note_absent()
         self._places = Places(schema.chunk_columns)
         self._chunk_indexes = schema.indexes(schema.chunk_key)
         asks = self._places.asks
@@ -106,6 +106,7 @@ class RewindLog(ABC):
                 self._reached = change.position
                 continue
             if isinstance(change, TableAltered):
+                self._note_absent()
                 continue
             self._touch(change, pending)
             if len(pending) >= _BLOCK:
@@ -114,6 +115,13 @@ class RewindLog(ABC):
         self._store(pending)
         if not isinstance(self._reached, BinlogPosition) or self._reached.sort_key() < until.sort_key():
             self._reached = until  # nothing lies between: the next chunk need not look again
+
+    def _note_absent(self) -> None:
+        """Look where the read is now for columns that are not those of today."""
+        layout = self._timeline.layout(self._schema)
+        if layout is not None:
+            sources = bridge(layout, self._schema).sources
+            self.absent.update(i for i, s in enumerate(sources) if s is None or layout.now[s] is None)
 
     @abstractmethod
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
@@ -241,9 +249,12 @@ class NetChanges(RewindLog):
     ) -> None:
         super().__init__(options, schema, known, low, first, last)
         self._unsettled: set[tuple[str, int, int]] = set()
+
+    def _note_absent(self) -> None:
+        super()._note_absent()
         if self.absent:
             raise SchemaChanged(
-                f"{schema.name} has no primary key and got a column after its snapshot was planned.",
+                f"{self._schema.name} has no primary key and got a column after its snapshot was planned.",
                 "Start the query again with a new checkpoint.",
             )
 

@@ -27,13 +27,14 @@ from backlog_spark.errors import BacklogError
 from .charsets import as_utf8
 from .columns import not_text
 from .decoder import SchemaChanged
+from .evolution import start_again
 from .keys import Key, key_range, refuse_null
 from .offsets import SnapshotRange
 from .options import MySqlOptions
 from .output import output_of, rows_to_table
 from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log, take_away
 from .schema import TableSchema, zero_date
-from .server import end_position, query
+from .server import connect, end_position, load_schema, query
 from .types import Column, kind_of
 from .views import begin_exact_view, begin_view
 from .workers import worker_connection
@@ -87,7 +88,9 @@ class _Lines:
         self._large = [c for c in schema.columns if kind_of(c).large]
         self._names = [c.name for c in small]
         self._keyed = {*schema.key, *schema.chunk_key}
-        self._parse_options = pacsv.ParseOptions(newlines_in_values=True, quote_char='"', double_quote=True)
+        self._parse_options = pacsv.ParseOptions(
+            newlines_in_values=True, quote_char='"', double_quote=True, ignore_empty_lines=False
+        )
         self._convert_options = pacsv.ConvertOptions(
             column_types={c.name: kind_of(c).csv(c) for c in small},
             null_values=[""],
@@ -112,6 +115,8 @@ class _Lines:
 
     def parse(self, data: bytes, rows: int) -> dict[str, pa.Array]:
         """The columns of ``rows`` lines."""
+        # Without an end to the last line, Arrow takes an empty field there for a quoted one if the field before it is.
+        data += b"\n"
         read = pacsv.ReadOptions(column_names=self._names, use_threads=False, block_size=len(data) + 1)
         try:
             parsed = pacsv.read_csv(
@@ -226,6 +231,14 @@ def read_chunk(
             output = output_of(options.format, options.metadata)
             for table in tables:
                 yield from output.snapshot(schema, _without_values(table, log.absent), of)
+    except pa.ArrowInvalid:
+        discard_rewind_log()
+        # A column that was made wider meanwhile may hold what its declared type cannot.
+        with connect(options) as connection:
+            now = load_schema(connection, options, schema.database, schema.table)
+        if now.fingerprint() == schema.fingerprint():
+            raise
+        raise start_again(schema, "its values are not those of the declared columns any more") from None
     except pymysql.err.MySQLError as error:
         discard_rewind_log()
         if error.args[0] in (1054, 1146, 1412):
@@ -267,7 +280,7 @@ def _rewound(
             yield rows_to_table(schema, rows)
 
 
-def _without_values(table: pa.Table, columns: list[int]) -> pa.Table:
+def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
     for i in columns:
         kind = table.schema.field(i)
         table = table.set_column(i, kind, pa.nulls(table.num_rows, kind.type))

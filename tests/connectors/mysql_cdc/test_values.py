@@ -19,7 +19,7 @@ from connectors.mysql_cdc.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import check
 from connectors.mysql_cdc.types import type_table
 
-from .replay import is_mariadb, options, read, reader
+from .replay import is_mariadb, options, read, reader, take
 
 COLUMNS = {
     "id": "BIGINT PRIMARY KEY",
@@ -256,6 +256,28 @@ def test_a_chunk_too_large_for_one_value_is_fetched_row_by_row(
             assert (joined is not None) is fits, room
             table = joined if fits else pa.concat_tables(snapshot._select_rows(connection, schema, None, None))
         assert sorted(table.to_pylist(), key=lambda r: r["id"]) == [{"id": n, "v": "x" * n} for n in range(100)]
+
+
+@pytest.mark.parametrize("more", ["", ", big TEXT"])
+@pytest.mark.parametrize("last", ["n INT", "n DECIMAL(6,2)", "n DATE", "n VARCHAR(9)"])
+def test_null_at_the_end_of_a_chunk_after_text(mysql: MySQLServer, last: str, more: str) -> None:
+    mysql.execute("CREATE DATABASE IF NOT EXISTS vals")
+    mysql.execute("DROP TABLE IF EXISTS vals.ends")
+    mysql.execute(f"CREATE TABLE vals.ends (id INT PRIMARY KEY, v VARCHAR(9), {last}{more})")
+    mysql.execute("INSERT INTO vals.ends (id, v) VALUES (1, 'one'), (2, '')")
+    stream = reader(options(mysql, "vals.ends"))
+    _, rows = take(stream, stream.initialOffset())
+    assert [row[:3] for row in rows] == [(1, "one", None), (2, "", None)]
+
+
+def test_null_alone_in_a_line(mysql: MySQLServer) -> None:
+    mysql.execute("CREATE DATABASE IF NOT EXISTS vals")
+    mysql.execute("DROP TABLE IF EXISTS vals.alone")
+    mysql.execute("CREATE TABLE vals.alone (n INT)")
+    mysql.execute("INSERT INTO vals.alone VALUES (NULL), (1), (NULL)")
+    stream = reader(options(mysql, "vals.alone"))
+    _, rows = take(stream, stream.initialOffset())
+    assert [row[0] for row in rows] == [None, 1, None]
 
 
 def test_unsigned_bigint_keys_beyond_the_signed_range(mysql: MySQLServer) -> None:
