@@ -347,6 +347,9 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Offset.from_json(start), Offset.from_json(end)
         if first.is_undecided:
             return []
+        if not first.complete:
+            # Of the first batch Spark asks for the initial offset anew when it repeats it.
+            first = replace(first, tables=last.tables)
         if first.complete:
             assert last.position is not None
             return [BinlogPartition(self._captured(first), self._layouts_at(first), first, last.position)]
