@@ -7,6 +7,7 @@ back is read by `events`.
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pymysql
@@ -17,7 +18,9 @@ from backlog_spark.errors import BacklogError
 from .offsets import BinlogPosition
 from .options import MySqlOptions
 
-__all__ = ["Dump", "explained", "open_dump"]
+__all__ = ["Dump", "broken_off", "explained", "open_dump"]
+
+_LAST_READ = re.compile(r"last event read from '(?:.*/)?([^'/]+)' at")
 
 
 class Dump(BinLogStreamReader):  # type: ignore[misc]
@@ -33,6 +36,15 @@ class Dump(BinLogStreamReader):  # type: ignore[misc]
         with self._stream_connection.cursor() as cursor:
             cursor.execute("SET @master_binlog_checksum = 'CRC32'")
         return False
+
+
+def broken_off(error: Exception) -> str | None:
+    """The file of the log that ends in the middle of an event, if that is the error; else None."""
+    text = str(error.args[1]) if isinstance(error, pymysql.err.OperationalError) and len(error.args) > 1 else ""
+    if not text or error.args[0] != 1236 or "truncated in the middle of event" not in text.lower():
+        return None
+    found = _LAST_READ.search(text)
+    return found[1] if found else None
 
 
 def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> BacklogError:
