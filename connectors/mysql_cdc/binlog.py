@@ -7,23 +7,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pymysql
 
 from backlog_spark.errors import BacklogError
 
-from .dump import explained, open_dump
-from .events import DELETE, INSERT, UPDATE, Change, Events, RowsChange, TransactionEnd
-from .offsets import BinlogPosition
+from .connection import connect, log_files
+from .dump import broken_off, explained, open_dump
+from .events import DELETE, INSERT, UPDATE, Change, Events, RowsChange, TransactionBroken, TransactionEnd
+from .offsets import BinlogPosition, file_number
 from .options import MySqlOptions
 from .schema import TableSchema
 from .timeline import TableAltered, Timeline
+from .whole import whole_transactions
 
 __all__ = ["DELETE", "INSERT", "UPDATE", "RowsChange", "TableAltered", "TransactionEnd", "read_changes"]
 
 _TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317, 1927}
 _MAX_ATTEMPTS = 6  # waits of 0.5, 1, 2, 4, 8 s: a server restart fits in, a dead server is told within 16 s
 _FIRST_WAIT_S = 0.5
+_FIRST_EVENT = 4  # its place in a file
 
 
 def read_changes(
@@ -67,7 +71,8 @@ def read_changes(
     while True:
         skip = done
         try:
-            for change in _read_once(options, tables, start, until, timeline or Timeline()):
+            read = _read_once(options, tables, start, until, timeline or Timeline())
+            for change in whole_transactions(read, start, partial(_ends, options)):
                 if skip and not isinstance(change, TransactionEnd):
                     skip -= 1
                     continue
@@ -80,6 +85,11 @@ def read_changes(
             return
         except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError) as error:
             code = error.args[0] if error.args else 0
+            if broken := broken_off(error):
+                following = _file_after(options, broken)
+                if following:
+                    start, done = BinlogPosition(following, _FIRST_EVENT), 0
+                    continue
             if isinstance(error, pymysql.err.OperationalError) and code not in _TRANSIENT:
                 raise explained(error, start) from None
             attempts += 1
@@ -97,7 +107,7 @@ def _read_once(
     start: BinlogPosition | str,
     until: BinlogPosition | None,
     timeline: Timeline,
-) -> Iterator[Change]:
+) -> Iterator[Change | TransactionBroken]:
     if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
         return
     dump = open_dump(options, start)
@@ -109,3 +119,21 @@ def _read_once(
         stream = getattr(dump, "_stream_connection", None)
         if stream is not None and stream.open:
             stream._force_close()
+
+
+def _ends(options: MySqlOptions, start: BinlogPosition | str, change: RowsChange) -> bool:
+    """Whether the transaction after ``start``, to which a change belongs, has an end. It would be in the same file."""
+    try:
+        for end in _read_once(options, (), start, None, Timeline()):
+            return isinstance(end, TransactionEnd) and end.position.file == change.file
+    except pymysql.err.OperationalError as error:
+        if not broken_off(error):
+            raise
+    return False
+
+
+def _file_after(options: MySqlOptions, file: str) -> str | None:
+    """The log's next file, if there is one: else the server may still be writing what is missing."""
+    with connect(options) as connection:
+        later = [name for name, _ in log_files(connection) if file_number(name) > file_number(file)]
+    return later[0] if later else None

@@ -7,6 +7,7 @@ back is read by `events`.
 from __future__ import annotations
 
 import random
+import re
 from typing import Any
 
 import pymysql
@@ -18,7 +19,9 @@ from .connection import check_identity
 from .offsets import BinlogPosition
 from .options import MySqlOptions
 
-__all__ = ["Dump", "explained", "open_dump"]
+__all__ = ["Dump", "broken_off", "explained", "open_dump"]
+
+_LAST_READ = re.compile(r"last event read from '(?:.*/)?([^'/]+)' at")
 
 
 class Dump(BinLogStreamReader):  # type: ignore[misc]
@@ -38,6 +41,15 @@ class Dump(BinLogStreamReader):  # type: ignore[misc]
         if self.wanted_server:
             check_identity(self._stream_connection, self.wanted_server)
         return False
+
+
+def broken_off(error: Exception) -> str | None:
+    """The file of the log that ends in the middle of an event, if that is the error; else None."""
+    text = str(error.args[1]) if isinstance(error, pymysql.err.OperationalError) and len(error.args) > 1 else ""
+    if not text or error.args[0] != 1236 or "truncated in the middle of event" not in text.lower():
+        return None
+    found = _LAST_READ.search(text)
+    return found[1] if found else None
 
 
 def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> BacklogError:

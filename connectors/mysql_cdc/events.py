@@ -30,7 +30,17 @@ from .statements import (
 )
 from .timeline import TableAltered, Timeline
 
-__all__ = ["DELETE", "INSERT", "UPDATE", "Change", "Events", "RowsChange", "TableAltered", "TransactionEnd"]
+__all__ = [
+    "DELETE",
+    "INSERT",
+    "UPDATE",
+    "Change",
+    "Events",
+    "RowsChange",
+    "TableAltered",
+    "TransactionBroken",
+    "TransactionEnd",
+]
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
@@ -104,6 +114,11 @@ class TransactionEnd:
     timestamp: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionBroken:
+    """The log went on without the transaction's end: the server died while it wrote it, and rolled it back."""
+
+
 Change = RowsChange | TableAltered | TransactionEnd
 
 
@@ -139,13 +154,13 @@ class Events:
         self._told: dict[bytes, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
         self._began_at = 0
-        self._rows_seen = False
+        self._rows_seen = self._is_open = False
         self._xa = self._no_alter = False
         # MariaDB: only the transaction's last event ends it, be it a COMMIT or the one statement of a standalone group.
         self._of_mariadb = self._in_group = False
         self._end_of_last, self._end_is_told = 0, True
 
-    def read(self) -> Iterator[Change]:
+    def read(self) -> Iterator[Change | TransactionBroken]:
         while True:
             packet = self._connection._read_packet()
             if packet.is_eof_packet():
@@ -164,12 +179,15 @@ class Events:
             elif kind in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB):
                 if self._until and (self._file_number, end - size) >= self._until:
                     return
+                if self._is_open:
+                    yield TransactionBroken()
                 self._begin(data, kind)
             elif kind == _TABLE_MAP:
                 self._table_map(data)
             elif kind in _ROWS:
                 change = self._rows(data, kind, end - size)
                 if change is not None:
+                    self._is_open = True
                     yield change
             elif kind == _XID:
                 yield self._end(end)
@@ -245,11 +263,12 @@ class Events:
         at = _HEADER + (21 if flags & _GROUP_COMMIT else 13)
         has_more = self._of_mariadb and not flags & (_PREPARED_XA | _COMPLETED_XA) and len(data) - self._tail > at
         self._no_alter = has_more and bool(data[at] & (_START_ALTER | _ROLLBACK_ALTER))
-        self._rows_seen = False
+        self._rows_seen = self._is_open = False
 
     def _end(self, end: int) -> TransactionEnd:
         if not self._end_is_told:
             raise self._refused("an end without a position", "Report this with the server's version.")
+        self._is_open = False
         return TransactionEnd(BinlogPosition(self._file, end), self._uuid, self._number, self._began_at)
 
     def _table_map(self, data: bytes) -> None:

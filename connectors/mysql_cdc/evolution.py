@@ -7,17 +7,19 @@ for while no further statement comes in.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pymysql
 from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
 from .binlog import read_changes
 from .columns import Column
-from .connection import connect
+from .connection import connect, query
 from .history import Bridge, Layout, bridge, layouts
 from .offsets import BinlogPosition
 from .options import MySqlOptions
@@ -188,6 +190,7 @@ class Followed(Timeline):
     ) -> Layout:
         """Work out the layouts from here to the log's end; returns that before the first statement."""
         name = _name(schema)
+        refused = ""
         for _ in range(_ATTEMPTS):
             with connect(self._options) as connection:
                 now = self._present(connection, schema)
@@ -201,12 +204,22 @@ class Followed(Timeline):
             try:
                 stages = layouts(before, [f.statement for f in found], now.columns, self._known[name].key)
             except SchemaChanged as error:
-                raise SchemaChanged(f"{schema.name}: {error.problem}", error.hint) from None
+                if error.problem == refused:
+                    raise SchemaChanged(f"{schema.name}: {error.problem}", error.hint) from None
+                # MariaDB shows a table as altered a moment before the statement is in the log.
+                refused = error.problem
+                self._await_statement(schema)
+                continue
             self._now[name] = now
             for f, stage, following in zip(found, stages, stages[1:], strict=False):
                 self._ahead[name, f.end.sort_key()] = stage, following
             return stages[0]
         raise start_again(schema, f"and again during each of {_ATTEMPTS} looks at it")
+
+    def _await_statement(self, schema: TableSchema) -> None:
+        """Wait for the end of a statement that is altering the table: a SELECT waits for its lock."""
+        with connect(self._options) as connection, contextlib.suppress(pymysql.err.ProgrammingError):
+            query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")
 
     def _present(self, connection: Connection[Any], schema: TableSchema) -> TableSchema:
         try:

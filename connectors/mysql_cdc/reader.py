@@ -335,6 +335,9 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         for offset in (first, last):
             self._retrying(lambda c, offset=offset: self._here(c, offset))  # type: ignore[misc]
+        if not first.complete:
+            # Of the first batch Spark asks for the initial offset anew when it repeats it.
+            first = replace(first, tables=last.tables)
         if first.complete:
             found = self._snapshot_partitions(first, last)
             if first.position is None or first.position != last.position:

@@ -164,6 +164,20 @@ def test_what_cannot_be_meant(given: dict[str, str], message: str) -> None:
         check({"host": "h", "user": "u", **given})
 
 
+@pytest.mark.usefixtures("shards")
+def test_the_first_batch_is_the_same_with_a_table_that_came_after_it_was_planned(mysql: MySQLServer) -> None:
+    """Spark asks for the initial offset at every start, as long as no batch is committed."""
+    stream = reader(several(mysql))
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadMaxRows(10**6))
+    rows = [row for p in stream.partitions(start, end) for row in read(stream, p)]
+    mysql.execute("CREATE TABLE many.orders_00 LIKE many.orders_0")
+    mysql.execute("INSERT INTO many.orders_00 SELECT * FROM many.orders_1")
+    discard_rewind_log()
+    again = reader(several(mysql))
+    assert [row for p in again.partitions(again.initialOffset(), end) for row in read(again, p)] == rows
+
+
 # -- tables that come later --------------------------------------------------------------------------------
 
 

@@ -1,0 +1,110 @@
+"""A log in which a killed MariaDB left a part of a transaction that it never committed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from connectors.mysql_cdc import whole
+from connectors.mysql_cdc.events import RowsChange, TransactionBroken, TransactionEnd
+from connectors.mysql_cdc.offsets import BinlogPosition
+
+from .replay import EVERY_MARIADB, options, reader, table_rows, take
+
+if TYPE_CHECKING:
+    from backlog_spark.embedded.mysql import MySQLServer
+
+TABLE = "broken.t"
+ROWS = 3_000
+
+
+def rows(number: int, uuid: str = "0-1") -> RowsChange:
+    schema: Any = None
+    return RowsChange(schema, "insert", uuid, number, 0, [(number, None, [number])] * 3, "b.000001")
+
+
+def end(number: int) -> TransactionEnd:
+    return TransactionEnd(BinlogPosition("b.000001", number), "0-1", number)
+
+
+def test_rows_come_out_with_the_end_of_their_transaction() -> None:
+    asked: list[object] = []
+
+    def ends(start: object, change: RowsChange) -> bool:
+        asked.append((start, change.number))
+        return change.number != 5
+
+    whole_rows = [rows(1), rows(1), end(1)]
+    broken = [rows(2), TransactionBroken()]
+    large, never = [rows(4)] * 4_000, [rows(5)] * 4_000
+    given = [
+        *whole_rows,
+        *broken,
+        rows(3),
+        end(3),
+        *large,
+        end(4),
+        *never,
+        TransactionBroken(),
+        rows(6),
+        end(6),
+        rows(7),
+    ]
+    found = list(whole.whole_transactions(iter(given), "", ends))
+    assert found == [*whole_rows, rows(3), end(3), *large, end(4), rows(6), end(6)]
+    assert asked == [(end(3).position, 4), (end(4).position, 5)]
+
+
+def test_what_mysql_logs_comes_as_it_is() -> None:
+    of_mysql = rows(1, "3e11fa47-71ca-11e1-9e33-c80aa9429562")
+    given = iter([of_mysql])
+    assert next(whole.whole_transactions(given, "", lambda *_: False)) == of_mysql
+
+
+@pytest.fixture(params=EVERY_MARIADB)
+def crashed(request: pytest.FixtureRequest) -> Iterator[tuple[MySQLServer, Any]]:
+    """A server, and an offset after which its log has a whole transaction, then one to be broken off."""
+    with request.param(options={"max-binlog-size": "1G"}) as server:
+        server.execute("CREATE DATABASE broken")
+        server.execute(f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, n INT, v VARCHAR(20))")
+        values = ",".join(f"({i}, 0, 'first')" for i in range(ROWS))
+        server.execute(f"INSERT INTO {TABLE} VALUES {values}")
+        stream = reader(options(server, TABLE))
+        offset, _ = take(stream, stream.initialOffset())
+        server.execute(f"UPDATE {TABLE} SET n = 1 WHERE id = 7")
+        yield server, offset
+
+
+@pytest.mark.parametrize("held", [10_000, 100], ids=["held back", "looked for"])
+@pytest.mark.parametrize("inside", [True, False], ids=["inside an event", "between two"])
+def test_what_is_left_of_a_transaction_is_never_read(
+    crashed: tuple[MySQLServer, Any], monkeypatch: pytest.MonkeyPatch, held: int, inside: bool
+) -> None:
+    monkeypatch.setattr(whole, "_MOST_HELD", held)
+    server, offset = crashed
+    file, start, *_ = server.execute("SHOW MASTER STATUS")[0]
+    server.execute(f"UPDATE {TABLE} SET n = 2")
+    events = server.execute(f"SHOW BINLOG EVENTS IN '{file}' FROM {start}")
+    places = [int(row[1]) for row in events if row[2] == "Update_rows_v1"]
+    assert len(places) > 5
+    server.kill()
+    os.truncate(server.datadir / file, places[-2] + (30 if inside else 0))
+    server.start()
+    if not inside:
+        # What follows is in a file of its own, as the server found the last one not closed.
+        assert server.execute("SHOW MASTER STATUS")[0][0] != file
+    server.execute(f"UPDATE {TABLE} SET n = 3 WHERE id = 8")
+    stream = reader(options(server, TABLE))
+    found: list[Any] = []
+    while True:
+        following, batch = take(stream, offset)
+        if following is offset:
+            break
+        offset, found = following, found + [row[:2] + row[3:4] for row in batch]
+    changed = [(7, 0, "update_preimage"), (7, 1, "update_postimage")]
+    assert found[:2] == changed
+    assert [row[0] for row in found] == [7, 7, 8, 8], "a row of the transaction that was never committed"
+    assert table_rows(server, TABLE)[8][1] == 3
