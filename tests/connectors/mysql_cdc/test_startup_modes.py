@@ -95,10 +95,13 @@ def test_timestamp(mysql: MySQLServer) -> None:
     for number in range(4):
         if number % 2:
             mysql.execute("FLUSH BINARY LOGS")
-        # In the middle of a second of its own.
+        # In a second of its own, which the session then keeps.
         time.sleep(1.5 - time.time() % 1)
-        mysql.execute(f"INSERT INTO {table} VALUES ({number}, 'x')")
-        seconds.append(int(mysql.execute("SELECT UNIX_TIMESTAMP()")[0][0]))
+        with mysql.connect(autocommit=True) as connection, connection.cursor() as cursor:
+            cursor.execute("SET TIMESTAMP = UNIX_TIMESTAMP()")
+            cursor.execute("SELECT UNIX_TIMESTAMP()")
+            seconds.append(int(cursor.fetchone()[0]))
+            cursor.execute(f"INSERT INTO {table} VALUES ({number}, 'x')")
 
     def found(at: int) -> list[int]:
         given = options(mysql, table, **{"startup.mode": "timestamp", "startup.timestampMillis": at})
