@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults check bench clean setup java
+.PHONY: help demo test faults torture check bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -36,6 +36,9 @@ test: $(PREPARED) java ## all tests, or some: make test ARGS="-k name"
 
 faults: $(PREPARED) java ## the large grids of kills and random queries, which `make test` takes a part of
 	@$(PY) -m pytest -m grid $(ARGS)
+
+torture: $(PREPARED) java ## mysql_cdc under writers, ALTER TABLE and kills, all at once [SEED= MINUTES=]
+	@$(PY) -m tests.torture $(call flag,--seed,$(SEED)) $(call flag,--minutes,$(MINUTES))
 
 check: $(PACKAGES) ## lint, format and types
 	@$(PY) -m ruff check .

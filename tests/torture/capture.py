@@ -1,0 +1,242 @@
+"""A stream read as Spark reads it, without Spark: planned, read by workers, at times again, killed and begun anew.
+
+What survives a kill is what Spark keeps: the offsets, as JSON, up to the batch that was planned.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import random
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pymysql
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from backlog_spark.embedded.mysql import MySQLServer
+from backlog_spark.errors import BacklogError
+from connectors.mysql_cdc.offsets import BinlogPosition
+from connectors.mysql_cdc.reader import MySqlCdcStreamReader, SnapshotPartition
+from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.schema import SchemaChanged
+from tests.connectors.mysql_cdc.replay import options, reader
+
+from .tables import PATTERN, READER, Shape, family, fate, plain
+from .writers import is_lost
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SECONDS_IN_MICROS = 10**14
+_LONGEST_S = 120
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the stream. ``kind`` is "snapshot" or a change type; ``values`` are by the columns' families."""
+
+    table: str
+    kind: str
+    key: tuple[Any, ...]
+    values: dict[str, Any]
+    sequence: int
+
+
+class Capture:
+    """One stream of both tables.
+
+    Parameters
+    ----------
+    server, shape, seed
+    form : str
+        ``"row"`` or ``"debezium"``.
+    """
+
+    def __init__(self, server: MySQLServer, shape: Shape, seed: int, form: str) -> None:
+        self.form = form
+        self.rows: list[Row] = []
+        self.done: Counter[str] = Counter()
+        self.in_peace = False
+        """Set when nothing disturbs the server any more: an error is then one."""
+        self._shape = shape
+        self._chance = random.Random(seed)
+        wanted = "_change_type,_commit_seq,_database,_table"
+        given = options(server, "", tablePattern=PATTERN, format=form, metadataColumns=wanted, user=READER)
+        given["chunkSize"] = str(self._chance.choice([20, 60, 1000]))
+        self._given = {name: value for name, value in given.items() if value}
+        self.last_error: SchemaChanged | None = None
+        self._stream: MySqlCdcStreamReader | None = None
+        self._offset: dict[str, Any] | None = None
+        self._planned: dict[str, Any] | None = None
+        self._again: list[tuple[MySqlCdcStreamReader, Any, list[Row]]] = []
+        self._last_progress = time.monotonic()
+
+    @property
+    def position(self) -> BinlogPosition | None:
+        """Up to where the log is read; None in the snapshot."""
+        found = self._offset.get("position") if self._offset else None
+        return BinlogPosition(*found) if found else None
+
+    @property
+    def in_snapshot(self) -> bool:
+        return self._offset is None or self._offset["isProcessingBacklog"]
+
+    def step(self) -> bool:
+        """Plan, read and commit a batch, or die in between; False when there is nothing to read."""
+        try:
+            found = self._step()
+        except SchemaChanged as error:
+            if "Start the query again" not in error.hint or error.hint.startswith("Start the query again with"):
+                raise
+            self.last_error = error
+            self._die("declared anew")
+        except (OSError, pymysql.err.Error, BacklogError) as error:
+            lost = is_lost(error) or (error.args and error.args[0] == 1317)
+            if isinstance(error, BacklogError):
+                lost = "cannot be reached" in error.problem or "could not be read" in error.problem
+            if not lost or self.in_peace or time.monotonic() - self._last_progress > _LONGEST_S:
+                raise
+            self._die("failed")
+            time.sleep(0.05)
+        else:
+            self._last_progress = time.monotonic()
+            return found
+        return True
+
+    def _die(self, why: str) -> None:
+        self.done[why] += 1
+        self._stream = None
+        discard_rewind_log()
+
+    def _step(self) -> bool:
+        chance = self._chance
+        if self._stream is None:
+            # A table is altered after the other, and a stream cannot have both meanwhile.
+            with self._shape.lock:
+                self._stream = reader(self._given)
+        stream = self._stream
+        start = self._start(stream)
+        if self._planned is None:
+            end = stream.latestOffset(start, ReadMaxRows(self._limit()))
+            if end is start:
+                return False
+            self._planned = _logged(end)
+            if chance.random() < 0.06:
+                self._die("killed")
+                return True
+        rows = self._read(stream, start, self._planned)
+        if chance.random() < 0.06:
+            self._die("killed")
+            with self._shape.lock:
+                self._stream = reader(self._given)
+            self._same(rows, self._read(self._stream, self._start(self._stream), self._planned))
+        self.rows += rows
+        self.done["batches"] += 1
+        self._offset, self._planned = self._planned, None
+        return True
+
+    def _start(self, stream: MySqlCdcStreamReader) -> dict[str, Any]:
+        """Where the next batch starts: as long as none is committed, Spark asks for it at every start."""
+        return self._offset or _logged(stream.initialOffset())
+
+    def _limit(self) -> int:
+        return 5_000 if self.in_peace else self._chance.choice([1, 20, 100, 400, 3000])
+
+    def _read(self, stream: MySqlCdcStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Row]:
+        """A batch, each partition of it in a worker of its own."""
+        found: list[Row] = []
+        for partition in stream.partitions(start, end):
+            worker, sent = pickle.loads(pickle.dumps((stream, partition)))
+            rows = self._rows(worker, sent)
+            if self._chance.random() < 0.1:
+                discard_rewind_log()
+                self._same(rows, self._rows(worker, sent))
+                self.done["read twice"] += 1
+            if self._chance.random() < 0.05 and not isinstance(sent, SnapshotPartition):
+                self._again.append((worker, sent, rows))
+            found += rows
+        return found
+
+    def read_again(self) -> None:
+        """Read some of the earliest batches again: their rows are the same still."""
+        for worker, partition, rows in self._again:
+            self._same(rows, self._rows(worker, partition))
+            self.done["read again"] += 1
+
+    def _same(self, rows: list[Row], again: list[Row]) -> None:
+        """The same rows, of a stream that was perhaps declared with other columns."""
+        if rows and again:
+            common = rows[0].values.keys() & again[0].values.keys()
+            rows, again = ([_of(row, common) for row in some] for some in (rows, again))
+        if rows and rows[0].kind == "snapshot":
+            rows, again = (sorted(some, key=repr) for some in (rows, again))
+        assert rows == again, f"{self.form}: read again, a batch is another: {_first_difference(rows, again)}"
+
+    def _rows(self, worker: MySqlCdcStreamReader, partition: Any) -> list[Row]:
+        make = self._of_rows if self.form == "row" else self._of_envelopes
+        in_snapshot = isinstance(partition, SnapshotPartition)
+        found: list[Row] = []
+        for batch in worker.read(partition):
+            for values in batch.to_pylist():
+                found += make(values)
+        return [replace(row, kind="snapshot") for row in found] if in_snapshot else found
+
+    def _of_rows(self, values: dict[str, Any]) -> list[Row]:
+        told = {name: values.pop(name) for name in ("_change_type", "_commit_seq", "_database", "_table")}
+        return [self._row(told, told["_change_type"], {name: plain(value) for name, value in values.items()})]
+
+    def _of_envelopes(self, values: dict[str, Any]) -> list[Row]:
+        told, envelope = values, json.loads(values["value"])
+        before, after = (
+            None if envelope[of] is None else {name: _decoded(name, value) for name, value in envelope[of].items()}
+            for of in ("before", "after")
+        )
+        key = {name: plain(value) for name, value in json.loads(values["key"]).items()}
+        kinds = {"r": ("", "snapshot"), "c": ("", "insert"), "d": ("delete", "")}
+        kinds["u"] = ("update_preimage", "update_postimage")
+        rows = [
+            self._row({**told, "_commit_seq": told["_commit_seq"] - (kind == "update_preimage")}, kind, image)
+            for kind, image in zip(kinds[envelope["op"]], (before, after), strict=True)
+            if kind and image is not None
+        ]
+        assert len(rows) == sum(bool(kind) for kind in kinds[envelope["op"]]), envelope
+        assert all(row.key == tuple(key[name] for name in self._shape.key_columns) for row in rows), values
+        return rows
+
+    def _row(self, told: dict[str, Any], kind: str, values: dict[str, Any]) -> Row:
+        key = tuple(values[name] for name in self._shape.key_columns)
+        image = {family(name): value for name, value in values.items()}
+        return Row(told["_table"], kind, key, image, told["_commit_seq"])
+
+
+def _logged(offset: dict[str, Any]) -> dict[str, Any]:
+    """An offset as it comes out of Spark's log."""
+    found: dict[str, Any] = json.loads(json.dumps(offset))
+    return found
+
+
+def _of(row: Row, families: set[str]) -> Row:
+    return replace(row, values={name: value for name, value in row.values.items() if name in families})
+
+
+def _first_difference(one: list[Row], other: list[Row]) -> str:
+    if len(one) != len(other):
+        return f"{len(one)} rows and {len(other)}"
+    return next(f"{a} and {b}" for a, b in zip(one, other, strict=True) if a != b)
+
+
+def _decoded(name: str, value: Any) -> Any:
+    """A value of an envelope."""
+    kind = name[0] if fate(name) else ""
+    if value is None or kind in ("", "w", "t"):
+        return value
+    if kind == "d":
+        return Decimal(value)
+    if kind == "b":
+        return base64.b64decode(value).decode()
+    micros = value * 1000 if abs(value) < _SECONDS_IN_MICROS else value
+    return plain(_EPOCH + timedelta(microseconds=micros))

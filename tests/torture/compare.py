@@ -1,0 +1,112 @@
+"""Whether a stream said what the binary log says, and ended with the table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+from backlog_spark.embedded.mysql import MySQLServer
+
+from .capture import Row
+from .oracle import Change, Image, Log, rows_of
+from .tables import DATABASE, DEFAULTS, HAS_DEFAULT, TABLES, Shape, columns_of, family, fate, plain
+
+_SHOWN = 5
+Key = tuple[str, tuple[Any, ...]]
+
+
+class Differences(AssertionError):
+    """What differs."""
+
+
+def compare(
+    server: MySQLServer, shape: Shape, log: Log, rows: Iterable[Row], what: str, *, filled: bool = False
+) -> None:
+    """Compare a stream's rows, in its order, with the log and the tables as they are now.
+
+    ``filled``: the rows have all columns, those that a stream had not been declared with as NULL.
+
+    Raises
+    ------
+    Differences
+        With the first few.
+    """
+    snapshots: dict[Key, list[Row]] = defaultdict(list)
+    changes: dict[Key, list[Row]] = defaultdict(list)
+    sequences = dict.fromkeys(TABLES, 0)
+    found: list[str] = []
+    for row in rows:
+        of = snapshots if row.kind == "snapshot" else changes
+        of[row.table, row.key].append(row)
+        if row.kind != "snapshot":
+            if row.sequence <= sequences[row.table]:
+                found.append(f"sequence {row.sequence} after {sequences[row.table]}: {row}")
+            sequences[row.table] = row.sequence
+    last: dict[Key, Image] = {}
+    for key in sorted({*log.changes, *snapshots, *changes}, key=repr):
+        said, was = changes.get(key, []), snapshots.get(key, [])
+        found += [f"{key}: {one}" for one in _of_key(shape, filled, log.changes.get(key, []), was, said)]
+        end = (was + said)[-1:]
+        if end and end[0].kind != "delete":
+            last[key] = end[0].values
+    found += _of_tables(server, shape, last)
+    if found:
+        raise Differences(f"{what}: {len(found)} differences\n" + "\n".join(found[:_SHOWN]))
+
+
+def _of_key(shape: Shape, filled: bool, logged: list[Change], snapshot: list[Row], said: list[Row]) -> list[str]:
+    """What differs in one row's life: the snapshot is where the log was somewhere, and then comes all the rest."""
+    if len(snapshot) > 1:
+        return [f"is in the snapshot {len(snapshot)} times"]
+    if len(said) > len(logged):
+        return [f"{len(said)} changes, and {len(logged)} in the log: {said[len(logged)]}"]
+    split = len(logged) - len(said)
+    row = rows_of(logged[:split])
+    if (row is None) != (not snapshot):
+        told = [kind for kind, _ in logged]
+        return [f"snapshot {snapshot}, then {[r.kind for r in said]}, of {told}; then it was {row}"]
+    found = _differ(shape, filled, row, snapshot[0].values, settled=False) if row is not None else []
+    found = [f"in the snapshot {one}" for one in found]
+    for (kind, image), change in zip(logged[split:], said, strict=True):
+        if kind != change.kind:
+            return [*found, f"{change} and not {kind} of {image}"]
+        found += [
+            f"{kind} at {change.sequence}: {one}" for one in _differ(shape, filled, image, change.values, settled=True)
+        ]
+    return found
+
+
+def _differ(shape: Shape, filled: bool, expected: Image, values: Image, *, settled: bool) -> list[str]:
+    """By column. An image of the log has all columns of its time; else one may have been added since, or again."""
+    found = []
+    for name, value in values.items():
+        right = [expected.get(name)]
+        if not settled and name not in expected and fate(name) == HAS_DEFAULT:
+            right.append(DEFAULTS[name[0]])
+        if name in shape.gone and (filled or not settled):
+            right.append(None)
+        if value not in right:
+            found.append(f"{name} is {value!r}, not {right[0]!r}")
+    missing = expected.keys() - values.keys() - shape.gone
+    return found + [f"there is no {name}" for name in missing]
+
+
+def _of_tables(server: MySQLServer, shape: Shape, last: dict[Key, Image]) -> list[str]:
+    """The end of every row's life and the tables, of which every row was changed last."""
+    found = []
+    for table in TABLES:
+        names = [family(name) for name in columns_of(server, table)]
+        there = 0
+        for row in server.execute(f"SELECT * FROM {DATABASE}.{table}"):
+            there += 1
+            now = dict(zip(names, map(plain, row), strict=True))
+            key = table, tuple(now[name] for name in shape.key_columns)
+            if key not in last:
+                found.append(f"{key} is missing")
+            elif now != {name: last[key].get(name, ...) for name in names}:
+                found.append(f"{key} is {last[key]}, not {now}")
+        kept = sum(of == table for of, _ in last)
+        if kept != there:
+            found.append(f"{table} has {there} rows, and the stream {kept}")
+    return found

@@ -1,0 +1,252 @@
+"""A torture of whole queries: their program, its workers and the server are killed, again and again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.embedded.mysql import MySQLServer
+from connectors.mysql_cdc.offsets import BinlogPosition
+from tests.connectors.mysql_cdc.replay import options
+
+from .capture import Row
+from .compare import Differences, compare
+from .job import LOG, STATE, start
+from .oracle import Log
+from .readers import SERVER_OPTIONS
+from .storm import Alters, Storm
+from .tables import DATABASE, KINDS, PATTERN, READER, TABLES, Shape, columns_of, family, plain
+from .writers import Writers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark import BacklogQuery
+
+# The columns that come and go; those that are there at first among them.
+POOL = ("wy4", "ty5", "wy6", "ty7", "dy8", "by9")
+_SPARK = {"w": "smallint", "t": "string", "d": "decimal(6,2)", "b": "binary"}
+_LIMIT_S = 240
+# The first table is altered and the second not yet; the server is down.
+_PASSING = ("has other columns than", "was altered", "cannot be reached", "Load the stream again")
+_MOST_ENDED = 20
+
+
+class _Job:
+    """What is on disk of the queries, and the process that runs them."""
+
+    def __init__(self, server: MySQLServer, shape: Shape, root: Path) -> None:
+        source = options(server, "", tablePattern=PATTERN, user=READER, chunkSize=100, maxRowsPerBatch=400)
+        keys = ", ".join(f"{name} {'string' if shape.key == 'text' else 'int'}" for name in shape.key_columns)
+        rest = ", ".join(f"{name} {_SPARK[name[0]]}" for name in ("wx1", "tx2", "dx3", *POOL))
+        self._root = root
+        self._process: subprocess.Popen[bytes] | None = None
+        self.ended = 0
+        self.described: dict[str, Any] = {
+            "source": {name: value for name, value in source.items() if value},
+            "key": shape.key_columns,
+            "columns": f"{keys}, n bigint, v string, {rest}",
+            "checkpoints": str(root / "checkpoints"),
+            LOG: str(root / LOG),
+            STATE: str(root / STATE),
+        }
+
+    def run(self) -> None:
+        """Start the program."""
+        with (self._root / "driver.log").open("ab") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.torture.job", json.dumps(self.described)],
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=Path(__file__).parents[2],
+            )
+
+    def kill(self) -> None:
+        """SIGKILL of the driver, its JVM and all workers."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def go_on(self) -> None:
+        """Start the program again where it ended by itself for what is over soon."""
+        if self._process is not None and self._process.poll() is not None:
+            told = self.told()
+            assert any(reason in told for reason in _PASSING) and self.ended < _MOST_ENDED, told
+            self.kill()
+            self.ended += 1
+            self.run()
+
+    def told(self) -> str:
+        return (self._root / "driver.log").read_text(errors="replace")[-3000:]
+
+    def kill_worker(self, chance: random.Random) -> bool:
+        """SIGKILL of a Python process that plans for the source or runs tasks, if there is one."""
+        found = list(self._workers())
+        if found:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(chance.choice(found), signal.SIGKILL)
+        return bool(found)
+
+    def _workers(self) -> Iterator[int]:
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                named = b"-m\0pyspark" in (entry / "cmdline").read_bytes()
+                if self._process is not None and int(fields[2]) == self._process.pid and named:
+                    yield int(entry.name)
+
+    def commits(self, query: str) -> int:
+        """The newest batch in a query's commit log."""
+        directory = Path(self.described["checkpoints"]) / query / "commits"
+        names = [path.name for path in directory.glob("*")] if directory.is_dir() else []
+        return max((int(name) for name in names if name.isdigit()), default=-1)
+
+    def position(self, query: str) -> BinlogPosition | None:
+        """Up to where a query has committed the log."""
+        path = Path(self.described["checkpoints"]) / query / "offsets" / str(self.commits(query))
+        with contextlib.suppress(OSError, IndexError):
+            found = json.loads(path.read_text().splitlines()[2])
+            return BinlogPosition(*found["position"]) if "position" in found else None
+        return None
+
+
+def torture_lives(
+    spark: SparkSession, kind: type[MySQLServer], seed: int, seconds: float, root: Path, lives: int = 1,
+    show: Callable[[Counter[str]], None] | None = None,
+) -> Counter[str]:  # fmt: skip
+    """Kill the program ``lives`` times within about ``seconds`` after its starts, then run its queries here to the end.
+
+    Raises
+    ------
+    AssertionError
+        The targets are not what the log and the tables are.
+    """
+    chance = random.Random(seed)
+    shape = Shape(chance.choice(["int", "pair", "text"]))
+    server_options = {name: value for name, value in SERVER_OPTIONS.items() if name != "max-binlog-size"}
+    done: Counter[str] = Counter()
+    with kind(options=server_options) as server:
+        shape.create(server)
+        shape.fill(server, chance, 250)
+        job = _Job(server, shape, root)
+        writers = Writers(server, shape, seed, root, threads=2, pause=0.1)
+        pool = dict.fromkeys(POOL, 0)
+        alters = Alters(server, shape, seed + 1, 2.5, lambda: None, pool=pool)
+        storm = Storm(server, seed + 2, 0.8, kills=0)
+
+        def tally() -> Counter[str]:
+            found = Counter({"transactions": writers.commits, "alters": sum(alters.done.values())})
+            return found + storm.done + done
+
+        def wait_for(reached: Callable[[], bool], what: str) -> None:
+            limit = time.monotonic() + _LIMIT_S
+            while not reached():
+                job.go_on()
+                for query in queries:
+                    assert query.isActive, query.exception()
+                assert time.monotonic() < limit, f"{what} did not come: {job.position(LOG)}, {job.position(STATE)}"
+                if show is not None:
+                    show(tally())
+                time.sleep(0.02)
+
+        queries: list[BacklogQuery] = []
+
+        def live(to: float) -> None:
+            """One life of the program, from its first commit up to a moment, and its end."""
+            before = job.commits(LOG), job.commits(STATE)
+            job.run()
+            wait_for(lambda: job.commits(LOG) > before[0] and job.commits(STATE) > before[1], "a commit")
+            end = time.monotonic() + to
+            while time.monotonic() < end:
+                job.go_on()
+                if chance.random() < 0.15:
+                    done["workers killed"] += job.kill_worker(chance)
+                if chance.random() < 0.04:
+                    storm.ask(storm.kill)
+                if show is not None:
+                    show(tally())
+                time.sleep(0.25)
+            job.kill()
+            done["drivers killed"] += 1
+
+        try:
+            with writers, alters, storm:
+                for _ in range(lives):
+                    live(chance.random() * 2 * seconds / lives)
+                # Small batches, so that kills hit some; the rest is done sooner with large ones.
+                source = {**job.described["source"], "maxRowsPerBatch": "100000"}
+                with shape.lock:
+                    queries += start(spark, {**job.described, "source": source})
+                wait_for(lambda: all(q.backlogProgress.commits_after > 0 for q in queries), "a commit")
+                kills = storm.done["kill"]
+                storm.ask(storm.kill)
+                wait_for(lambda: storm.done["kill"] > kills, "the server's restart")
+            _settle(server, shape, alters)
+            file, position, *_ = server.execute("SHOW MASTER STATUS")[0]
+            end_of_log = BinlogPosition(file, position).sort_key()
+
+            def caught_up() -> bool:
+                places = [job.position(name) for name in (LOG, STATE)]
+                return all(place is not None and place.sort_key() >= end_of_log for place in places)
+
+            wait_for(caught_up, "the log's end")
+            for query in queries:
+                query.stop()
+            log = Log(server, shape)
+            compare(server, shape, log, _rows_of_log(spark, job, shape), "the log of changes", filled=True)
+            _compare_state(spark, job, server)
+        finally:
+            job.kill()
+            for query in queries:
+                query.stop()
+        return tally() + Counter({"transactions in the log": log.transactions, "without an end": log.broken})
+
+
+def _settle(server: MySQLServer, shape: Shape, alters: Alters) -> None:
+    """All columns of the pool back, and every row changed: the targets' columns are then all of today."""
+    missing = [name for name in POOL if name not in shape.steps]
+    if missing:
+        alters.alter(", ".join(f"ADD COLUMN {name} {KINDS[name[0]][0]}" for name in missing), dict.fromkeys(missing, 0))
+    server.execute("FLUSH BINARY LOGS")
+    with server.connect(autocommit=False) as connection, connection.cursor() as cursor:
+        for table in TABLES:
+            cursor.execute(f"UPDATE {DATABASE}.{table} SET n = n + 1")
+        connection.commit()
+
+
+def _rows_of_log(spark: SparkSession, job: _Job, shape: Shape) -> list[Row]:
+    found = []
+    for row in spark.read.format("delta").load(job.described[LOG]).orderBy("_commit_seq").collect():
+        values = row.asDict()
+        told = {name: values.pop(name) for name in list(values) if name.startswith("_")}
+        image = {family(name): plain(value) for name, value in values.items()}
+        kind = "snapshot" if told["_is_snapshot"] else told["_change_type"]
+        key = tuple(image[name] for name in shape.key_columns)
+        found.append(Row(told["_table"], kind, key, image, told["_commit_seq"]))
+    return found
+
+
+def _compare_state(spark: SparkSession, job: _Job, server: MySQLServer) -> None:
+    state = spark.read.format("delta").load(job.described[STATE])
+    for table in TABLES:
+        names = columns_of(server, table)
+        rows = state.where(f"_table = '{table}'").select(*names).collect()
+        found = Counter(tuple(plain(value) for value in row) for row in rows)
+        columns = ", ".join(names)
+        right = Counter(tuple(map(plain, row)) for row in server.execute(f"SELECT {columns} FROM {DATABASE}.{table}"))
+        if found != right:
+            more, less = list((found - right).items())[:3], list((right - found).items())[:3]
+            raise Differences(f"{table}: only in the target {more}, only in the source {less}")
