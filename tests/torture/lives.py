@@ -84,7 +84,8 @@ class _Job:
         """Start the program again where it ended by itself for what is over soon."""
         if self._process is not None and self._process.poll() is not None:
             told = self.told()
-            assert any(reason in told for reason in _PASSING) and self.ended < _MOST_ENDED, told
+            assert any(reason in told for reason in _PASSING), told
+            assert self.ended < _MOST_ENDED, told
             self.kill()
             self.ended += 1
             self.run()
