@@ -164,7 +164,7 @@ def bridge(layout: Layout, schema: TableSchema) -> Bridge:
     """How rows of a layout become those of a stream with this schema.
 
     A column's values are those of the one that has its name today or, if none has, of one that had it and was dropped
-    since. A column without values is NULL.
+    since. A column without values is NULL, and so is one that was dropped and of which only the name is known.
 
     Raises
     ------
@@ -178,7 +178,7 @@ def bridge(layout: Layout, schema: TableSchema) -> Bridge:
     if _is_declared(layout, schema, own, now, declared):
         sources: list[int | None] = [*range(len(own))]
     else:
-        gone = {name: i for i, name in enumerate(own) if now[i] is None}
+        gone = {name: i for i, name in enumerate(own) if now[i] is None and layout.columns[i].data_type}
         sources = [now.index(name) if name in now else gone.get(name) for name in declared]
     converts: list[Convert | None] = []
     for column, source in zip(schema.columns, sources, strict=True):

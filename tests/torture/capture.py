@@ -171,6 +171,8 @@ class Capture:
         """The same rows, of a stream that was perhaps declared with other columns."""
         if rows and again:
             common = rows[0].values.keys() & again[0].values.keys()
+            if rows[0].values.keys() != again[0].values.keys():
+                common = {name for name in common if name not in self._shape.gone}
             rows, again = ([_of(row, common) for row in some] for some in (rows, again))
         if rows and rows[0].kind == "snapshot":
             rows, again = (sorted(some, key=repr) for some in (rows, again))

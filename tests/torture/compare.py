@@ -10,7 +10,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 
 from .capture import Row
 from .oracle import Change, Image, Log, rows_of
-from .tables import DATABASE, DEFAULTS, HAS_DEFAULT, TABLES, Shape, columns_of, family, fate, plain
+from .tables import COMES_BACK, DATABASE, DEFAULTS, HAS_DEFAULT, TABLES, Shape, columns_of, family, fate, plain
 
 _SHOWN = 5
 Key = tuple[str, tuple[Any, ...]]
@@ -78,13 +78,16 @@ def _of_key(shape: Shape, filled: bool, logged: list[Change], snapshot: list[Row
 
 
 def _differ(shape: Shape, filled: bool, expected: Image, values: Image, *, settled: bool) -> list[str]:
-    """By column. An image of the log has all columns of its time; else one may have been added since, or again."""
+    """By column. An image of the log has all columns of its time; else one may have been added since, or again.
+
+    What a column had that was dropped, to one that has its name today, is told as long as its definition is known.
+    """
     found = []
     for name, value in values.items():
         right = [expected.get(name)]
         if not settled and name not in expected and fate(name) == HAS_DEFAULT:
             right.append(DEFAULTS[name[0]])
-        if name in shape.gone and (filled or not settled):
+        if name in shape.gone and (filled or not settled or fate(name) == COMES_BACK):
             right.append(None)
         if value not in right:
             found.append(f"{name} is {value!r}, not {right[0]!r}")

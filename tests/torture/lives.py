@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 POOL = ("wy4", "ty5", "wy6", "ty7", "dy8", "by9")
 _SPARK = {"w": "smallint", "t": "string", "d": "decimal(6,2)", "b": "binary"}
 _LIMIT_S = 240
+# Every statement ends a batch of each query, once for each table, and that takes seconds.
+_ALTERS_A_LIFE = 2
 # The first table is altered and the second not yet; the server is down.
 _PASSING = ("has other columns than", "was altered", "cannot be reached", "Load the stream again")
 _MOST_ENDED = 20
@@ -145,8 +147,8 @@ def torture_lives(
         job = _Job(server, shape, root)
         writers = Writers(server, shape, seed, root, threads=2, pause=0.1)
         pool = dict.fromkeys(POOL, 0)
-        alters = Alters(server, shape, seed + 1, 2.5, lambda: None, pool=pool)
-        storm = Storm(server, seed + 2, 0.8, kills=0)
+        alters = Alters(server, shape, seed + 1, 3.0, lambda: None, pool=pool, most=_ALTERS_A_LIFE * (lives + 1))
+        storm = Storm(server, seed + 2, 3.0, kills=0)
 
         def tally() -> Counter[str]:
             found = Counter({"transactions": writers.commits, "alters": sum(alters.done.values())})
@@ -241,11 +243,10 @@ def _rows_of_log(spark: SparkSession, job: _Job, shape: Shape) -> list[Row]:
 
 
 def _compare_state(spark: SparkSession, job: _Job, server: MySQLServer) -> None:
-    state = spark.read.format("delta").load(job.described[STATE])
+    rows = spark.read.format("delta").load(job.described[STATE]).collect()
     for table in TABLES:
         names = columns_of(server, table)
-        rows = state.where(f"_table = '{table}'").select(*names).collect()
-        found = Counter(tuple(plain(value) for value in row) for row in rows)
+        found = Counter(tuple(plain(row[name]) for name in names) for row in rows if row["_table"] == table)
         columns = ", ".join(names)
         right = Counter(tuple(map(plain, row)) for row in server.execute(f"SELECT {columns} FROM {DATABASE}.{table}"))
         if found != right:

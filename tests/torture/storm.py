@@ -83,6 +83,8 @@ class Alters(Repeating):
         two statements that change it, so of those there is at most one ahead of a stream.
     pool : mapping, optional
         The only columns that are added and dropped; none is then renamed or becomes wider.
+    most : int, optional
+        How often it does something at most.
     """
 
     def __init__(
@@ -93,10 +95,11 @@ class Alters(Repeating):
         pause: float,
         passed: Callable[[], BinlogPosition | None],
         pool: Mapping[str, int] | None = None,
+        most: int | None = None,
     ) -> None:
         super().__init__(seed, pause)
         self._server, self._shape, self._passed = server, shape, passed
-        self._pool = pool
+        self._pool, self._most = pool, most
         self._changes = [self._drop, self._back, self._move, self._index]
         if pool is None:
             self._changes += [self._add, self._add, self._rename, self._widen, self._widen]
@@ -107,6 +110,8 @@ class Alters(Repeating):
         self._redefined: dict[str, BinlogPosition] = {}
 
     def act(self) -> None:
+        if self._most is not None and sum(self.done.values()) >= self._most:
+            return
         change = self.chance.choice(self._changes)
         made = change()
         if made is None:

@@ -107,3 +107,14 @@ def test_a_statement_that_is_seen_before_it_is_in_the_log(mysql: MySQLServer, mo
     monkeypatch.setattr(evolution, "end_position", lambda c, o: ends.pop() if ends else real(c, o))
     assert rows(stream, offset)[1] == [(3, 3, "three"), (4, 4, None)]
     assert not ends
+
+
+def test_added_and_dropped_and_added_while_stopped_is_null_before(mysql: MySQLServer) -> None:
+    _, offset = started(mysql)
+    mysql.execute(f"ALTER TABLE {TABLE} ADD COLUMN c INT")
+    mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three', 30)")
+    mysql.execute(f"ALTER TABLE {TABLE} DROP COLUMN c")
+    mysql.execute(f"INSERT INTO {TABLE} VALUES (4, 4, 'four')")
+    mysql.execute(f"ALTER TABLE {TABLE} ADD COLUMN c VARCHAR(9)")
+    mysql.execute(f"INSERT INTO {TABLE} VALUES (5, 5, 'five', '50')")
+    assert rows(new(mysql), offset)[1] == [(3, 3, "three", None), (4, 4, "four", None), (5, 5, "five", "50")]
