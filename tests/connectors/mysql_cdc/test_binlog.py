@@ -365,7 +365,9 @@ def test_reading_gives_up_after_six_attempts_without_progress(own: MySQLServer) 
 
 def test_reading_again_what_the_caller_has_is_no_progress(own: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
     capture = Capture(own, "stuck")
-    change = RowsChange(capture.schema, "insert", "u", 1, 0, [(1, None, [1, 1, 1, "a"])])
+    change = RowsChange(
+        capture.schema, "insert", "3e11fa47-71ca-11e1-9e33-c80aa9429562", 1, 0, [(1, None, [1, 1, 1, "a"])]
+    )
 
     def always_lost_after_one_change(*_: object) -> Iterator[RowsChange]:
         yield change
