@@ -74,7 +74,7 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
 
     # As another process would cut it
     again = reader(given)
-    first_batch = Offset(server="", tables=(schema,), ranges=batches[:1])
+    first_batch = Offset(server=offset["server"], tables=(schema,), ranges=batches[:1])
     cut = again.partitions(stream.initialOffset(), first_batch.to_json())
     assert sum((Counter(plain(r[:-3]) for r in read(again, p)) for p in cut), Counter()) == sum(
         (rows for p, rows in reads if p.of == batches[0]), Counter()
