@@ -122,7 +122,7 @@ def even_steps(
                 last += rows
             else:
                 last = rows
-            total += min(rows, size)
+            total += rows
         if end == high:
             return ends, total, True
         ends.append(end)

