@@ -1,0 +1,1 @@
+"""Records' bytes into columns: JSON, Avro, CSV, or as they are."""

@@ -1,0 +1,172 @@
+"""What a phase of a hybrid source is: a part that is read to its end before the next one starts.
+
+A phase plans beside the driver and reads in the workers. All that it knows between two calls of the planner is in
+its position, which Spark logs: the same two positions give the same partitions, and a partition the same rows,
+however often and after whatever failure.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+__all__ = ["METADATA", "Columns", "Limit", "Phase", "Position", "Step"]
+
+# JSON object with a stable order of its keys; small, as each batch's is logged.
+Position = dict[str, Any]
+
+# Metadata columns that a stream may ask for. NULL where a phase has no such thing.
+METADATA: dict[str, pa.DataType] = {
+    "_phase": pa.string(),
+    "_file": pa.string(),
+    "_topic": pa.string(),
+    "_partition": pa.int32(),
+    "_offset": pa.int64(),
+    "_timestamp": pa.timestamp("us", "UTC"),
+    "_key": pa.binary(),
+}
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of the stream, which are those of every phase.
+
+    Parameters
+    ----------
+    data : pyarrow.Schema
+        As the stream is declared, in Arrow's types (timestamps with zone are in UTC, microseconds), all nullable.
+    metadata : tuple of str
+        Names out of `METADATA`, which follow the data.
+    """
+
+    data: pa.Schema
+    metadata: tuple[str, ...] = ()
+
+    @property
+    def arrow(self) -> pa.Schema:
+        """The schema that every batch of every phase has."""
+        return pa.schema([*self.data, *(pa.field(name, METADATA[name]) for name in self.metadata)])
+
+
+@dataclass(frozen=True)
+class Limit:
+    """How much the next batch may hold.
+
+    Parameters
+    ----------
+    rows : int or None
+        About so many rows, and no fewer if there are as many; None: all that there is.
+    """
+
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """The end of the next batch of a phase.
+
+    Parameters
+    ----------
+    position : dict
+        Where it ends; equal to the start if there is nothing to read.
+    rows : int
+        Rows of the batch, as far as known without reading it.
+    is_finished : bool
+        Nothing of the phase is left after it. Never of one that is unbounded.
+    is_backlog : bool
+        Whether what follows `position` still is backlog. Of a bounded phase always, of an unbounded one as its
+        thresholds say.
+    total : int or None
+        Rows of the whole phase, or of its backlog, if there is an estimate.
+    """
+
+    position: Position
+    rows: int
+    is_finished: bool = False
+    is_backlog: bool = True
+    total: int | None = None
+
+
+class Phase(ABC):
+    """One part of a hybrid source. Pickled to the workers: connections are opened lazily and left out of it.
+
+    Parameters
+    ----------
+    name : str
+        As the user calls it.
+    """
+
+    # Whether it has an end. Only the last phase of a source may be unbounded.
+    is_bounded: ClassVar[bool]
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @abstractmethod
+    def schema(self) -> pa.Schema | None:
+        """The data columns that the phase's own data declare, or None if they have to be told.
+
+        Asked before `open`, of phases in their order, when the stream was declared without a schema.
+        """
+
+    @abstractmethod
+    def open(self, columns: Columns) -> None:
+        """Tell the columns. Called once, before anything that follows; nothing is read.
+
+        Raises
+        ------
+        BacklogError
+            If the phase cannot give these columns.
+        """
+
+    @abstractmethod
+    def begin(self, before: Mapping[str, Any]) -> Position:
+        """The position before the phase's first row, with all that fixes what the phase is about.
+
+        Called by the planner when the phase before has ended, or the query starts. May be called again for the same
+        place before its result is logged, also by another process: it then gives a position that is as good.
+
+        Parameters
+        ----------
+        before : mapping
+            What `ended` of the phase before gave; empty for the first.
+        """
+
+    @abstractmethod
+    def first(self, position: Position) -> Position:
+        """The position that `begin` gave, from any later one."""
+
+    @abstractmethod
+    def next(self, start: Position, limit: Limit, now_ms: float) -> Step:
+        """Where the next batch ends. Called by the planner for every trigger; should take milliseconds."""
+
+    @abstractmethod
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+        """What workers are to read between two positions, in the order of the rows; empty if there is nothing.
+
+        Called by the planner, after a failure again by another process, which gives the same.
+        """
+
+    @abstractmethod
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a partition, of 1,000 to 50,000 a batch, in the schema ``columns.arrow``. Called in a worker."""
+
+    def target(self, start: Position) -> Position | None:
+        """Where an unbounded phase ends at present, for a query that ends there (``availableNow``); else None."""
+        return None
+
+    def next_until(self, start: Position, target: Position, limit: Limit, now_ms: float) -> Step:
+        """`next`, but not past ``target``; ``is_finished`` of the step is whether it is reached."""
+        raise AssertionError("only of an unbounded phase")
+
+    def ended(self, position: Position) -> Mapping[str, Any]:
+        """What the next phase is told. Called by the planner with the last position."""
+        return {}
+
+    def close(self) -> None:
+        """Close what is open. Not always called: the process may be killed."""
