@@ -168,5 +168,5 @@ class Phase(ABC):
         """What the next phase is told. Called by the planner with the last position."""
         return {}
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most have nothing open
         """Close what is open. Not always called: the process may be killed."""
