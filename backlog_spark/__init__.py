@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from backlog_spark.attributes import RecordAttributes
     from backlog_spark.errors import BacklogError, SettingError
+    from backlog_spark.foreign import ForeignQuery, RunContext, backlog_query
     from backlog_spark.operators.functions import (
         KeyedProcessFunction,
         ListState,
@@ -35,6 +36,7 @@ __all__ = [
     "BacklogStream",
     "DeltaAppend",
     "DeltaUpsert",
+    "ForeignQuery",
     "KeyedProcessFunction",
     "KeyedStream",
     "ListState",
@@ -42,10 +44,12 @@ __all__ = [
     "OutputTag",
     "RecordAttributes",
     "ReducingState",
+    "RunContext",
     "SettingError",
     "Sink",
     "Switch",
     "ValueState",
+    "backlog_query",
     "register",
     "source",
     "stream",
@@ -60,6 +64,7 @@ _MODULES = {
     "BacklogStream": "streams",
     "DeltaAppend": "sinks",
     "DeltaUpsert": "sinks",
+    "ForeignQuery": "foreign",
     "KeyedProcessFunction": "operators.functions",
     "KeyedStream": "streams",
     "ListState": "operators.functions",
@@ -67,10 +72,12 @@ _MODULES = {
     "OutputTag": "operators.functions",
     "RecordAttributes": "attributes",
     "ReducingState": "operators.functions",
+    "RunContext": "foreign",
     "SettingError": "errors",
     "Sink": "sinks",
     "Switch": "tracker",
     "ValueState": "operators.functions",
+    "backlog_query": "foreign",
     "register": "session",
     "source": "streams",
     "stream": "streams",

@@ -11,7 +11,7 @@ from enum import StrEnum
 
 from backlog_spark.durations import format_duration
 from backlog_spark.errors import SettingError
-from backlog_spark.settings import check_intervals
+from backlog_spark.intervals import check_intervals
 
 __all__ = ["Coordinator", "Decision", "Mode"]
 
@@ -140,6 +140,11 @@ class Coordinator:
         self._finished.add(source)
         self._flags.pop(source, None)
         return replace(self.decision, switched=self.mode is not before)
+
+    @property
+    def sources(self) -> tuple[Hashable, ...]:
+        """The sources that run, in the order in which they became known."""
+        return tuple(self._flags)
 
     @property
     def is_processing_backlog(self) -> bool:

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -89,6 +90,8 @@ class ProgressReport:
         Spark's phases (``triggerExecution``, ``addBatch``, …) in milliseconds.
     sources : tuple of SourceReport
         In plan order.
+    watermark_ms : int or None
+        Spark's event-time watermark, milliseconds since 1970; None without one.
     """
 
     query_id: str
@@ -98,6 +101,7 @@ class ProgressReport:
     timestamp: str
     duration_ms: dict[str, int]
     sources: tuple[SourceReport, ...]
+    watermark_ms: int | None = None
 
 
 @dataclass(frozen=True)
@@ -228,7 +232,14 @@ def to_report(progress: StreamingQueryProgress) -> ProgressReport:
         timestamp=progress.timestamp,
         duration_ms=dict(progress.durationMs),
         sources=tuple(_source_report(index, source) for index, source in enumerate(progress.sources)),
+        watermark_ms=_watermark((progress.eventTime or {}).get("watermark")),
     )
+
+
+def _watermark(text: str | None) -> int | None:
+    # Spark has 1970 for a watermark that no row has moved yet.
+    at = datetime.fromisoformat(text) if text else None
+    return int(at.timestamp() * 1000) or None if at else None
 
 
 def _source_report(index: int, source: SourceProgress) -> SourceReport:

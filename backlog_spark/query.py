@@ -1,7 +1,4 @@
-"""The query runner: runs a query, carries the coordinator's decisions out, recovers after failures.
-
-One thread of the runner owns the Spark query. The listener only puts reports on its queue, so nothing is ever
-switched, stopped or started from inside a listener callback.
+"""The query runner: runs a query and carries the coordinator's decisions out.
 
 Sources of ours pace themselves (`connectors.pacing`): the query runs with an immediate trigger throughout, the
 source sizes batches in backlog and spaces them afterwards. The switch is then a batch boundary of a running query
@@ -14,8 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import queue
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -23,15 +18,13 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
-from backlog_spark.durations import format_duration
 from backlog_spark.errors import BacklogError
-from backlog_spark.handle import QueryHandle
+from backlog_spark.intervals import Intervals, resolve_intervals
 from backlog_spark.keyed import KeyedPlan
-from backlog_spark.listener import ProgressReport, Report, Terminated
-from backlog_spark.monitor.estimate import backlog_rows
 from backlog_spark.plan import FrameNode, SourceNode, source_positions
-from backlog_spark.session import persisted, register, session_conf, session_listener
-from backlog_spark.settings import PREFIX, Intervals, parse_settings, resolve_intervals
+from backlog_spark.runs import QueryRuns, first_line
+from backlog_spark.session import persisted, register, session_conf
+from backlog_spark.settings import PREFIX, parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.tracker import QueryTracker
@@ -54,11 +47,6 @@ _log = logging.getLogger(__name__)
 _POLL_SHARE = 10
 _POLL_MIN_MS, _POLL_MAX_MS = 20, 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
-# How often the runner looks whether the query still runs, beside the reports.
-_LOOK_S = 0.5
-# The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
-_LAST_REPORT_S = 5.0
-_MAX_RESTART_DELAY_MS = 60_000
 # Between two runs of the sorted vehicle that found nothing.
 _IDLE_RUN_MS = 1_000
 # The form in which Spark recognises that a Python sink was interrupted by stop(), which is no failure.
@@ -67,12 +55,10 @@ _LONGEST_ERROR = 500
 _starting = threading.Lock()
 
 
-class BacklogQuery(QueryHandle):
+class BacklogQuery(QueryRuns):
     """A running query. Offers what Spark's ``StreamingQuery`` offers, and the backlog's state.
 
     Made by ``BacklogStreamWriter.start``; recovery needs nothing but the same call with the same checkpoint.
-    A query that fails is restarted up to ``spark.backlog.restart.maxAttempts`` times in a row without a commit in
-    between, after ``spark.backlog.restart.delay``, doubled each time.
     """
 
     def __init__(
@@ -87,27 +73,16 @@ class BacklogQuery(QueryHandle):
         available_now: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        self._spark = spark
-        self._stream = stream
-        self._outputs = Outputs(sinks)
-        self._name = name
-        self._available_now = available_now
-        self._options = dict(options or {})
         conf = {k: v for k, v in dict(spark.conf.getAll).items() if k.startswith(PREFIX)}
         settings = parse_settings(conf)
-        self._max_attempts = int(settings["spark.backlog.restart.maxAttempts"] or 0)
-        self._show = str(settings["spark.backlog.progress"])
-        self._restart_delay_ms = int(settings["spark.backlog.restart.delay"] or 0)
         self.intervals: Intervals = resolve_intervals(intervals, conf, [(s.name, s.options) for s in stream.sources])
-        self._checkpoint = Checkpoint(spark, checkpoint_location)
-        self._tracker = QueryTracker(name, self.intervals)
-        self._reports: queue.Queue[Report] = queue.Queue()
-        self._query: StreamingQuery | None = None
-        self._stopping = threading.Event()
-        self._ended = threading.Event()
-        self._failure: BaseException | None = None
+        tracker = QueryTracker(name, self.intervals)
+        super().__init__(spark, name, Checkpoint(spark, checkpoint_location), tracker, settings)
+        self._stream = stream
+        self._outputs = Outputs(sinks)
+        self._available_now = available_now
+        self._options = dict(options or {})
         self._sink_error: BacklogError | None = None
-        self._leaving = False
         self._last_run = False
         self._mixed = False  # keyed operators run sorted while there is backlog
         self._infos: list[SourceInfo | None] = []
@@ -118,7 +93,6 @@ class BacklogQuery(QueryHandle):
             during = self.intervals.during_backlog_ms
             self._mixed = during == 0 or (enabled and during is not None)
             self._keyed = KeyedPlan(spark, self._checkpoint, stream.node, key_groups, mixed=self._mixed)
-        self._thread: threading.Thread | None = None
 
     # -- starting -------------------------------------------------------------------------------------------
 
@@ -133,14 +107,7 @@ class BacklogQuery(QueryHandle):
         register(self._spark)
         self._infos = [inspect(s.format, s.options) for s in self._stream.sources]
         self._recall()
-        try:
-            self._query = self._run()
-        except BaseException:
-            if self._keyed is not None:
-                self._keyed.close()
-            raise
-        self._thread = threading.Thread(target=self._follow, name=f"backlog-{self._name}", daemon=True)
-        self._thread.start()
+        self._begin()
         return self
 
     def _recall(self) -> None:
@@ -197,8 +164,8 @@ class BacklogQuery(QueryHandle):
         """Whether another run follows when the present one has come to its end."""
         return self._keyed is not None and self._keyed.ends_by_itself
 
-    def _leave_stream(self) -> bool:
-        """Whether the present run has to end because there is backlog again that another vehicle is to work off."""
+    def _leave(self) -> bool:
+        # There is backlog again that another vehicle is to work off.
         return (
             self._keyed is not None
             and not self._keyed.ends_by_itself
@@ -225,8 +192,7 @@ class BacklogQuery(QueryHandle):
         # The query takes its own copy of the configuration; other queries of the session wait for theirs.
         with _starting, session_conf(self._spark, conf):
             started = writer.start()
-        session_listener(self._spark).subscribe(str(started.id), self._reports)
-        return started
+        return self._subscribe(started)
 
     def _open_sinks(self, schema: StructType) -> None:
         self._outputs.open(
@@ -258,7 +224,7 @@ class BacklogQuery(QueryHandle):
             # stack on a long Java trace; its thread would then die without a word. So it gets one line.
             if self._stopping.is_set() or self._leaving:
                 raise RuntimeError(_INTERRUPTED) from None
-            self._sink_error = BacklogError(f"Batch {batch_id} of query {self._name!r} failed: {_first_line(error)}")
+            self._sink_error = BacklogError(f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}")
             self._sink_error.__cause__ = error
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 
@@ -271,130 +237,32 @@ class BacklogQuery(QueryHandle):
             self._outputs.write(*self._keyed.output(batch, info.batch_id), info)
             self._keyed.written(batch, info.batch_id, self._name, self._flags(info.batch_id))
 
-    # -- following, in the runner's own thread --------------------------------------------------------------
+    # -- between runs, in the runner's own thread ------------------------------------------------------------
 
-    def _follow(self) -> None:
-        from backlog_spark.monitor import ProgressLine
-
-        with contextlib.ExitStack() as stack:
-            if self._show != "off":
-                stack.enter_context(ProgressLine(self, sys.stderr, force=self._show == "on"))
-            self._follow_runs()
-
-    def _follow_runs(self) -> None:
-        try:
-            attempts = 0
-            while True:
-                before = self._tracker.last_batch
-                error = self._until_it_ends()
-                left, self._leaving = self._leaving, False
-                if self._stopping.is_set():
-                    return
-                if error is None:
-                    if not self._ends_by_itself and not left:
-                        return
-                    error = self._go_on(idle=self._tracker.last_batch == before and not left)
-                    if error is None:
-                        continue
-                attempts = 1 if self._tracker.last_batch > before else attempts + 1
-                error = self._restart(attempts, error)
-                if error is not None:
-                    self._failure = error
-                    return
-        except BaseException as error:
-            self._failure = error
-            raise
-        finally:
-            if self._query is not None:
-                session_listener(self._spark).unsubscribe(str(self._query.id))
-            if self._keyed is not None:
-                self._keyed.close()
-            self._ended.set()
-
-    def _go_on(self, *, idle: bool) -> BaseException | None:
-        """Start the next run after one that came to its end; why that failed, or None."""
+    def _go_on(self, *, idle: bool, left: bool) -> bool:
+        if not self._ends_by_itself and not left:
+            return False
         # Still in backlog, by a source that has nothing to read: do not start over without end.
         if idle and self._stopping.wait(max(self.intervals.interval_ms, _IDLE_RUN_MS) / 1000):
-            return None
+            return False
         # What is there now has been read: one run of the stream vehicle takes the state over and ends the query.
         self._last_run = idle and self._available_now
-        try:
-            self._query = self._run()
-        except Exception as error:
-            return error
-        if self._stopping.is_set():
-            self._query.stop()
-        return None
-
-    def _until_it_ends(self) -> BaseException | None:
-        """Take reports until the run is over; its error, or None after a stop or at the end of input."""
-        assert self._query is not None
-        run_id = str(self._query.runId)
-        last_look = None
-        while True:
-            try:
-                report = self._reports.get(timeout=_LOOK_S)
-            except queue.Empty:
-                if self._query.isActive:
-                    continue
-                last_look = last_look or time.monotonic()
-                if time.monotonic() - last_look > _LAST_REPORT_S:
-                    return self._why()
-                continue
-            if isinstance(report, ProgressReport):
-                self._tracker.take(report)
-                if self._leave_stream() and not self._leaving:
-                    self._leaving = True
-                    self._query.stop()
-            elif isinstance(report, Terminated) and report.run_id == run_id:
-                return self._why()
+        return True
 
     def _why(self) -> BaseException | None:
-        """Why the run ended; None after a stop or at the end of input."""
-        assert self._query is not None
-        error, self._sink_error = self._sink_error or self._query.exception(), None
+        error, self._sink_error = self._sink_error or self.streamingQuery.exception(), None
         return error
 
-    def _restart(self, attempts: int, error: BaseException) -> BaseException | None:
-        """Start again after a failure; what it failed with in the end, or None if it runs."""
-        while attempts <= self._max_attempts and not self._stopping.is_set():
-            delay = min(_MAX_RESTART_DELAY_MS, self._restart_delay_ms * 2 ** (attempts - 1))
-            _log.warning(
-                "Query %s failed and is restarted in %s (attempt %d of %d): %s",
-                self._name, format_duration(delay), attempts, self._max_attempts, _first_line(error),
-            )  # fmt: skip
-            if self._stopping.wait(delay / 1000):
-                return None
-            try:
-                self._query = self._run()
-            except Exception as again:
-                error, attempts = again, attempts + 1
-                continue
-            if self._stopping.is_set():
-                self._query.stop()
-            self._tracker.restarted()
-            return None
-        return error
+    def _close(self) -> None:
+        if self._keyed is not None:
+            self._keyed.close()
 
     # -- the query's state ---------------------------------------------------------------------------------
-
-    @property
-    def streamingQuery(self) -> StreamingQuery:
-        """Spark's own handle of the present run; another one after a restart."""
-        assert self._query is not None, "start() comes first"
-        return self._query
 
     @property
     def lateRows(self) -> int:
         """Rows that came behind the watermark and went to no side output, since the query was started here."""
         return 0 if self._keyed is None else self._keyed.late_rows
-
-    def backlogRows(self) -> tuple[float, int]:
-        """Rows of the backlog done so far and an estimate of all (0: unknown), with the batch under way.
-
-        The share of the running batch is taken from its finished tasks, so this is for display only.
-        """
-        return backlog_rows(self._spark, self._checkpoint, self._tracker)
 
     def state(self, name: str) -> DataFrame:
         """A keyed operator's state, as the rows that it would put out for every key; for debugging.
@@ -429,22 +297,3 @@ class BacklogQuery(QueryHandle):
                 self.streamingQuery.processAllAvailable()
             if self._checkpoint.latest_committed() == before or not self._paced():
                 return
-
-    def stop(self) -> None:
-        """Stop the query and wait for it. A batch under way is interrupted and replayed at the next start."""
-        self._stopping.set()
-        query_ = self._query
-        if query_ is not None:
-            query_.stop()
-        if self._thread is not None and self._thread is not threading.current_thread():
-            self._thread.join()
-
-    def __repr__(self) -> str:
-        return f"BacklogQuery({self._name!r}, mode={self.mode}, isProcessingBacklog={self.isProcessingBacklog})"
-
-
-def _first_line(error: BaseException) -> str:
-    """The line of an error that says what happened; a Python source's is the last of a traceback."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("backlog_spark.", "connectors."))]
-    return (told or lines or [type(error).__name__])[0]

@@ -6,7 +6,8 @@ Pure Python: no Spark import, so that option handling is tested in milliseconds 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -15,15 +16,13 @@ from backlog_spark.durations import format_duration, parse_duration
 from backlog_spark.errors import SettingError
 
 __all__ = [
-    "BUILDER_NAMES",
+    "DURING_BACKLOG",
+    "INTERVAL",
     "MAX_KEY_GROUPS",
     "PREFIX",
     "SETTINGS",
-    "Intervals",
     "Setting",
-    "check_intervals",
     "parse_settings",
-    "resolve_intervals",
     "settings_table",
 ]
 
@@ -59,9 +58,9 @@ class Setting:
     bounds: str
     source: str
     description: str
-    parser: Callable[[str, str], int | str]
+    parser: Callable[[str, str], int | float | str]
 
-    def parse(self, text: str) -> int | str:
+    def parse(self, text: str) -> int | float | str:
         """Parse and bound-check a value as written. Raises SettingError."""
         return self.parser(text, self.name)
 
@@ -98,6 +97,30 @@ def _integer(least: int, most: int) -> Callable[[str, str], int]:
     return parse
 
 
+def _number(least: float, most: float) -> Callable[[str, str], float]:
+    def parse(text: str, name: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            raise SettingError(name, text, f"must be a number from {least:g} to {most:g}.") from None
+        if not least <= number <= most:
+            raise SettingError(name, text, f"must be from {least:g} to {most:g}.")
+        return number
+
+    return parse
+
+
+_BYTES: Final = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def _bytes(text: str, name: str) -> int:
+    # As Spark writes sizes in its own configuration: 512m, 10g, 10gb
+    found = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", text.strip().lower())
+    if not found:
+        raise SettingError(name, text, "is no size.", "Write for example 512m or 10g.")
+    return int(found[1]) * _BYTES[found[2]]
+
+
 def _choice(*choices: str) -> Callable[[str, str], str]:
     def parse(text: str, name: str) -> str:
         word = text.strip().lower()
@@ -108,8 +131,8 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
     return parse
 
 
-_INTERVAL: Final = "spark.backlog.interval"
-_DURING_BACKLOG: Final = "spark.backlog.intervalDuringBacklog"
+INTERVAL: Final = "spark.backlog.interval"
+DURING_BACKLOG: Final = "spark.backlog.intervalDuringBacklog"
 
 # A fault that lasts (a full disk, a dropped table) must end the query within minutes, one that passes (a
 # server that restarts) must not: 1 + 2 + 4 s with the defaults, and no single wait above a minute.
@@ -117,7 +140,7 @@ _LONGEST_DELAY_MS: Final = 60_000
 
 _REGISTRY: Final = (
     Setting(
-        name=_INTERVAL,
+        name=INTERVAL,
         type="duration",
         default=None,
         bounds="0 or more; unset or 0: the next batch starts as soon as the last is done",
@@ -126,7 +149,7 @@ _REGISTRY: Final = (
         parser=_duration(),
     ),
     Setting(
-        name=_DURING_BACKLOG,
+        name=DURING_BACKLOG,
         type="duration",
         default=None,
         bounds="unset, 0, or at least the interval",
@@ -199,11 +222,65 @@ _REGISTRY: Final = (
     ),
 )
 
-SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType({setting.name: setting for setting in _REGISTRY})
+
+def _rule(
+    name: str, type_: str, bounds: str, figure: str, parser: Callable[[str, str], int | float | str]
+) -> list[Setting]:
+    """The two settings of a rule."""
+    full = f"spark.backlog.rule.{name}"
+    return [
+        Setting(
+            name=full,
+            type=type_,
+            default=None,
+            bounds=f"unset, or {bounds}",
+            source="FLIP-309, section on sources that derive the flag from a lag",
+            description=f"A query of sources that carry no flag is in backlog with more than this: {figure}.",
+            parser=parser,
+        ),
+        Setting(
+            name=f"{full}.leave",
+            type=type_,
+            default=None,
+            bounds="at most the above; unset: half of it",
+            source="backlog_spark",
+            description="And no longer with this or less.",
+            parser=parser,
+        ),
+    ]
+
+
+_RULES: Final = (
+    *_rule(
+        "offsetsBehindLatest", "int", "1 or more",
+        "records of Kafka topics that are not read yet, of all partitions together", _integer(1, 2**62),
+    ),
+    *_rule(
+        "filesOutstanding", "int", "1 or more",
+        "files of file and Delta sources that are not read yet", _integer(1, 2**62),
+    ),
+    *_rule("bytesOutstanding", "size", "1 or more", "their bytes", _bytes),
+    *_rule("watermarkLag", "duration", "1 ms or more", "the time that the watermark is behind the clock", _duration()),
+    *_rule(
+        "busyRatio", "number", "0.1 to 1000",
+        "what batches take of the trigger's interval, the mean of three", _number(0.1, 1000),
+    ),
+    Setting(
+        name="spark.backlog.rule.minStay",
+        type="duration",
+        default=60_000,
+        bounds="0 or more",
+        source="backlog_spark",
+        description="How long a rule's answer stays as it is at least.",
+        parser=_duration(),
+    ),
+)  # fmt: skip
+
+SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType({setting.name: setting for setting in (*_REGISTRY, *_RULES)})
 """Every setting by full name, in the order of the documentation."""
 
 
-def parse_settings(conf: Mapping[str, str]) -> dict[str, int | str | None]:
+def parse_settings(conf: Mapping[str, str]) -> dict[str, int | float | str | None]:
     """Parse and check the ``spark.backlog.*`` entries of a Spark configuration.
 
     Parameters
@@ -222,7 +299,7 @@ def parse_settings(conf: Mapping[str, str]) -> dict[str, int | str | None]:
         For an unknown ``spark.backlog.*`` key (it names the closest known one: a misspelt setting would
         otherwise do nothing, silently), and for a malformed or out-of-bounds value.
     """
-    values: dict[str, int | str | None] = {setting.name: setting.default for setting in SETTINGS.values()}
+    values: dict[str, int | float | str | None] = {setting.name: setting.default for setting in SETTINGS.values()}
     for key, text in conf.items():
         if not key.startswith(PREFIX):
             continue
@@ -249,166 +326,3 @@ def settings_table() -> str:
         for s in SETTINGS.values()
     ]
     return "\n".join(rows) + "\n"
-
-
-BUILDER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "interval": "trigger(processing_time=…)",
-        "interval_during_backlog": "trigger(interval_during_backlog=…)",
-    }
-)
-"""Key of a builder value -> the name under which the user wrote it."""
-
-
-@dataclass(frozen=True)
-class Intervals:
-    """The two commit intervals of a query and where each was set.
-
-    Parameters
-    ----------
-    interval_ms : int
-        Normal interval in milliseconds; 0 means the next batch starts as soon as the last is done.
-    during_backlog_ms : int or None
-        None: feature off. 0: no commit until every source has left backlog. Else at least `interval_ms`.
-    interval_origin, during_backlog_origin : str
-        The setting as the user wrote it, such as ``"spark.backlog.interval"`` or ``"option interval of source
-        orders"``; ``"default"`` when it was not set.
-    """
-
-    interval_ms: int
-    during_backlog_ms: int | None
-    interval_origin: str
-    during_backlog_origin: str
-
-
-@dataclass(frozen=True)
-class _Found:
-    """A duration that somebody set: parsed, as written, and where."""
-
-    ms: int
-    value: object
-    origin: str
-
-
-def resolve_intervals(
-    builder: Mapping[str, object],
-    conf: Mapping[str, str],
-    sources: Sequence[tuple[str, Mapping[str, str]]],
-) -> Intervals:
-    """Find the commit intervals of a query: builder over configuration over source options.
-
-    Parameters
-    ----------
-    builder : mapping
-        ``interval`` and ``interval_during_backlog`` as passed to ``trigger(…)``; absent or None means not
-        set.
-    conf : mapping of str to str
-        The Spark configuration (``spark.backlog.interval``, ``spark.backlog.intervalDuringBacklog``).
-    sources : sequence of (name, options)
-        The query's sources with their options ``interval`` and ``intervalDuringBacklog``, in any case.
-
-    Returns
-    -------
-    Intervals
-
-    Raises
-    ------
-    SettingError
-        For a malformed value anywhere, even one that is overruled; for two sources that give different
-        durations for one option when nothing stronger decides it; and when the interval during backlog is
-        neither 0 nor at least the interval (FLIP-309), naming both settings and both values as written.
-    """
-    interval = _strongest("interval", _INTERVAL, "interval", builder, conf, sources)
-    during = _strongest("interval_during_backlog", _DURING_BACKLOG, "intervalDuringBacklog", builder, conf, sources)
-    if during is not None:
-        check_intervals(
-            interval.ms if interval else 0,
-            during.ms,
-            interval_name=interval.origin if interval else "the default interval",
-            interval_value=interval.value if interval else 0,
-            during_backlog_name=during.origin,
-            during_backlog_value=during.value,
-        )
-    return Intervals(
-        interval_ms=interval.ms if interval else 0,
-        during_backlog_ms=during.ms if during else None,
-        interval_origin=interval.origin if interval else "default",
-        during_backlog_origin=during.origin if during else "default",
-    )
-
-
-def check_intervals(
-    interval_ms: int,
-    during_backlog_ms: int,
-    *,
-    interval_name: str,
-    interval_value: object,
-    during_backlog_name: str,
-    during_backlog_value: object,
-) -> None:
-    """Hold FLIP-309's rule: the interval during backlog is 0 or at least the interval.
-
-    Parameters
-    ----------
-    interval_ms, during_backlog_ms : int
-        The durations in milliseconds.
-    interval_name, during_backlog_name : str
-        The settings as the user wrote them.
-    interval_value, during_backlog_value : object
-        The values as the user wrote them.
-
-    Raises
-    ------
-    SettingError
-        If the rule is broken; it names both settings and both values.
-    """
-    if during_backlog_ms != 0 and during_backlog_ms < interval_ms:
-        raise SettingError(
-            during_backlog_name,
-            during_backlog_value,
-            f"is less than {interval_name} = {interval_value!r}.",
-            "Commits get rarer in backlog, never more frequent: set 0 (no commit until the backlog ends), "
-            f"at least {format_duration(interval_ms)}, or leave it unset to switch the feature off.",
-        )
-
-
-def _strongest(
-    builder_key: str,
-    conf_key: str,
-    option: str,
-    builder: Mapping[str, object],
-    conf: Mapping[str, str],
-    sources: Sequence[tuple[str, Mapping[str, str]]],
-) -> _Found | None:
-    """The value that decides one interval, or None when nobody set it. Parses the weaker ones too."""
-    from_builder = from_conf = None
-    builder_value = builder.get(builder_key)
-    if builder_value is not None:
-        name = BUILDER_NAMES[builder_key]
-        # parse_duration refuses whatever is not a duration, by type name.
-        ms = parse_duration(builder_value, name)  # type: ignore[arg-type]
-        from_builder = _Found(ms, builder_value, name)
-    if conf_key in conf:
-        from_conf = _Found(parse_duration(conf[conf_key], conf_key), conf[conf_key], conf_key)
-    from_sources = [
-        _Found(parse_duration(text, origin), text, origin)
-        for source, options in sources
-        for key, text in options.items()
-        if key.lower() == option.lower()
-        for origin in (f"option {key} of source {source}",)
-    ]
-    if from_builder or from_conf:
-        return from_builder or from_conf
-    if not from_sources:
-        return None
-    first = from_sources[0]
-    for other in from_sources[1:]:
-        if other.ms != first.ms:
-            raise SettingError(
-                other.origin,
-                other.value,
-                f"contradicts {first.origin} = {first.value!r}.",
-                f"A query has one {option}: give both the same, or set {conf_key} or "
-                f"{BUILDER_NAMES[builder_key]}, which overrule source options.",
-            )
-    return first

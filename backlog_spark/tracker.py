@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from backlog_spark.coordinator import Coordinator, Decision, Mode
+from backlog_spark.intervals import Intervals
 from backlog_spark.listener import ProgressReport, SourceReport
-from backlog_spark.settings import Intervals
 
 __all__ = ["BacklogProgress", "QueryTracker", "Switch"]
 
@@ -118,6 +118,12 @@ class QueryTracker:
                 self._report(source, report.batch_id)
             if first_time:
                 self._count(report, sources)
+
+    def all_read(self) -> None:
+        """A run found nothing more to read: no source is in backlog, whatever was reported of it last."""
+        with self._lock:
+            for source in self._coordinator.sources:
+                self._decide(self._coordinator.report(source, False), self._last_batch + 1)
 
     def restarted(self) -> None:
         """The query runs again after a failure."""

@@ -1,19 +1,11 @@
-"""The settings registry, and which interval wins."""
+"""The settings registry."""
 
 from __future__ import annotations
-
-from datetime import timedelta
 
 import pytest
 
 from backlog_spark.errors import SettingError
-from backlog_spark.settings import (
-    SETTINGS,
-    Intervals,
-    parse_settings,
-    resolve_intervals,
-    settings_table,
-)
+from backlog_spark.settings import SETTINGS, parse_settings, settings_table
 
 
 def test_defaults() -> None:
@@ -26,6 +18,17 @@ def test_defaults() -> None:
         "spark.backlog.sortedBatch.enabled": "false",
         "spark.backlog.fastPythonStart": "true",
         "spark.backlog.progress": "auto",
+        "spark.backlog.rule.offsetsBehindLatest": None,
+        "spark.backlog.rule.offsetsBehindLatest.leave": None,
+        "spark.backlog.rule.filesOutstanding": None,
+        "spark.backlog.rule.filesOutstanding.leave": None,
+        "spark.backlog.rule.bytesOutstanding": None,
+        "spark.backlog.rule.bytesOutstanding.leave": None,
+        "spark.backlog.rule.watermarkLag": None,
+        "spark.backlog.rule.watermarkLag.leave": None,
+        "spark.backlog.rule.busyRatio": None,
+        "spark.backlog.rule.busyRatio.leave": None,
+        "spark.backlog.rule.minStay": 60_000,
     }
 
 
@@ -40,9 +43,17 @@ def test_parsed_settings() -> None:
             "spark.backlog.sortedBatch.enabled": "TRUE",
             "spark.backlog.fastPythonStart": "False",
             "spark.backlog.progress": "OFF",
+            "spark.backlog.rule.offsetsBehindLatest": "1000000",
+            "spark.backlog.rule.bytesOutstanding": "10 GB",
+            "spark.backlog.rule.bytesOutstanding.leave": "512m",
+            "spark.backlog.rule.watermarkLag": "1 h",
+            "spark.backlog.rule.busyRatio": "1.5",
+            "spark.backlog.rule.minStay": "0 s",
         }
     )
-    assert list(values.values()) == [30_000, 0, 1000, 60_000, 32_768, "true", "false", "off"]
+    assert [v for v in values.values() if v is not None] == [
+        30_000, 0, 1000, 60_000, 32_768, "true", "false", "off", 1_000_000, 10 * 2**30, 2**29, 3_600_000, 1.5, 0,
+    ]  # fmt: skip
     assert list(values) == list(SETTINGS)
 
 
@@ -57,6 +68,11 @@ def test_parsed_settings() -> None:
         ("spark.backlog.keyGroups", "0", "from 1 to 32768"),
         ("spark.backlog.sortedBatch.enabled", "yes", "true, false"),
         ("spark.backlog.progress", "yes", "auto, on, off"),
+        ("spark.backlog.rule.bytesOutstanding", "10 gigabytes", "no size"),
+        ("spark.backlog.rule.busyRatio", "often", "a number from 0.1 to 1000"),
+        ("spark.backlog.rule.busyRatio", "0", "from 0.1 to 1000"),
+        ("spark.backlog.rule.watermarkLag", "60", "has no unit"),
+        ("spark.backlog.rule.fileOutstanding", "1", r"Did you mean spark\.backlog\.rule\.filesOutstanding\?"),
         ("spark.backlog.intervalduringBacklog", "0", r"Did you mean spark\.backlog\.intervalDuringBacklog\?"),
         ("spark.backlog.restart.maxAttempt", "1", r"Did you mean spark\.backlog\.restart\.maxAttempts\?"),
         ("spark.backlog.intervall", "1 s", r"Did you mean spark\.backlog\.interval\?"),
@@ -81,126 +97,3 @@ def test_every_default_is_what_its_text_parses_to() -> None:
     for setting in SETTINGS.values():
         if setting.default is not None:
             assert setting.parse(setting.default_text) == setting.default
-
-
-CONF = {"spark.backlog.interval": "20 s", "spark.backlog.intervalDuringBacklog": "20 min"}
-ORDERS = ("orders", {"interval": "30 s", "intervalDuringBacklog": "30 min", "table": "shop.orders"})
-
-
-@pytest.mark.parametrize(
-    ("builder", "conf", "sources", "expected"),
-    [
-        ({}, {}, [], Intervals(0, None, "default", "default")),
-        ({"interval": None}, {}, [("a", {})], Intervals(0, None, "default", "default")),
-        (
-            {"interval": "10 s", "interval_during_backlog": timedelta(minutes=10)},
-            CONF,
-            [ORDERS],
-            Intervals(10_000, 600_000, "trigger(processing_time=…)", "trigger(interval_during_backlog=…)"),
-        ),
-        (
-            {"interval": "10 s"},
-            CONF,
-            [ORDERS],
-            Intervals(10_000, 1_200_000, "trigger(processing_time=…)", "spark.backlog.intervalDuringBacklog"),
-        ),
-        (
-            {},
-            CONF,
-            [ORDERS],
-            Intervals(20_000, 1_200_000, "spark.backlog.interval", "spark.backlog.intervalDuringBacklog"),
-        ),
-        (
-            {"interval_during_backlog": 0},
-            {},
-            [ORDERS],
-            Intervals(30_000, 0, "option interval of source orders", "trigger(interval_during_backlog=…)"),
-        ),
-        (
-            {},
-            {},
-            [("a", {"INTERVAL": "1 s"}), ("b", {"intervalduringbacklog": "1 s"})],
-            Intervals(1_000, 1_000, "option INTERVAL of source a", "option intervalduringbacklog of source b"),
-        ),
-        # Written differently, the same duration.
-        (
-            {},
-            {},
-            [("a", {"interval": "60 s"}), ("b", {"interval": "1 min"})],
-            Intervals(60_000, None, "option interval of source a", "default"),
-        ),
-        # Two sources disagree, but the configuration decides.
-        (
-            {},
-            {"spark.backlog.interval": "5 s"},
-            [("a", {"interval": "1 s"}), ("b", {"interval": "2 s"})],
-            Intervals(5_000, None, "spark.backlog.interval", "default"),
-        ),
-    ],
-)
-def test_strength(
-    builder: dict[str, object],
-    conf: dict[str, str],
-    sources: list[tuple[str, dict[str, str]]],
-    expected: Intervals,
-) -> None:
-    assert resolve_intervals(builder, conf, sources) == expected
-
-
-def test_sources_that_disagree() -> None:
-    with pytest.raises(SettingError) as caught:
-        resolve_intervals({}, {}, [("orders", {"interval": "1 s"}), ("users", {"Interval": "2 s"})])
-    text = str(caught.value)
-    assert "option interval of source orders = '1 s'" in text
-    assert "option Interval of source users = '2 s'" in text
-    assert "spark.backlog.interval" in text
-
-
-def test_a_malformed_value_is_refused_even_if_overruled() -> None:
-    with pytest.raises(SettingError, match="option interval of source orders = '10'"):
-        resolve_intervals({"interval": "1 s"}, {}, [("orders", {"interval": "10"})])
-
-
-@pytest.mark.parametrize(
-    ("builder", "conf", "sources", "parts"),
-    [
-        (
-            {"interval_during_backlog": "10 seconds"},
-            {"spark.backlog.interval": "30 seconds"},
-            [],
-            ["trigger(interval_during_backlog=…)", "'10 seconds'", "spark.backlog.interval", "'30 seconds'"],
-        ),
-        (
-            {"interval": timedelta(minutes=1)},
-            {},
-            [("orders", {"intervalDuringBacklog": "59 s"})],
-            [
-                "option intervalDuringBacklog of source orders",
-                "'59 s'",
-                "trigger(processing_time=…)",
-                "seconds=60",
-            ],
-        ),
-        (
-            {},
-            {"spark.backlog.interval": "1001 ms", "spark.backlog.intervalDuringBacklog": "1 s"},
-            [],
-            ["spark.backlog.intervalDuringBacklog", "'1 s'", "spark.backlog.interval =", "'1001 ms'"],
-        ),
-    ],
-)
-def test_interval_during_backlog_below_the_interval_names_both(
-    builder: dict[str, object],
-    conf: dict[str, str],
-    sources: list[tuple[str, dict[str, str]]],
-    parts: list[str],
-) -> None:
-    with pytest.raises(SettingError) as caught:
-        resolve_intervals(builder, conf, sources)
-    for part in parts:
-        assert part in str(caught.value)
-
-
-@pytest.mark.parametrize(("interval", "during"), [("30 s", "30 s"), ("30 s", "0"), ("0", "0"), ("0", "1 ms")])
-def test_interval_during_backlog_zero_or_at_least_the_interval(interval: str, during: str) -> None:
-    resolve_intervals({"interval": interval, "interval_during_backlog": during}, {}, [])

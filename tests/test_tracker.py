@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from backlog_spark.coordinator import Mode
+from backlog_spark.intervals import Intervals
 from backlog_spark.listener import ProgressReport, SourceReport
-from backlog_spark.settings import Intervals
 from backlog_spark.tracker import QueryTracker
 
 ON = Intervals(1_000, 10_000, "builder", "builder")

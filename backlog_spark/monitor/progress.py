@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from backlog_spark.query import BacklogQuery
+    from backlog_spark.runs import QueryRuns
 
 __all__ = ["ProgressLine", "Snapshot", "render"]
 
@@ -80,14 +80,14 @@ class ProgressLine:
 
     Parameters
     ----------
-    query : BacklogQuery
+    query : QueryRuns
     out : file object, optional
         Default: standard error.
     force : bool
         Also when ``out`` is no terminal, one line each time something was committed. Default false.
     """
 
-    def __init__(self, query: BacklogQuery, out: TextIO | None = None, *, force: bool = False) -> None:
+    def __init__(self, query: QueryRuns, out: TextIO | None = None, *, force: bool = False) -> None:
         self._query = query
         self._out = out or sys.stderr
         self._terminal = self._out.isatty()

@@ -11,7 +11,7 @@ from typing import Any
 
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import SettingError
-from backlog_spark.settings import resolve_intervals
+from backlog_spark.intervals import resolve_intervals
 
 from .catalogue import OPTIONS
 from .login import Login

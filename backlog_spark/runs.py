@@ -1,0 +1,271 @@
+"""One query over several Spark runs: follows the present one, starts the next, restarts after failures.
+
+One thread owns the Spark query. The listener only puts reports on its queue, so nothing is ever switched, stopped or
+started from inside a listener callback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import sys
+import threading
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
+
+from backlog_spark.durations import format_duration
+from backlog_spark.handle import QueryHandle
+from backlog_spark.listener import ProgressReport, Report, Terminated
+from backlog_spark.session import session_listener
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from backlog_spark.checkpoint import Checkpoint
+    from backlog_spark.tracker import QueryTracker
+
+__all__ = ["QueryRuns", "end_at_boundary", "first_line"]
+
+_log = logging.getLogger(__name__)
+
+# How often the runner looks whether the query still runs, beside the reports.
+_LOOK_S = 0.5
+# The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
+_LAST_REPORT_S = 5.0
+_MAX_RESTART_DELAY_MS = 60_000
+
+
+class QueryRuns(QueryHandle):
+    """The runs of one query. Subclasses say what a run is and what follows it.
+
+    A query that fails is restarted up to ``spark.backlog.restart.maxAttempts`` times in a row without a commit in
+    between, after ``spark.backlog.restart.delay``, doubled each time.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        checkpoint: Checkpoint,
+        tracker: QueryTracker,
+        settings: Mapping[str, int | float | str | None],
+    ) -> None:
+        self._spark = spark
+        self._name = name
+        self._checkpoint = checkpoint
+        self._tracker = tracker
+        self._max_attempts = int(settings["spark.backlog.restart.maxAttempts"] or 0)
+        self._restart_delay_ms = int(settings["spark.backlog.restart.delay"] or 0)
+        self._show = str(settings["spark.backlog.progress"])
+        self._reports: queue.Queue[Report] = queue.Queue()
+        self._query: StreamingQuery | None = None
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._leaving = False
+        self._thread: threading.Thread | None = None
+
+    # -- what subclasses say --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _run(self) -> StreamingQuery:
+        """Start the next run and subscribe to it (`_subscribe`). Called by `_begin`, then by the runner's thread."""
+
+    @abstractmethod
+    def _go_on(self, *, idle: bool, left: bool) -> bool:
+        """Whether another run follows one that ended without an error.
+
+        Parameters
+        ----------
+        idle : bool
+            It committed nothing.
+        left : bool
+            It ended because `_leave` said so.
+        """
+
+    def _take(self, report: ProgressReport) -> None:
+        """A batch was committed."""
+        self._tracker.take(report)
+
+    def _leave(self) -> bool:
+        """Whether the present run is to end at the next batch boundary. Asked after each `_take`."""
+        return False
+
+    def _why(self) -> BaseException | None:
+        """Why the run ended; None after a stop or at the end of input."""
+        return self.streamingQuery.exception()
+
+    def _close(self) -> None:
+        """Called once, when no run follows."""
+
+    # -- starting -------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Start the first run, and follow it."""
+        try:
+            self._query = self._run()
+        except BaseException:
+            self._close()
+            raise
+        self._thread = threading.Thread(target=self._follow, name=f"backlog-{self._name}", daemon=True)
+        self._thread.start()
+
+    def _subscribe(self, started: StreamingQuery) -> StreamingQuery:
+        session_listener(self._spark).subscribe(str(started.id), self._reports)
+        return started
+
+    # -- following, in the runner's own thread --------------------------------------------------------------
+
+    def _follow(self) -> None:
+        from backlog_spark.monitor import ProgressLine
+
+        with contextlib.ExitStack() as stack:
+            if self._show != "off":
+                stack.enter_context(ProgressLine(self, sys.stderr, force=self._show == "on"))
+            self._follow_runs()
+
+    def _follow_runs(self) -> None:
+        try:
+            attempts = 0
+            while True:
+                before = self._tracker.last_batch
+                error = self._until_it_ends()
+                left, self._leaving = self._leaving, False
+                if self._stopping.is_set():
+                    return
+                if error is None:
+                    if not self._go_on(idle=self._tracker.last_batch == before and not left, left=left):
+                        return
+                    error = self._next_run()
+                    if error is None:
+                        continue
+                attempts = 1 if self._tracker.last_batch > before else attempts + 1
+                error = self._restart(attempts, error)
+                if error is not None:
+                    self._failure = error
+                    return
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            if self._query is not None:
+                session_listener(self._spark).unsubscribe(str(self._query.id))
+            self._close()
+            self._ended.set()
+
+    def _next_run(self) -> BaseException | None:
+        """Start the next run; why that failed, or None."""
+        if self._stopping.is_set():
+            return None
+        try:
+            self._query = self._run()
+        except Exception as error:
+            return error
+        if self._stopping.is_set():
+            self._query.stop()
+        return None
+
+    def _until_it_ends(self) -> BaseException | None:
+        """Take reports until the run is over; its error, or None after a stop or at the end of input."""
+        assert self._query is not None
+        run_id = str(self._query.runId)
+        last_look = None
+        while True:
+            try:
+                report = self._reports.get(timeout=_LOOK_S)
+            except queue.Empty:
+                if self._query.isActive:
+                    if self._leaving and not self._query.status["isTriggerActive"]:
+                        self._query.stop()  # it sleeps until its next trigger
+                    continue
+                last_look = last_look or time.monotonic()
+                if time.monotonic() - last_look > _LAST_REPORT_S:
+                    return self._why()
+                continue
+            if isinstance(report, ProgressReport):
+                self._take(report)
+                if not self._leaving and self._leave():
+                    self._leaving = True
+                    end_at_boundary(self._query)
+            elif isinstance(report, Terminated) and report.run_id == run_id:
+                return self._why()
+
+    def _restart(self, attempts: int, error: BaseException) -> BaseException | None:
+        """Start again after a failure; what it failed with in the end, or None if it runs."""
+        while attempts <= self._max_attempts and not self._stopping.is_set():
+            delay = min(_MAX_RESTART_DELAY_MS, self._restart_delay_ms * 2 ** (attempts - 1))
+            _log.warning(
+                "Query %s failed and is restarted in %s (attempt %d of %d): %s",
+                self._name, format_duration(delay), attempts, self._max_attempts, first_line(error),
+            )  # fmt: skip
+            if self._stopping.wait(delay / 1000):
+                return None
+            again = self._next_run()
+            if again is not None:
+                error, attempts = again, attempts + 1
+                continue
+            self._tracker.restarted()
+            return None
+        return error
+
+    # -- waiting and stopping -------------------------------------------------------------------------------
+
+    @property
+    def streamingQuery(self) -> StreamingQuery:
+        """Spark's own handle of the present run; another one after a restart."""
+        assert self._query is not None, "start() comes first"
+        return self._query
+
+    def backlogRows(self) -> tuple[float, int]:
+        """Rows of the backlog done so far and an estimate of all (0: unknown), with the batch under way.
+
+        The share of the running batch is taken from its finished tasks, so this is for display only.
+        """
+        from backlog_spark.monitor.estimate import backlog_rows
+
+        return backlog_rows(self._spark, self._checkpoint, self._tracker)
+
+    def stop(self) -> None:
+        """Stop the query and wait for it. A batch under way is interrupted and replayed at the next start."""
+        self._stopping.set()
+        query_ = self._query
+        if query_ is not None:
+            query_.stop()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        return f"{kind}({self._name!r}, mode={self.mode}, isProcessingBacklog={self.isProcessingBacklog})"
+
+
+def end_at_boundary(query: StreamingQuery) -> None:
+    """Let a query end once the batch under way is committed; returns at once.
+
+    Spark's own ``stop`` interrupts the batch, whose work is then done again. This sets the state that `stop` sets first
+    and leaves the interruption out: Spark looks at the state between batches (Spark's
+    ``StreamExecution.runActivatedStream``). Where that state cannot be reached the query is stopped.
+    """
+    try:
+        execution = query._jsq.streamingQuery()
+        state = execution.state()
+        terminated = state.get().getClass().getPackageName() + ".TERMINATED$"
+        loader = execution.getClass().getClassLoader()
+        state.set(loader.loadClass(terminated).getField("MODULE$").get(None))
+    except (Py4JError, AttributeError) as error:
+        _log.warning("Query %s is stopped within a batch, as it cannot be told to end after it: %s", query.name, error)
+        query.stop()
+
+
+def first_line(error: BaseException) -> str:
+    """The line of an error that says what happened; a Python source's is the last of a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.startswith(("backlog_spark.", "connectors."))]
+    return (told or lines or [type(error).__name__])[0]

@@ -1,0 +1,156 @@
+"""Where the next batch of a hybrid source ends: within a phase, or across the ends of some (pure).
+
+A batch may hold the rest of one bounded phase and the beginning of the next. It never goes on past the place where
+the backlog ends, which is known beforehand: the batch that comes to it is the last one of the backlog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from backlog_spark.errors import BacklogError
+
+from .offsets import HybridOffset
+from .phases import Limit, Phase, Position
+
+__all__ = ["HybridPlanner", "Span"]
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a batch reads of one phase."""
+
+    phase: int
+    start: Position
+    end: Position
+
+
+class HybridPlanner:
+    """Plans over phases.
+
+    Parameters
+    ----------
+    phases : sequence of Phase
+        At least one. All but the last are bounded.
+    kinds : sequence of str
+        What each is, as ``name:kind``, in the offsets.
+    """
+
+    def __init__(self, phases: Sequence[Phase], kinds: Sequence[str]) -> None:
+        self._phases = phases
+        self._kinds = tuple(kinds)
+        self._targets: dict[int, Position] | None = None
+
+    def first(self) -> HybridOffset:
+        """The offset before everything. What follows is decided with the first batch, and logged with it."""
+        return HybridOffset(self._kinds, is_processing_backlog=len(self._phases) > 1 or self._phases[0].is_bounded)
+
+    def check(self, start: HybridOffset) -> None:
+        """Refuse a checkpoint of other phases.
+
+        Raises
+        ------
+        BacklogError
+        """
+        if start.phases != self._kinds:
+            raise BacklogError(
+                f"The checkpoint is about phases {', '.join(start.phases)}; the query has {', '.join(self._kinds)}.",
+                "Give it the phases that it was started with, or a new checkpoint.",
+            )
+
+    def until_now(self, start: HybridOffset) -> None:
+        """From now on plan only up to what is there now (``availableNow``)."""
+        self._targets = {}
+        if start.position is not None:
+            self._target_of(start.phase, start.position)
+
+    def _target_of(self, phase: int, position: Position) -> Position | None:
+        """Where the phase ends for ``availableNow``. One that has not begun is as long as when it does."""
+        if self._targets is None:
+            return None
+        if phase not in self._targets:
+            found = self._phases[phase].target(position)
+            if found is None:
+                return None
+            self._targets[phase] = found
+        return self._targets[phase]
+
+    def next(self, start: HybridOffset, limit: Limit, now_ms: float, *, whole_backlog: bool = False) -> HybridOffset:
+        """The end of the next batch; ``start`` itself if there is nothing to read and nothing to tell.
+
+        Parameters
+        ----------
+        limit : Limit
+        now_ms : float
+            Milliseconds since 1970.
+        whole_backlog : bool
+            Take all that is left of the backlog, whatever the limit.
+        """
+        if start.is_finished:
+            return start
+        at = start
+        if at.position is None:
+            began = self._phases[0].begin({})
+            at = replace(at, position=began, is_processing_backlog=self._flag(0, began, now_ms))
+        flag = at.is_processing_backlog
+        if whole_backlog and flag:
+            limit = Limit()
+        while not at.is_finished:
+            before = at
+            at = self._step(at, limit, now_ms)
+            read = at.rows - before.rows
+            if limit.rows is not None:
+                limit = Limit(limit.rows - read)
+            # A batch has rows of one flag.
+            is_full = limit.rows is not None and limit.rows <= 0
+            if at.phase == before.phase or at.is_processing_backlog != flag or is_full:
+                break
+        return start if replace(at, is_backlog=start.is_backlog) == start else replace(at, is_backlog=flag)
+
+    def _step(self, at: HybridOffset, limit: Limit, now_ms: float) -> HybridOffset:
+        """On within one phase, and into the next one if it ends."""
+        phase, position = self._phases[at.phase], at.position
+        assert position is not None
+        target = self._target_of(at.phase, position)
+        step = (
+            phase.next(position, limit, now_ms) if target is None else phase.next_until(position, target, limit, now_ms)
+        )
+        is_last = at.phase == len(self._phases) - 1
+        is_finished = step.is_finished and phase.is_bounded
+        there = replace(
+            at,
+            position=step.position,
+            is_processing_backlog=step.is_backlog and not (is_last and is_finished),
+            is_finished=is_last and is_finished,
+            rows=at.rows + step.rows,
+            total=at.total if step.total is None else at.rows_before + step.total,
+        )
+        if is_last or not is_finished:
+            return there
+        began = self._phases[at.phase + 1].begin(phase.ended(step.position))
+        return replace(
+            there,
+            phase=at.phase + 1,
+            position=began,
+            ended=(*at.ended, step.position),
+            is_processing_backlog=self._flag(at.phase + 1, began, now_ms),
+            rows_before=there.rows,
+            total=there.rows,
+        )
+
+    def _flag(self, phase: int, position: Position, now_ms: float) -> bool:
+        """Whether a phase begins as backlog."""
+        return self._phases[phase].is_bounded or self._phases[phase].next(position, Limit(0), now_ms).is_backlog
+
+    def spans(self, start: HybridOffset, end: HybridOffset) -> list[Span]:
+        """What a batch reads, phase by phase. The same for the same offsets."""
+        found = []
+        for index in range(start.phase, end.phase + 1):
+            last = end.last_of(index)
+            # Of the very first batch Spark logs no start.
+            known = start.position if index == start.phase else None
+            first = self._phases[index].first(last) if known is None else known
+            if first != last:
+                found.append(Span(index, first, last))
+        return found

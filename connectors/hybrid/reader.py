@@ -1,0 +1,127 @@
+"""The stream reader of ``hybrid``: plans batches beside the driver, reads their partitions in the workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from ..pacing import BacklogSizer, Pacer
+from .offsets import HybridOffset
+from .options import HybridOptions
+from .phases import Columns, Limit, Phase
+from .planner import HybridPlanner
+
+__all__ = ["HybridPartition", "HybridStreamReader"]
+
+
+@dataclass
+class HybridPartition(InputPartition):
+    """A partition of one phase."""
+
+    phase: int
+    inner: InputPartition
+
+
+class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans batches beside the driver; reads partitions in the workers.
+
+    Parameters
+    ----------
+    options : HybridOptions
+    phases : sequence of Phase
+        Opened with the stream's columns.
+    """
+
+    def __init__(self, options: HybridOptions, phases: Sequence[Phase], columns: Columns) -> None:
+        self._options = options
+        self._phases = tuple(phases)
+        self._columns = columns
+        self._planner = HybridPlanner(self._phases, options.kinds)
+        self._checked = False
+        during = options.during_backlog_ms
+        self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
+        self._pacer = Pacer(options.interval_ms or 0)
+        self._available_now = False
+
+    # -- planning, beside the driver ------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        return self._planner.first().to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        return ReadMaxRows(self._options.max_rows)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._available_now = True
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        offset = HybridOffset.from_json(start)
+        if not self._checked:
+            self._planner.check(offset)
+            if self._available_now:
+                self._planner.until_now(offset)
+            self._checked = True
+        if self._is_over(offset):
+            return start
+        now = time.time() * 1000
+        in_backlog = offset.is_processing_backlog
+        if not in_backlog and not self._available_now and not self._pacer.due(now):
+            return start
+        whole = self._options.during_backlog_ms == 0
+        rows = self._rows(in_backlog, limit, now)
+        end = self._planner.next(offset, Limit(rows), now, whole_backlog=whole)
+        if end == offset:
+            return start
+        if in_backlog and self._sizer is not None:
+            self._sizer.started(end.rows - offset.rows, now)
+        if not in_backlog:
+            self._pacer.released(now)
+        return end.to_json()
+
+    def _is_over(self, at: HybridOffset) -> bool:
+        """Whether a run that ends by itself has come to its end, or the source has."""
+        if at.is_finished:
+            return True
+        if not self._available_now or self._options.target == "latest":
+            return False
+        return self._options.target == "none" or (at.position is not None and not at.is_processing_backlog)
+
+    def _rows(self, in_backlog: bool, limit: ReadLimit, now_ms: float) -> int | None:
+        given = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if self._sizer is None:
+            return given
+        if in_backlog:
+            return self._sizer.next_rows(now_ms)
+        self._sizer.paused()
+        return given
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        first, last = HybridOffset.from_json(start), HybridOffset.from_json(end)
+        return [
+            HybridPartition(span.phase, inner)
+            for span in self._planner.spans(first, last)
+            for inner in self._phases[span.phase].partitions(span.start, span.end)
+        ]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        pass
+
+    def stop(self) -> None:
+        for phase in self._phases:
+            phase.close()
+
+    # -- reading, in the workers ----------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, HybridPartition)
+        return self._phases[partition.phase].read(partition.inner)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What the planner holds open stays with the planner.
+        return {**self.__dict__, "_planner": None}
