@@ -151,4 +151,4 @@ def _plain(name: str) -> str:
 def _listing(frame: DataFrame) -> tuple[int, int]:
     """Number of a relation's files, and their bytes as Spark's planner has them."""
     size = frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
-    return len(frame.inputFiles()), int(size.toString())
+    return len(frame.inputFiles()), int(size)

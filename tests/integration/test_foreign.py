@@ -1,0 +1,213 @@
+"""Queries of Spark's own sources, switched by rules: files and Delta."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import backlog_spark as bs
+from backlog_spark.coordinator import Mode
+from backlog_spark.session import session_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+LIMIT_S = 120
+
+
+@contextmanager
+def rules(spark: SparkSession, **values: str) -> Iterator[None]:
+    with session_conf(spark, {f"spark.backlog.rule.{k.replace('_', '.')}": v for k, v in values.items()}):
+        yield
+
+
+def wait(condition: Callable[[], bool], query: bs.ForeignQuery) -> None:
+    limit = time.monotonic() + LIMIT_S
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < limit, (query.history, query.backlogProgress)
+        time.sleep(0.1)
+
+
+def files(folder: Path, first: int, count: int, rows: int = 20) -> None:
+    """Files of some rows each; row n is n."""
+    folder.mkdir(exist_ok=True)
+    for number in range(first, first + count):
+        table = pa.table({"n": list(range(number * rows, number * rows + rows))})
+        pq.write_table(table, folder / f".{number:05}.parquet")
+        (folder / f".{number:05}.parquet").rename(folder / f"{number:05}.parquet")
+
+
+def written(spark: SparkSession, target: Path) -> Counter[int]:
+    return Counter(row.n for row in spark.read.format("delta").load(str(target)).collect())
+
+
+def batches(checkpoint: Path) -> int:
+    return max(int(p.name) for p in (checkpoint / "commits").iterdir() if p.name.isdigit()) + 1
+
+
+def test_files_are_worked_off_in_rounds_and_then_followed(spark: SparkSession, tmp_path: Path) -> None:
+    source, target, checkpoint = tmp_path / "source", tmp_path / "target", tmp_path / "checkpoint"
+    files(source, 0, 60)
+    built: list[bs.RunContext] = []
+
+    def build(ctx: bs.RunContext) -> DataStreamWriter:
+        built.append(ctx)
+        frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", ctx.scaled(2)).parquet(str(source))
+        return frame.writeStream.format("delta").option("path", str(target))
+
+    with rules(spark, filesOutstanding="10", minStay="0 s"):
+        query = bs.backlog_query(build, checkpoint=str(checkpoint), spark=spark, interval_during_backlog="2 minutes")
+    try:
+        wait(lambda: query.backlogProgress.rows == 60 * 20 and query.mode is Mode.STREAM, query)
+        wait(lambda: not built[-1].in_backlog, query)
+        files(source, 60, 3)
+        wait(lambda: query.backlogProgress.rows == 63 * 20, query)
+        runs = len(built)
+        assert query.mode is Mode.STREAM
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert written(spark, target) == Counter(range(63 * 20))
+    # Two files at first, then more: not thirty batches of two.
+    assert [ctx.in_backlog for ctx in built[:2]] == [True, True]
+    limits = [ctx.scaled(2) for ctx in built if ctx.in_backlog]
+    assert limits == sorted(limits)
+    assert limits[-1] > 2
+    assert batches(checkpoint) < 20
+    assert built[runs - 1].read_limit is None
+    assert [s.mode for s in query.history] == [Mode.STREAM, Mode.BACKLOG, Mode.STREAM]
+
+
+def test_a_delta_source_comes_into_backlog_again(spark: SparkSession, tmp_path: Path) -> None:
+    source, target, checkpoint = tmp_path / "source", tmp_path / "target", tmp_path / "checkpoint"
+
+    def append(first: int, commits: int) -> None:
+        for n in range(first, first + commits):
+            spark.range(n * 10, n * 10 + 10, 1, 1).toDF("n").write.format("delta").mode("append").save(str(source))
+
+    append(0, 1)
+    built: list[Mode] = []
+
+    def build(ctx: bs.RunContext) -> DataStreamWriter:
+        built.append(ctx.mode)
+        limit = ctx.scaled(1)
+        frame = spark.readStream.format("delta").option("maxFilesPerTrigger", limit).load(str(source))
+        return frame.writeStream.format("delta").option("path", str(target))
+
+    with rules(spark, filesOutstanding="4", filesOutstanding_leave="1", minStay="0 s"):
+        query = bs.backlog_query(
+            build, checkpoint=str(checkpoint), spark=spark, interval="2 seconds", interval_during_backlog="0"
+        )
+        try:
+            wait(lambda: built[-1] is Mode.STREAM and query.backlogProgress.rows == 10, query)
+            append(1, 12)  # at one a trigger they would take 24 s
+            wait(lambda: query.backlogProgress.rows == 130, query)
+            wait(lambda: query.mode is Mode.STREAM and built[-1] is Mode.STREAM, query)
+        finally:
+            query.stop()
+    assert query.exception() is None
+    assert written(spark, target) == Counter(range(130))
+    assert Mode.BACKLOG in built[2:], built
+    modes = [s.mode for s in query.history]
+    assert modes == [Mode.STREAM, Mode.BACKLOG, Mode.STREAM]
+    assert query.backlogProgress.commits_in_backlog >= 1
+
+
+def test_without_an_interval_during_backlog_it_is_the_users_query(spark: SparkSession, tmp_path: Path) -> None:
+    source, target = tmp_path / "source", tmp_path / "target"
+    files(source, 0, 3)
+    built: list[bs.RunContext] = []
+
+    def build(ctx: bs.RunContext) -> DataStreamWriter:
+        built.append(ctx)
+        frame = spark.readStream.schema("n long").parquet(str(source))
+        return frame.writeStream.format("delta").option("path", str(target)).trigger(availableNow=True)
+
+    query = bs.backlog_query(build, checkpoint=str(tmp_path / "checkpoint"), spark=spark, name="plain")
+    query.awaitTermination(LIMIT_S)
+    assert (query.name, query.isActive, query.exception()) == ("plain", False, None)
+    assert written(spark, target) == Counter(range(60))
+    assert [(c.in_backlog, c.read_limit, c.scaled(7)) for c in built] == [(False, None, 7)]
+
+
+def test_no_batch_is_interrupted_by_a_switch(spark: SparkSession, tmp_path: Path) -> None:
+    source, checkpoint = tmp_path / "source", tmp_path / "checkpoint"
+    files(source, 0, 24)
+    begun: list[int] = []
+    done: list[int] = []
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        begun.append(batch_id)
+        assert batch.count()
+        time.sleep(0.5)
+        done.append(batch_id)
+
+    def build(ctx: bs.RunContext) -> DataStreamWriter:
+        frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", ctx.scaled(1)).parquet(str(source))
+        return frame.writeStream.foreachBatch(write)
+
+    with rules(spark, filesOutstanding="3", minStay="0 s"):
+        query = bs.backlog_query(
+            build, checkpoint=str(checkpoint), spark=spark, interval="1 second", interval_during_backlog="5 seconds"
+        )
+        try:
+            wait(lambda: query.backlogProgress.rows == 24 * 20 and query.mode is Mode.STREAM, query)
+        finally:
+            query.stop()
+    assert query.exception() is None
+    assert begun == done == list(range(len(done)))
+
+
+def test_what_cannot_work_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    files(tmp_path / "source", 0, 1)
+
+    def build(ctx: bs.RunContext) -> Any:
+        return spark.readStream.schema("n long").parquet(str(tmp_path / "source"))
+
+    with pytest.raises(bs.SettingError, match=r"no rule .*Set one, such as spark\.backlog\.rule\.offsetsBehind"):
+        bs.backlog_query(build, checkpoint=str(tmp_path / "c"), spark=spark, interval_during_backlog="1 min")
+    with pytest.raises(bs.SettingError, match="a query needs one"):
+        bs.backlog_query(build, checkpoint="", spark=spark)
+    with pytest.raises(bs.BacklogError, match=r"build returned DataFrame\. Return the DataStreamWriter"):
+        bs.backlog_query(build, checkpoint=str(tmp_path / "c"), spark=spark)
+
+
+def test_a_failed_query_is_restarted_and_loses_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    source, target, checkpoint = tmp_path / "source", tmp_path / "target", tmp_path / "checkpoint"
+    files(source, 0, 8)
+    failures = iter([1, 4])
+    fails_at = next(failures)
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        nonlocal fails_at
+        if batch_id == fails_at:
+            fails_at = next(failures, -1)
+            raise OSError("the disk is full")
+        writer = batch.write.format("delta").mode("append").option("txnAppId", "t").option("txnVersion", batch_id)
+        writer.save(str(target))
+
+    def build(ctx: bs.RunContext) -> DataStreamWriter:
+        limit = 1 if ctx.in_backlog else 2
+        frame = spark.readStream.schema("n long").option("maxFilesPerTrigger", limit).parquet(str(source))
+        return frame.writeStream.foreachBatch(write)
+
+    with rules(spark, filesOutstanding="3"):
+        query = bs.backlog_query(build, checkpoint=str(checkpoint), spark=spark, interval_during_backlog="1 min")
+        try:
+            wait(lambda: query.backlogProgress.rows == 8 * 20, query)
+        finally:
+            query.stop()
+    assert query.backlogProgress.restarts == 2
+    assert written(spark, target) == Counter(range(160))
+    assert json.loads((checkpoint / "metadata").read_text())["id"] == query.id
