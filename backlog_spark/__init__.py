@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from backlog_spark.attributes import RecordAttributes
     from backlog_spark.errors import BacklogError, SettingError
     from backlog_spark.foreign import ForeignQuery, RunContext, backlog_query
+    from backlog_spark.native import NativeHybrid, hybrid
     from backlog_spark.operators.functions import (
         KeyedProcessFunction,
         ListState,
@@ -41,6 +42,7 @@ __all__ = [
     "KeyedStream",
     "ListState",
     "MapState",
+    "NativeHybrid",
     "OutputTag",
     "RecordAttributes",
     "ReducingState",
@@ -50,6 +52,7 @@ __all__ = [
     "Switch",
     "ValueState",
     "backlog_query",
+    "hybrid",
     "register",
     "source",
     "stream",
@@ -69,6 +72,7 @@ _MODULES = {
     "KeyedStream": "streams",
     "ListState": "operators.functions",
     "MapState": "operators.functions",
+    "NativeHybrid": "native",
     "OutputTag": "operators.functions",
     "RecordAttributes": "attributes",
     "ReducingState": "operators.functions",
@@ -78,6 +82,7 @@ _MODULES = {
     "Switch": "tracker",
     "ValueState": "operators.functions",
     "backlog_query": "foreign",
+    "hybrid": "native",
     "register": "session",
     "source": "streams",
     "stream": "streams",

@@ -67,7 +67,7 @@ class Checkpoint:
         Raises
         ------
         BacklogError
-            If the entry is not in Spark's text format version 1.
+            If the entry is not in one of Spark's text formats, versions 1 and 2.
         """
         lines = self._offset_lines(batch_id)
         return None if lines is None else [parse_offset(line) for line in lines]
@@ -298,13 +298,15 @@ class Checkpoint:
         if text is None:
             return None
         lines = text.split("\n")
-        if lines[0] != "v1":
-            raise BacklogError(
-                f"{path} is in format {lines[0][:20]!r}; only Spark's offset log format v1 can be read.",
-                "Set spark.sql.streaming.offsetLog.formatVersion=1 and start on a new checkpointLocation.",
-            )
         # Line 1 is Spark's own metadata (watermark, pinned confs).
-        return [None if line == _NO_OFFSET else line for line in lines[2:] if line]
+        if lines[0] == "v1":
+            return [None if line == _NO_OFFSET else line for line in lines[2:] if line]
+        if lines[0] == "v2":  # each has its source's name before it, and those without an offset are left out
+            return [line.partition(":")[2] for line in lines[2:] if line]
+        raise BacklogError(
+            f"{path} is in format {lines[0][:20]!r}; Spark's offset log formats v1 and v2 can be read.",
+            "Set spark.sql.streaming.offsetLog.formatVersion=1 and start on a new checkpointLocation.",
+        )
 
 
 def _is_backlog(start: str | None, end: str | None) -> bool:

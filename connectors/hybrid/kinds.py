@@ -1,0 +1,60 @@
+"""The kinds of phases there are. A further kind is one module and one line here."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from .phases import Phase
+
+__all__ = ["KINDS", "Kind"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of phase.
+
+    Parameters
+    ----------
+    module, phase : str
+        Where its `Phase` is. Imported when a query has such a phase, so that others need not have its packages.
+    catalogue, options : str
+        Where its options are listed, as objects that have a ``name``.
+    families : tuple of str
+        Beginnings of the names of options that are passed on, such as ``kafka.``.
+    """
+
+    module: str
+    phase: str
+    catalogue: str
+    options: str
+    families: tuple[str, ...]
+
+    def knows(self, option: str) -> bool:
+        """Whether an option is one of the kind's; in any case."""
+        name = option.lower()
+        return name in {known.lower() for known in self.names()} or name.startswith(self.families)
+
+    def names(self) -> list[str]:
+        """Its options."""
+        return [o.name for o in getattr(importlib.import_module(f"{__package__}.{self.catalogue}"), self.options)]
+
+    def make(self, name: str, options: Mapping[str, str]) -> Phase:
+        """A phase.
+
+        Raises
+        ------
+        SettingError
+            For options that are wrong.
+        """
+        made = getattr(importlib.import_module(f"{__package__}.{self.module}"), self.phase)(name, options)
+        return cast(Phase, made)
+
+
+KINDS: Mapping[str, Kind] = {
+    "files": Kind("files", "FilePhase", "files.catalogue", "FILES", ("fs.",)),
+    "delta": Kind("delta", "DeltaPhase", "files.catalogue", "DELTA", ("fs.",)),
+    "kafka": Kind("kafka", "KafkaPhase", "kafka.catalogue", "OPTIONS", ("kafka.",)),
+}

@@ -1,0 +1,187 @@
+"""The options of ``hybrid``: which are the source's own, which its phases' (pure)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from backlog_spark.durations import parse_duration
+from backlog_spark.errors import SettingError
+from backlog_spark.intervals import resolve_intervals
+
+from .catalogue import OPTIONS
+from .decode.catalogue import OPTIONS as DECODE_OPTIONS
+from .kinds import KINDS
+from .phases import METADATA
+
+__all__ = ["HybridOptions"]
+
+_OF_PHASE = "phase."
+_OWN = {o.name.lower() for o in OPTIONS}
+_DECODE = {o.name.lower() for o in DECODE_OPTIONS}
+_TARGETS = ("latest", "backlogEnd", "none")
+
+
+@dataclass(frozen=True)
+class HybridOptions:
+    """Parsed options.
+
+    Parameters
+    ----------
+    phases : tuple of (str, str)
+        Name and kind of each phase, in their order.
+    of_phase : tuple of mapping
+        Its options.
+    decode : mapping
+        Options of what turns bytes into columns.
+    schema : str
+        The data columns as DDL; "" to take them from the first phase that declares its own.
+    metadata : tuple of str
+        Metadata columns that follow them.
+    max_rows : int
+        Rows of a batch, about.
+    max_rows_given : bool
+        Whether the user set it, so that it also bounds batches sized by time.
+    interval_ms, during_backlog_ms : int or None
+        Milliseconds; None when unset.
+    target : str
+        ``"latest"``, ``"backlogEnd"`` or ``"none"``.
+
+    Raises
+    ------
+    SettingError
+        From `parse`, for an option that is unknown, malformed or out of bounds.
+    """
+
+    phases: tuple[tuple[str, str], ...]
+    of_phase: tuple[Mapping[str, str], ...] = field(repr=False)
+    decode: Mapping[str, str] = field(repr=False)
+    schema: str = ""
+    metadata: tuple[str, ...] = ()
+    max_rows: int = 1_000_000
+    max_rows_given: bool = False
+    interval_ms: int | None = None
+    during_backlog_ms: int | None = None
+    target: str = "latest"
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The phases as offsets name them."""
+        return tuple(f"{name}:{kind}" for name, kind in self.phases)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> HybridOptions:
+        """From the options of ``readStream``; names in any case."""
+        given = {k.lower(): v for k, v in options.items()}
+        phases = _phases(given.get("phases", "files, kafka"))
+        of_phase: list[dict[str, str]] = [{} for _ in phases]
+        decode: dict[str, str] = {}
+        for option, value in options.items():
+            name = option.lower()
+            if name.startswith(_OF_PHASE):
+                index, own = _of_phase(option, phases)
+                of_phase[index][own] = value
+                continue
+            takers = [i for i, (_, kind) in enumerate(phases) if KINDS[kind].knows(option)]
+            for index in takers:
+                of_phase[index].setdefault(option, value)
+            if name in _DECODE:
+                decode[option] = value
+            elif not takers and name not in _OWN:
+                raise _unknown(option, phases)
+        for index, (name, _) in enumerate(phases):
+            # What a phase is told by name holds over what all are told, in whatever case either is written.
+            of_phase[index] = _by_name(of_phase[index], options, name)
+        interval, during = given.get("interval"), given.get("intervalduringbacklog")
+        resolve_intervals({}, {}, [("hybrid", dict(options))])
+        target = given.get("availablenowtarget", "latest")
+        if target not in _TARGETS:
+            raise SettingError("availableNowTarget", target, f"is none of {', '.join(_TARGETS)}.")
+        return cls(
+            phases=phases,
+            of_phase=tuple(of_phase),
+            decode=decode,
+            schema=given.get("schema", "").strip(),
+            metadata=_metadata(given.get("metadatacolumns", "")),
+            max_rows=_rows(given.get("maxrowsperbatch")),
+            max_rows_given="maxrowsperbatch" in given,
+            interval_ms=parse_duration(interval, "interval") if interval else None,
+            during_backlog_ms=parse_duration(during, "intervalDuringBacklog") if during else None,
+            target=target,
+        )
+
+
+def _phases(text: str) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for part in text.split(","):
+        name, colon, kind = (piece.strip() for piece in part.partition(":"))
+        kind = kind if colon else name
+        if kind not in KINDS:
+            raise SettingError(
+                "phases", text, f"{kind!r} is no kind of phase.",
+                f'Kinds: {", ".join(KINDS)}. For example phases="files, kafka" or "history:files, live:kafka".',
+            )  # fmt: skip
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
+            raise SettingError("phases", text, f"{name!r} is no name of a phase.", "Use letters, digits, _ and -.")
+        if name in (n for n, _ in found):
+            raise SettingError("phases", text, f"has two phases named {name!r}.", f'Write "a:{kind}, b:{kind}".')
+        found.append((name, kind))
+    return tuple(found)
+
+
+def _of_phase(option: str, phases: tuple[tuple[str, str], ...]) -> tuple[int, str]:
+    """The phase that an option names, and the phase's own name for it."""
+    name, _, own = option[len(_OF_PHASE) :].partition(".")
+    for index, (known, kind) in enumerate(phases):
+        if known.lower() == name.lower():
+            if not KINDS[kind].knows(own):
+                names = KINDS[kind].names()
+                near = difflib.get_close_matches(own, names)
+                hint = (
+                    f"Did you mean phase.{known}.{near[0]}?" if near else f"Options: {', '.join(KINDS[kind].names())}."
+                )
+                raise SettingError(option, "***", f"a phase of {kind} has no such option.", hint)
+            return index, own
+    raise SettingError(
+        option, "***", f"there is no phase {name!r}.", f"Phases: {', '.join(known for known, _ in phases)}."
+    )
+
+
+def _by_name(all_of_it: Mapping[str, str], options: Mapping[str, str], phase: str) -> dict[str, str]:
+    prefix = f"{_OF_PHASE}{phase}.".lower()
+    own = {o[len(prefix) :]: v for o, v in options.items() if o.lower().startswith(prefix)}
+    lower = {o.lower() for o in own}
+    return {**{o: v for o, v in all_of_it.items() if o.lower() not in lower}, **own}
+
+
+def _unknown(option: str, phases: tuple[tuple[str, str], ...]) -> SettingError:
+    known = [o.name for o in (*OPTIONS, *DECODE_OPTIONS)]
+    for kind in dict.fromkeys(kind for _, kind in phases):
+        known += KINDS[kind].names()
+    lower = {k.lower(): k for k in known}
+    near = [lower[k] for k in difflib.get_close_matches(option.lower(), lower)]
+    hint = f"Did you mean {' or '.join(near)}?" if near else f"Options: {', '.join(dict.fromkeys(known))}."
+    # The value is never shown: the name may be a misspelt secret.
+    return SettingError(option, "***", "hybrid has no such option with these phases.", hint)
+
+
+def _metadata(text: str) -> tuple[str, ...]:
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    for name in names:
+        if name not in METADATA:
+            raise SettingError(
+                "metadataColumns", text, f"{name!r} is no metadata column.", f"Columns: {', '.join(METADATA)}."
+            )
+        if names.count(name) > 1:
+            raise SettingError("metadataColumns", text, f"names {name} twice.", "Name each column once.")
+    return names
+
+
+def _rows(text: str | None) -> int:
+    if text is None:
+        return HybridOptions.max_rows
+    if not text.strip().isdigit() or int(text) < 1:
+        raise SettingError("maxRowsPerBatch", text, "is not an integer >= 1.", "Leave it out for 1000000.")
+    return int(text)

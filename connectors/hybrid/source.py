@@ -1,0 +1,115 @@
+"""The data source ``hybrid``: bounded phases, then an unbounded one, as one stream."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
+from pyspark.sql.types import StructType
+
+from backlog_spark.errors import BacklogError, SettingError
+
+from .. import SourceInfo
+from .decode import decoder
+from .decode import parse as parse_decode
+from .kinds import KINDS
+from .options import HybridOptions
+from .phases import METADATA, Columns, Phase
+from .reader import HybridStreamReader
+
+__all__ = ["HybridDataSource", "inspect", "make_phases"]
+
+
+def make_phases(options: HybridOptions) -> list[Phase]:
+    """The phases that options ask for, not opened.
+
+    Raises
+    ------
+    SettingError
+        For options of a phase that are wrong, and for an unbounded phase that is not the last.
+    """
+    phases = [
+        KINDS[kind].make(name, of_phase)
+        for (name, kind), of_phase in zip(options.phases, options.of_phase, strict=True)
+    ]
+    for phase in phases[:-1]:
+        if not phase.is_bounded:
+            raise SettingError(
+                "phases",
+                ", ".join(options.kinds),
+                f"{phase.name} has no end, so nothing can follow it.",
+                "Put it last, or give it one: endingOffsets.",
+            )
+    return phases
+
+
+def inspect(options: Mapping[str, str]) -> SourceInfo:
+    """Check the options; whether it starts with backlog."""
+    parsed = HybridOptions.parse(options)
+    phases = make_phases(parsed)
+    return SourceInfo(starts_in_backlog=phases[0].is_bounded)
+
+
+class HybridDataSource(DataSource):
+    """``spark.readStream.format("hybrid")``: N - 1 bounded phases, then one that may go on for ever (FLIP-309).
+
+    ``isProcessingBacklog`` is true until the last phase begins, and in it while the phase's own thresholds say so.
+    The columns are those of ``schema``, or the first phase's own, then the ``metadataColumns``. Options:
+    `HybridOptions` and those of the phases.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "hybrid"
+
+    def schema(self) -> StructType | str:
+        options = HybridOptions.parse(dict(self.options))
+        metadata = from_arrow_schema(pa.schema([(name, METADATA[name]) for name in options.metadata]))
+        if options.schema:
+            more = "".join(f", {f.name} {f.dataType.simpleString()}" for f in metadata)
+            return options.schema + more
+        for phase in make_phases(options):
+            declared = phase.schema()
+            if declared is not None:
+                return StructType([*from_arrow_schema(declared), *metadata])
+        raise SettingError(
+            "schema", None, f"none of the phases {', '.join(options.kinds)} declares its columns.",
+            "Set .schema(…), or the option schema, such as \"id BIGINT, at TIMESTAMP\".",
+        )  # fmt: skip
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        options = HybridOptions.parse(dict(self.options))
+        phases = make_phases(options)
+        columns = _columns(schema)
+        open_phases(phases, options, columns)
+        return HybridStreamReader(options, phases, columns)
+
+
+def _columns(schema: StructType) -> Columns:
+    """Data and metadata columns of a declared schema; the latter come last."""
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    names = [f.name for f in arrow]
+    metadata = tuple(name for name in names if name in METADATA)
+    if metadata and tuple(names[-len(metadata) :]) != metadata:
+        raise BacklogError(
+            f"The columns {', '.join(metadata)} are metadata and not the last ones.", "Put them last in the schema."
+        )
+    data = [pa.field(f.name, f.type) for f in arrow if f.name not in METADATA]
+    for name in metadata:
+        if arrow.field(name).type != METADATA[name]:
+            raise BacklogError(
+                f"The metadata column {name} is declared as {schema[name].dataType.simpleString()}.",
+                f"It is {from_arrow_schema(pa.schema([(name, METADATA[name])]))[0].dataType.simpleString()}.",
+            )
+    return Columns(pa.schema(data), metadata)
+
+
+def open_phases(phases: Sequence[Phase], options: HybridOptions, columns: Columns) -> None:
+    """Tell phases the columns, and those that read bytes how to decode them."""
+    parsed = parse_decode(options.decode)
+    for phase in phases:
+        phase.open(columns)
+        if phase.decodes(parsed.format):
+            phase.decoder = decoder(parsed, columns.data)
