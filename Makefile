@@ -71,7 +71,7 @@ java:
 
 # Java is looked for first: a missing one should not show after a download of 450 MB.
 $(PREPARED): $(PACKAGES) | java
-	@echo "setup 3/3: jars, MySQL and MariaDB (downloads of 330 MB)"
+	@echo "setup 3/3: jars, MySQL, MariaDB and Kafka (downloads of 370 MB)"
 	@$(PY) -m backlog_spark.embedded prepare
 	@touch $@
 

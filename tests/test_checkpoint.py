@@ -57,9 +57,16 @@ def test_logs(spark: SparkSession, tmp_path: Path) -> None:
     assert (checkpoint.latest_batch(), checkpoint.latest_committed()) == (10, 9)
 
 
+def test_offsets_of_named_sources(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path, 0, f"orders:{json.dumps(flags(1, True, True))}", 'live:{"topic":{"0":5}}', version="v2")
+    checkpoint = Checkpoint(spark, str(tmp_path))
+    assert checkpoint.offsets(0) == [flags(1, True, True), {"topic": {"0": 5}}]
+    assert checkpoint.in_backlog() is True
+
+
 def test_other_log_versions_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    write_log(tmp_path, 0, flags(1, True, True), version="v2")
-    with pytest.raises(BacklogError, match=r"'v2'.*offsetLog\.formatVersion=1"):
+    write_log(tmp_path, 0, flags(1, True, True), version="v3")
+    with pytest.raises(BacklogError, match=r"'v3'.*offsetLog\.formatVersion=1"):
         Checkpoint(spark, str(tmp_path)).offsets(0)
 
 

@@ -8,12 +8,15 @@ from functools import partial
 
 from backlog_spark.embedded.cache import cache_dir
 from backlog_spark.embedded.jars import delta_jars, java_executable, jdbc_jar, spark_kafka_jars
+from backlog_spark.embedded.kafka import KafkaServer
+from backlog_spark.embedded.kafka_jars import kafka_jars
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
+from backlog_spark.embedded.server import EmbeddedServer
 from backlog_spark.errors import BacklogError
 
 
-def _start_once(server: type[MySQLServer]) -> None:
+def _start_once(server: type[EmbeddedServer]) -> None:
     """Initialises the data directory that later servers copy, and shows that the server runs on this machine."""
     with server():
         pass
@@ -33,6 +36,8 @@ _STEPS: tuple[tuple[str, Callable[[], object]], ...] = (
             (f"{server.product} {server.version}'s first start", partial(_start_once, server)),
         )
     ),
+    (f"Kafka {KafkaServer.version}", kafka_jars),
+    (f"Kafka {KafkaServer.version}'s first start", partial(_start_once, KafkaServer)),
 )
 
 

@@ -29,7 +29,7 @@ from backlog_spark.embedded.cache import locked
 from backlog_spark.embedded.launch import launch
 from backlog_spark.errors import BacklogError
 
-__all__ = ["EmbeddedServer", "ServerError"]
+__all__ = ["EmbeddedServer", "ServerError", "free_port"]
 
 _START_SECONDS = 120.0
 """A start takes 2 to 5 s; crash recovery of a large data directory on a busy machine takes much longer."""
@@ -83,7 +83,7 @@ class EmbeddedServer(ABC):
     host: ClassVar[str] = "127.0.0.1"
 
     def __init__(self, datadir: Path | str | None = None, port: int | None = None) -> None:
-        self.port = port if port is not None else _free_port()
+        self.port = port if port is not None else free_port()
         self._port_is_ours_to_choose = port is None
         self._home: Path | None = None
         self._home_lock: TextIO | None = None
@@ -167,7 +167,7 @@ class EmbeddedServer(ABC):
             if not (self._port_is_ours_to_choose and _is_taken(self.port)):
                 break
             # Another process took the port between our look and the server's bind.
-            self.port = _free_port()
+            self.port = free_port()
         status = self._process.returncode if self._process is not None else None
         raise ServerError(f"{self.name} ended with status {status} before it was ready.", self.log_path)
 
@@ -245,7 +245,8 @@ class EmbeddedServer(ABC):
         self.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of 127.0.0.1 that nobody has now, outside the range from which outgoing connections take theirs."""
     for port in random.sample(_PORTS, 200):
         if not _is_taken(port):
             return port
