@@ -228,6 +228,7 @@ class ForeignQuery(QueryRuns):
         )
         with session_conf(self._spark, CONF if self._source else {}):
             if self._source:
+                self._source.mend(self._checkpoint)
                 context = replace(context, _frame=self._source.frame(self._phase, context))
             started = self._start(self._build(context))
         self._name = self._name or started.name or str(started.id)

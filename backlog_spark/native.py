@@ -9,6 +9,7 @@ Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["CONF", "NativeHybrid", "hybrid"]
 
 _METADATA = "phases"
+_PARTITIONS = "spark.sql.shuffle.partitions"
 _VERSION = 1
 CONF = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
@@ -123,6 +125,27 @@ class NativeHybrid:
                 "Give it the phases that it was started with, or a new checkpoint.",
             )
         return int(found["phase"])
+
+    def mend(self, checkpoint: Checkpoint) -> None:
+        """Make a batch that was planned and not committed one that Spark can go on with. Called before each start.
+
+        Spark 4.2.0 compares the shuffle partitions of the two newest batches when it starts
+        (``OfflineStateRepartitionUtils.isRepartitionBatch``), but the log's second format does not keep them: it fails
+        with ``None.get``, at every start. They are added here as the session has them, which is what Spark takes for
+        what is not in the log.
+        """
+        newest = checkpoint.latest_batch()
+        if newest is None or newest == checkpoint.latest_committed():
+            return
+        for batch in range(max(0, newest - 1), newest + 1):
+            name = f"offsets/{batch}"
+            version, told, *offsets = (checkpoint.read_file(name) or "\n").split("\n")
+            if version != "v2":
+                continue
+            metadata = json.loads(told)
+            if _PARTITIONS not in metadata["conf"]:
+                metadata["conf"][_PARTITIONS] = self._spark.conf.get(_PARTITIONS)
+                checkpoint.write_file(name, "\n".join([version, json.dumps(metadata), *offsets]))
 
     def enter(self, checkpoint: Checkpoint, phase: int) -> None:
         """Record that a phase begins. Called before its first run, when the run before has ended."""

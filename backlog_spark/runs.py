@@ -181,9 +181,11 @@ class QueryRuns(QueryHandle):
             try:
                 report = self._reports.get(timeout=_LOOK_S)
             except queue.Empty:
-                if self._query.isActive:
-                    if self._leaving and not self._query.status["isTriggerActive"]:
+                if self._leaving and _is_running(self._query):
+                    if not self._query.status["isTriggerActive"]:
                         self._query.stop()  # it sleeps until its next trigger
+                    continue
+                if self._query.isActive:
                     continue
                 last_look = last_look or time.monotonic()
                 if time.monotonic() - last_look > _LAST_REPORT_S:
@@ -262,6 +264,14 @@ def end_at_boundary(query: StreamingQuery) -> None:
     except (Py4JError, AttributeError) as error:
         _log.warning("Query %s is stopped within a batch, as it cannot be told to end after it: %s", query.name, error)
         query.stop()
+
+
+def _is_running(query: StreamingQuery) -> bool:
+    """Whether a query that was told to end has not done so yet; Spark itself calls it inactive at once."""
+    try:
+        return bool(query._jsq.streamingQuery().queryExecutionThread().isAlive())
+    except (Py4JError, AttributeError):
+        return query.isActive
 
 
 def first_line(error: BaseException) -> str:

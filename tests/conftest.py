@@ -13,6 +13,7 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from backlog_spark.embedded.kafka import KafkaServer
     from backlog_spark.embedded.mysql import MySQLServer
     from backlog_spark.listener import Report
 
@@ -24,9 +25,11 @@ settings.load_profile("backlog_spark")
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session with Delta for the whole run; started by the first test that asks for it."""
+    from backlog_spark.embedded.jars import spark_kafka_jars
     from backlog_spark.embedded.session import local_session
 
     conf = {
+        "spark.jars": ",".join(map(str, spark_kafka_jars())),
         "spark.sql.shuffle.partitions": "2",
         # Delta's default of 50 tasks to build a table's state costs each read after a write 3 s here.
         "spark.databricks.delta.snapshotPartitions": "2",
@@ -44,6 +47,15 @@ def mysql() -> Iterator[MySQLServer]:
     from backlog_spark.embedded.mysql import MySQLServer
 
     with MySQLServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[KafkaServer]:
+    """A real Kafka broker for the whole run; tests use topics of their own."""
+    from backlog_spark.embedded.kafka import KafkaServer
+
+    with KafkaServer() as server:
         yield server
 
 

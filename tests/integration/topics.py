@@ -1,0 +1,43 @@
+"""Topics of the tests' broker, and records in them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+
+if TYPE_CHECKING:
+    from backlog_spark.embedded.kafka import KafkaServer
+
+__all__ = ["Topic"]
+
+
+class Topic:
+    """A new topic.
+
+    Parameters
+    ----------
+    server : KafkaServer
+    name : str
+    partitions : int
+    """
+
+    def __init__(self, server: KafkaServer, name: str, partitions: int = 2, **config: str) -> None:
+        self.name = name
+        self._admin = AdminClient({"bootstrap.servers": server.address()})
+        self._admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
+        self._producer = Producer({"bootstrap.servers": server.address(), "linger.ms": 1})
+
+    def send(self, values: Iterable[Any], *, at_ms: int = 0) -> None:
+        """Append values as JSON, spread over the partitions; ``at_ms``: their timestamp, 0 for now."""
+        for number, value in enumerate(values):
+            self._producer.produce(self.name, json.dumps(value), key=str(number), timestamp=at_ms)
+            self._producer.poll(0)
+        assert self._producer.flush(60) == 0
+
+    def grow(self, partitions: int) -> None:
+        """Add partitions, up to so many."""
+        self._admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
