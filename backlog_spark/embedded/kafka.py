@@ -57,8 +57,8 @@ class KafkaServer(EmbeddedServer):
     options : mapping of str to str, optional
         Properties of the broker, which replace the defaults: ``{"message.max.bytes": "4000000"}``.
     protocols : sequence of str, optional
-        Further listeners: ``"SASL_PLAINTEXT"``, ``"SSL"`` or ``"SASL_SSL"``, each on a port of its own. The certificates of
-        the last two are given in ``options``.
+        Further listeners: ``"SASL_PLAINTEXT"``, ``"SSL"`` or ``"SASL_SSL"``, each on a port of its own. The certificates
+        of the last two are given in ``options``.
     users : mapping of str to str, optional
         Names and passwords that the mechanism PLAIN takes.
     memory : str, default "512m"
