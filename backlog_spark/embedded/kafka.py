@@ -31,6 +31,8 @@ _DEFAULTS: dict[str, str] = {
     "share.coordinator.state.topic.min.isr": "1",
     "share.coordinator.state.topic.num.partitions": "1",
     "group.initial.rebalance.delay.ms": "0",
+    # Records are written with old timestamps here, which a retention by time would remove at once.
+    "log.retention.ms": "-1",
     # A broker that was killed is let back in when its session has ended; with the default 9 s a start takes 13 s.
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
@@ -57,8 +59,8 @@ class KafkaServer(EmbeddedServer):
     options : mapping of str to str, optional
         Properties of the broker, which replace the defaults: ``{"message.max.bytes": "4000000"}``.
     protocols : sequence of str, optional
-        Further listeners: ``"SASL_PLAINTEXT"``, ``"SSL"`` or ``"SASL_SSL"``, each on a port of its own. The certificates of
-        the last two are given in ``options``.
+        Further listeners: ``"SASL_PLAINTEXT"``, ``"SSL"`` or ``"SASL_SSL"``, each on a port of its own. Certificates
+        of the last two are given in ``options``.
     users : mapping of str to str, optional
         Names and passwords that the mechanism PLAIN takes.
     memory : str, default "512m"

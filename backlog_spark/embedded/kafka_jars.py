@@ -1,4 +1,4 @@
-"""The jars of Kafka 4.1.0's broker, by their pinned sums: what Maven resolves for ``org.apache.kafka:kafka_2.13:4.1.0``.
+"""The jars of Kafka 4.1.0's broker, by their pinned sums: what Maven finds for ``org.apache.kafka:kafka_2.13``.
 
 slf4j-simple is added: without a logger the broker would say nothing, not even why it does not start.
 """

@@ -1,0 +1,176 @@
+"""Records into Arrow: by a decoder into the stream's data columns, or as they are into those of Spark's source."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.errors import BacklogError
+
+from ..phases import Columns
+from .client import Records
+from .offsets import Partition
+
+__all__ = ["RAW", "Decoded", "Decoder", "Shape", "raw_schema"]
+
+RAW: dict[str, pa.DataType] = {
+    "key": pa.binary(),
+    "value": pa.binary(),
+    "topic": pa.string(),
+    "partition": pa.int32(),
+    "offset": pa.int64(),
+    "timestamp": pa.timestamp("us", "UTC"),
+    "timestampType": pa.int32(),
+    "headers": pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])),
+}
+"""The columns of Spark's Kafka source; ``headers`` with ``includeHeaders`` only."""
+
+_METADATA = {
+    "_topic": "topic",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+    "_key": "key",
+}
+
+
+class Decoded(Protocol):
+    """What a decoder made of some values.
+
+    Attributes
+    ----------
+    columns : list of pyarrow.Array
+        In the order and the types of the stream's data columns.
+    kept : pyarrow.Array or None
+        Indices (int64, ascending) of the values that gave a row, if some gave none; None when all did.
+    """
+
+    columns: list[pa.Array]
+    kept: pa.Array | None
+
+
+class Decoder(Protocol):
+    """Makes data columns of records' values. Pickled to the workers with the phase."""
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Decode the values (binary) of some records; NULL gives a row whose columns are all NULL."""
+        ...
+
+
+def raw_schema(include_headers: bool) -> pa.Schema:
+    """Spark's columns."""
+    return pa.schema([(name, kind) for name, kind in RAW.items() if name != "headers" or include_headers])
+
+
+@dataclass(frozen=True)
+class Shape:
+    """How records become rows.
+
+    Parameters
+    ----------
+    columns : Columns
+        Of the stream.
+    decoder : Decoder or None
+        None: the data columns are among those of `RAW`.
+    phase : str
+        What ``_phase`` says.
+    drop_tombstones : bool
+        Whether a record without a value gives no row.
+    include_headers : bool
+        Whether ``headers`` is among the columns.
+    """
+
+    columns: Columns
+    decoder: Decoder | None = None
+    phase: str = ""
+    drop_tombstones: bool = False
+    include_headers: bool = False
+
+    def check(self) -> None:
+        """Raise `BacklogError` unless the columns can be made."""
+        if self.decoder is not None:
+            return
+        there = raw_schema(self.include_headers)
+        for wanted in self.columns.data:
+            if wanted.name not in there.names:
+                hint = "Set includeHeaders=true. " if wanted.name == "headers" else ""
+                raise BacklogError(
+                    f"With valueFormat=raw there is no column {wanted.name!r}.",
+                    f"{hint}Columns: {', '.join(there.names)}; or set valueFormat to what the values are.",
+                )
+            if not wanted.type.equals(there.field(wanted.name).type):
+                raise BacklogError(
+                    f"With valueFormat=raw the column {wanted.name!r} is {there.field(wanted.name).type}, and the schema"
+                    f" says {wanted.type}.",
+                    "Correct the schema, and cast afterwards.",
+                )
+
+    def rows(self, records: Records, partition: Partition) -> tuple[pa.RecordBatch, pa.Array]:
+        """The rows of some records, and of each row its record's offset."""
+        made = _Columns(records, partition, self.phase)
+        kept: pa.Array | None = None
+        if self.drop_tombstones:
+            values = made.get("value")
+            if values.null_count:
+                kept = pc.indices_nonzero(pc.is_valid(values)).cast(pa.int64())
+        if self.decoder is None:
+            names = [*self.columns.data.names, *self.columns.metadata]
+            arrays = [_taken(made.get(_METADATA.get(name, name)), kept) for name in names]
+        else:
+            decoded = self.decoder.decode(_taken(made.get("value"), kept))
+            if decoded.kept is not None:
+                kept = decoded.kept if kept is None else kept.take(decoded.kept)
+            metadata = [_taken(made.get(_METADATA.get(name, name)), kept) for name in self.columns.metadata]
+            arrays = [*decoded.columns, *metadata]
+        batch = pa.RecordBatch.from_arrays(arrays, schema=self.columns.arrow)
+        return batch, _taken(made.get("offset"), kept)
+
+
+class _Columns:
+    """The columns of some records, each made when it is asked for, and once."""
+
+    def __init__(self, records: Records, partition: Partition, phase: str) -> None:
+        self._records = records
+        self._partition = partition
+        self._phase = phase
+        self._made: dict[str, pa.Array] = {}
+
+    def get(self, name: str) -> pa.Array:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def _make(self, name: str) -> pa.Array:
+        records = self._records
+        simple: dict[str, Callable[[], list[bytes | None] | list[int]]] = {
+            "key": records.keys,
+            "value": records.values,
+            "offset": records.offsets,
+        }
+        constant = {"topic": self._partition[0], "partition": self._partition[1], "_phase": self._phase}
+        if name in simple:
+            return pa.array(simple[name](), RAW[name])
+        if name in constant:
+            return pa.repeat(pa.scalar(constant[name], RAW.get(name, pa.string())), len(records))
+        if name == "headers":
+            return _headers(records.headers())
+        if name in ("timestamp", "timestampType"):
+            times, kinds = records.timestamps()
+            self._made["timestampType"] = pa.array(kinds, pa.int32())
+            self._made["timestamp"] = pa.array(times, pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(RAW["timestamp"])
+            return self._made[name]
+        return pa.nulls(len(records), pa.string())  # of another phase, such as _file
+
+
+def _headers(found: list[list[tuple[str, bytes | None]]]) -> pa.Array:
+    """NULL for a record without headers, as in Spark."""
+    rows = [[{"key": key, "value": value} for key, value in headers] if headers else None for headers in found]
+    return pa.array(rows, RAW["headers"])
+
+
+def _taken(array: pa.Array, kept: pa.Array | None) -> pa.Array:
+    return array if kept is None else array.take(kept)

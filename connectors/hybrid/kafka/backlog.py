@@ -1,0 +1,78 @@
+"""Whether Kafka is backlog: by the age or the number of unread records, with a band between in and out (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+__all__ = ["Flag", "Thresholds"]
+
+
+@dataclass(frozen=True)
+class Flag:
+    """``isProcessingBacklog`` of the phase.
+
+    Parameters
+    ----------
+    is_backlog : bool
+    since_ms : int
+        When it became so, milliseconds since 1970.
+    """
+
+    is_backlog: bool = False
+    since_ms: int = 0
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """When the flag changes (FLIP-309: a source may decide by the lag of its records).
+
+    Parameters
+    ----------
+    lag_ms : int or None
+        Backlog while a record that is older than this has not been read.
+    lag_leave_ms : int
+        Until none that is older than this is left; at most ``lag_ms``.
+    offsets : int or None
+        Backlog while more offsets than these have not been read.
+    offsets_leave : int
+        Until no more than these are left; at most ``offsets``.
+    min_stay_ms : int
+        How long the flag stays at least, whatever it is.
+
+    With neither ``lag_ms`` nor ``offsets`` it is never backlog.
+    """
+
+    lag_ms: int | None = None
+    lag_leave_ms: int = 0
+    offsets: int | None = None
+    offsets_leave: int = 0
+    min_stay_ms: int = 0
+
+    def next(self, flag: Flag | None, unread: int, is_unread_older: Callable[[int], bool], now_ms: float) -> Flag:
+        """The flag from now on.
+
+        Parameters
+        ----------
+        flag : Flag or None
+            As it was; None at the very start, which nothing holds back.
+        unread : int
+            Offsets that have not been read.
+        is_unread_older : callable
+            Whether a record is unread that is older than so many milliseconds. Asked at most once, and only if the
+            answer decides.
+        now_ms : float
+            The time.
+        """
+        if flag is not None and self.min_stay_ms and now_ms - flag.since_ms < self.min_stay_ms:
+            return flag
+        inside = flag is not None and flag.is_backlog
+        found = self._exceeded(inside, unread, is_unread_older)
+        return flag if flag is not None and found == inside else Flag(found, int(now_ms))
+
+    def _exceeded(self, inside: bool, unread: int, is_unread_older: Callable[[int], bool]) -> bool:
+        if not unread:
+            return False
+        if self.offsets is not None and unread > (self.offsets_leave if inside else self.offsets):
+            return True
+        return self.lag_ms is not None and is_unread_older(self.lag_leave_ms if inside else self.lag_ms)

@@ -1,0 +1,234 @@
+"""What the phase asks of a Kafka client, of which there are two; and what can go wrong."""
+
+from __future__ import annotations
+
+import base64
+import time
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+from backlog_spark.errors import BacklogError
+
+from .offsets import LATEST, Partition
+from .properties import Properties
+
+__all__ = [
+    "NO_TIMESTAMP",
+    "KafkaClient",
+    "OffsetGone",
+    "Records",
+    "Topic",
+    "TopicGone",
+    "Unreachable",
+    "open_client",
+    "patiently",
+    "topic_id",
+]
+
+T = TypeVar("T")
+
+NO_TIMESTAMP = -1
+"""Spark's timestampType of a record without a time."""
+
+_LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
+
+
+@dataclass(frozen=True)
+class Topic:
+    """A topic as the brokers have it.
+
+    Parameters
+    ----------
+    id : str
+        As Kafka writes it; "" from brokers before 2.8, which have none.
+    partitions : tuple of int
+        In order.
+    is_internal : bool
+        One that Kafka keeps for itself.
+    """
+
+    id: str
+    partitions: tuple[int, ...]
+    is_internal: bool = False
+
+
+class Records(Protocol):
+    """Some records of one partition in the order of their offsets, without those that transactions left behind.
+
+    Each method gives one value a record; each is called at most once.
+    """
+
+    def __len__(self) -> int: ...
+
+    def next_offset(self) -> int:
+        """The offset after the last record."""
+        ...
+
+    def keys(self) -> list[bytes | None]: ...
+
+    def values(self) -> list[bytes | None]: ...
+
+    def offsets(self) -> list[int]: ...
+
+    def timestamps(self) -> tuple[list[int | None], list[int]]:
+        """Milliseconds since 1970, and Spark's timestampType: 0 CreateTime, 1 LogAppendTime, `NO_TIMESTAMP`."""
+        ...
+
+    def headers(self) -> list[list[tuple[str, bytes | None]]]: ...
+
+
+class Unreachable(BacklogError):
+    """No broker answered, for as long as was to be waited."""
+
+
+class OffsetGone(Exception):
+    """The log has not the offset that is to be read: it was removed, or is not there yet."""
+
+
+class TopicGone(Exception):
+    """The topic or the partition is not there."""
+
+
+class KafkaClient(ABC):
+    """One of the two clients. Nothing is connected before the first call. For one thread at a time.
+
+    Every method raises `Unreachable` if no broker answers, and `BacklogError` if they refuse, as for a wrong password.
+
+    Parameters
+    ----------
+    properties : Properties
+    group_id : str
+        Name under which brokers know the reader. Nothing is committed under it.
+    timeout_s : float
+        How long `fetch` waits for a broker that does not answer.
+    """
+
+    def __init__(self, properties: Properties, group_id: str, timeout_s: float) -> None:
+        self.properties = properties
+        self.group_id = group_id
+        self.timeout_s = timeout_s
+
+    @abstractmethod
+    def names(self) -> list[str]:
+        """All topics that may be seen."""
+
+    @abstractmethod
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        """Those of the topics that exist."""
+
+    @abstractmethod
+    def offsets(self, partitions: Collection[Partition], at: int, *, committed: bool) -> dict[Partition, int]:
+        """Of each partition the first offset there is (``at`` = `EARLIEST`) or the one after the last (`LATEST`).
+
+        Parameters
+        ----------
+        committed : bool
+            `LATEST` is where the first transaction begins that is still open (the last stable offset).
+
+        Raises
+        ------
+        TopicGone
+            A partition is not there.
+        """
+
+    @abstractmethod
+    def offsets_for_times(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
+        """Of each partition the first offset whose record has that time (milliseconds since 1970) or a later one.
+
+        None if there is none. Transactions count as `Properties.read_committed` says. Raises `TopicGone`.
+        """
+
+    @abstractmethod
+    def fetch(self, partition: Partition, start: int, until: int) -> Iterator[Records]:
+        """The records from ``start`` on, before ``until``; ends when there is no other, however the last ones are gone.
+
+        ``until`` is at most where the log ended when the batch was planned. Each `Records` has at least one.
+
+        Raises
+        ------
+        OffsetGone
+            When the place to go on from is not in the log. What came before has been given.
+        TopicGone
+        Unreachable
+            When no broker answers for ``timeout_s``, counted from the last answer.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close all connections. The client may be used again, and connects anew."""
+
+    def latest(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Of each partition where reading ends at present."""
+        return self.offsets(partitions, LATEST, committed=self.properties.read_committed)
+
+    def unreachable(self, seconds: float, last_error: str) -> Unreachable:
+        """The error of a broker that did not answer for so long."""
+        why = f" ({self.clean(last_error)})" if last_error else ""
+        return Unreachable(
+            f"{self.properties} did not answer for {seconds:.0f} s{why}.",
+            "Check kafka.bootstrap.servers, kafka.security.protocol, and that driver and executors reach every broker"
+            " under the address that it advertises.",
+        )
+
+    def refused(self, why: str) -> BacklogError:
+        """The error of a login or a certificate that was not taken."""
+        return BacklogError(
+            f"{self.properties} cannot be reached: {self.clean(why)}.",
+            "Check kafka.security.protocol, kafka.sasl.mechanism, user and password, and the certificates.",
+        )
+
+    def clean(self, text: str) -> str:
+        """A client's message without secrets, on one line, without the stop at its end."""
+        for secret in self.properties.security.secrets():
+            text = text.replace(secret, "***")
+        return " ".join(text.split()).rstrip(".")
+
+
+def open_client(properties: Properties, group_id: str, timeout_s: float) -> KafkaClient:
+    """The client that ``kafka.client`` names.
+
+    Raises
+    ------
+    BacklogError
+        It is not installed.
+    """
+    try:
+        if properties.client == "confluent":
+            from .confluent import ConfluentClient
+
+            return ConfluentClient(properties, group_id, timeout_s)
+        from .kafka_python import KafkaPythonClient
+
+        return KafkaPythonClient(properties, group_id, timeout_s)
+    except ImportError as error:
+        raise BacklogError(
+            f"kafka.client={properties.client} cannot be loaded: {error}.",
+            "Run `pip install backlog-spark[kafka]` on the driver and the executors.",
+        ) from error
+
+
+def patiently(ask: Callable[[], T], retriable: Callable[[Exception], bool], seconds: float) -> T:
+    """Ask until there is an answer, with growing pauses; the last error when the time is over."""
+    end, pause = time.monotonic() + seconds, _LEAST_PAUSE_S
+    while True:
+        try:
+            return ask()
+        except Exception as error:
+            if not retriable(error) or time.monotonic() + pause >= end:
+                raise
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
+def topic_id(found: object) -> str:
+    """A topic's id as Kafka's own tools write it, from the form that a client has it in."""
+    if found is None:
+        return ""
+    if isinstance(found, (uuid.UUID, str)) and "-" in str(found) and len(str(found)) == 36:
+        data = uuid.UUID(str(found)).bytes
+    else:
+        data = base64.b64decode(str(found) + "==")
+    return "" if data == bytes(16) else base64.urlsafe_b64encode(data).decode().rstrip("=")

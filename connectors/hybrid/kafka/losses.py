@@ -1,0 +1,89 @@
+"""What has happened to the partitions since the last batch: new ones, and records that are gone unread (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from backlog_spark.errors import BacklogError
+
+from .client import Topic
+from .offsets import Partition, shown
+from .positions import KafkaPosition
+
+__all__ = ["Loss", "reconciled"]
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Records of a partition that are gone before they were read.
+
+    Parameters
+    ----------
+    partition : (str, int)
+    wanted : int
+        The offset that was to be read next.
+    earliest : int or None
+        The first that there is; None if the partition is not there.
+    why : str
+    is_short : bool
+        The log ends before ``wanted``.
+    """
+
+    partition: Partition
+    wanted: int
+    earliest: int | None
+    why: str
+    is_short: bool = False
+
+    @property
+    def going_on(self) -> str:
+        """What is read next if the query does not stop."""
+        if self.earliest is None:
+            return "the partition is left out."
+        return f"reading goes on at offset {self.earliest}."
+
+    def error(self) -> BacklogError:
+        """The error that stops the query."""
+        return BacklogError(
+            str(self),
+            "If that is acceptable, set failOnDataLoss=false and start the query again: it goes on with what is there."
+            " Else start a new query with a new checkpoint, and keep records longer (retention.ms, retention.bytes).",
+        )
+
+    def __str__(self) -> str:
+        there = "there is none" if self.earliest is None else f"the earliest there is is {self.earliest}"
+        return f"Records of {shown(self.partition)} are lost: offset {self.wanted} was to be read, {there}: {self.why}."
+
+
+def reconciled(
+    start: KafkaPosition,
+    topics: Mapping[str, Topic],
+    earliest: Mapping[Partition, int],
+    latest: Mapping[Partition, int],
+) -> tuple[dict[Partition, int], dict[Partition, Loss]]:
+    """Where the next batch begins in each partition that is there, and what was lost before.
+
+    A partition that is new begins at 0: all that was ever written to it came after the last batch.
+    """
+    begins: dict[Partition, int] = {}
+    losses: dict[Partition, Loss] = {}
+    for partition in sorted(latest):
+        name, first = partition[0], earliest[partition]
+        known, found = start.topics.get(name), topics[name].id
+        at = start.offsets.get(partition)
+        if at is not None and known and found and known != found:
+            losses[partition] = Loss(partition, at, first, "the topic was deleted and made anew")
+        elif at is None and first > 0:
+            losses[partition] = Loss(partition, 0, first, "it is new here, and retention has removed its first records")
+        elif at is not None and at < first:
+            losses[partition] = Loss(partition, at, first, "retention has removed them")
+        elif at is not None and at > latest[partition]:
+            why = f"the log ends at {latest[partition]}; the topic was deleted and made anew, or a broker lost records"
+            losses[partition] = Loss(partition, at, first, why, is_short=True)
+        begins[partition] = first if partition in losses else (at or 0)
+    for partition in sorted(set(start.offsets) - set(latest)):
+        what = "partition" if partition[0] in topics else "topic"
+        why = f"the {what} is gone, or the options do not name it any more"
+        losses[partition] = Loss(partition, start.offsets[partition], None, why)
+    return begins, losses

@@ -1,0 +1,300 @@
+"""The options of the Kafka phase, parsed and checked (pure)."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from backlog_spark.durations import parse_duration
+from backlog_spark.errors import SettingError
+
+from .backlog import Thresholds
+from .catalogue import OPTIONS
+from .offsets import EARLIEST, LATEST, Partition, parse_assign, parse_numbers
+from .properties import Properties
+
+__all__ = ["KafkaOptions", "Place", "Topics"]
+
+_KNOWN = {o.name.lower(): o.name for o in OPTIONS if o.name != "kafka.*"}
+# Options of Spark's source that belong elsewhere here, or to nobody.
+_ELSEWHERE = {
+    "maxoffsetspertrigger": "It is an option of the stream, not of one phase.",
+    "minoffsetspertrigger": "A batch is not held back here: set the trigger's interval instead.",
+    "maxtriggerdelay": "A batch is not held back here: set the trigger's interval instead.",
+    "maxrecordsperpartition": "Set minPartitions.",
+    "fetchoffset.numretries": "Set kafka.default.api.timeout.ms: requests are tried again for so long.",
+    "fetchoffset.retryintervalms": "Set kafka.default.api.timeout.ms: requests are tried again for so long.",
+}
+_OFFSETS_EXAMPLE = '{"orders": {"0": 23, "1": -2}}'
+_TIMES_EXAMPLE = '{"orders": {"0": 1700000000000, "1": 1700000000000}}'
+
+
+@dataclass(frozen=True)
+class Topics:
+    """What to read: one of the three is given.
+
+    Parameters
+    ----------
+    names : tuple of str
+    pattern : str
+        Regular expression that a topic's name matches as a whole.
+    partitions : tuple of (str, int)
+    """
+
+    names: tuple[str, ...] = ()
+    pattern: str = ""
+    partitions: tuple[Partition, ...] = ()
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Topics that are named; none with a pattern."""
+        return self.names or tuple(sorted({topic for topic, _ in self.partitions}))
+
+    def __str__(self) -> str:
+        return f"subscribePattern={self.pattern!r}" if self.pattern else f"topics {', '.join(self.asked)}"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where to begin or to end: the first of these that is given.
+
+    Parameters
+    ----------
+    option : str
+        Name of the option, for errors.
+    timestamp : int or None
+        The first record of that time or later, milliseconds since 1970.
+    timestamps : mapping
+        The same, of each partition.
+    offsets : mapping
+        Of each partition an offset, `LATEST` or `EARLIEST`.
+    everywhere : int
+        `LATEST` or `EARLIEST`, of all.
+    or_latest : bool
+        Where no record has the time or a later one, the end is meant rather than an error.
+    """
+
+    option: str
+    timestamp: int | None = None
+    timestamps: Mapping[Partition, int] = field(default_factory=dict)
+    offsets: Mapping[Partition, int] = field(default_factory=dict)
+    everywhere: int = EARLIEST
+    or_latest: bool = False
+
+
+@dataclass(frozen=True)
+class KafkaOptions:
+    """Parsed options.
+
+    Parameters
+    ----------
+    properties : Properties
+        How to reach the brokers.
+    topics : Topics
+    starting : Place
+    ending : Place or None
+        None for a phase without an end.
+    from_files : bool
+        Whether the time of the files' newest row says where to begin.
+    overlap_ms : int
+        How much earlier than that.
+    dedup_key : tuple of str
+        Columns by which rows of the files are known.
+    min_partitions : int or None
+    fail_on_data_loss, include_headers, drop_tombstones : bool
+    thresholds : Thresholds
+        When it is backlog.
+    group_prefix : str
+    poll_timeout_ms : int
+        How long a task waits for a broker that does not answer.
+
+    Raises
+    ------
+    SettingError
+        From `parse`, for an option that is unknown, missing, malformed or out of bounds.
+    """
+
+    properties: Properties
+    topics: Topics
+    starting: Place
+    ending: Place | None = None
+    from_files: bool = False
+    overlap_ms: int = 0
+    dedup_key: tuple[str, ...] = ()
+    min_partitions: int | None = None
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    drop_tombstones: bool = False
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    group_prefix: str = "hybrid-kafka"
+    poll_timeout_ms: int = 120_000
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> Self:
+        """From the phase's options; names in any case.
+
+        Parameters
+        ----------
+        options : mapping of str to str
+        others : collection of str
+            Names of options that somebody else reads, as a decoder does.
+        """
+        given = {name.lower(): value for name, value in options.items()}
+        _check_names(options, {name.lower() for name in others})
+        client = _choice(given, "kafka.client", ("confluent", "kafka-python"))
+        from_files = _choice(given, "startingFrom", ("offsets", "lastFileTimestamp")) == "lastFileTimestamp"
+        if "startingoverlap" in given and not from_files:
+            raise SettingError(
+                "startingOverlap", given["startingoverlap"], "has no meaning with startingFrom=offsets.",
+                "Set startingFrom=lastFileTimestamp.",
+            )  # fmt: skip
+        return cls(
+            properties=Properties.parse(options, client),
+            topics=_topics(given),
+            starting=_starting(given),
+            ending=_ending(given),
+            from_files=from_files,
+            overlap_ms=parse_duration(given.get("startingoverlap", "0 s"), "startingOverlap"),
+            dedup_key=_names(given, "dedupKey"),
+            min_partitions=_integer(given, "minPartitions", 1),
+            fail_on_data_loss=_choice(given, "failOnDataLoss", ("true", "false")) == "true",
+            include_headers=_choice(given, "includeHeaders", ("false", "true")) == "true",
+            drop_tombstones=_choice(given, "tombstones", ("null", "drop")) == "drop",
+            thresholds=_thresholds(given),
+            group_prefix=given.get("groupidprefix", cls.group_prefix),
+            poll_timeout_ms=_integer(given, "kafkaConsumer.pollTimeoutMs", 1) or cls.poll_timeout_ms,
+        )
+
+
+def _check_names(options: Mapping[str, str], others: Collection[str]) -> None:
+    for name in options:
+        lower = name.lower()
+        if lower in _KNOWN or lower in others or lower.startswith("kafka."):
+            continue
+        if lower in _ELSEWHERE:
+            raise SettingError(name, "***", "is not an option of the Kafka phase.", _ELSEWHERE[lower])
+        near = [_KNOWN[k] for k in difflib.get_close_matches(lower, _KNOWN)]
+        hint = f"Did you mean {' or '.join(near)}? " if near else ""
+        # The value is never shown: the name may be a misspelt password.
+        raise SettingError(
+            name, "***", "the Kafka phase has no such option.", f"{hint}Options: {', '.join(_KNOWN.values())}, kafka.*."
+        )
+
+
+def _topics(given: Mapping[str, str]) -> Topics:
+    there = [name for name in ("subscribe", "subscribePattern", "assign") if given.get(name.lower(), "").strip()]
+    if len(there) != 1:
+        raise SettingError(
+            there[1] if there else "subscribe", given[there[1].lower()] if there else None,
+            f"{there[0]} is given as well." if there else "the Kafka phase needs this, subscribePattern or assign.",
+            "Give one of subscribe, subscribePattern and assign.",
+        )  # fmt: skip
+    text = given[there[0].lower()].strip()
+    if there[0] == "assign":
+        return Topics(partitions=parse_assign("assign", text))
+    if there[0] == "subscribe":
+        return Topics(names=tuple(sorted(_names(given, "subscribe"))))
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise SettingError(
+            "subscribePattern", text, f"is no regular expression: {error}.", r'For example "orders_\d+".'
+        ) from None
+    return Topics(pattern=text)
+
+
+def _starting(given: Mapping[str, str]) -> Place:
+    strategy = _choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest"))
+    place = _by_time(given, "starting", or_latest=strategy == "latest")
+    return place or _by_offset(given, "startingOffsets", "earliest", EARLIEST)
+
+
+def _ending(given: Mapping[str, str]) -> Place | None:
+    place = _by_time(given, "ending", or_latest=True)
+    if place is None and "endingoffsets" in given:
+        place = _by_offset(given, "endingOffsets", "latest", LATEST)
+    return place
+
+
+def _by_time(given: Mapping[str, str], which: str, *, or_latest: bool) -> Place | None:
+    one, each = f"{which}Timestamp", f"{which}OffsetsByTimestamp"
+    if one.lower() in given:
+        return Place(one, timestamp=_integer(given, one, 0), or_latest=or_latest)
+    if each.lower() in given:
+        times = parse_numbers(each, given[each.lower()], 0, _TIMES_EXAMPLE)
+        return Place(each, timestamps=times, or_latest=or_latest)
+    return None
+
+
+def _by_offset(given: Mapping[str, str], name: str, default: str, least: int) -> Place:
+    text = given.get(name.lower(), default).strip()
+    word = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
+    if word is None:
+        return Place(name, offsets=parse_numbers(name, text, least, _OFFSETS_EXAMPLE))
+    if word < least:
+        raise SettingError(name, text, "a phase cannot end where it may begin.", "Set latest, or offsets as JSON.")
+    return Place(name, everywhere=word)
+
+
+def _thresholds(given: Mapping[str, str]) -> Thresholds:
+    lag = _duration(given, "backlogLagThreshold")
+    offsets = _integer(given, "backlogOffsetsThreshold", 1)
+    lag_leave = _duration(given, "backlogLagLeaveThreshold")
+    offsets_leave = _integer(given, "backlogOffsetsLeaveThreshold", 0)
+    if lag == 0:
+        raise SettingError("backlogLagThreshold", given["backloglagthreshold"], "must be above 0.", 'Such as "5 min".')
+    for enter, leave, name in (
+        (lag, lag_leave, "backlogLagThreshold"),
+        (offsets, offsets_leave, "backlogOffsetsThreshold"),
+    ):
+        leave_name = name.replace("Threshold", "LeaveThreshold")
+        if leave is not None and (enter is None or leave > enter):
+            problem = f"has no meaning without {name}." if enter is None else f"is above {name}."
+            raise SettingError(leave_name, given[leave_name.lower()], problem, f"Set {name}, and this to at most that.")
+    return Thresholds(
+        lag_ms=lag,
+        lag_leave_ms=(lag or 0) // 2 if lag_leave is None else lag_leave,
+        offsets=offsets,
+        offsets_leave=(offsets or 0) // 2 if offsets_leave is None else offsets_leave,
+        min_stay_ms=_duration(given, "backlogMinStay") or 0,
+    )
+
+
+def _duration(given: Mapping[str, str], name: str) -> int | None:
+    return parse_duration(given[name.lower()], name) if name.lower() in given else None
+
+
+def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
+    text = given.get(name.lower(), "")
+    found = [part.strip() for part in text.split(",")] if text.strip() else []
+    for part in found:
+        if not part:
+            raise SettingError(name, text, "has an empty name.", "Names with commas between.")
+        if found.count(part) > 1:
+            raise SettingError(name, text, f"names {part} twice.", "Name each once.")
+    return tuple(found)
+
+
+def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
+    """One of some words, in any case; the first is the default."""
+    text = given.get(name.lower(), choices[0])
+    found = {choice.lower(): choice for choice in choices}.get(text.strip().lower())
+    if found is None:
+        raise SettingError(name, text, f"is none of {', '.join(choices)}.")
+    return found
+
+
+def _integer(given: Mapping[str, str], name: str, least: int) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise SettingError(name, text, f"is not an integer >= {least}.")
+    return value

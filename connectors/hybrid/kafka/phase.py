@@ -1,0 +1,180 @@
+"""Kafka as a phase of a hybrid source: usually its last, which has no end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import InputPartition
+
+from backlog_spark.errors import SettingError
+
+from ..phases import Columns, Limit, Phase, Position, Step
+from .arrow import Decoder, Shape, raw_schema
+from .client import KafkaClient, open_client
+from .dedup import known
+from .options import KafkaOptions
+from .planner import Planned, Planner
+from .positions import KafkaPosition
+from .ranges import Range, split
+from .reading import KafkaRange, read_range
+from .workers import group_id, worker_client
+
+__all__ = ["KafkaPhase"]
+
+
+class KafkaPhase(Phase):
+    """Records of Kafka topics.
+
+    Parameters
+    ----------
+    name : str
+        As the user calls it.
+    options : mapping of str to str
+        As `catalogue` lists them.
+    decoder : Decoder, optional
+        Makes the data columns of the records' values. Without one they are out of those of Spark's Kafka source.
+    others : collection of str, optional
+        Names of options that somebody else reads, as the decoder's.
+    storage_options : mapping, optional
+        For fsspec, to read the file of keys that the phase before gives.
+
+    Raises
+    ------
+    SettingError
+        An option is wrong.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: Mapping[str, str],
+        decoder: Decoder | None = None,
+        *,
+        others: Collection[str] = (),
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(name)
+        self._options = KafkaOptions.parse(options, others)
+        self._decoder = decoder
+        self._storage_options = dict(storage_options or {})
+        self._shape: Shape | None = None
+        self._client: KafkaClient | None = None
+
+    @property
+    def is_bounded(self) -> bool:  # type: ignore[override]
+        """Whether an end is given (``endingOffsets`` and the like)."""
+        return self._options.ending is not None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_client": None}
+
+    def __repr__(self) -> str:
+        return f"KafkaPhase({self.name!r}, {self._options.properties}, {self._options.topics})"
+
+    def schema(self) -> pa.Schema | None:
+        return raw_schema(self._options.include_headers) if self._decoder is None else None
+
+    def open(self, columns: Columns) -> None:
+        o = self._options
+        for name in o.dedup_key:
+            if name not in columns.data.names:
+                raise SettingError(
+                    "dedupKey", ",".join(o.dedup_key), f"the stream has no column {name!r}.",
+                    f"Data columns: {', '.join(columns.data.names)}.",
+                )  # fmt: skip
+        shape = Shape(columns, self._decoder, self.name, o.drop_tombstones, o.include_headers)
+        shape.check()
+        self._shape = shape
+
+    def begin(self, before: Mapping[str, Any]) -> Position:
+        """See `Phase.begin`.
+
+        Parameters
+        ----------
+        before : mapping
+            ``lastTimestamp``: time of the newest row of the phases before, milliseconds since 1970. ``dedup``: path of
+            a parquet file with the columns of ``dedupKey``, the keys of rows that those phases gave.
+        """
+        last, dedup = before.get("lastTimestamp"), before.get("dedup")
+        if dedup and not self._options.dedup_key:
+            raise SettingError(
+                "dedupKey", None, "the phase before has kept keys to tell rows by, and this one does not name them.",
+                "Set dedupKey to the columns that tell a row.",
+            )  # fmt: skip
+        return self._planner.begin(None if last is None else int(last), dedup or "", time.time() * 1000).to_json()
+
+    def is_backlog(self, position: Position) -> bool:
+        """Whether what follows the position is backlog, as its `Step`, or `begin`, found."""
+        return KafkaPosition.from_json(position).flag.is_backlog
+
+    def first(self, position: Position) -> Position:
+        return KafkaPosition.from_json(position).first.to_json()
+
+    def next(self, start: Position, limit: Limit, now_ms: float) -> Step:
+        planned = self._planner.next(KafkaPosition.from_json(start), None, limit.rows, now_ms)
+        return self._step(start, planned, is_finished=planned.is_at_end)
+
+    def target(self, start: Position) -> Position | None:
+        return None if self.is_bounded else self._planner.target(KafkaPosition.from_json(start)).to_json()
+
+    def next_until(self, start: Position, target: Position, limit: Limit, now_ms: float) -> Step:
+        goal = KafkaPosition.from_json(target)
+        planned = self._planner.next(KafkaPosition.from_json(start), goal, limit.rows, now_ms)
+        return self._step(start, planned, is_finished=planned.is_at_end)
+
+    def _step(self, start: Position, planned: Planned, *, is_finished: bool) -> Step:
+        is_backlog = planned.end.flag.is_backlog
+        position = planned.end.to_json()
+        return Step(
+            position=start if position == start else position,
+            rows=planned.rows,
+            is_finished=is_finished,
+            is_backlog=is_backlog,
+            total=planned.total if is_backlog else None,
+        )
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
+        """See `Phase.partitions`. The two positions are those of one batch, or the first one and any later."""
+        begin, until = KafkaPosition.from_json(start), KafkaPosition.from_json(end)
+        ranges = [Range(p, begin.start_of(until, p), offset) for p, offset in sorted(until.offsets.items())]
+        return [
+            KafkaRange(
+                topic=r.partition[0],
+                number=r.partition[1],
+                topic_id=until.topics.get(r.partition[0], ""),
+                start=r.start,
+                until=r.until,
+                dedup=begin.dedup if r.start < begin.dedup_until.get(r.partition, 0) else "",
+                dedup_until=begin.dedup_until.get(r.partition, 0),
+            )
+            for r in split(ranges, self._options.min_partitions)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, KafkaRange)
+        assert self._shape is not None, "open comes first"
+        o = self._options
+        keys = known(partition.dedup, o.dedup_key, self._storage_options) if partition.dedup else None
+        with worker_client(o) as client:
+            for records in read_range(client, partition, o):
+                batch, offsets = self._shape.rows(records, partition.partition)
+                if keys is not None:
+                    batch = keys.without(batch, pc.less(offsets, partition.dedup_until))
+                if batch.num_rows:
+                    yield batch
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+    @property
+    def _planner(self) -> Planner:
+        if self._client is None:
+            o = self._options
+            self._client = open_client(o.properties, group_id(o), o.poll_timeout_ms / 1000)
+        return Planner(o, self._client)

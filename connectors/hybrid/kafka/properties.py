@@ -1,0 +1,206 @@
+"""Options ``kafka.*``: properties of Java's consumer, of which two Python clients are configured (pure)."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Self
+
+from backlog_spark.errors import SettingError
+
+from .security import SECURITY_NAMES, Security
+
+__all__ = ["Properties"]
+
+_PREFIX = "kafka."
+
+# What a property is called: by librdkafka, if it is not Java's name, and by kafka-python, None if it has none.
+_TUNING: dict[str, tuple[str, str | None]] = {
+    "client.id": ("client.id", "client_id"),
+    "client.rack": ("client.rack", "client_rack"),
+    "client.dns.lookup": ("client.dns.lookup", "client_dns_lookup"),
+    "fetch.min.bytes": ("fetch.min.bytes", "fetch_min_bytes"),
+    "fetch.max.wait.ms": ("fetch.wait.max.ms", "fetch_max_wait_ms"),
+    "fetch.max.bytes": ("fetch.max.bytes", "fetch_max_bytes"),
+    "max.partition.fetch.bytes": ("max.partition.fetch.bytes", "max_partition_fetch_bytes"),
+    "check.crcs": ("check.crcs", "check_crcs"),
+    "receive.buffer.bytes": ("socket.receive.buffer.bytes", "receive_buffer_bytes"),
+    "send.buffer.bytes": ("socket.send.buffer.bytes", "send_buffer_bytes"),
+    "reconnect.backoff.ms": ("reconnect.backoff.ms", "reconnect_backoff_ms"),
+    "reconnect.backoff.max.ms": ("reconnect.backoff.max.ms", "reconnect_backoff_max_ms"),
+    "retry.backoff.ms": ("retry.backoff.ms", "retry_backoff_ms"),
+    "retry.backoff.max.ms": ("retry.backoff.max.ms", None),
+    "request.timeout.ms": ("socket.timeout.ms", "request_timeout_ms"),
+    "connections.max.idle.ms": ("connections.max.idle.ms", "connections_max_idle_ms"),
+    "metadata.max.age.ms": ("metadata.max.age.ms", "metadata_max_age_ms"),
+    "socket.connection.setup.timeout.ms": ("socket.connection.setup.timeout.ms", None),
+    "ssl.cipher.suites": ("ssl.cipher.suites", "ssl_ciphers"),
+}
+_TEXTS = ("client.id", "client.rack", "client.dns.lookup", "ssl.cipher.suites")
+_SWITCHES = ("check.crcs",)
+
+# librdkafka's own, passed on as they are.
+_NATIVE = (
+    "api.version.fallback.ms", "api.version.request", "broker.address.family", "broker.address.ttl",
+    "broker.version.fallback", "debug", "enable.ssl.certificate.verification", "fetch.error.backoff.ms",
+    "fetch.message.max.bytes", "fetch.queue.backoff.ms", "log_level", "message.max.bytes",
+    "queued.max.messages.kbytes", "queued.min.messages", "receive.message.max.bytes", "socket.keepalive.enable",
+    "socket.max.fails", "socket.nagle.disable", "ssl.crl.location", "ssl.curves.list", "ssl.sigalgs.list",
+    "topic.metadata.refresh.fast.interval.ms", "topic.metadata.refresh.interval.ms",
+)  # fmt: skip
+_OWN = ("bootstrap.servers", "group.id", "isolation.level", "default.api.timeout.ms")
+
+_NO_GROUP = "No consumer group is joined: offsets are in the checkpoint. Leave it out."
+_BYTES = "Keys and values are read as bytes; a value is decoded as the option valueFormat says. Leave it out."
+_KERBEROS = "Kerberos is not read here: ask for a SCRAM user."
+_REFUSED = {
+    "auto.offset.reset": "Set startingOffsets: what is read is decided by the stream, not by the client.",
+    "enable.auto.commit": _NO_GROUP,
+    "auto.commit.interval.ms": _NO_GROUP,
+    "session.timeout.ms": _NO_GROUP,
+    "heartbeat.interval.ms": _NO_GROUP,
+    "max.poll.interval.ms": _NO_GROUP,
+    "group.instance.id": _NO_GROUP,
+    "group.protocol": _NO_GROUP,
+    "group.remote.assignor": _NO_GROUP,
+    "partition.assignment.strategy": _NO_GROUP,
+    "max.poll.records": "Rows of a batch are limited by the stream's own options. Leave it out.",
+    "key.deserializer": _BYTES,
+    "value.deserializer": _BYTES,
+    "key.serializer": "Nothing is written. Leave it out.",
+    "value.serializer": "Nothing is written. Leave it out.",
+    "interceptor.classes": "There are no Java classes in a Python client. Leave it out.",
+    "metric.reporters": "There are no Java classes in a Python client. Leave it out.",
+    "sasl.client.callback.handler.class": "There are no Java classes in a Python client: use PLAIN or SCRAM.",
+    "sasl.login.callback.handler.class": "There are no Java classes in a Python client: use PLAIN or SCRAM.",
+    "sasl.kerberos.service.name": _KERBEROS,
+    "sasl.kerberos.kinit.cmd": _KERBEROS,
+    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not read here: ask for a SCRAM user.",
+    "ssl.truststore.password": "PEM has no password: set kafka.ssl.truststore.type=PEM, and leave it out.",
+    "ssl.keystore.password": "PEM has none but its key's: set kafka.ssl.keystore.type=PEM and kafka.ssl.key.password.",
+    "ssl.protocol": "The highest version that both sides know is taken. Leave it out.",
+    "ssl.enabled.protocols": "The highest version that both sides know is taken. Leave it out.",
+    "ssl.provider": "OpenSSL is used. Leave it out.",
+    "exclude.internal.topics": "subscribePattern never takes internal topics; name one with subscribe.",
+    "allow.auto.create.topics": "Topics are never made by reading. Leave it out.",
+}
+_KNOWN = (*_OWN, *_TUNING, *SECURITY_NAMES, *_NATIVE)
+
+
+@dataclass(frozen=True)
+class Properties:
+    """Parsed properties.
+
+    Parameters
+    ----------
+    servers : str
+        ``bootstrap.servers``.
+    client : str
+        ``"confluent"`` or ``"kafka-python"``.
+    security : Security
+    read_committed : bool
+        Whether records of transactions are read only when those have been committed.
+    group_id : str
+        Name under which brokers know the reader, where they decide by it who may read; "" for one of its own.
+    api_timeout_ms : int
+        After so long without an answer a request of the planner fails.
+    tuning : tuple of (str, str)
+        Java's names, with values that have been checked.
+    native : tuple of (str, str)
+        librdkafka's own.
+    """
+
+    servers: str
+    client: str = "confluent"
+    security: Security = field(default_factory=Security)
+    read_committed: bool = True
+    group_id: str = ""
+    api_timeout_ms: int = 60_000
+    tuning: tuple[tuple[str, str], ...] = ()
+    native: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], client: str) -> Self:
+        """From options; those that do not begin with ``kafka.`` are not looked at, nor is ``kafka.client``.
+
+        Raises
+        ------
+        SettingError
+            For a property that is unknown, malformed, or has no meaning here.
+        """
+        # Properties are lower case throughout, and Spark may have made all options so.
+        lower = {name.lower(): value for name, value in options.items() if name.lower() != "kafka.client"}
+        given = {name[len(_PREFIX) :]: value for name, value in lower.items() if name.startswith(_PREFIX)}
+        for name in given:
+            _check_name(name, client)
+        servers = given.get("bootstrap.servers", "").strip()
+        if not servers:
+            raise SettingError(
+                "kafka.bootstrap.servers", given.get("bootstrap.servers"), "the Kafka phase needs this option.",
+                'Set it to "host:port", or to several with commas between.',
+            )  # fmt: skip
+        isolation = given.get("isolation.level", "read_committed").strip().lower()
+        if isolation not in ("read_committed", "read_uncommitted"):
+            raise SettingError("kafka.isolation.level", isolation, "is neither read_committed nor read_uncommitted.")
+        return cls(
+            servers=servers,
+            client=client,
+            security=Security.parse({name: given[name] for name in SECURITY_NAMES if name in given}),
+            read_committed=isolation == "read_committed",
+            group_id=given.get("group.id", ""),
+            api_timeout_ms=_number("default.api.timeout.ms", given.get("default.api.timeout.ms", "60000"), 1),
+            tuning=tuple((name, _checked(name, given[name])) for name in _TUNING if name in given),
+            native=tuple((name, given[name]) for name in _NATIVE if name in given),
+        )
+
+    def for_librdkafka(self) -> dict[str, str]:
+        """The tuning in librdkafka's names."""
+        return {**{_TUNING[name][0]: value for name, value in self.tuning}, **dict(self.native)}
+
+    def for_kafka_python(self) -> dict[str, str | int | bool]:
+        """The tuning in kafka-python's names and types."""
+        found: dict[str, str | int | bool] = {}
+        for name, value in self.tuning:
+            key = _TUNING[name][1]
+            if key is not None:
+                found[key] = value if name in _TEXTS else value == "true" if name in _SWITCHES else int(value)
+        return found
+
+    def __str__(self) -> str:
+        who = f" as {self.security.username!r}" if self.security.has_login else ""
+        return f"Kafka at {self.servers}{who}"
+
+
+def _check_name(name: str, client: str) -> None:
+    if name in _REFUSED:
+        raise SettingError(f"{_PREFIX}{name}", "***", "is not taken by the Kafka phase.", _REFUSED[name])
+    if name not in _KNOWN:
+        near = [f"{_PREFIX}{found}" for found in difflib.get_close_matches(name.lower(), _KNOWN)]
+        hint = f"Did you mean {' or '.join(near)}?" if near else "See the table of options."
+        # The value is never shown: the name may be a misspelt password.
+        raise SettingError(f"{_PREFIX}{name}", "***", "the Kafka phase knows no such property.", hint)
+    if client == "kafka-python" and (name in _NATIVE or (name in _TUNING and _TUNING[name][1] is None)):
+        raise SettingError(
+            f"{_PREFIX}{name}", "***", "kafka-python has no such property.", "Leave it out, or kafka.client=confluent."
+        )
+
+
+def _checked(name: str, text: str) -> str:
+    if name in _TEXTS:
+        return text
+    if name in _SWITCHES:
+        if text.strip().lower() not in ("true", "false"):
+            raise SettingError(f"{_PREFIX}{name}", text, "is neither true nor false.")
+        return text.strip().lower()
+    return str(_number(name, text, -1 if name.endswith("buffer.bytes") else 0))
+
+
+def _number(name: str, text: str, least: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise SettingError(f"{_PREFIX}{name}", text, f"is not an integer >= {least}.")
+    return value

@@ -1,0 +1,198 @@
+"""How a connection proves who it is and whom it talks to, from the names that Java's clients have for it (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Self
+
+from backlog_spark.errors import SettingError
+
+from .jaas import parse_jaas
+
+__all__ = ["SECURITY_NAMES", "Secret", "Security"]
+
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
+_PEM_HINT = (
+    "Write it as PEM, with `keytool -exportcert -rfc` or `openssl pkcs12`, and set kafka.{store}.type=PEM;"
+    " PEM text itself can be given as kafka.{text}."
+)
+
+# Java's name, librdkafka's where it is another. Both are taken, for both clients.
+_FIELDS: dict[str, tuple[str, ...]] = {
+    "protocol": ("security.protocol",),
+    "mechanism": ("sasl.mechanism", "sasl.mechanisms"),
+    "username": ("sasl.username",),
+    "password": ("sasl.password",),
+    "ca_file": ("ssl.truststore.location", "ssl.ca.location"),
+    "ca_text": ("ssl.truststore.certificates", "ssl.ca.pem"),
+    "certificate_file": ("ssl.keystore.location", "ssl.certificate.location"),
+    "certificate_text": ("ssl.keystore.certificate.chain", "ssl.certificate.pem"),
+    "key_file": ("ssl.key.location",),
+    "key_text": ("ssl.keystore.key", "ssl.key.pem"),
+    "key_password": ("ssl.key.password",),
+}
+_OTHERS = (
+    "sasl.jaas.config",
+    "ssl.truststore.type",
+    "ssl.keystore.type",
+    "ssl.endpoint.identification.algorithm",
+)
+SECURITY_NAMES = (*(name for names in _FIELDS.values() for name in names), *_OTHERS)
+"""Properties that `Security.parse` reads, without ``kafka.``"""
+
+
+class Secret(str):
+    """A text that does not show itself: clients write their configuration into their logs."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return "'***'"
+
+
+@dataclass(frozen=True)
+class Security:
+    """Parsed properties; a file's name and a text are "" where they are not given.
+
+    Parameters
+    ----------
+    protocol : str
+        ``"PLAINTEXT"``, ``"SSL"``, ``"SASL_PLAINTEXT"`` or ``"SASL_SSL"``.
+    mechanism : str
+        ``"PLAIN"``, ``"SCRAM-SHA-256"`` or ``"SCRAM-SHA-512"`` with SASL, else "".
+    username, password : str
+        With SASL.
+    ca_file, ca_text : str
+        Certificates (PEM) of the authorities that are known; without either, the system's.
+    certificate_file, certificate_text, key_file, key_text, key_password : str
+        The client's certificate and private key (PEM), if brokers ask for one.
+    checks_host : bool
+        Whether a broker's certificate must name its host.
+    """
+
+    protocol: str = "PLAINTEXT"
+    mechanism: str = ""
+    username: str = ""
+    password: str = field(default="", repr=False)
+    ca_file: str = ""
+    ca_text: str = field(default="", repr=False)
+    certificate_file: str = ""
+    certificate_text: str = field(default="", repr=False)
+    key_file: str = ""
+    key_text: str = field(default="", repr=False)
+    key_password: str = field(default="", repr=False)
+    checks_host: bool = True
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def has_login(self) -> bool:
+        """Whether connections log in by SASL."""
+        return self.protocol.startswith("SASL")
+
+    def secrets(self) -> tuple[str, ...]:
+        """What no message may hold."""
+        return tuple(text for text in (self.password, self.key_password, self.key_text) if text)
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """From properties without ``kafka.``, names as they are.
+
+        Raises
+        ------
+        SettingError
+            What is given does not fit together, or is of a kind that is not read here.
+        """
+        found = {name: _one(given, names) for name, names in _FIELDS.items()}
+        found["protocol"] = (found["protocol"] or "PLAINTEXT").upper()
+        if found["protocol"] not in _PROTOCOLS:
+            raise SettingError("kafka.security.protocol", found["protocol"], f"is none of {', '.join(_PROTOCOLS)}.")
+        _check_stores(given, found)
+        if found["protocol"].startswith("SASL"):
+            _log_in(given, found)
+        else:
+            _refuse(given, (*_FIELDS["mechanism"], *_FIELDS["username"], *_FIELDS["password"], "sasl.jaas.config"),
+                    found["protocol"], "SASL_SSL or SASL_PLAINTEXT")  # fmt: skip
+        if not found["protocol"].endswith("SSL"):
+            names = [n for n in SECURITY_NAMES if n.startswith("ssl.")]
+            _refuse(given, names, found["protocol"], "SSL or SASL_SSL")
+        algorithm = given.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
+        if algorithm not in ("https", "", "none"):
+            raise SettingError(
+                "kafka.ssl.endpoint.identification.algorithm", algorithm, "is neither https nor none.", "Leave it out."
+            )
+        return cls(**found, checks_host=algorithm == "https")
+
+    def __str__(self) -> str:
+        shown = ((f.name, getattr(self, f.name)) for f in fields(self) if f.repr)
+        return ", ".join(f"{name}={value!r}" for name, value in shown if value)
+
+
+def _one(given: Mapping[str, str], names: tuple[str, ...]) -> str:
+    there = [name for name in names if given.get(name)]
+    if len(there) > 1:
+        raise SettingError(f"kafka.{there[1]}", "***", f"kafka.{there[0]} is given, which is the same.", "Give one.")
+    return given[there[0]] if there else ""
+
+
+def _check_stores(given: Mapping[str, str], found: dict[str, str]) -> None:
+    """Java's stores are read if they are PEM, which must be said, as in Java, where JKS is the default."""
+    stores = (
+        ("ssl.truststore", "ssl.truststore.certificates", ("ssl.truststore.location", "ssl.truststore.certificates")),
+        (
+            "ssl.keystore",
+            "ssl.keystore.key",
+            ("ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key"),
+        ),
+    )
+    for store, text, names in stores:
+        kind = given.get(f"{store}.type", "JKS").upper()
+        if kind != "PEM" and (f"{store}.type" in given or any(given.get(name) for name in names)):
+            raise SettingError(
+                f"kafka.{store}.type",
+                kind,
+                "is a store that only Java reads.",
+                _PEM_HINT.format(store=store, text=text),
+            )
+    if given.get("ssl.keystore.location") and not found["key_file"]:
+        found["key_file"] = found["certificate_file"]  # Java's PEM store holds both
+    certificate = bool(found["certificate_file"] or found["certificate_text"])
+    key = bool(found["key_file"] or found["key_text"])
+    if certificate != key:
+        given_one, other = ("certificate", "private key") if certificate else ("private key", "certificate")
+        raise SettingError(
+            "kafka.ssl.keystore.key", "***", f"the client's {given_one} is given without its {other}.", "Give both."
+        )
+
+
+def _log_in(given: Mapping[str, str], found: dict[str, str]) -> None:
+    mechanism = found["mechanism"] = (found["mechanism"] or "GSSAPI").upper()
+    if mechanism not in _MECHANISMS:
+        raise SettingError(
+            "kafka.sasl.mechanism", mechanism, f"is none of {', '.join(_MECHANISMS)}.",
+            "Kerberos (GSSAPI, Java's default), OAUTHBEARER and AWS_MSK_IAM are not read here: ask for a SCRAM user.",
+        )  # fmt: skip
+    jaas = given.get("sasl.jaas.config")
+    if jaas:
+        if found["username"] or found["password"]:
+            raise SettingError("kafka.sasl.password", "***", "kafka.sasl.jaas.config is given as well.", "Give one.")
+        found["username"], found["password"] = parse_jaas(jaas, mechanism)
+    if not found["username"] or not found["password"]:
+        raise SettingError(
+            "kafka.sasl.jaas.config", None, f"kafka.sasl.mechanism={mechanism} needs a user and a password.",
+            "Give it, or kafka.sasl.username and kafka.sasl.password.",
+        )  # fmt: skip
+
+
+def _refuse(given: Mapping[str, str], names: tuple[str, ...] | list[str], protocol: str, needed: str) -> None:
+    for name in names:
+        if given.get(name):
+            raise SettingError(
+                f"kafka.{name}", "***", f"has no meaning with kafka.security.protocol={protocol}.",
+                f"Set kafka.security.protocol={needed}.",
+            )  # fmt: skip
