@@ -160,8 +160,9 @@ class DeltaPhase(ListedPhase):
         try:
             table = DeltaTable(self._root(), version=version, storage_options=storage or None)
             if time is not None:
+                # Asked first: of a table at an older version the package numbers the commits wrongly.
+                commits = {commit["version"]: commit["timestamp"] for commit in table.history()}
                 table.load_as_version(time)
-                at_ms = table.history(1)[0]["timestamp"]
         except (DeltaError, OSError) as error:
             words = str(error)
             for secret in storage.values():
@@ -171,7 +172,7 @@ class DeltaPhase(ListedPhase):
                 f"The Delta table {self.options.path} cannot be opened{wanted}: {words.strip()}.",
                 "See that path, versionAsOf and fs.* are right, and that the log still reaches back so far.",
             ) from None
-        if time is not None and at_ms > time.timestamp() * 1000:
+        if time is not None and commits.get(table.version(), 0) > time.timestamp() * 1000:
             raise SettingError(
                 "timestampAsOf", time.isoformat(), "is before the first version that the table's log has.",
                 "Set a later time, or versionAsOf.",

@@ -23,7 +23,7 @@ from .sparktypes import spark_schema
 __all__ = ["OrcFormat", "ParquetFormat"]
 
 # Of a column, read at once from a local file, so that a row group's memory does not depend on how large it is.
-_BUFFER = 1 << 20
+_BUFFER = 256 << 10
 _UNITS_A_MICROSECOND = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
 
 

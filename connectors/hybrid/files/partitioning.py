@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["NULL_VALUE", "constant", "inferred_type", "values_in"]
+__all__ = ["NULL_VALUE", "constant", "inferred_type", "repeated", "values_in"]
 
 # Hive's name for the directory of NULL.
 NULL_VALUE = "__HIVE_DEFAULT_PARTITION__"
@@ -59,6 +59,19 @@ def _is_date(text: str) -> bool:
         return False
 
 
+def repeated(scalar: pa.Scalar) -> Callable[[int], pa.Array]:
+    """What gives arrays of one value, as long as asked for; parts of one array while that is long enough."""
+    longest = pa.repeat(scalar, 0)
+
+    def give(rows: int) -> pa.Array:
+        nonlocal longest
+        if rows > len(longest):
+            longest = pa.repeat(scalar, rows)
+        return longest.slice(0, rows)
+
+    return give
+
+
 def constant(file: str, field: pa.Field, value: str | None) -> Callable[[int], pa.Array]:
     """What gives arrays of one value, as long as asked for.
 
@@ -76,7 +89,7 @@ def constant(file: str, field: pa.Field, value: str | None) -> Callable[[int], p
         If the text is no value of the type.
     """
     if value is None:
-        return lambda rows: pa.nulls(rows, field.type)
+        return repeated(pa.scalar(None, field.type))
     try:
         scalar = _parsed(value, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
@@ -84,7 +97,7 @@ def constant(file: str, field: pa.Field, value: str | None) -> Callable[[int], p
             f"{file}: the directory says {field.name}={value}, which is no {field.type}.",
             f"Declare the column {field.name} with a type that all its directories have, such as string.",
         ) from None
-    return lambda rows: pa.repeat(scalar, rows)
+    return repeated(scalar)
 
 
 def _parsed(value: str, kind: pa.DataType) -> pa.Scalar:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import accumulate
 
 from .entries import DataFile, FilePartition, Piece
 from .layouts import Layout
@@ -55,11 +54,13 @@ class Planner:
         self._most = partition_bytes
         self._layouts: dict[int, Layout | None] = {}
         # Bytes before each file, and of all.
-        self._before = [0, *accumulate(file.size for file in files)]
+        self._before = [0]
+        self._known: int | None = 0  # rows of all files, if every one's are
+        for file in files:
+            self._before.append(self._before[-1] + file.size)
+            self._known = None if self._known is None or file.rows is None else self._known + file.rows
         self._seen_rows = 0.0
         self._seen_bytes = 0
-        known = [file.rows for file in files]
-        self._known = sum(filter(None, known)) if None not in known else None
 
     @property
     def end(self) -> Place:

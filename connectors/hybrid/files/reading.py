@@ -16,7 +16,7 @@ from .bitmaps import kept_rows
 from .casting import Uncastable, find_field
 from .entries import DataFile, Piece
 from .formats import BATCH_ROWS, Format, Rows, Unreadable
-from .partitioning import constant
+from .partitioning import constant, repeated
 from .stores import Store
 
 __all__ = ["Reader", "gathered"]
@@ -104,17 +104,17 @@ class Reader:
         """The rows of pieces, in their order, in the schema of the stream."""
         columns = self._columns
         wanted = tuple(columns.data.names)
-        return gathered(
-            (self._batch(piece, rows) for piece in pieces for rows in self.rows(piece, wanted)), columns.arrow
-        )
+        schema = columns.arrow
 
-    def _batch(self, piece: Piece, rows: Rows) -> pa.RecordBatch:
-        made = list(rows.columns)
-        for name in self._columns.metadata:
-            kind = self._columns.arrow.field(name).type
-            value = {"_phase": self._phase, "_file": self._store.name(piece.file.path)}.get(name)
-            made.append(pa.repeat(pa.scalar(value, kind), rows.number))
-        return pa.RecordBatch.from_arrays(made, schema=self._columns.arrow)
+        def made() -> Iterator[pa.RecordBatch]:
+            for piece in pieces:
+                told = {"_phase": self._phase, "_file": self._store.name(piece.file.path)}
+                metadata = [repeated(pa.scalar(told.get(name), schema.field(name).type)) for name in columns.metadata]
+                for number, arrays in self.rows(piece, wanted):
+                    more = [give(number) for give in metadata]
+                    yield pa.RecordBatch.from_arrays([*arrays, *more], schema=schema)
+
+        return gathered(made(), schema)
 
     def rows(self, piece: Piece, wanted: tuple[str, ...]) -> Iterator[Rows]:
         """Rows with some of the declared columns."""
