@@ -83,7 +83,8 @@ class ListedPhase(Phase):
         if place == planner.end:
             return Step(start, 0, is_finished=True, total=planner.total)
         end, rows = planner.next(place, limit.rows)
-        return Step(self._at(start, end), rows, is_finished=end == planner.end, total=planner.total)
+        position = start if end == place else self._at(start, end)
+        return Step(position, rows, is_finished=end == planner.end, total=planner.total)
 
     def partitions(self, start: Position, end: Position) -> list[FilePartition]:
         return self._planner(start).partitions(_place(start), _place(end))

@@ -125,7 +125,8 @@ def _matches(store: Store, pattern: str) -> Iterator[FileFound]:
 
 
 def _is_match(name: str, part: str) -> bool:
-    return fnmatchcase(name, part) and not is_hidden(name)
+    # What is hidden has to be named.
+    return fnmatchcase(name, part) and (not is_hidden(name) or not _WILD.search(part))
 
 
 def _beneath(store: Store, found: FileFound) -> Iterator[FileFound]:

@@ -88,6 +88,8 @@ class Planner:
         last = len(self._files) if self._max_files is None else min(len(self._files), start[0] + self._max_files)
         if wanted is None:
             return (last, 0), self._rows_until(start, last)
+        if wanted <= 0:
+            return start, 0
         index, place = start
         looks, counted = self._looks, 0.0
         while index < last and counted < wanted:

@@ -92,12 +92,18 @@ class _TextFormat(Format):
         decoder = self.decoder_of(record)
         places = [record.names.index(column) for column in wanted]
         codec = _codec(name)
+        done = 0
         try:
             stream = source if codec is None else pa.CompressedInputStream(source, codec)
             for block in self._records(lines(stream, piece.first, piece.end), name, piece.first == 0, record):
                 for at in range(0, len(block), BATCH_ROWS):
                     values = block[at : at + BATCH_ROWS]
-                    decoded = decoder.decode(pa.array(values, pa.binary()))
+                    try:
+                        decoded = decoder.decode(pa.array(values, pa.binary()))
+                    except BacklogError as error:
+                        where = f"{name}, after {done} records from byte {piece.first} on"
+                        raise BacklogError(f"{where}: {error.problem}", error.hint) from None
+                    done += len(values)
                     count = len(values) if decoded.kept is None else len(decoded.kept)
                     yield Rows(count, [decoded.columns[place] for place in places])
         except (pa.ArrowException, OSError) as error:
@@ -146,7 +152,9 @@ class CsvFormat(_TextFormat):
         text = header.decode("utf-8", "replace")
         if len(self._options.sep) == 1:
             found = next(csv.reader([text], delimiter=self._options.sep, quotechar=self._options.quote or None), [])
-            if [column.strip().casefold() for column in found] != [column.casefold() for column in declared]:
+            # A column for what is malformed is declared, and in no header.
+            rest = iter(column.casefold() for column in declared)
+            if not all(column.strip().casefold() in rest for column in found):
                 _log.warning(
                     "%s: its header is %s, and its columns are taken for %s by their place", name, found, declared
                 )

@@ -51,10 +51,12 @@ def test_directories_are_read_with_all_beneath_and_hidden_names_are_left_out(tmp
         (["a*", "a1*"], ["a1.csv", "a2.csv"]),
         (["nothing*"], []),
         (["a1.csv/*"], []),
+        (["*/_h/*"], ["d1/_h/z.csv"]),
+        (["*/_?/*"], []),
     ],
 )
 def test_patterns_match_within_a_name(tmp_path: Path, patterns: list[str], found: list[str]) -> None:
-    put(tmp_path, "a1.csv", "a2.csv", "b1.csv", "d1/x.csv", "d2/y/z.csv", "_c1.csv")
+    put(tmp_path, "a1.csv", "a2.csv", "b1.csv", "d1/x.csv", "d2/y/z.csv", "_c1.csv", "d1/_h/z.csv")
     assert listed(tmp_path, *patterns) == found
 
 
@@ -110,8 +112,9 @@ def test_a_directory_that_keeps_a_log_of_its_files(tmp_path: Path, log: str, wor
     assert listed(tmp_path, "*") == ["a.parquet"]
 
 
-def test_the_same_files_in_memory() -> None:
-    store, root = store_of("memory://listing/root", {})
+@pytest.mark.parametrize("scheme", ["memory", "file"])
+def test_the_same_files_through_fsspec(tmp_path: Path, scheme: str) -> None:
+    store, root = FsspecStore(fsspec.filesystem(scheme)), f"{tmp_path}/root"
     for name in ("a1.csv", "d/x=1/b.csv", "_hidden/c.csv", "d/.e.csv"):
         store.write(f"{root}/{name}", b"x")
     names = [file.found.path.removeprefix(f"{root}/") for file in list_files(store, [root])]

@@ -76,6 +76,11 @@ def test_a_batch_has_as_many_rows_as_wanted_and_no_row_group_more(units: list[li
         place = end
 
 
+def test_nothing_wanted_is_nothing_read() -> None:
+    plan, _ = planner([[5, 5], [5]])
+    assert plan.next((0, 1), 0) == ((0, 1), 0)
+
+
 def test_a_batch_has_no_more_files_than_it_may() -> None:
     plan, _ = planner([[5, 5], [5], [5], [5]], max_files=2)
     assert drained(plan, [None]) == [(0, 0), (2, 0), (4, 0)]

@@ -5,6 +5,7 @@ import csv
 import gzip
 import io
 import json
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +21,7 @@ from connectors.hybrid.files import FilePhase
 from connectors.hybrid.files.text import DecoderOf
 from connectors.hybrid.phases import Columns, Limit
 
-from .decoding import CsvLines, JsonLines
+from .decoding import CsvLines, Found, JsonLines
 from .reading import bag, batches_between, rows_between, rows_of, steps
 from .test_phase import directory
 
@@ -176,6 +177,26 @@ def test_a_header_of_other_columns_is_told_of(tmp_path: Path, caplog: pytest.Log
     source = phase(tmp_path, "csv", CsvLines, header="true")
     assert rows_of(source, Columns(SCHEMA)) == [{"id": 1, "name": "x"}]
     assert "its header is ['name', 'id']" in caplog.text
+
+
+@dataclass(frozen=True)
+class Refusing:
+    """Fails at a record, as FAILFAST does."""
+
+    schema: pa.Schema
+
+    def decode(self, values: pa.Array) -> Found:
+        for i, value in enumerate(values.to_pylist()):
+            if value == b"{oops":
+                raise BacklogError(f"record {i} of its block is malformed.", "Set mode to PERMISSIVE.")
+        return JsonLines(self.schema).decode(values)
+
+
+def test_a_record_that_is_refused_is_found_again(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data/a.json").write_bytes(json_lines([{"id": 1, "name": "x"}] * 10_002) + b"{oops\n")
+    with pytest.raises(BacklogError, match=r"a\.json, after 10000 records from byte 0 on: record 2 of its block"):
+        rows_of(phase(tmp_path, "json", Refusing, filePartitionBytes="64m"), Columns(SCHEMA))
 
 
 def test_a_decoder_can_be_set_later_and_has_to_be(tmp_path: Path) -> None:
