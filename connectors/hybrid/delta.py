@@ -1,0 +1,299 @@
+"""The phase of a Delta table: one version of it, read through the list of files that its log has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.fs as pafs
+from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
+from deltalake.fs import DeltaStorageHandler
+
+from backlog_spark.errors import BacklogError, SettingError
+
+from .files.bitmaps import packed
+from .files.catalogue import DELTA
+from .files.columnar import ParquetFormat
+from .files.entries import DataFile, Names
+from .files.given import Given
+from .files.listed import ListedPhase
+from .files.options import ReadOptions, common_options
+from .files.sparktypes import spark_schema
+from .files.stores import FileFound, LocalStore, Store, scheme_of, store_of
+from .phases import Position
+
+__all__ = ["DeltaOptions", "DeltaPhase"]
+
+# Table features that change nothing for a reader of one version, or are heeded here. (Delta protocol, "Table Features")
+_FEATURES = {
+    "columnMapping",
+    "deletionVectors",
+    "timestampNtz",
+    "typeWidening",
+    "typeWidening-preview",
+    "v2Checkpoint",
+    "vacuumProtocolCheck",
+}
+
+
+@dataclass(frozen=True)
+class DeltaOptions:
+    """Parsed options.
+
+    Parameters
+    ----------
+    path : str
+        Directory or URL of the table.
+    version : int or None
+    time : datetime.datetime or None
+        With zone. Of this and the version at most one.
+    read : ReadOptions
+
+    Raises
+    ------
+    SettingError
+        From `parse`, for an option that is unknown, missing, malformed or out of bounds.
+    """
+
+    path: str
+    version: int | None = None
+    time: datetime | None = None
+    read: ReadOptions = field(default_factory=ReadOptions)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> DeltaOptions:
+        """From the options of the phase; names in any case. ``others`` are known, and somebody else's to read."""
+        given = Given(options, DELTA, others, "a phase of Delta")
+        if given.has("versionAsOf") and given.has("timestampAsOf"):
+            raise SettingError(
+                "timestampAsOf", given.text("timestampAsOf"), "is given beside versionAsOf.", "Give one of them."
+            )
+        return cls(
+            path=given.required("path", 'Set .option("path", "/data/table").').strip(),
+            version=given.integer("versionAsOf", 0, "Leave it out for the latest version."),
+            time=_time(given.text("timestampAsOf")) if given.has("timestampAsOf") else None,
+            read=common_options(given),
+        )
+
+
+def _time(text: str) -> datetime:
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise SettingError("timestampAsOf", text, "is no time.", "For example 2024-01-31T12:00:00Z.") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+class DeltaPhase(ListedPhase):
+    """Reads one version of a Delta table, each row once.
+
+    The version is fixed in the position, and fixes the files: no list of them need be kept. A file that VACUUM has
+    removed is an error, or with ``failOnDataLoss=false`` left out. Deletion vectors and column mapping by name are
+    heeded; a feature that is not is refused by its name.
+
+    Parameters
+    ----------
+    name : str
+    options : mapping
+        See `connectors.hybrid.files.catalogue.DELTA`.
+    others : collection of str
+        Names of options that are somebody else's to read.
+
+    Raises
+    ------
+    SettingError
+    """
+
+    def __init__(self, name: str, options: Mapping[str, str], others: Collection[str] = ()) -> None:
+        parsed = DeltaOptions.parse(options, others)
+        super().__init__(name, ParquetFormat(), parsed.read)
+        self.options = parsed
+
+    def schema(self) -> pa.Schema:
+        table = self._table(self.options.version, self.options.time)
+        return spark_schema(self.options.path, pa.schema(table.schema().to_arrow()))
+
+    def begin(self, before: Mapping[str, Any]) -> Position:
+        table = self._table(self.options.version, self.options.time)
+        position = {"table": table.metadata().id, "version": table.version()}
+        self._lists = {repr(position): self._files_of(table)}
+        return {**position, "files": len(self._files(position)), "file": 0, "place": 0}
+
+    def _fixed(self, position: Position) -> dict[str, Any]:
+        return {"table": position["table"], "version": position["version"]}
+
+    def _list(self, position: Position) -> Sequence[DataFile]:
+        table = self._table(position["version"], None)
+        if table.metadata().id != position["table"]:
+            raise BacklogError(
+                f"The Delta table {self.options.path} is another one than when the query started: its id is "
+                f"{table.metadata().id}, and was {position['table']}.",
+                "Put the table back, or start again with a new checkpoint.",
+            )
+        return self._files_of(table)
+
+    @property
+    def _url(self) -> str:
+        return self.options.path
+
+    def _open_store(self) -> Store:
+        if scheme_of(self._url) == "file":
+            return LocalStore()
+        return _TableStore(self._url, dict(self._read.storage))
+
+    def _metadata(self) -> tuple[Store, str]:
+        location = self._read.metadata_location
+        if scheme_of(location) == "file" or scheme_of(location) != scheme_of(self._url):
+            return super()._metadata()
+        return _TableStore(location, dict(self._read.storage)), ""
+
+    def _table(self, version: int | None, time: datetime | None) -> DeltaTable:
+        storage = dict(self.options.read.storage)
+        try:
+            table = DeltaTable(self._root(), version=version, storage_options=storage or None)
+            if time is not None:
+                # Asked first: of a table at an older version the package numbers the commits wrongly.
+                commits = {commit["version"]: commit["timestamp"] for commit in table.history()}
+                table.load_as_version(time)
+        except (DeltaError, OSError) as error:
+            words = str(error)
+            for secret in storage.values():
+                words = words.replace(secret, "***")
+            wanted = "" if version is None else f" at version {version}"
+            raise BacklogError(
+                f"The Delta table {self.options.path} cannot be opened{wanted}: {words.strip()}.",
+                "See that path, versionAsOf and fs.* are right, and that the log still reaches back so far.",
+            ) from None
+        if time is not None and commits.get(table.version(), 0) > time.timestamp() * 1000:
+            raise SettingError(
+                "timestampAsOf", time.isoformat(), "is before the first version that the table's log has.",
+                "Set a later time, or versionAsOf.",
+            )  # fmt: skip
+        self._check_features(table)
+        return table
+
+    def _root(self) -> str:
+        if scheme_of(self.options.path) == "file":
+            return store_of(self.options.path, {})[1]
+        return self.options.path
+
+    def _check_features(self, table: DeltaTable) -> None:
+        unknown = sorted(set(table.protocol().reader_features or ()) - _FEATURES)
+        if table.metadata().configuration.get("delta.columnMapping.mode", "none") == "id":
+            unknown.append("columnMapping by id")
+        if unknown:
+            raise BacklogError(
+                f"The Delta table {self.options.path} has features that are not read here: {', '.join(unknown)}.",
+                "Drop the features from the table, or give a copy of it that has none of them.",
+            )
+
+    def _files_of(self, table: DeltaTable) -> list[DataFile]:
+        actions = pa.table(table.get_add_actions(flatten=True))
+        names = _names(json.loads(table.schema().to_json())["fields"])
+        has_deleted = "deletionVectors" in (table.protocol().reader_features or ())
+        kept = _kept(table) if has_deleted else {}
+        prefix = "" if isinstance(self._store(), _TableStore) else self._root().rstrip("/") + "/"
+        partitions = {
+            column: actions.column(f"partition.{column}").cast(pa.string()).to_pylist()
+            for column in table.metadata().partition_columns
+        }
+        found = []
+        for i, action in enumerate(actions.select(["path", "size_bytes", "num_records"]).to_pylist()):
+            path = unquote(action["path"])
+            if path.startswith("/") or "://" in path:
+                raise BacklogError(
+                    f"The Delta table {self.options.path} has files of another table, such as {path}: it is a shallow "
+                    "clone, which is not read here.",
+                    "Give the table that it was cloned from, or a deep clone.",
+                )
+            mask, rows = kept.pop(path, None), action["num_records"]
+            found.append(
+                DataFile(
+                    prefix + path,
+                    action["size_bytes"],
+                    values=tuple((column, texts[i]) for column, texts in partitions.items()),
+                    rows=rows if mask is None or rows is None else rows - int(np.count_nonzero(~mask)),
+                    deleted=b"" if mask is None else packed(mask),
+                    names=names,
+                )
+            )
+        if kept:
+            raise BacklogError(
+                f"The Delta table {self.options.path} has deletion vectors for files that are not its own, such as "
+                f"{next(iter(kept))}.",
+                "Check the table's log.",
+            )
+        times = actions.column("modification_time").to_pylist()
+        return [file for _, file in sorted(zip(times, found, strict=True), key=lambda pair: (pair[0], pair[1].path))]
+
+
+def _names(fields: Sequence[Mapping[str, Any]]) -> tuple[Names, ...]:
+    """How columns are called in the files of a table with column mapping; nothing without."""
+    found: list[Names] = []
+    for column in fields:
+        own = column["metadata"].get("delta.columnMapping.physicalName", column["name"])
+        inner = _names_in(column["type"])
+        if own != column["name"] or inner:
+            found.append((own, column["name"], inner))
+    return tuple(found)
+
+
+def _names_in(kind: Any) -> tuple[Names, ...]:
+    if not isinstance(kind, dict):
+        return ()
+    if kind["type"] == "struct":
+        return _names(kind["fields"])
+    parts = {"array": {"element": "elementType"}, "map": {"key": "keyType", "value": "valueType"}}.get(kind["type"], {})
+    named = ((part, _names_in(kind[key])) for part, key in parts.items())
+    return tuple((part, part, inner) for part, inner in named if inner)
+
+
+def _kept(table: DeltaTable) -> dict[str, npt.NDArray[np.bool_]]:
+    """Which rows of files are kept, by their path in the table, of those that have deleted ones."""
+    found = {}
+    root = unquote(table.table_uri).rstrip("/") + "/"
+    for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
+        for url, mask in zip(batch.column("filepath"), batch.column("selection_vector"), strict=True):
+            values = mask.values.to_numpy(zero_copy_only=False).astype(np.bool_)
+            found[unquote(url.as_py()).removeprefix(root)] = values
+    return found
+
+
+class _TableStore(Store):
+    """The files of a table, with the client that reads its log: one set of options is enough for both."""
+
+    def __init__(self, uri: str, storage: dict[str, str]) -> None:
+        self._uri = uri.rstrip("/")
+        self._system = pafs.PyFileSystem(DeltaStorageHandler(uri, storage))
+
+    def name(self, path: str) -> str:
+        return f"{self._uri}/{path}"
+
+    def stat(self, path: str) -> FileFound | None:
+        found = self._system.get_file_info(path)
+        if found.type == pafs.FileType.NotFound:
+            return None
+        return FileFound(path, found.type == pafs.FileType.Directory, found.size or 0, "", 0.0)
+
+    def children(self, path: str) -> list[FileFound]:
+        infos = self._system.get_file_info(pafs.FileSelector(path, allow_not_found=True))
+        return [FileFound(i.path, i.type == pafs.FileType.Directory, i.size or 0, "", 0.0) for i in infos]
+
+    def open(self, path: str) -> pa.NativeFile:
+        return self._system.open_input_file(path)
+
+    def read(self, path: str) -> bytes:
+        with self.open(path) as source:
+            return bytes(source.read())
+
+    def write(self, path: str, data: bytes) -> None:
+        with self._system.open_output_stream(path) as sink:
+            sink.write(data)

@@ -1,0 +1,179 @@
+"""Values of a file as the types of the stream, exactly: a value is the same afterwards, or there is an error (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+__all__ = ["Caster", "Uncastable", "caster", "find_field"]
+
+Caster = Callable[[pa.Array], pa.Array]
+
+
+class Uncastable(Exception):
+    """No value of one type is sure to be one of the other, or the names of fields are ambiguous."""
+
+
+def find_field(names: Sequence[str], name: str) -> int | None:
+    """Index of a column: of just this name, else the only one that differs in case, as Spark finds it.
+
+    Raises
+    ------
+    Uncastable
+        If several differ in case only.
+    """
+    if name in names:
+        return names.index(name)
+    found = [i for i, other in enumerate(names) if other.casefold() == name.casefold()]
+    if len(found) > 1:
+        raise Uncastable(f"the columns {', '.join(names[i] for i in found)} differ in case only")
+    return found[0] if found else None
+
+
+def caster(source: pa.DataType, target: pa.DataType) -> Caster:
+    """What makes arrays of one type of those of another.
+
+    Integers, floats and decimals become any of the same kind, and integers also floats and decimals, as long as no
+    value is changed by it, which is checked value by value; floats that are whole become integers. Timestamps come to
+    microseconds if nothing is lost; those without a zone are taken for UTC where one with zone is declared, as Spark
+    does with Parquet. Fields of structs are found by name; those that are missing are NULL.
+
+    Raises
+    ------
+    Uncastable
+        From here for types that do not fit, and pyarrow.ArrowInvalid from the caster for a value.
+    """
+    if source == target and not pa.types.is_nested(source):
+        return lambda array: array
+    if pa.types.is_null(source):
+        return lambda array: pa.nulls(len(array), target)
+    if pa.types.is_dictionary(source):
+        inner = caster(source.value_type, target)
+        return lambda array: inner(array.cast(source.value_type))
+    if isinstance(source, pa.BaseExtensionType):
+        inner = caster(source.storage_type, target)
+        return lambda array: inner(array.storage)
+    if pa.types.is_nested(target):
+        return _nested(source, target)
+    found = _flat(source, target)
+    if found is None:
+        raise Uncastable(f"is {source} there and declared as {target}")
+    return found
+
+
+def _flat(source: pa.DataType, target: pa.DataType) -> Caster | None:
+    t = pa.types
+    if t.is_floating(target):
+        if t.is_integer(source):
+            return lambda array: array.cast(target)
+        if t.is_floating(source):
+            return _rounded(target) if source.bit_width > target.bit_width else _safe(target)
+        return None
+    if t.is_integer(target):
+        return _safe(target) if t.is_integer(source) or t.is_floating(source) or t.is_decimal(source) else None
+    if t.is_decimal(target):
+        return _decimal(target) if t.is_integer(source) or t.is_decimal(source) else None
+    if t.is_timestamp(target):
+        # The wall clock of an instant depends on where one is: not the file's to say.
+        fits = t.is_timestamp(source) and (source.tz is None or target.tz is not None)
+        return _safe(target) if fits else None
+    if t.is_string(target) or t.is_binary(target):
+        texts = (t.is_string, t.is_large_string, t.is_string_view, t.is_binary, t.is_large_binary, t.is_binary_view)
+        return _safe(target) if any(is_text(source) for is_text in (*texts, t.is_fixed_size_binary)) else None
+    if t.is_date(target):
+        return _safe(target) if t.is_date(source) else None
+    return None
+
+
+def _safe(target: pa.DataType) -> Caster:
+    return lambda array: array.cast(target)
+
+
+def _rounded(target: pa.DataType) -> Caster:
+    """To a float of another width; Arrow itself would round."""
+
+    def cast(array: pa.Array) -> pa.Array:
+        made = array.cast(target, safe=False)
+        back = made.cast(array.type)
+        same = pc.or_(pc.equal(array, back), pc.and_(pc.is_nan(array), pc.is_nan(back)))
+        if not pc.all(same, min_count=0).as_py():
+            lost = array.filter(pc.invert(same))[0].as_py()
+            raise pa.ArrowInvalid(f"{lost!r} is no value of {target}")
+        return made
+
+    return cast
+
+
+def _decimal(target: pa.DataType) -> Caster:
+    """Through a decimal that holds any, as Arrow judges integers by their type, not their values."""
+    wide = pa.decimal256(76, target.scale)
+    return lambda array: array.cast(target) if pa.types.is_decimal128(array.type) else array.cast(wide).cast(target)
+
+
+def _nested(source: pa.DataType, target: pa.DataType) -> Caster:
+    t = pa.types
+    if t.is_struct(target) and t.is_struct(source):
+        return _struct(source, target)
+    if t.is_map(target) and t.is_map(source):
+        return _map(source, target)
+    if t.is_list(target) and (t.is_list(source) or t.is_large_list(source) or t.is_fixed_size_list(source)):
+        return _list(source, target)
+    raise Uncastable(f"is {source} there and declared as {target}")
+
+
+def _struct(source: pa.StructType, target: pa.StructType) -> Caster:
+    names = [source.field(i).name for i in range(source.num_fields)]
+    fields = [target.field(i) for i in range(target.num_fields)]
+    places = [find_field(names, field.name) for field in fields]
+    if fields and all(place is None for place in places):
+        raise Uncastable(f"is {source} there and declared as {target}")
+    casters = [
+        None if place is None else caster(source.field(place).type, field.type)
+        for place, field in zip(places, fields, strict=True)
+    ]
+
+    def cast(array: pa.StructArray) -> pa.Array:
+        children = [
+            pa.nulls(len(array), field.type) if make is None else make(array.field(place))
+            for place, make, field in zip(places, casters, fields, strict=True)
+        ]
+        if not fields:
+            return array.cast(target)
+        return pa.StructArray.from_arrays(children, fields=fields, mask=_mask(array))
+
+    return cast
+
+
+def _list(source: pa.DataType, target: pa.ListType) -> Caster:
+    values = caster(source.value_type, target.value_type)
+
+    def cast(array: pa.Array) -> pa.Array:
+        return pa.ListArray.from_arrays(_offsets(array), values(array.values), type=target, mask=_mask(array))
+
+    return cast
+
+
+def _map(source: pa.MapType, target: pa.MapType) -> Caster:
+    keys, items = caster(source.key_type, target.key_type), caster(source.item_type, target.item_type)
+
+    def cast(array: pa.MapArray) -> pa.Array:
+        made = pa.MapArray.from_arrays(_offsets(array), keys(array.keys), items(array.items), mask=_mask(array))
+        # The names of the inner fields are part of the type.
+        return made.cast(target)
+
+    return cast
+
+
+def _mask(array: pa.Array) -> pa.Array | None:
+    return array.is_null() if array.null_count else None
+
+
+def _offsets(array: pa.Array) -> pa.Array:
+    """Where the values of each row begin; a copy, as Arrow takes no mask beside a slice of offsets."""
+    if pa.types.is_fixed_size_list(array.type):
+        size = array.type.list_size
+        return pa.array((np.arange(len(array) + 1) + array.offset) * size).cast(pa.int32())
+    return pa.array(array.offsets.to_numpy(zero_copy_only=False)).cast(pa.int32())

@@ -1,0 +1,231 @@
+"""Parquet and ORC."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.orc as orc
+import pyarrow.parquet as pq
+
+from backlog_spark.errors import BacklogError
+
+from .bitmaps import kept_rows
+from .casting import Caster, Uncastable, caster, find_field
+from .entries import DataFile, Names, Piece
+from .formats import BATCH_ROWS, Format, Rows, Spans, Unreadable
+from .layouts import UnitLayout
+from .sparktypes import spark_schema
+
+__all__ = ["OrcFormat", "ParquetFormat"]
+
+# Of a column, read at once from a local file, so that a row group's memory does not depend on how large it is.
+_BUFFER = 256 << 10
+_UNITS_A_MICROSECOND = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
+
+
+class ParquetFormat(Format):
+    """Parquet, read row group by row group."""
+
+    name = "parquet"
+    looks = 256
+
+    @staticmethod
+    def _open(source: pa.NativeFile) -> pq.ParquetFile:
+        is_local = isinstance(source, pa.OSFile)
+        try:
+            return pq.ParquetFile(
+                source,
+                pre_buffer=not is_local,
+                buffer_size=_BUFFER if is_local else 0,
+                # Spark's default for timestamps; as nanoseconds most of their years would not fit.
+                coerce_int96_timestamp_unit="us",
+                arrow_extensions_enabled=False,
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise Unreadable(str(error)) from None
+
+    def schema(self, source: pa.NativeFile) -> pa.Schema:
+        file = self._open(source)
+        leaves = [file.schema.column(i).physical_type for i in range(len(file.schema.names))]
+        return spark_schema("the first file", file.schema_arrow, leaves)
+
+    def layout(self, source: pa.NativeFile, file: DataFile) -> UnitLayout:
+        found = self._open(source).metadata
+        units = [found.row_group(i).num_rows for i in range(found.num_row_groups)]
+        if file.deleted:
+            gone = np.cumsum(~kept_rows(file.deleted))
+            before = np.cumsum([0, *units]).clip(max=len(gone))
+            units = [rows - int(n) for rows, n in zip(units, np.diff(np.concatenate([[0], gone])[before]), strict=True)]
+        return UnitLayout(file.size, units)
+
+    def rows_before(self, source: pa.NativeFile, first: int) -> int:
+        found = self._open(source).metadata
+        return sum(found.row_group(i).num_rows for i in range(first))
+
+    def read(
+        self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
+    ) -> Iterator[Rows]:
+        file = self._open(source)
+        selection = _Selection(name, file.schema_arrow, record, wanted, piece.file.names)
+        groups = range(piece.first, file.num_row_groups if piece.end is None else piece.end)
+        if not groups:
+            return
+        try:
+            for batch in file.iter_batches(BATCH_ROWS, groups, selection.columns, use_threads=False):
+                yield selection.rows(batch)
+        except (pa.ArrowException, OSError) as error:
+            raise Unreadable(str(error)) from None
+
+    def latest(self, source: pa.NativeFile, file: DataFile, column: str) -> Spans | None:
+        found = self._open(source)
+        leaves = [found.schema.column(i) for i in range(len(found.schema.names))]
+        own = {name: own for own, name, _ in file.names}
+        try:
+            place = find_field([leaf.path for leaf in leaves], own.get(column, column))
+        except Uncastable:
+            return None
+        unit = None if place is None else _microsecond(leaves[place])
+        if place is None or unit is None:
+            return None
+        spans: Spans = []
+        for i in range(found.num_row_groups):
+            group = found.metadata.row_group(i)
+            statistics = group.column(place).statistics
+            greatest = None
+            if statistics is not None and statistics.has_min_max:
+                greatest = statistics.max_raw * unit[0] // unit[1]
+            elif statistics is None or not statistics.has_null_count or statistics.null_count != group.num_rows:
+                return None
+            spans.append((i, i + 1, greatest))
+        return spans
+
+
+def _microsecond(leaf: Any) -> tuple[int, int] | None:
+    """By what to multiply and divide a column's numbers for microseconds; None if it is no such timestamp."""
+    if leaf.physical_type != "INT64":
+        return None
+    kind = json.loads(leaf.logical_type.to_json())
+    return _UNITS_A_MICROSECOND.get(kind.get("timeUnit", "")) if kind.get("Type") == "Timestamp" else None
+
+
+class OrcFormat(Format):
+    """ORC, read stripe by stripe: one, which is some 64 MB in the file, is in memory as a whole."""
+
+    name = "orc"
+    looks = 256
+
+    @staticmethod
+    def _open(source: pa.NativeFile) -> orc.ORCFile:
+        try:
+            return orc.ORCFile(source)
+        except (pa.ArrowException, OSError) as error:
+            raise Unreadable(str(error)) from None
+
+    def schema(self, source: pa.NativeFile) -> pa.Schema:
+        return spark_schema("the first file", self._open(source).schema)
+
+    def layout(self, source: pa.NativeFile, file: DataFile) -> UnitLayout:
+        found = self._open(source)
+        # Stripes' own counts are not to be had. All but the last have about the same.
+        count = found.nstripes
+        return UnitLayout(file.size, [found.nrows * (i + 1) // count - found.nrows * i // count for i in range(count)])
+
+    def read(
+        self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
+    ) -> Iterator[Rows]:
+        file = self._open(source)
+        selection = _Selection(name, file.schema, record, wanted)
+        # Without a column there would be no rows either.
+        columns = selection.columns or file.schema.names[:1]
+        try:
+            for stripe in range(piece.first, file.nstripes if piece.end is None else piece.end):
+                batch = file.read_stripe(stripe, columns)
+                for at in range(0, batch.num_rows, BATCH_ROWS):
+                    yield selection.rows(batch.slice(at, BATCH_ROWS))
+        except (pa.ArrowException, OSError) as error:
+            raise Unreadable(str(error)) from None
+
+
+class _Selection:
+    """Which columns of a file to read, and what makes the declared ones of them."""
+
+    def __init__(
+        self, name: str, own: pa.Schema, record: pa.Schema, wanted: tuple[str, ...], names: tuple[Names, ...] = ()
+    ) -> None:
+        self._name = name
+        found = pa.schema(_renamed(own, names))
+        if record.names and all(_place(name, found, field) is None for field in record):
+            raise BacklogError(
+                f"{name} has none of the columns {', '.join(record.names)}, but {', '.join(found.names) or 'none'}.",
+                "Declare the columns that the files have, or leave the file out.",
+            )
+        self._parts: list[tuple[pa.Field, str | None, Caster]] = []
+        for column in wanted:
+            field = record.field(column)
+            place = _place(name, found, field)
+            kind = pa.null() if place is None else found.field(place).type
+            try:
+                self._parts.append((field, None if place is None else own.names[place], caster(kind, field.type)))
+            except Uncastable as error:
+                raise _mismatch(name, field, error) from None
+        self.columns = list(dict.fromkeys(column for _, column, _ in self._parts if column is not None))
+
+    def rows(self, batch: pa.RecordBatch) -> Rows:
+        columns = []
+        for field, column, cast in self._parts:
+            array = pa.nulls(batch.num_rows) if column is None else batch.column(column)
+            try:
+                columns.append(cast(array))
+            except pa.ArrowInvalid as error:
+                raise BacklogError(
+                    f"{self._name}: column {field.name} is {array.type} there and declared as {field.type}, which not "
+                    f"every value can be: {error}.",
+                    f"Declare {field.name} as {array.type}, or leave the file out.",
+                ) from None
+        return Rows(batch.num_rows, columns)
+
+
+def _place(name: str, found: pa.Schema, field: pa.Field) -> int | None:
+    try:
+        return find_field(found.names, field.name)
+    except Uncastable as error:
+        raise _mismatch(name, field, error) from None
+
+
+def _mismatch(name: str, field: pa.Field, error: Uncastable) -> BacklogError:
+    return BacklogError(
+        f"{name}: column {field.name}: {error}.",
+        f"Declare {field.name} as it is in the files, or leave the file out.",
+    )
+
+
+def _renamed(fields: Iterable[pa.Field], names: tuple[Names, ...]) -> list[pa.Field]:
+    """Fields by the names that they have in the table."""
+    if not names:
+        return list(fields)
+    known = {own: (name, inner) for own, name, inner in names}
+    made = []
+    for field in fields:
+        name, inner = known.get(field.name, (field.name, ()))
+        made.append(pa.field(name, _renamed_type(field.type, inner)))
+    return made
+
+
+def _renamed_type(kind: pa.DataType, names: tuple[Names, ...]) -> pa.DataType:
+    """A type with its fields renamed; of lists and maps the inner types are named by their place."""
+    if not names:
+        return kind
+    if pa.types.is_struct(kind):
+        return pa.struct(_renamed(kind, names))
+    inner = {name: of for name, _, of in names}
+    if pa.types.is_map(kind):
+        return pa.map_(
+            _renamed_type(kind.key_type, inner.get("key", ())), _renamed_type(kind.item_type, inner.get("value", ()))
+        )
+    if pa.types.is_list(kind):
+        return pa.list_(_renamed_type(kind.value_type, inner.get("element", ())))
+    return kind

@@ -1,0 +1,150 @@
+"""What the phase after the files is told: the greatest time in them, and the keys of the last rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from backlog_spark.errors import BacklogError
+
+from ..phases import Columns
+from .entries import DataFile, Piece
+from .formats import Format, Spans
+from .manifest import digest_of
+from .options import ReadOptions
+from .reading import Reader
+from .stores import Store
+
+__all__ = ["Handover", "check_handover"]
+
+# Keys are made distinct whenever so many have come together, so that only distinct ones take memory.
+_KEYS = 1_000_000
+_THREADS = 16
+
+
+def check_handover(options: ReadOptions, data: pa.Schema) -> None:
+    """Whether the columns that the options name are there and of types that fit.
+
+    Raises
+    ------
+    BacklogError
+    """
+    for setting, names in (("timestampColumn", [options.timestamp_column]), ("dedupKey", options.dedup_key)):
+        for name in filter(None, names):
+            if name not in data.names:
+                raise BacklogError(
+                    f"{setting}: the stream has no column {name}, but {', '.join(data.names)}.",
+                    "Name one of them, spelt as it is declared.",
+                )
+    if options.timestamp_column:
+        kind = data.field(options.timestamp_column).type
+        if not pa.types.is_timestamp(kind):
+            raise BacklogError(
+                f"timestampColumn: {options.timestamp_column} is {kind}, not a timestamp.",
+                "Declare it as timestamp or timestamp_ntz, or leave timestampColumn out.",
+            )
+    for name in options.dedup_key:
+        kind = data.field(name).type
+        if pa.types.is_nested(kind) or pa.types.is_floating(kind):
+            raise BacklogError(
+                f"dedupKey: {name} is {kind}, whose values cannot be told apart for sure.",
+                "Name columns of other types.",
+            )
+
+
+class Handover:
+    """Looks through all files of a phase at its end.
+
+    Parameters
+    ----------
+    files : sequence of DataFile
+    reader : Reader
+    form : Format
+    columns : Columns
+    options : ReadOptions
+        With a timestamp column.
+    """
+
+    def __init__(
+        self, files: Sequence[DataFile], reader: Reader, form: Format, columns: Columns, options: ReadOptions
+    ) -> None:
+        self._files = files
+        self._reader = reader
+        self._format = form
+        self._columns = columns
+        self._options = options
+
+    def told(self, metadata: Callable[[], tuple[Store, str]]) -> dict[str, Any]:
+        """``lastTimestamp`` in milliseconds since 1970, rounded down, and ``dedup``, the path of the keys' file.
+
+        Nothing if no row has a time. ``metadata`` gives the store and directory for that file.
+        """
+        spans = list(self._spans())
+        greatest = max((last for _, last in spans if last is not None), default=None)
+        if greatest is None:
+            return {}
+        found: dict[str, Any] = {"lastTimestamp": greatest // 1000}
+        if self._options.dedup_key and self._options.overlap_ms is not None:
+            since = (greatest // 1000 - self._options.overlap_ms) * 1000
+            keys = self._keys([piece for piece, last in spans if last is not None and last >= since], since)
+            sink = io.BytesIO()
+            pq.write_table(keys, sink, compression="zstd")
+            data = sink.getvalue()
+            store, directory = metadata()
+            path = f"{directory.rstrip('/')}/keys-{digest_of(data)}.parquet"
+            store.write(path, data)
+            found["dedup"] = store.name(path)
+        return found
+
+    def _spans(self) -> Iterator[tuple[Piece, int | None]]:
+        """Pieces of all files with their greatest microseconds."""
+        column = self._options.timestamp_column
+
+        def told(file: DataFile) -> tuple[DataFile, Spans | None]:
+            # Neither those of rows that are deleted nor a column of the same name count.
+            if file.deleted or any(name.casefold() == column.casefold() for name, _ in file.values):
+                return file, None
+            return file, self._reader.use(file, lambda source: self._format.latest(source, file, column))
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            for at in range(0, len(self._files), 1_000):
+                for file, spans in pool.map(told, self._files[at : at + 1_000]):
+                    if spans is None:
+                        yield Piece(file), self._scanned(Piece(file))
+                    else:
+                        yield from ((Piece(file, first, end), last) for first, end, last in spans)
+
+    def _scanned(self, piece: Piece) -> int | None:
+        found = []
+        for _, (times,) in self._reader.rows(piece, (self._options.timestamp_column,)):
+            greatest = pc.max(times.cast(pa.int64())).as_py()
+            if greatest is not None:
+                found.append(greatest)
+        return max(found, default=None)
+
+    def _keys(self, pieces: Sequence[Piece], since: int) -> pa.Table:
+        """Distinct keys of rows from a time on, in order."""
+        names = self._options.dedup_key
+        schema = pa.schema([self._columns.data.field(name) for name in names])
+        found: list[pa.RecordBatch] = []
+        count = 0
+        for piece in pieces:
+            for _, (*keys, times) in self._reader.rows(piece, (*names, self._options.timestamp_column)):
+                late = pc.fill_null(pc.greater_equal(times.cast(pa.int64()), since), False)
+                batch = pa.RecordBatch.from_arrays(keys, schema=schema).filter(late)
+                found.append(batch)
+                count += batch.num_rows
+                if count >= _KEYS:
+                    found, count = _distinct(found, schema).to_batches(), 0
+        return _distinct(found, schema).sort_by([(name, "ascending") for name in names])
+
+
+def _distinct(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    table = pa.Table.from_batches(batches, schema)
+    return table.group_by(list(schema.names), use_threads=False).aggregate([]).cast(schema)

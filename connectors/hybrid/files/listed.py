@@ -1,0 +1,150 @@
+"""A phase over files that are all known when it begins: what a directory and a version of a table have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from ..phases import Columns, Limit, Phase, Position, Step
+from .entries import DataFile, FilePartition
+from .formats import Format
+from .handover import Handover, check_handover
+from .layouts import Layout
+from .options import ReadOptions
+from .planning import Place, Planner
+from .reading import Reader
+from .stores import Store, scheme_of, store_of
+
+__all__ = ["ListedPhase"]
+
+
+class ListedPhase(Phase):
+    """Reads files in an order.
+
+    A position holds what fixes the files, which `begin` gives, then ``files``, their number, ``file``, the number of
+    the one that is read next, and ``place``, where in it. Each kind adds where the files come from.
+
+    Parameters
+    ----------
+    name : str
+    form : Format
+    options : ReadOptions
+    """
+
+    is_bounded = True
+
+    def __init__(self, name: str, form: Format, options: ReadOptions) -> None:
+        super().__init__(name)
+        self.format = form
+        self._read = options
+        self._columns: Columns | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        """Drop what is made anew where it is needed."""
+        self._opened: Store | None = None
+        self._planners: dict[str, Planner] = {}
+        self._lists: dict[str, Sequence[DataFile]] = {}
+
+    @property
+    @abstractmethod
+    def _url(self) -> str:
+        """Where the files are."""
+
+    def _open_store(self) -> Store:
+        """The store that the files are in."""
+        return store_of(self._url, self._read.storage)[0]
+
+    @abstractmethod
+    def _fixed(self, position: Position) -> dict[str, Any]:
+        """The part of a position that fixes the files."""
+
+    @abstractmethod
+    def _list(self, position: Position) -> Sequence[DataFile]:
+        """The files of a position, in their order."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_opened": None, "_planners": {}, "_lists": {}}
+
+    def open(self, columns: Columns) -> None:
+        check_handover(self._read, columns.data)
+        self._columns = columns
+
+    def first(self, position: Position) -> Position:
+        return self._at(position, (0, 0))
+
+    def next(self, start: Position, limit: Limit, now_ms: float) -> Step:
+        planner = self._planner(start)
+        place = _place(start)
+        if place == planner.end:
+            return Step(start, 0, is_finished=True, total=planner.total)
+        end, rows = planner.next(place, limit.rows)
+        position = start if end == place else self._at(start, end)
+        return Step(position, rows, is_finished=end == planner.end, total=planner.total)
+
+    def partitions(self, start: Position, end: Position) -> list[FilePartition]:
+        return self._planner(start).partitions(_place(start), _place(end))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, FilePartition)
+        yield from self._reader().batches(partition.pieces)
+
+    def ended(self, position: Position) -> Mapping[str, Any]:
+        if not self._read.timestamp_column:
+            return {}
+        assert self._columns is not None, "asked before the columns were told"
+        handover = Handover(self._files(position), self._reader(), self.format, self._columns, self._read)
+        return handover.told(self._metadata)
+
+    def close(self) -> None:
+        self._forget()
+
+    def _at(self, position: Position, place: Place) -> Position:
+        return {**self._fixed(position), "files": position["files"], "file": place[0], "place": place[1]}
+
+    def _store(self) -> Store:
+        if self._opened is None:
+            self._opened = self._open_store()
+        return self._opened
+
+    def _metadata(self) -> tuple[Store, str]:
+        """The store and directory of what the phase writes."""
+        location = self._read.metadata_location
+        is_same = scheme_of(location) == scheme_of(self._url)
+        return store_of(location, self._read.storage if is_same else {})
+
+    def _files(self, position: Position) -> Sequence[DataFile]:
+        key = repr(self._fixed(position))
+        if key not in self._lists:
+            self._lists = {key: self._list(position)}
+        return self._lists[key]
+
+    def _planner(self, position: Position) -> Planner:
+        key = repr(self._fixed(position))
+        if key not in self._planners:
+            self._planners = {
+                key: Planner(
+                    self._files(position),
+                    self._look,
+                    self.format.looks,
+                    self._store().is_remote,
+                    self._read.max_files,
+                    self._read.partition_bytes,
+                )
+            }
+        return self._planners[key]
+
+    def _look(self, file: DataFile) -> Layout | None:
+        return self._reader().use(file, lambda source: self.format.layout(source, file))
+
+    def _reader(self) -> Reader:
+        assert self._columns is not None, "asked before the columns were told"
+        return Reader(self.name, self._store(), self.format, self._columns, self._read.fails_on_loss)
+
+
+def _place(position: Position) -> Place:
+    return position["file"], position["place"]

@@ -1,0 +1,146 @@
+"""Which files a phase has: the paths' patterns, directories beneath them, and what is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase, translate
+
+from backlog_spark.errors import BacklogError
+
+from .stores import FileFound, Store, is_hidden
+
+__all__ = ["Listed", "expand_braces", "list_files", "split_paths"]
+
+_WILD = re.compile(r"[*?\[{]")
+# Directories whose log, not whose listing, says which files count.
+_LOGS = {
+    "_delta_log": "is a Delta table: files that its log does not name lie beside those it does",
+    "_spark_metadata": "was written by a Spark stream: files of attempts that failed may lie beside the others",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A file, and from which character of its path on directories may hold partition columns."""
+
+    found: FileFound
+    below: int
+
+
+def split_paths(text: str) -> list[str]:
+    """Paths between commas; one in braces belongs to the pattern."""
+    paths, depth, start = [], 0, 0
+    for at, character in enumerate(text + ","):
+        if character == "," and (depth <= 0 or at == len(text)):
+            paths.append(text[start:at].strip())
+            start = at + 1
+        depth += (character == "{") - (character == "}")
+    return [path for path in paths if path]
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """``a{b,c}`` as ``ab`` and ``ac``, as Hadoop's patterns have it."""
+    found = re.search(r"\{([^{}]*)\}", pattern)
+    if not found:
+        return [pattern]
+    before, after = pattern[: found.start()], pattern[found.end() :]
+    return [path for part in found[1].split(",") for path in expand_braces(before + part + after)]
+
+
+def list_files(
+    store: Store, paths: Sequence[str], *, base: str = "", name_pattern: str = "", has_partitions: bool = True
+) -> list[Listed]:
+    """All files, in the order in which they are read: oldest first, as Spark's file stream does, then by path.
+
+    Parameters
+    ----------
+    store : Store
+    paths : sequence of str
+        In the store, with ``*``, ``?``, ``[...]`` and ``{a,b}``, which do not match a ``/``. Directories are read with
+        all that is beneath; names that begin with ``_`` or ``.`` are left out, and so are files of no bytes.
+    base : str
+        Directory below which ``name=value`` directories are partition columns; "": the longest without a wildcard.
+    name_pattern : str
+        Pattern for the names of files.
+    has_partitions : bool
+        Whether such directories are partition columns at all.
+
+    Raises
+    ------
+    BacklogError
+        If a path without a wildcard is not there, is not below ``base``, or a directory keeps a log of its files.
+    """
+    wanted = re.compile(translate(name_pattern)) if name_pattern else None
+    listed: dict[str, Listed] = {}
+    for path in paths:
+        for pattern in expand_braces(path):
+            fixed = _fixed(path)
+            for found in _matches(store, pattern):
+                if base and not found.path.startswith(base.rstrip("/") + "/"):
+                    raise BacklogError(
+                        f"{store.name(found.path)} is not below basePath {store.name(base)}.",
+                        "Set basePath to a directory that all paths are in.",
+                    )
+                name = found.path.rpartition("/")[2]
+                if found.size and (wanted is None or wanted.match(name)):
+                    below = len((base or fixed).rstrip("/")) if has_partitions else len(found.path) - len(name)
+                    listed.setdefault(found.path, Listed(found, below))
+    return sorted(listed.values(), key=lambda file: (file.found.modified, file.found.path))
+
+
+def _fixed(pattern: str) -> str:
+    """The longest directory of a pattern that has no wildcard; of a path without any, the path."""
+    wild = _WILD.search(pattern)
+    return pattern[: wild.start()].rpartition("/")[0] if wild else pattern
+
+
+def _matches(store: Store, pattern: str) -> Iterator[FileFound]:
+    """Files that a pattern without braces matches, or that lie beneath a directory that it matches."""
+    if not _WILD.search(pattern):
+        found = store.stat(pattern)
+        if found is None and any(True for _ in store.tree(pattern)):
+            found = FileFound(pattern, True, 0, "", 0.0)  # a prefix in a store without directories
+        if found is None:
+            raise BacklogError(
+                f"path: {store.name(pattern)} is not there.", "Set path to files or directories that are."
+            )
+        if found.is_directory:
+            _check_has_no_log(store, pattern)
+        yield from _beneath(store, found)
+        return
+    fixed = _fixed(pattern)
+    level = [FileFound(fixed, True, 0, "", 0.0)]
+    for part in pattern[len(fixed) :].strip("/").split("/"):
+        level = [
+            child
+            for directory in level
+            if directory.is_directory
+            for child in store.children(directory.path or "/")
+            if _is_match(child.path.rstrip("/").rpartition("/")[2], part)
+        ]
+    for found in level:
+        yield from _beneath(store, found)
+
+
+def _is_match(name: str, part: str) -> bool:
+    # What is hidden has to be named.
+    return fnmatchcase(name, part) and (not is_hidden(name) or not _WILD.search(part))
+
+
+def _beneath(store: Store, found: FileFound) -> Iterator[FileFound]:
+    if found.is_directory:
+        yield from store.tree(found.path)
+    else:
+        yield found
+
+
+def _check_has_no_log(store: Store, path: str) -> None:
+    for name, problem in _LOGS.items():
+        if store.stat(f"{path.rstrip('/')}/{name}") is not None:
+            raise BacklogError(
+                f"path: {store.name(path)} {problem}.",
+                "Read a Delta table with the phase for Delta, or name the files with a wildcard, such as "
+                f"{store.name(path).rstrip('/')}/*, to read them all.",
+            )

@@ -1,0 +1,128 @@
+"""The phase of files: Parquet, ORC, JSON or CSV in directories."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from backlog_spark.errors import BacklogError
+
+from ..phases import Position
+from .columnar import OrcFormat, ParquetFormat
+from .entries import DataFile
+from .formats import Format, Unreadable
+from .listed import ListedPhase
+from .listing import Listed, list_files
+from .manifest import read_manifest, write_manifest
+from .options import FileOptions
+from .partitioning import inferred_type, values_in
+from .stores import store_of
+from .text import CsvFormat, DecoderOf, JsonFormat
+
+__all__ = ["FilePhase"]
+
+_log = logging.getLogger(__name__)
+
+
+class FilePhase(ListedPhase):
+    """Reads the files that there are when it begins, each row once.
+
+    The list of files is written to ``metadataLocation`` under the digest of its content, which positions name. So they
+    stay small, and a replay or a restart reads the same files whatever has been added since. A file that is no longer
+    as it was listed is an error, or with ``failOnDataLoss=false`` left out; never is another content read in its
+    place.
+
+    Parameters
+    ----------
+    name : str
+    options : mapping
+        See `connectors.hybrid.files.catalogue.FILES`.
+    others : collection of str
+        Names of options that are somebody else's to read, such as the decoder's.
+    decoder_of : callable, optional
+        For JSON and CSV: makes the decoder of records with given columns (see `connectors.hybrid.files.text`). May be
+        set later.
+
+    Raises
+    ------
+    SettingError
+    """
+
+    def __init__(
+        self, name: str, options: Mapping[str, str], others: Collection[str] = (), decoder_of: DecoderOf | None = None
+    ) -> None:
+        parsed = FileOptions.parse(options, others)
+        super().__init__(name, _format(parsed), parsed.read)
+        self.options = parsed
+        self.decoder_of = decoder_of
+
+    @property
+    def decoder_of(self) -> DecoderOf | None:
+        """What makes the decoder; of no meaning for Parquet and ORC."""
+        return self.format.decoder_of if isinstance(self.format, (JsonFormat, CsvFormat)) else None
+
+    @decoder_of.setter
+    def decoder_of(self, given: DecoderOf | None) -> None:
+        if isinstance(self.format, (JsonFormat, CsvFormat)):
+            self.format.decoder_of = given
+
+    def schema(self) -> pa.Schema | None:
+        files = self._listing()
+        if not files:
+            return None
+        store, found = self._store(), files[0].found
+        with store.open(found.path) as source:
+            try:
+                schema = self.format.schema(source)
+            except Unreadable as error:
+                raise BacklogError(
+                    f"{store.name(found.path)} cannot be read as {self.format.name}: {error}.",
+                    "Set fileFormat, or leave the file out.",
+                ) from None
+        if schema is None:
+            return None
+        values: dict[str, set[str | None]] = {}
+        for file in files:
+            for column, value in values_in(file.found.path[file.below :]):
+                values.setdefault(column, set()).add(value)
+        own = [field for field in schema if field.name.casefold() not in {name.casefold() for name in values}]
+        return pa.schema([*own, *(pa.field(name, inferred_type(texts)) for name, texts in values.items())])
+
+    def begin(self, before: Mapping[str, Any]) -> Position:
+        files = self._listing()
+        if not files:
+            _log.warning("%s: no file is in %s: the phase is empty", self.name, ", ".join(self.options.paths))
+        store, directory = self._metadata()
+        return {"manifest": write_manifest(store, directory, files), "files": len(files), "file": 0, "place": 0}
+
+    def _listing(self) -> list[Listed]:
+        paths = [store_of(path, self.options.read.storage)[1] for path in self.options.paths]
+        base = store_of(self.options.base_path, self.options.read.storage)[1] if self.options.base_path else ""
+        return list_files(
+            self._store(),
+            paths,
+            base=base,
+            name_pattern=self.options.name_pattern,
+            has_partitions=self.options.has_partitions,
+        )
+
+    @property
+    def _url(self) -> str:
+        return self.options.paths[0]
+
+    def _fixed(self, position: Position) -> dict[str, Any]:
+        return {"manifest": position["manifest"]}
+
+    def _list(self, position: Position) -> Sequence[DataFile]:
+        return read_manifest(*self._metadata(), position["manifest"])
+
+
+def _format(options: FileOptions) -> Format:
+    if options.format == "json":
+        return JsonFormat()
+    if options.format == "csv":
+        return CsvFormat(options.csv)
+    return OrcFormat() if options.format == "orc" else ParquetFormat()

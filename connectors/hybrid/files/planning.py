@@ -1,0 +1,166 @@
+"""Where batches of files end, and which task reads what (no I/O but through `look`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from .entries import DataFile, FilePartition, Piece
+from .layouts import Layout
+
+__all__ = ["Place", "Planner"]
+
+#: Number of a file, and the place in it that is read next; 0 for its beginning.
+Place = tuple[int, int]
+
+# What opening a file costs a task, as bytes that it could read instead: 1 ms locally, some 30 ms in an object store.
+_OPEN_BYTES = 512 << 10
+# Requests at once, where a look takes one.
+_THREADS = 16
+
+
+class Planner:
+    """Plans over a fixed sequence of files.
+
+    Parameters
+    ----------
+    files : sequence of DataFile
+    look : callable
+        Gives the layout of a file, or None for one that is left out.
+    looks : int
+        Most files to look into for one batch (see `Format.looks`).
+    is_remote : bool
+        Whether a look takes long, so that several are taken at once.
+    max_files : int or None
+        Most files that a batch reads from.
+    partition_bytes : int
+        Of one task, about.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[DataFile],
+        look: Callable[[DataFile], Layout | None],
+        looks: int,
+        is_remote: bool,
+        max_files: int | None,
+        partition_bytes: int,
+    ) -> None:
+        self._files = files
+        self._look = look
+        self._looks = looks
+        self._threads = _THREADS if is_remote else 1
+        self._max_files = max_files
+        self._most = partition_bytes
+        self._layouts: dict[int, Layout | None] = {}
+        # Bytes before each file, and of all.
+        self._before = [0]
+        self._known: int | None = 0  # rows of all files, if every one's are
+        for file in files:
+            self._before.append(self._before[-1] + file.size)
+            self._known = None if self._known is None or file.rows is None else self._known + file.rows
+        self._seen_rows = 0.0
+        self._seen_bytes = 0
+
+    @property
+    def end(self) -> Place:
+        return len(self._files), 0
+
+    @property
+    def total(self) -> int | None:
+        """Rows of all files, estimated by what was seen of them if they are not known; None before that."""
+        if self._known is not None:
+            return self._known
+        if not self._seen_bytes:
+            return None
+        return round(self._before[-1] * self._seen_rows / self._seen_bytes)
+
+    def next(self, start: Place, wanted: int | None) -> tuple[Place, int]:
+        """The end of the next batch, and about how many rows it has.
+
+        Parameters
+        ----------
+        start : tuple of (int, int)
+        wanted : int or None
+            Rows that it should have at least; None for all. The bound on files goes before.
+        """
+        self._layouts = {i: layout for i, layout in self._layouts.items() if i >= start[0]}
+        last = len(self._files) if self._max_files is None else min(len(self._files), start[0] + self._max_files)
+        if wanted is None:
+            return (last, 0), self._rows_until(start, last)
+        if wanted <= 0:
+            return start, 0
+        index, place = start
+        looks, counted = self._looks, 0.0
+        while index < last and counted < wanted:
+            file = self._files[index]
+            if place == 0 and file.rows is not None and file.rows <= wanted - counted:
+                counted += file.rows
+            elif index in self._layouts or looks > 0 or not self._seen_rows or file.size > self._most:
+                looks -= 0 if index in self._layouts else self._look_ahead(index, min(last, index + max(1, looks)))
+                layout = self._layouts[index]
+                if layout is not None:
+                    at, rows = layout.advance(place, wanted - counted)
+                    counted += rows
+                    if at is not None:
+                        return (index, at), round(counted)
+            else:
+                counted += file.size * self._seen_rows / self._seen_bytes
+            index, place = index + 1, 0
+        return (index, 0), round(counted)
+
+    def _rows_until(self, start: Place, last: int) -> int:
+        if start == (0, 0) and last == len(self._files) and self._known is not None:
+            return self._known
+        if start[0] >= last:
+            return 0
+        if not self._seen_rows:
+            self._look_ahead(start[0], start[0] + 1)
+        rows = (self._before[last] - self._before[start[0]]) * self._seen_rows / max(1, self._seen_bytes)
+        layout = self._layouts.get(start[0])
+        return round(rows - (layout.rows(0, start[1]) if layout is not None and start[1] else 0))
+
+    def _look_ahead(self, index: int, end: int) -> int:
+        """Look into a file, and where it takes long into those after it too; how many that were."""
+        wanted = [i for i in range(index, min(end, index + self._threads)) if i not in self._layouts]
+        if len(wanted) > 1:
+            with ThreadPoolExecutor(self._threads) as pool:
+                found = list(pool.map(self._look, [self._files[i] for i in wanted]))
+        else:
+            found = [self._look(self._files[i]) for i in wanted]
+        for i, layout in zip(wanted, found, strict=True):
+            self._layouts[i] = layout
+            if layout is not None:
+                self._seen_rows += layout.rows(0, None)
+                self._seen_bytes += self._files[i].size
+        return len(wanted)
+
+    def partitions(self, start: Place, end: Place) -> list[FilePartition]:
+        """What tasks read between two places; the same for the same files, whatever was planned before."""
+        found: list[FilePartition] = []
+        pieces: list[Piece] = []
+        taken = 0
+        for piece, size in self._pieces(start, end):
+            if pieces and taken + size > self._most:
+                found.append(FilePartition(pieces))
+                pieces, taken = [], 0
+            pieces.append(piece)
+            taken += size + _OPEN_BYTES
+        return [*found, FilePartition(pieces)] if pieces else found
+
+    def _pieces(self, start: Place, end: Place) -> Iterator[tuple[Piece, int]]:
+        for index in range(start[0], min(end[0] + 1, len(self._files))):
+            file = self._files[index]
+            first = start[1] if index == start[0] else 0
+            last = None if index < end[0] else end[1]
+            if last == first == 0 or last == first:
+                continue
+            layout = None
+            if first or last is not None or file.size > self._most:
+                if index not in self._layouts:
+                    self._look_ahead(index, index + 1)
+                layout = self._layouts[index]
+            if layout is None:
+                yield Piece(file, first, last), file.size
+            else:
+                yield from ((Piece(file, a, b), size) for a, b, size in layout.cuts(first, last, self._most))

@@ -1,0 +1,200 @@
+"""Reading pieces of files as the stream's rows: in a worker, or for what the next phase is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from backlog_spark.errors import BacklogError
+
+from ..phases import Columns
+from .bitmaps import kept_rows
+from .casting import Uncastable, find_field
+from .entries import DataFile, Piece
+from .formats import BATCH_ROWS, Format, Rows, Unreadable
+from .partitioning import constant, repeated
+from .stores import Store
+
+__all__ = ["Reader", "gathered"]
+
+_log = logging.getLogger(__name__)
+_T = TypeVar("_T")
+# A batch costs some 50 µs on its way, so that small files' rows are put together until it is this large.
+_LEAST_ROWS = 1_000
+
+
+class Reader:
+    """Reads files as they were listed.
+
+    Parameters
+    ----------
+    phase : str
+        Its name.
+    store : Store
+    form : Format
+    columns : Columns
+    fails_on_loss : bool
+        Whether a file that is gone or changed is an error, rather than left out.
+    """
+
+    def __init__(self, phase: str, store: Store, form: Format, columns: Columns, fails_on_loss: bool) -> None:
+        self._phase = phase
+        self._store = store
+        self._format = form
+        self._columns = columns
+        self._fails = fails_on_loss
+
+    def open(self, file: DataFile) -> pa.NativeFile | None:
+        """A file if it is as it was listed. None if it is not and may be left out.
+
+        Raises
+        ------
+        BacklogError
+            If it is not and may not.
+        """
+        name = self._store.name(file.path)
+        try:
+            source = self._store.open(file.path)
+        except FileNotFoundError:
+            self._lose(name, "is gone")
+            return None
+        except OSError as error:
+            raise BacklogError(
+                f"{name} cannot be read: {error}.", "See that it may be read, and start again."
+            ) from None
+        # Looked at when it is open: what is opened is what is compared, even if it is replaced just now.
+        found = self._store.stat(file.path)
+        if found is None or found.size != file.size or (file.tag and found.tag != file.tag):
+            source.close()
+            self._lose(name, "was changed" if found else "is gone")
+            return None
+        return source
+
+    def _lose(self, name: str, what: str) -> None:
+        if self._fails:
+            raise BacklogError(
+                f"{name} {what} since the files of phase {self._phase} were listed.",
+                "Put it back as it was, with its time of change. Or set failOnDataLoss=false to do without its rows, "
+                "or start again with a new checkpoint.",
+            )
+        _log.warning("%s %s since the files of phase %s were listed: left out", name, what, self._phase)
+
+    def use(self, file: DataFile, call: Callable[[pa.NativeFile], _T]) -> _T | None:
+        """What a function makes of an open file; None if the file is left out."""
+        source = self.open(file)
+        if source is None:
+            return None
+        with source:
+            try:
+                return call(source)
+            except Unreadable as error:
+                raise self._damaged(file, error) from None
+
+    def _damaged(self, file: DataFile, error: Unreadable) -> BacklogError:
+        return BacklogError(
+            f"{self._store.name(file.path)} cannot be read as {self._format.name}: {error}.",
+            "Repair it with its time of change as it was, or start again without it.",
+        )
+
+    def batches(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
+        """The rows of pieces, in their order, in the schema of the stream."""
+        columns = self._columns
+        wanted = tuple(columns.data.names)
+        schema = columns.arrow
+
+        def made() -> Iterator[pa.RecordBatch]:
+            for piece in pieces:
+                told = {"_phase": self._phase, "_file": self._store.name(piece.file.path)}
+                metadata = [repeated(pa.scalar(told.get(name), schema.field(name).type)) for name in columns.metadata]
+                for number, arrays in self.rows(piece, wanted):
+                    more = [give(number) for give in metadata]
+                    yield pa.RecordBatch.from_arrays([*arrays, *more], schema=schema)
+
+        return gathered(made(), schema)
+
+    def rows(self, piece: Piece, wanted: tuple[str, ...]) -> Iterator[Rows]:
+        """Rows with some of the declared columns."""
+        file, data = piece.file, self._columns.data
+        name = self._store.name(file.path)
+        constants = _constants(name, data, file.values)
+        record = pa.schema([field for field in data if field.name not in constants])
+        read = tuple(column for column in wanted if column not in constants)
+        source = self.open(file)
+        if source is None:
+            return
+        with source:
+            try:
+                found = self._format.read(source, name, piece, record, read)
+                if file.deleted:
+                    found = self._kept(piece, found)
+                for count, arrays in found:
+                    by_name = dict(zip(read, arrays, strict=True))
+                    yield Rows(
+                        count,
+                        [by_name[column] if column in by_name else constants[column](count) for column in wanted],
+                    )
+            except Unreadable as error:
+                raise self._damaged(file, error) from None
+
+    def _kept(self, piece: Piece, found: Iterator[Rows]) -> Iterator[Rows]:
+        """Without the rows that are deleted."""
+        at = 0
+        if piece.first:
+            with self._store.open(piece.file.path) as source:
+                at = self._format.rows_before(source, piece.first)
+        kept = kept_rows(piece.file.deleted)
+        for count, arrays in found:
+            mask = kept[at : at + count]
+            # A vector ends with the last row that is deleted.
+            places = np.flatnonzero(np.pad(mask, (0, count - len(mask)), constant_values=True))
+            at += count
+            if len(places) == count:
+                yield Rows(count, arrays)
+            elif len(places):
+                indices = pa.array(places)
+                yield Rows(len(places), [array.take(indices) for array in arrays])
+
+
+def _constants(
+    name: str, data: pa.Schema, values: tuple[tuple[str, str | None], ...]
+) -> dict[str, Callable[[int], pa.Array]]:
+    """Declared columns that the file's directories give."""
+    found = {}
+    for column, value in values:
+        try:
+            place = find_field(data.names, column)
+        except Uncastable as error:
+            raise BacklogError(f"{name}: the directory {column}=: {error}.", "Declare one of them.") from None
+        if place is not None:
+            found[data.field(place).name] = constant(name, data.field(place), value)
+    return found
+
+
+def gathered(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The same rows, with small batches put together."""
+    pending: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        if not pending and batch.num_rows >= _LEAST_ROWS:
+            yield batch
+            continue
+        pending.append(batch)
+        count += batch.num_rows
+        if count >= _LEAST_ROWS:
+            yield from _joined(pending, schema)
+            pending, count = [], 0
+    if pending:
+        yield from _joined(pending, schema)
+
+
+def _joined(batches: list[pa.RecordBatch], schema: pa.Schema) -> list[pa.RecordBatch]:
+    if len(batches) == 1:
+        return batches
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches, schema).combine_chunks().to_batches(BATCH_ROWS * 2)
+    return joined

@@ -1,0 +1,187 @@
+"""JSON lines and CSV: files cut into records, which a decoder makes rows of."""
+
+from __future__ import annotations
+
+import csv
+import logging
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
+from typing import Protocol
+
+import pyarrow as pa
+
+from backlog_spark.errors import BacklogError
+
+from .entries import DataFile, Piece
+from .formats import BATCH_ROWS, Format, Rows, Unreadable
+from .layouts import TextLayout
+from .options import CsvOptions
+from .records import csv_records, line_records, lines
+
+__all__ = ["CsvFormat", "Decoded", "Decoder", "DecoderOf", "JsonFormat"]
+
+_log = logging.getLogger(__name__)
+_CODECS = {"gz": "gzip", "gzip": "gzip", "zst": "zstd", "bz2": "bz2"}
+# What Hadoop knows, and Arrow reads in other framings or not at all.
+_REFUSED = ("deflate", "lz4", "snappy", "lzo", "xz", "zip")
+_SAMPLE_BYTES = 256 << 10
+_SAMPLE_ROWS_BYTES = 4 << 20
+
+
+class Decoded(Protocol):
+    """Rows that were made of records."""
+
+    @property
+    def columns(self) -> Sequence[pa.Array]:
+        """In the order of the schema that the decoder was made for."""
+
+    @property
+    def kept(self) -> pa.Array | None:
+        """Indices of the records that the rows are of, if not each gives one."""
+
+
+class Decoder(Protocol):
+    """Makes rows of records."""
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """Rows of an array of binary."""
+
+
+#: Makes the decoder of records that hold these columns: those declared without the ones that directories give.
+#: Pickled with the phase.
+DecoderOf = Callable[[pa.Schema], Decoder]
+
+
+class _TextFormat(Format):
+    """Files of records.
+
+    Attributes
+    ----------
+    decoder_of : callable or None
+        Set before anything is read.
+    """
+
+    looks = 1
+
+    def __init__(self) -> None:
+        self.decoder_of: DecoderOf | None = None
+
+    @property
+    @abstractmethod
+    def _splits(self) -> bool:
+        """Whether every line is a record."""
+
+    @abstractmethod
+    def _records(
+        self, blocks: Iterator[list[bytes]], name: str, begins_file: bool, record: pa.Schema
+    ) -> Iterator[list[bytes]]: ...
+
+    def schema(self, source: pa.NativeFile) -> None:
+        return None
+
+    def layout(self, source: pa.NativeFile, file: DataFile) -> TextLayout:
+        codec = _codec(file.path)
+        return TextLayout(file.size, _rows_per_byte(source, codec), self._splits and codec is None)
+
+    def read(
+        self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
+    ) -> Iterator[Rows]:
+        if self.decoder_of is None:
+            raise BacklogError(f"No decoder was set for {self.name}.", "Set decoder_of before rows are read.")
+        decoder = self.decoder_of(record)
+        places = [record.names.index(column) for column in wanted]
+        codec = _codec(name)
+        done = 0
+        try:
+            stream = source if codec is None else pa.CompressedInputStream(source, codec)
+            for block in self._records(lines(stream, piece.first, piece.end), name, piece.first == 0, record):
+                for at in range(0, len(block), BATCH_ROWS):
+                    values = block[at : at + BATCH_ROWS]
+                    try:
+                        decoded = decoder.decode(pa.array(values, pa.binary()))
+                    except BacklogError as error:
+                        where = f"{name}, after {done} records from byte {piece.first} on"
+                        raise BacklogError(f"{where}: {error.problem}", error.hint) from None
+                    done += len(values)
+                    count = len(values) if decoded.kept is None else len(decoded.kept)
+                    yield Rows(count, [decoded.columns[place] for place in places])
+        except (pa.ArrowException, OSError) as error:
+            raise Unreadable(str(error)) from None
+
+
+class JsonFormat(_TextFormat):
+    """One JSON object a line."""
+
+    name = "json"
+    _splits = True
+
+    def _records(
+        self, blocks: Iterator[list[bytes]], name: str, begins_file: bool, record: pa.Schema
+    ) -> Iterator[list[bytes]]:
+        return line_records(blocks)
+
+
+class CsvFormat(_TextFormat):
+    """Comma-separated values."""
+
+    name = "csv"
+
+    def __init__(self, options: CsvOptions) -> None:
+        super().__init__()
+        self._options = options
+
+    @property
+    def _splits(self) -> bool:
+        return self._options.splits_at_lines
+
+    def _records(
+        self, blocks: Iterator[list[bytes]], name: str, begins_file: bool, record: pa.Schema
+    ) -> Iterator[list[bytes]]:
+        found = csv_records(blocks, self._options)
+        if not (self._options.header and begins_file):
+            return found
+        first = next((block for block in found if block), None)
+        if first is None:
+            return iter(())
+        self._compare(name, first[0], record.names)
+        return chain([first[1:]], found)
+
+    def _compare(self, name: str, header: bytes, declared: list[str]) -> None:
+        """Say where a header names other columns than those that are taken for them."""
+        text = header.decode("utf-8", "replace")
+        if len(self._options.sep) == 1:
+            found = next(csv.reader([text], delimiter=self._options.sep, quotechar=self._options.quote or None), [])
+            # A column for what is malformed is declared, and in no header.
+            rest = iter(column.casefold() for column in declared)
+            if not all(column.strip().casefold() in rest for column in found):
+                _log.warning(
+                    "%s: its header is %s, and its columns are taken for %s by their place", name, found, declared
+                )
+
+
+def _codec(path: str) -> str | None:
+    ending = path.rpartition("/")[2].rpartition(".")[2].lower()
+    if ending in _REFUSED:
+        raise BacklogError(
+            f"{path}: files compressed as .{ending} cannot be read.",
+            "Compress them as .gz, .zst or .bz2, or leave them out with pathGlobFilter.",
+        )
+    return _CODECS.get(ending)
+
+
+def _rows_per_byte(source: pa.NativeFile, codec: str | None) -> float:
+    """Lines in a byte of a file, by its beginning."""
+    raw: bytes = source.read(_SAMPLE_BYTES)
+    if codec is None:
+        return float(max(1, raw.count(b"\n")) / max(1, len(raw)))
+    inner = pa.BufferReader(raw)
+    found = taken = 0
+    try:
+        stream = pa.CompressedInputStream(inner, codec)
+        while taken < _SAMPLE_ROWS_BYTES and (data := stream.read(64 << 10)):
+            found, taken = found + data.count(b"\n"), taken + len(data)
+    except OSError:
+        pass  # what was read of it ends within a block: as far as it went, it tells
+    consumed: int = len(raw) if inner.closed else inner.tell()
+    return max(1, found) / max(1, consumed)

@@ -1,0 +1,92 @@
+"""Options of the phase of files: parsed, and refused with what to do."""
+
+from pathlib import Path
+
+import pytest
+
+from backlog_spark.errors import SettingError
+from connectors.hybrid.files import FilePhase
+from connectors.hybrid.files.catalogue import DELTA, FILES, option_table
+from connectors.hybrid.files.options import CsvOptions, FileOptions
+
+NEEDED = {"path": "/data", "metadataLocation": "/meta"}
+
+
+def test_names_in_any_case_and_defaults() -> None:
+    found = FileOptions.parse({"PATH": "/a, /b/{c,d}/*", "metadatalocation": "/meta"})
+    assert (found.format, found.paths) == ("parquet", ("/a", "/b/{c,d}/*"))
+    assert found.csv == CsvOptions(False, ",", '"', "\\", "", True)
+    assert found.read.fails_on_loss
+    assert found.read.max_files is None
+    assert found.read.partition_bytes == 16 * 1024 * 1024
+
+
+def test_all_that_can_be_said() -> None:
+    found = FileOptions.parse(
+        {
+            **NEEDED, "fileFormat": "CSV", "maxFilesPerBatch": "3", "filePartitionBytes": "2MB",
+            "failOnDataLoss": "FALSE", "timestampColumn": "at", "dedupKey": "a, b", "startingOverlap": "5 min",
+            "header": "true", "delimiter": "\\t", "quote": "", "escape": "", "nullValue": "NA", "multiLine": "false",
+            "encoding": "UTF8", "fs.key": "k",
+        }
+    )  # fmt: skip
+    assert found.csv == CsvOptions(True, "\t", "", "", "NA", False)
+    assert (found.read.max_files, found.read.partition_bytes, found.read.fails_on_loss) == (3, 2 << 20, False)
+    assert (found.read.timestamp_column, found.read.dedup_key, found.read.overlap_ms) == ("at", ("a", "b"), 300_000)
+    assert found.read.storage == {"key": "k"}
+
+
+@pytest.mark.parametrize(
+    ("options", "setting", "words"),
+    [
+        ({"path": "/a"}, "metadataLocation", "beside it"),
+        ({"metadataLocation": "/m"}, "path", "is needed"),
+        (NEEDED | {"path": " , "}, "path", "names nothing"),
+        (NEEDED | {"fileFormat": "avro"}, "fileFormat", "is none of parquet, json, csv, orc"),
+        (NEEDED | {"maxFilesPerBatch": "0"}, "maxFilesPerBatch", "is not an integer >= 1"),
+        (NEEDED | {"maxFilesPerBatch": "many"}, "maxFilesPerBatch", "is not an integer >= 1"),
+        (NEEDED | {"filePartitionBytes": "12 parsecs"}, "filePartitionBytes", "is no number of bytes"),
+        (NEEDED | {"filePartitionBytes": "1"}, "filePartitionBytes", ">= 1024"),
+        (NEEDED | {"failOnDataLoss": "maybe"}, "failOnDataLoss", "is none of true, false"),
+        (NEEDED | {"maxFilePerBatch": "1"}, "maxFilePerBatch", "Did you mean maxFilesPerBatch?"),
+        (NEEDED | {"header": "true"}, "header", "has no meaning with fileFormat=parquet"),
+        (NEEDED | {"encoding": "utf-8"}, "encoding", "has no meaning with fileFormat=parquet"),
+        (NEEDED | {"fileFormat": "json", "encoding": "latin1"}, "encoding", "is not utf-8"),
+        (NEEDED | {"fileFormat": "csv", "sep": ""}, "sep", "cannot stand between fields"),
+        (NEEDED | {"fileFormat": "csv", "sep": ";", "delimiter": ","}, "delimiter", "contradicts sep"),
+        (NEEDED | {"fileFormat": "csv", "quote": "''"}, "quote", "is not one ASCII character"),
+        (NEEDED | {"dedupKey": "a"}, "dedupKey", "needs timestampColumn"),
+        (NEEDED | {"dedupKey": "a", "timestampColumn": "t"}, "dedupKey", "needs startingOverlap"),
+        (NEEDED | {"startingOverlap": "5"}, "startingOverlap", "has no unit"),
+        (NEEDED | {"path": "/a,s3://b/c"}, "path", "is of several file systems: file, s3"),
+    ],
+)
+def test_refused(options: dict[str, str], setting: str, words: str) -> None:
+    with pytest.raises(SettingError) as caught:
+        FileOptions.parse(options)
+    assert caught.value.setting == setting
+    assert words in str(caught.value)
+    assert caught.value.hint
+
+
+def test_an_unknown_option_does_not_show_its_value_and_others_may_be_known() -> None:
+    with pytest.raises(SettingError) as caught:
+        FileOptions.parse(NEEDED | {"secretKey": "hunter2"})
+    assert "hunter2" not in str(caught.value)
+    assert FileOptions.parse(NEEDED | {"mode": "FAILFAST"}, others=["mode"]).format == "parquet"
+
+
+def test_storage_options_are_never_shown(tmp_path: Path) -> None:
+    phase = FilePhase("old", NEEDED | {"fs.secret": "hunter2"})
+    assert "hunter2" not in repr(phase.options)
+    remote = FilePhase("old", {"path": "s3://bucket/a", "metadataLocation": str(tmp_path), "fs.secret": "hunter2"})
+    with pytest.raises(Exception, match="s3fs") as caught:
+        remote.begin({})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("options", [FILES, DELTA])
+def test_the_table_of_options_has_a_row_each(options: tuple[object, ...]) -> None:
+    table = option_table(options)  # type: ignore[arg-type]
+    assert len(table.splitlines()) == len(options) + 2
+    assert all(line.count(" | ") == 5 for line in table.replace("` | `", "").splitlines()[2:])
