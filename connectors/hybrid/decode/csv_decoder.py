@@ -1,0 +1,188 @@
+"""CSV records, one a value, as Spark's ``from_csv`` reads them.
+
+The fast road is pyarrow's CSV reader, with all columns as text, over records whose quotes are regular: around whole
+fields, with no quote and no escape within. The texts are then read by `Texts`.
+
+Differences from Spark that remain:
+
+* Timestamps: the same two as for JSON, a time of day alone, and the option ``timeZone``.
+* Escapes outside of quotes right after a quoted part (``"x"\\"y"``) are read as within quotes; univocity mixes the
+  fields up.
+* ``from_csv`` refuses the mode DROPMALFORMED; here it does what it does for files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from backlog_spark.errors import BacklogError
+
+from .blocks import content_of, either, joined, not_utf8, spread
+from .csv_split import Splitter
+from .decoder import Mode, Parsed, TwoRoads, text_of
+from .texts import Formats, Texts
+
+__all__ = ["CsvDecoder"]
+
+_FLOAT_WORDS = {"NaN": float("nan"), "Inf": float("inf"), "-Inf": float("-inf")}
+_BOM = b"\xef\xbb\xbf"
+# RE2 repeats nothing more often.
+_MOST_COLUMNS = 1000
+_LINE_END = re.compile(r"(?:\r?\n|\f)\Z")
+
+
+class CsvDecoder(TwoRoads):
+    """Decodes lines of CSV, without a header.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The declared data, in the order of the fields of a record.
+    mode, corrupt : str
+        See `TwoRoads`.
+    formats : Formats
+        Of dates and timestamps.
+    sep, quote, escape, null_value : str
+        See `DecodeOptions`.
+    """
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        mode: Mode,
+        corrupt: str,
+        formats: Formats,
+        sep: str,
+        quote: str,
+        escape: str,
+        null_value: str,
+    ) -> None:
+        super().__init__(schema, mode, corrupt)
+        for column in self.schema:
+            if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+                raise BacklogError(
+                    f"CSV is not decoded to {column.type} (column {column.name}).", "Declare the column STRING."
+                )
+        self._arguments = (schema, mode, corrupt, formats, sep, quote, escape, null_value)
+        self._null_value = null_value
+        self._split = Splitter(sep, quote, escape)
+        self._texts = [Texts(column.type, formats, _FLOAT_WORDS) for column in self.schema]
+        self._sep, self._quote = sep.encode(), quote.encode()
+        self._has_fast_road = len(self._sep) == 1 and len(self._quote) <= 1 and len(self.schema) <= _MOST_COLUMNS
+        within = f"[^{re.escape(quote + escape)}\r\n]*"
+        outside = f"[^{re.escape(quote + sep)}\r\n]*"
+        field = f"(?:{re.escape(quote)}{within}{re.escape(quote)}|{outside})"
+        self._regular = rf"\A{field}(?:{re.escape(sep)}{field}){{{len(self.schema) - 1}}}\z"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), self._arguments)
+
+    def shown(self, record: bytes) -> str:
+        """See `TwoRoads`; without the end of the line, as in Spark."""
+        return _LINE_END.sub("", text_of(record))
+
+    def fast(self, values: pa.Array) -> tuple[list[pa.Array], np.ndarray | None] | None:
+        """See `TwoRoads`."""
+        if not self._has_fast_road:
+            return None
+        content = content_of(values)
+        has_quotes = bool(self._quote) and self._quote in content
+        seen = self._seen(values, content, has_quotes)
+        if not seen.all():
+            if not seen.any():
+                return None
+            values = values.take(pa.array(np.flatnonzero(seen)))
+        table = self._table(values, has_quotes)
+        if table is None:
+            return None
+        columns = []
+        doubted: np.ndarray | None = None
+        for texts, column in zip(self._texts, table.columns, strict=True):
+            found = pc.if_else(pc.equal(column, self._null_value), None, column).combine_chunks()
+            if isinstance(found, pa.ChunkedArray):
+                found = pa.concat_arrays(found.chunks)
+            parsed, doubts = texts.many(found)
+            columns.append(parsed)
+            doubted = either(doubted, doubts)
+        return (columns, doubted) if seen.all() else spread((columns, doubted), seen)
+
+    def _seen(self, values: pa.Array, content: bytes, has_quotes: bool) -> np.ndarray:
+        """Which records the fast road may see."""
+        seen = np.ones(len(values), bool)
+        wrong = not_utf8(values)
+        if wrong is not None:
+            seen &= ~wrong
+        fits = pc.equal(pc.count_substring(values, self._sep), len(self.schema) - 1)
+        if has_quotes or b"\n" in content or b"\r" in content:
+            # An expression over what is no UTF-8 fits nothing.
+            fits = pc.if_else(
+                pc.match_substring_regex(values, r"[\r\n" + re.escape(self._quote.decode()) + "]"),
+                pc.match_substring_regex(values, self._regular),
+                fits,
+            )
+        if len(self.schema) == 1:
+            fits = pc.and_(fits, pc.greater(pc.binary_length(values), 0))  # pyarrow takes an empty line for none
+        if _BOM in content:
+            fits = pc.and_(fits, pc.invert(pc.starts_with(values, _BOM)))
+        seen &= fits.to_numpy(zero_copy_only=False)
+        return seen
+
+    def _table(self, values: pa.Array, has_quotes: bool) -> pa.Table | None:
+        """All columns as text, NULL where nothing is; None if pyarrow sees other records than there are."""
+        buffer = joined(values)
+        names = [str(i) for i in range(len(self.schema))]
+        try:
+            table = pyarrow.csv.read_csv(
+                pa.BufferReader(buffer),
+                read_options=pyarrow.csv.ReadOptions(use_threads=False, block_size=buffer.size + 1, column_names=names),
+                parse_options=pyarrow.csv.ParseOptions(
+                    delimiter=self._sep.decode(),
+                    quote_char=self._quote.decode() if has_quotes else False,
+                    double_quote=False,
+                    escape_char=False,
+                    newlines_in_values=False,
+                    ignore_empty_lines=False,
+                ),
+                convert_options=pyarrow.csv.ConvertOptions(
+                    column_types=dict.fromkeys(names, pa.string()),
+                    null_values=[""],
+                    strings_can_be_null=True,
+                    quoted_strings_can_be_null=False,
+                ),
+            )
+        except pa.ArrowInvalid:
+            return None
+        return table if table.num_rows == len(values) else None
+
+    def exact(self, records: Sequence[bytes]) -> Parsed:
+        """See `TwoRoads`."""
+        columns: list[list[Any]] = [[] for _ in self.schema]
+        bad: dict[int, str] = {}
+        for index, record in enumerate(records):
+            row, reason = self._row(text_of(record))
+            if reason:
+                bad[index] = reason
+            for column, value in zip(columns, row, strict=True):
+                column.append(value)
+        return Parsed([pa.array(c, f.type) for c, f in zip(columns, self.schema, strict=True)], bad)
+
+    def _row(self, record: str) -> tuple[list[Any], str]:
+        row: list[Any] = [None] * len(self._texts)
+        if not record:
+            return row, ""
+        fields = self._split(record)
+        reason = "" if len(fields) == len(row) else f"it has {len(fields)} fields instead of {len(row)}"
+        for i, (field, texts) in enumerate(zip(fields, self._texts, strict=False)):
+            if field is None or field == self._null_value:
+                continue
+            row[i] = texts.one(field)
+            if row[i] is None:
+                reason = reason or f"{self.schema.field(i).name}: a field that is no {texts.type}"
+        return row, reason

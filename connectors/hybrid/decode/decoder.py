@@ -1,0 +1,234 @@
+"""What a decoder is, and what becomes of malformed records in each mode.
+
+A decoder has two roads. The fast one takes whole blocks through vectorised code and may refuse a block, or doubt some
+of its records; the exact one takes one record after the other and decides. A refused block is cut in parts, so that few
+records share the fate of a bad one.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from backlog_spark.errors import BacklogError
+
+from .texts import merged
+
+__all__ = ["Decoded", "Decoder", "MalformedRecord", "Mode", "Parsed", "TwoRoads", "text_of"]
+
+Mode = str
+PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
+MODES: tuple[Mode, ...] = (PERMISSIVE, DROPMALFORMED, FAILFAST)
+
+# A refused block is cut in so many parts: two levels lead from 10,000 records to 160.
+_PARTS = 8
+# Below this many records the exact road costs no more than to try again.
+_FEW = 200
+# Blocks are cut above this, so that Arrow's 32-bit offsets and buffers of the same size again stay small.
+_MOST_BYTES = 64 << 20
+# Java's decoder takes the three bytes of a surrogate for one malformed character, Python's for three.
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Rows of some records.
+
+    Parameters
+    ----------
+    columns : list of pyarrow.Array
+        In the order of the declared data schema and of its types, all of one length.
+    kept : pyarrow.Array or None
+        For each row the index of its record, int64, ascending; None if each record gave one row.
+    """
+
+    columns: list[pa.Array]
+    kept: pa.Array | None = None
+
+
+class Decoder(ABC):
+    """Turns records into rows. Pickled to the workers; what it needs there it makes at the first call."""
+
+    @abstractmethod
+    def decode(self, values: pa.Array) -> Decoded:
+        """Decode records.
+
+        Parameters
+        ----------
+        values : pyarrow.Array
+            Binary. A record that is NULL gives a row of NULLs, in each mode.
+
+        Raises
+        ------
+        MalformedRecord
+            In the mode FAILFAST, for the first record that is malformed.
+        BacklogError
+            If no record can be decoded, whatever it holds: a schema registry that is away, a schema that does not fit.
+        """
+
+
+class MalformedRecord(BacklogError):
+    """A record that is not what it should be, in the mode FAILFAST. The record's content is not in the message.
+
+    Parameters
+    ----------
+    index : int
+        Which of the values of the call.
+    reason : str
+        What is wrong with it.
+    """
+
+    def __init__(self, index: int, reason: str) -> None:
+        self.index, self.reason = index, reason
+        super().__init__(
+            f"record {index} of its block is malformed: {reason}.",
+            "Set mode to PERMISSIVE, to read it as NULL, or to DROPMALFORMED, to leave it out.",
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.index, self.reason))
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Rows of records, one each.
+
+    Parameters
+    ----------
+    columns : list of pyarrow.Array
+        The data without the column for corrupt records. Of a malformed record what could be read.
+    bad : dict of int to str
+        Malformed records and why.
+    """
+
+    columns: list[pa.Array]
+    bad: dict[int, str] = field(default_factory=dict)
+
+
+class TwoRoads(Decoder):
+    """The parts that all formats share.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The declared data, with or without the column for corrupt records.
+    mode : str
+        One of `MODES`.
+    corrupt : str
+        Name of the column that takes the text of malformed records, if the schema has it.
+    """
+
+    def __init__(self, schema: pa.Schema, mode: Mode, corrupt: str) -> None:
+        self.mode, self.corrupt = mode, corrupt
+        self.corrupt_at: int = schema.get_field_index(corrupt)
+        if self.corrupt_at >= 0:
+            if not pa.types.is_string(schema.field(corrupt).type):
+                raise BacklogError(
+                    f"the column {corrupt}, for corrupt records, is declared {schema.field(corrupt).type}.",
+                    "Declare it STRING, or name another by columnNameOfCorruptRecord.",
+                )
+            schema = schema.remove(self.corrupt_at)
+        if not len(schema):
+            raise BacklogError("the schema has no column to decode.", "Declare the columns that the records have.")
+        self.schema = schema
+
+    @abstractmethod
+    def fast(self, values: pa.Array) -> tuple[list[pa.Array], np.ndarray | None] | None:
+        """Rows of a block without NULLs; with them which records are to take the exact road, if any. None: all are."""
+
+    @abstractmethod
+    def exact(self, records: Sequence[bytes]) -> Parsed:
+        """Rows of some records."""
+
+    def shown(self, record: bytes) -> str:
+        """What the column for corrupt records holds of a malformed one."""
+        return text_of(record)
+
+    def decode(self, values: pa.Array) -> Decoded:
+        """See `Decoder`."""
+        there = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
+        known = values if there is None else values.drop_null()
+        pieces: list[Parsed] = []
+        self._parse(known, pieces)
+        columns = [
+            pa.concat_arrays([piece.columns[i] for piece in pieces]) if pieces else pa.nulls(0, declared.type)
+            for i, declared in enumerate(self.schema)
+        ]
+        bad: dict[int, str] = {}
+        before = 0
+        for piece in pieces:
+            bad.update((before + index, reason) for index, reason in piece.bad.items())
+            before += len(piece.columns[0]) if piece.columns else 0
+        return self._by_mode(known, there, columns, bad)
+
+    def _by_mode(
+        self, known: pa.Array, there: np.ndarray | None, columns: list[pa.Array], bad: dict[int, str]
+    ) -> Decoded:
+        """Rows of what was parsed, with those of NULL records, and without those that the mode leaves out."""
+        at = np.arange(len(known)) if there is None else np.flatnonzero(there)
+        if bad and self.mode == FAILFAST:
+            first = min(bad)
+            raise MalformedRecord(int(at[first]), bad[first])
+        if self.corrupt_at >= 0:
+            columns.insert(self.corrupt_at, self._corrupt(known, bad))
+        # For each record the row that it has among the parsed, -1 for none.
+        row = np.arange(len(known)) if there is None else np.where(there, np.cumsum(there) - 1, -1)
+        dropped = bool(bad) and self.mode == DROPMALFORMED
+        kept = None
+        if dropped:
+            keep = np.ones(len(row), bool)
+            keep[at[list(bad)]] = False
+            kept, row = np.flatnonzero(keep), row[keep]
+        if there is not None or dropped:
+            rows = pa.array(row, pa.int64(), mask=row < 0)
+            columns = [column.take(rows) for column in columns]
+        return Decoded(columns, None if kept is None else pa.array(kept, pa.int64()))
+
+    def _corrupt(self, known: pa.Array, bad: dict[int, str]) -> pa.Array:
+        column = pa.nulls(len(known), pa.string())
+        if bad and self.mode == PERMISSIVE:
+            at = np.array(sorted(bad))
+            texts = [self.shown(record) for record in known.take(pa.array(at)).to_pylist()]
+            column = merged(column, at, pa.array(texts, pa.string()))
+        return column
+
+    def _parse(self, values: pa.Array, pieces: list[Parsed]) -> None:
+        if not len(values):
+            return
+        if values.nbytes > _MOST_BYTES and len(values) > 1:
+            self._cut(values, 2, pieces)
+            return
+        fast = self.fast(values)
+        if fast is not None:
+            pieces.append(self._completed(values, *fast))
+        elif len(values) <= _FEW:
+            pieces.append(self.exact(values.to_pylist()))
+        else:
+            self._cut(values, _PARTS, pieces)
+
+    def _cut(self, values: pa.Array, parts: int, pieces: list[Parsed]) -> None:
+        size = -(-len(values) // parts)
+        for start in range(0, len(values), size):
+            self._parse(values.slice(start, size), pieces)
+
+    def _completed(self, values: pa.Array, columns: list[pa.Array], doubted: np.ndarray | None) -> Parsed:
+        """The rows of the fast road, with those in doubt by the exact one."""
+        if doubted is None or not doubted.any():
+            return Parsed(columns)
+        at = np.flatnonzero(doubted)
+        again = self.exact(values.take(pa.array(at)).to_pylist())
+        columns = [merged(column, at, exact) for column, exact in zip(columns, again.columns, strict=True)]
+        return Parsed(columns, {int(at[index]): reason for index, reason in again.bad.items()})
+
+
+def text_of(record: bytes) -> str:
+    """A record as text; what is no UTF-8 is replaced by U+FFFD, as Java does."""
+    try:
+        return record.decode()
+    except UnicodeDecodeError:
+        return _SURROGATE.sub(b"\xef\xbf\xbd", record).decode(errors="replace")

@@ -1,0 +1,289 @@
+"""JSON records, as Spark's ``from_json`` reads them.
+
+The fast road is pyarrow's JSON reader over all records at once. It differs from Spark in silence in a few places, and
+each is either kept from it (`_regular`) or found in what it gives (`_Leaf`): a byte order mark, ``Inf`` and ``NaN`` in
+fields that are not read, the sign of an integer 0, decimals beyond their precision, several objects in one record and
+records within each other. Schemas with a map have no fast road: pyarrow reads none.
+
+Differences from Spark that remain:
+
+* A column of strings takes a value that is no string as it is written, as Spark's JSON files do by default;
+  ``from_json`` writes it anew and changes numbers by it (1.50 becomes 1.5).
+* Where Spark takes a time of day for a timestamp of the day of the reading, it is malformed here: a replay after a
+  failure would give another row. Likewise seconds since the epoch that do not fit into a timestamp; Spark wraps around.
+* A record that is no JSON is NULL in all columns. Spark has a column more of a few, where its parser finds back into
+  the text behind a broken array.
+* Numbers and names of any length are read, and 1e-999999999 is 0; Spark gives up at 1,000 digits.
+* A number of days for a date before the year 1583 is malformed; Spark shifts it between calendars.
+* Timestamps without a zone are in the option ``timeZone``, by default UTC: a worker does not know the session's.
+* ``from_json`` refuses the mode DROPMALFORMED; here it does what it does for files. A record that is an array of
+  objects is malformed as in ``from_json``; files of Spark give a row for each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+
+from .blocks import content_of, either, joined, not_utf8, offsets_of, spread
+from .decoder import Mode, Parsed, TwoRoads, text_of
+from .json_scan import Malformed, scan
+from .json_values import base64_bytes, fields_reader
+from .texts import Formats, Texts
+
+__all__ = ["JsonDecoder"]
+
+_WIDE = pa.decimal256(76, 38)
+_LARGEST_SECONDS = (2**63 - 1) // 1_000_000
+# What pyarrow takes for a number and Spark does not, or only if told so. In text it may be found by chance.
+_NON_FINITE = r"[:,\[]\s*[-+]?(?:NaN|Inf(?:inity)?)\s*[,}\]]"
+_ODD = (b"\0", b"NaN", b"Inf")
+# Where pyarrow says which record it could not read.
+_ROW = re.compile(r" in row (\d+)")
+# So many records take as long on the exact road as a try of the fast one that fails.
+_WORTH = 32
+# Deeper records are malformed, and need this many bytes.
+_DEEP_BYTES, _DEEP = 2000, 999
+
+
+class JsonDecoder(TwoRoads):
+    """Decodes JSON objects.
+
+    Parameters
+    ----------
+    schema : pyarrow.Schema
+        The declared data. Names are compared with case, as Spark does.
+    mode, corrupt : str
+        See `TwoRoads`.
+    formats : Formats
+        Of dates and timestamps.
+    non_finite : bool
+        The option ``allowNonNumericNumbers``.
+    """
+
+    def __init__(self, schema: pa.Schema, mode: Mode, corrupt: str, formats: Formats, non_finite: bool) -> None:
+        super().__init__(schema, mode, corrupt)
+        self._formats, self._non_finite = formats, non_finite
+        self._read = fields_reader(self.schema, formats, non_finite=non_finite)
+        # How timestamps are read: as text or as seconds. What worked last is tried first.
+        self._kinds: list[pa.DataType] = [pa.string()]
+        if any(_has_timestamp(f.type) for f in self.schema):
+            self._kinds.append(pa.int64())
+        self._leaves: dict[pa.DataType, _Leaf] = {}
+        self._has_fast_road = len(self.schema) > 0 and not any(_has_map(f.type) for f in self.schema)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        schema = self.schema
+        if self.corrupt_at >= 0:
+            schema = schema.insert(self.corrupt_at, pa.field(self.corrupt, pa.string()))
+        return (type(self), (schema, self.mode, self.corrupt, self._formats, self._non_finite))
+
+    def fast(self, values: pa.Array) -> tuple[list[pa.Array], np.ndarray | None] | None:
+        """See `TwoRoads`."""
+        if not self._has_fast_road:
+            return None
+        seen = _regular(values)
+        table, start, skipped = None, 0, 0
+        while table is None:
+            table, row = self._table(values, seen, start)
+            if table is None:
+                if row is None:
+                    return None
+                bad = start + int(np.flatnonzero(seen[start:])[row])
+                # Where nearly all are bad a try costs more than it saves: ever longer runs are left out.
+                skipped = 2 * skipped + 1 if row < _WORTH else 0
+                start = bad + 1 + skipped
+                seen[bad:start] = False
+        if start:
+            table, _ = self._table(values, seen, 0)
+        found = self._columns(table) if table is not None else None
+        return found if found is None or seen.all() else spread(found, seen)
+
+    def _table(self, values: pa.Array, seen: np.ndarray, start: int) -> tuple[pa.Table | None, int | None]:
+        """What pyarrow reads of the records that it may see; else the record that it could not read, if it says so."""
+        values, seen = values.slice(start), seen[start:]
+        if not seen.all():
+            values = values.take(pa.array(np.flatnonzero(seen)))
+        if not len(values):
+            return self._schema(pa.string()).empty_table(), None
+        buffer = joined(values)
+        row: int | None = None
+        for kind in self._kinds:
+            options = pj.ParseOptions(explicit_schema=self._schema(kind), unexpected_field_behavior="ignore")
+            whole = pj.ReadOptions(use_threads=False, block_size=buffer.size + 1)
+            try:
+                table = pj.read_json(pa.BufferReader(buffer), read_options=whole, parse_options=options)
+            except pa.ArrowInvalid as error:
+                place = _ROW.search(str(error))
+                row = int(place[1]) if place and int(place[1]) < len(values) else None
+                if row:  # the records before fit, so the kind is right
+                    break
+            else:
+                self._kinds.sort(key=kind.__ne__)
+                return (table, None) if table.num_rows == len(values) else (None, None)
+        return None, row
+
+    def _schema(self, kind: pa.DataType) -> pa.Schema:
+        return pa.schema([pa.field(f.name, _read_as(f.type, kind)) for f in self.schema])
+
+    def _columns(self, table: pa.Table) -> tuple[list[pa.Array], np.ndarray | None] | None:
+        columns = []
+        doubted: np.ndarray | None = None
+        for declared, column in zip(self.schema, table.columns, strict=True):
+            try:
+                values, doubts = self._value(column.combine_chunks(), declared.type)
+            except pa.ArrowInvalid:  # decimals at the end of their range
+                return None
+            columns.append(values)
+            doubted = either(doubted, doubts)
+        return columns, doubted
+
+    def _value(self, found: pa.Array, type: pa.DataType) -> tuple[pa.Array, np.ndarray | None]:
+        """What was read as the declared type, and which of it is in doubt."""
+        if isinstance(found, pa.ChunkedArray):
+            found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.nulls(0, found.type)
+        if pa.types.is_struct(type):
+            doubted: np.ndarray | None = None
+            children = []
+            for i, field in enumerate(type):
+                child, doubts = self._value(found.field(i), field.type)
+                children.append(child)
+                doubted = either(doubted, doubts)
+            mask = found.is_null() if found.null_count else None
+            return pa.StructArray.from_arrays(children, fields=list(type), mask=mask), doubted
+        if pa.types.is_list(type):
+            items, doubts = self._value(found.flatten(), type.value_type)
+            lengths = pc.fill_null(pc.list_value_length(found), 0).to_numpy(zero_copy_only=False)
+            ends = np.concatenate([[0], np.cumsum(lengths)])
+            mask = found.is_null() if found.null_count else None
+            whole = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items, type=type, mask=mask)
+            if doubts is not None:
+                rows = np.zeros(len(found), bool)
+                rows[np.repeat(np.arange(len(found)), lengths)[doubts]] = True
+                doubts = rows
+            return whole, doubts
+        leaf = self._leaves.get(type)
+        if leaf is None:
+            leaf = self._leaves.setdefault(type, _Leaf(type, self._formats))
+        return leaf(found)
+
+    def exact(self, records: Sequence[bytes]) -> Parsed:
+        """See `TwoRoads`."""
+        columns: list[list[object]] = [[] for _ in self.schema]
+        bad: dict[int, str] = {}
+        nothing: list[object] = [None] * len(columns)
+        for index, record in enumerate(records):
+            row, reason = nothing, ""
+            try:
+                value = scan(text_of(record), non_finite=self._non_finite)
+                if value is not None:
+                    row, reason = self._read(value)
+            except Malformed as malformed:
+                reason = str(malformed)
+            if reason:
+                bad[index] = reason
+            for column, item in zip(columns, row, strict=True):
+                column.append(item)
+        return Parsed([pa.array(c, f.type) for c, f in zip(columns, self.schema, strict=True)], bad)
+
+
+class _Leaf:
+    """The last step of the fast road for columns of one type."""
+
+    def __init__(self, type: pa.DataType, formats: Formats) -> None:
+        self.type = type
+        self._texts = Texts(type, formats)
+
+    def __call__(self, found: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
+        """What was read as the type, and which of it is in doubt."""
+        if pa.types.is_floating(self.type):
+            return found, _odd_floats(found)
+        if pa.types.is_decimal(self.type):
+            return self._decimals(found)
+        if pa.types.is_binary(self.type):
+            return _decoded(found)
+        if found.type == self.type:
+            return found, None
+        if pa.types.is_integer(found.type):
+            too_large = np.abs(found.fill_null(0).to_numpy()) > _LARGEST_SECONDS
+            seconds = pc.if_else(pa.array(~too_large), found, None) if too_large.any() else found
+            return pc.multiply(seconds, 1_000_000).view(self.type), too_large if too_large.any() else None
+        return self._texts.many(found)
+
+    def _decimals(self, found: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
+        type = self.type
+        rounded = found if type.scale == _WIDE.scale else pc.round(found, type.scale, "half_towards_infinity")
+        doubted: np.ndarray | None = None
+        if type.precision - type.scale < _WIDE.precision - _WIDE.scale:
+            limit = pa.scalar(10 ** (type.precision - type.scale), pa.decimal256(76, 0)).cast(_WIDE)
+            fits = pc.less(pc.abs(rounded), limit)
+            if not pc.all(fits).as_py():
+                doubted = pc.fill_null(pc.invert(fits), False).to_numpy(zero_copy_only=False)
+                rounded = pc.if_else(fits, rounded, None)
+        return pc.cast(rounded, type), doubted
+
+
+def _odd_floats(found: pa.Array) -> np.ndarray | None:
+    """Zeros with a sign, which an integer 0 does not have, and what is not finite."""
+    numbers = found.fill_null(1).to_numpy(zero_copy_only=False)
+    odd: np.ndarray = ~np.isfinite(numbers) | ((numbers == 0) & np.signbit(numbers))
+    return odd if odd.any() else None
+
+
+def _decoded(found: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
+    values = [None if text is None else base64_bytes(text) for text in found.to_pylist()]
+    result = pa.array(values, pa.binary())
+    if result.null_count == found.null_count:
+        return result, None
+    return result, pc.and_(result.is_null(), found.is_valid()).to_numpy(zero_copy_only=False)
+
+
+def _regular(values: pa.Array) -> np.ndarray:
+    """Which records the fast road may see.
+
+    Each begins and ends with a brace. So one cannot go on in the next: outside of strings braces would follow each
+    other without a comma, and within a string the line feed between records is not allowed.
+    """
+    braces = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
+    regular = np.array(braces.to_numpy(zero_copy_only=False))
+    wrong = not_utf8(values)
+    if wrong is not None:
+        regular &= ~wrong
+    content = content_of(values)
+    if any(odd in content for odd in _ODD):
+        odd = pc.or_(pc.match_substring(values, b"\0"), pc.match_substring_regex(values, _NON_FINITE))
+        regular &= ~odd.to_numpy(zero_copy_only=False)
+    if (np.diff(offsets_of(values)) > _DEEP_BYTES).any():
+        opened = pc.add(pc.count_substring(values, b"["), pc.count_substring(values, b"{"))
+        regular &= opened.to_numpy() <= _DEEP
+    return regular
+
+
+def _read_as(type: pa.DataType, timestamp: pa.DataType) -> pa.DataType:
+    """The type that pyarrow's reader is told, for a declared one."""
+    if pa.types.is_struct(type):
+        return pa.struct([pa.field(f.name, _read_as(f.type, timestamp)) for f in type])
+    if pa.types.is_list(type):
+        return pa.list_(_read_as(type.value_type, timestamp))
+    if pa.types.is_decimal(type):
+        return _WIDE
+    if pa.types.is_timestamp(type) and type.tz is not None:
+        return timestamp
+    return pa.string() if pa.types.is_temporal(type) or pa.types.is_binary(type) else type
+
+
+def _has_timestamp(type: pa.DataType) -> bool:
+    if pa.types.is_nested(type):
+        return any(_has_timestamp(type.field(i).type) for i in range(type.num_fields))
+    return bool(pa.types.is_timestamp(type) and type.tz is not None)
+
+
+def _has_map(type: pa.DataType) -> bool:
+    if pa.types.is_map(type):
+        return True
+    return pa.types.is_nested(type) and any(_has_map(type.field(i).type) for i in range(type.num_fields))

@@ -1,0 +1,155 @@
+"""The options of decoding, parsed and checked (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from backlog_spark.errors import SettingError
+
+from .decoder import MODES, PERMISSIVE, Mode
+from .patterns import Kind, Pattern
+from .registry import REGISTRY_OPTIONS, RegistryOptions
+from .texts import Formats
+from .zones import zone
+
+__all__ = ["FORMATS", "OPTIONS", "DecodeOptions", "parse"]
+
+FORMATS = ("json", "avro", "csv", "raw")
+
+# Beside these the one that names the format, as valueFormat.
+OPTIONS = (
+    "mode", "columnNameOfCorruptRecord", "timeZone", "dateFormat", "timestampFormat", "timestampNTZFormat",
+    "allowNonNumericNumbers", "sep", "delimiter", "quote", "escape", "nullValue", "avroSchema", "avroSchemaFile",
+    *REGISTRY_OPTIONS,
+)  # fmt: skip
+
+_PATTERNS: dict[str, Kind] = {
+    "dateFormat": "date",
+    "timestampFormat": "timestamp",
+    "timestampNTZFormat": "timestamp_ntz",
+}
+
+
+@dataclass(frozen=True)
+class DecodeOptions:
+    """How records are decoded.
+
+    Parameters
+    ----------
+    format : str
+        One of `FORMATS`.
+    mode : str
+        ``"PERMISSIVE"``, ``"DROPMALFORMED"`` or ``"FAILFAST"``.
+    corrupt : str
+        Name of the column that takes the text of malformed records, if the schema has it.
+    formats : Formats
+        Of dates and timestamps.
+    non_finite : bool
+        Whether JSON may have ``NaN`` and infinities.
+    sep, quote, escape, null_value : str
+        Of CSV. ``quote`` and ``escape`` are one character or "" for none.
+    avro_schema, avro_schema_file : str
+        The schema that records were written with, as JSON or the path of a file with it; "" with ``registry``.
+    registry : RegistryOptions or None
+        Where the schemas of Avro records are, if these name them.
+    """
+
+    format: str
+    mode: Mode = PERMISSIVE
+    corrupt: str = "_corrupt_record"
+    formats: Formats = field(default_factory=Formats)
+    non_finite: bool = True
+    sep: str = ","
+    quote: str = '"'
+    escape: str = "\\"
+    null_value: str = ""
+    avro_schema: str = ""
+    avro_schema_file: str = ""
+    registry: RegistryOptions | None = None
+
+
+def parse(options: Mapping[str, str], prefix: str = "value") -> DecodeOptions:
+    """From the options of a stream; names in any case, those that are not about decoding are left to others.
+
+    Parameters
+    ----------
+    options : mapping of str to str
+        As the user gives them.
+    prefix : str
+        What the format's option begins with: ``"value"`` for ``valueFormat``. The others have no prefix.
+
+    Raises
+    ------
+    SettingError
+        For an option that is missing or malformed.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    format = _choice(given, f"{prefix}Format", FORMATS, None)
+    mode = _choice(given, "mode", tuple(m.lower() for m in MODES), PERMISSIVE.lower()).upper()
+    corrupt = given.get("columnnameofcorruptrecord", "_corrupt_record")
+    if not corrupt:
+        raise SettingError("columnNameOfCorruptRecord", corrupt, "is empty.", "Name a column, or leave the option out.")
+    if "sep" in given and "delimiter" in given:
+        raise SettingError("delimiter", given["delimiter"], "says the same as sep.", "Give one of them.")
+    avro = [name for name in ("avroSchema", "avroSchemaFile", "schema.registry.url") if given.get(name.lower())]
+    if format == "avro" and len(avro) != 1:
+        raise SettingError(
+            avro[1] if avro else "avroSchema",
+            "***" if avro else None,
+            f"is not needed with {avro[0]}." if avro else "Avro needs the schema that records were written with.",
+            "Give one of avroSchema, avroSchemaFile and schema.registry.url.",
+        )
+    return DecodeOptions(
+        format=format,
+        mode=mode,
+        corrupt=corrupt,
+        formats=_formats(given),
+        non_finite=_choice(given, "allowNonNumericNumbers", ("true", "false"), "true") == "true",
+        sep=_separator(given),
+        quote=_character(given, "quote", '"'),
+        escape=_character(given, "escape", "\\"),
+        null_value=given.get("nullvalue", ""),
+        avro_schema=given.get("avroschema", ""),
+        avro_schema_file=given.get("avroschemafile", ""),
+        registry=RegistryOptions.parse(given) if format == "avro" and avro == ["schema.registry.url"] else None,
+    )
+
+
+def _formats(given: Mapping[str, str]) -> Formats:
+    name = given.get("timezone", "UTC")
+    found = zone(name)
+    if found is None:
+        raise SettingError("timeZone", name, "is no time zone.", "For example UTC, +02:00 or Europe/Berlin.")
+    patterns = {
+        option: Pattern(option, given[option.lower()], kind)
+        for option, kind in _PATTERNS.items()
+        if option.lower() in given
+    }
+    return Formats(found, *(patterns.get(option) for option in _PATTERNS))
+
+
+def _separator(given: Mapping[str, str]) -> str:
+    name = "delimiter" if "delimiter" in given else "sep"
+    text = given.get(name, ",")
+    text = "\t" if text == "\\t" else text
+    if not text or "\n" in text or "\r" in text:
+        raise SettingError(name, text, "is no separator.", 'For example ";" or "\\t".')
+    return text
+
+
+def _character(given: Mapping[str, str], name: str, default: str) -> str:
+    """One character, "" for none; Spark also takes U+0000 for none."""
+    text = given.get(name, default)
+    if len(text) > 1:
+        raise SettingError(name, text, "is more than one character.", "Give one, or none to turn it off.")
+    return "" if text == "\0" else text
+
+
+def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...], default: str | None) -> str:
+    text = given.get(name.lower(), default)
+    if text is None:
+        raise SettingError(name, None, "must be given.", f"Set it to one of {', '.join(choices)}.")
+    if text.strip().lower() not in choices:
+        raise SettingError(name, text, f"is none of {', '.join(choices)}.", "Set it to one of them.")
+    return text.strip().lower()

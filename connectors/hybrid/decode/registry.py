@@ -1,0 +1,226 @@
+"""Schemas of Avro records out of a schema registry, by the id that each record begins with.
+
+Source: Confluent's documentation of the wire format (a byte 0, the id in four bytes, the Avro binary) and of the REST
+interface (``GET /schemas/ids/{id}``), which Apicurio, Karapace and Redpanda have too.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from backlog_spark.errors import BacklogError, SettingError
+
+__all__ = ["REGISTRY_OPTIONS", "Registry", "RegistryOptions"]
+
+_URL, _USER = "schema.registry.url", "schema.registry.basic.auth.user.info"
+_CA, _CERTIFICATE = "schema.registry.ssl.ca.location", "schema.registry.ssl.certificate.location"
+_KEY, _PASSWORD = "schema.registry.ssl.key.location", "schema.registry.ssl.key.password"
+REGISTRY_OPTIONS = (_URL, _USER, _CA, _CERTIFICATE, _KEY, _PASSWORD)
+
+# Seconds that one request may take, and before each further round. A registry that restarts is back within these 13 s;
+# longer than that the query had better fail and say why.
+_TIMEOUT = 10.0
+_PAUSES = (0.2, 0.8, 2.0, 4.0, 6.0)
+# Answers that may be other ones soon.
+_PASSING = {408, 425, 429, 500, 502, 503, 504}
+_LARGEST = 8 << 20
+_ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
+
+
+@dataclass(frozen=True)
+class RegistryOptions:
+    """Where a registry is, and how one gets in.
+
+    Parameters
+    ----------
+    urls : tuple of str
+        Tried in their order.
+    user_info : str
+        ``user:password`` for HTTP's basic authentication; "" for none.
+    ca, certificate, key : str
+        Paths of PEM files; "" for none.
+    key_password : str
+        Of ``key``; "" for none.
+    pauses : tuple of float
+        Seconds before each further round of requests.
+    """
+
+    urls: tuple[str, ...]
+    user_info: str = field(default="", repr=False)
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    key_password: str = field(default="", repr=False)
+    pauses: tuple[float, ...] = _PAUSES
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Self:
+        """From the options, names in lower case.
+
+        Raises
+        ------
+        SettingError
+            For an option that is malformed or lacks another.
+        """
+        urls = tuple(url.strip().rstrip("/") for url in given[_URL].split(",") if url.strip())
+        for url in urls:
+            parts = urllib.parse.urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise SettingError(
+                    _URL, _without_login(url), "is no URL of a registry.", "For example http://host:8081."
+                )
+            if parts.username or parts.password:
+                raise SettingError(_URL, _without_login(url), "holds a login.", f"Give it by {_USER}.")
+        if not urls:
+            raise SettingError(_URL, given[_URL], "has no URL.", "For example http://host:8081.")
+        user_info = given.get(_USER, "")
+        if user_info and ":" not in user_info:
+            raise SettingError(_USER, "***", "is not user:password.")
+        ca, certificate, key, password = (given.get(name, "") for name in (_CA, _CERTIFICATE, _KEY, _PASSWORD))
+        found = cls(urls, user_info, ca, certificate, key, password)
+        if found.key and not found.certificate:
+            raise SettingError(_KEY, found.key, f"needs {_CERTIFICATE}.", "Give both.")
+        if found.key_password and not found.certificate:
+            raise SettingError(_PASSWORD, "***", f"needs {_CERTIFICATE}.", "Give both.")
+        if (found.ca or found.certificate) and not any(url.startswith("https:") for url in urls):
+            name, value = (_CA, found.ca) if found.ca else (_CERTIFICATE, found.certificate)
+            raise SettingError(name, value, f"has no use without TLS, and {_URL} is http.", "Give a URL with https.")
+        return found
+
+
+class Registry:
+    """Fetches schemas; each once. Pickled with its options alone.
+
+    Parameters
+    ----------
+    options : RegistryOptions
+        Nothing is opened before the first `schema`.
+    """
+
+    def __init__(self, options: RegistryOptions) -> None:
+        self.options = options
+        self._schemas: dict[int, Any] = {}
+        self._opener: urllib.request.OpenerDirector | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (type(self), (self.options,))
+
+    def schema(self, id: int) -> Any:
+        """The Avro schema of an id, as parsed JSON.
+
+        Raises
+        ------
+        BacklogError
+            If the registry cannot be reached, refuses the login, does not know the id, or knows it as no Avro schema or
+            one that refers to others.
+        """
+        if id not in self._schemas:
+            self._schemas[id] = self._parsed(id, self._fetch(f"/schemas/ids/{id}", id))
+        return self._schemas[id]
+
+    def _parsed(self, id: int, body: bytes) -> Any:
+        try:
+            answer = json.loads(body)
+            kind, references, text = answer.get("schemaType", "AVRO"), answer.get("references"), answer["schema"]
+            schema = json.loads(text) if kind == "AVRO" else None
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise BacklogError(
+                f"the schema registry's answer for id {id} is not of the form that is documented.",
+                f"Check that {_URL} is a registry's base URL.",
+            ) from None
+        if kind != "AVRO":
+            raise BacklogError(
+                f"schema {id} of the registry is of type {kind}.", "Only Avro is decoded; read the value raw."
+            )
+        if references:
+            raise BacklogError(
+                f"schema {id} of the registry refers to other schemas.", "Register it whole, or give it by avroSchema."
+            )
+        return schema
+
+    def _fetch(self, path: str, id: int) -> bytes:
+        failure = ""
+        for pause in (0.0, *self.options.pauses):
+            time.sleep(pause)
+            for url in self.options.urls:
+                try:
+                    with self._opened().open(self._request(url + path), timeout=_TIMEOUT) as answer:
+                        body: bytes = answer.read(_LARGEST)
+                        return body
+                except urllib.error.HTTPError as error:
+                    with error:
+                        self._check(error.code, id, url)
+                    failure = f"{url} answers {error.code}"
+                except (urllib.error.URLError, OSError, ValueError) as error:
+                    reason = getattr(error, "reason", error)
+                    if isinstance(reason, ssl.SSLCertVerificationError):
+                        raise BacklogError(
+                            f"the certificate of the schema registry {url} is not trusted: {reason.verify_message}.",
+                            f"Give the authority's certificate by {_CA}.",
+                        ) from None
+                    failure = f"{url}: {reason}"
+        raise BacklogError(
+            f"the schema registry did not give schema {id} in {1 + len(self.options.pauses)} tries: {failure}.",
+            f"Check {_URL} and that the registry runs and can be reached from the executors.",
+        )
+
+    def _check(self, status: int, id: int, url: str) -> None:
+        """Raise for an answer that will be the same the next time."""
+        if status in _PASSING:
+            return
+        if status in (401, 403):
+            raise BacklogError(f"the schema registry {url} refuses the login ({status}).", f"Check {_USER}.")
+        if status == 404:
+            raise BacklogError(
+                f"the schema registry {url} has no schema {id}.",
+                "Check that the topic's producers use this registry, and that the values are Avro with a schema id.",
+            )
+        raise BacklogError(f"the schema registry {url} answers {status} for schema {id}.", f"Check {_URL}.")
+
+    def _request(self, url: str) -> urllib.request.Request:
+        headers = {"Accept": _ACCEPT}
+        if self.options.user_info:
+            headers["Authorization"] = "Basic " + base64.b64encode(self.options.user_info.encode()).decode()
+        return urllib.request.Request(url, headers=headers)
+
+    def _opened(self) -> urllib.request.OpenerDirector:
+        options = self.options
+        if self._opener is None:
+            handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+            if any(url.startswith("https:") for url in options.urls):
+                context = _made(_CA, options.ca, lambda: ssl.create_default_context(cafile=options.ca or None))
+                if options.certificate:
+                    chain = (options.certificate, options.key or None, options.key_password)
+                    _made(_CERTIFICATE, options.certificate, lambda: context.load_cert_chain(*chain))
+                handlers.append(urllib.request.HTTPSHandler(context=context))
+            self._opener = urllib.request.build_opener(*handlers)
+        return self._opener
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The login must not go to another server."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        """None: the redirection itself is the answer."""
+        return
+
+
+def _made(name: str, path: str, make: Any) -> Any:
+    try:
+        return make()
+    except (OSError, ssl.SSLError) as error:
+        why = error.strerror or "it is no PEM file, or its password is another"
+        raise SettingError(name, path, f"cannot be used: {why}.", "Give a PEM file that the executors have.") from None
+
+
+def _without_login(url: str) -> str:
+    return url.rpartition("@")[2] if "@" in url else url
