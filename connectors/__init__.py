@@ -13,7 +13,10 @@ from dataclasses import dataclass
 __all__ = ["CONNECTORS", "SourceInfo", "add_connector", "inspect"]
 
 # Format name -> module with the DataSource class of that name and ``inspect``.
-CONNECTORS: dict[str, tuple[str, str]] = {"mysql_cdc": ("connectors.mysql_cdc", "MySqlCdcDataSource")}
+CONNECTORS: dict[str, tuple[str, str]] = {
+    "mysql_cdc": ("connectors.mysql_cdc", "MySqlCdcDataSource"),
+    "hybrid": ("connectors.hybrid", "HybridDataSource"),
+}
 
 
 @dataclass(frozen=True)

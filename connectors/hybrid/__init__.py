@@ -1,1 +1,7 @@
 """``hybrid``: phases of old data, then Kafka, as one stream (FLIP-309's HybridSource)."""
+
+from __future__ import annotations
+
+from .source import HybridDataSource, inspect
+
+__all__ = ["HybridDataSource", "inspect"]

@@ -54,7 +54,7 @@ class Kind:
 
 
 KINDS: Mapping[str, Kind] = {
-    "files": Kind("files", "FilePhase", "files.catalogue", "FILES", ("fs.",)),
+    "files": Kind("files.phase", "FilePhase", "files.catalogue", "FILES", ("fs.",)),
     "delta": Kind("delta", "DeltaPhase", "files.catalogue", "DELTA", ("fs.",)),
-    "kafka": Kind("kafka", "KafkaPhase", "kafka.catalogue", "OPTIONS", ("kafka.",)),
+    "kafka": Kind("kafka.phase", "KafkaPhase", "kafka.catalogue", "OPTIONS", ("kafka.", "fs.")),
 }

@@ -12,7 +12,7 @@ from backlog_spark.errors import SettingError
 from backlog_spark.intervals import resolve_intervals
 
 from .catalogue import OPTIONS
-from .decode.catalogue import OPTIONS as DECODE_OPTIONS
+from .decode.options import OPTIONS as DECODE_OPTIONS
 from .kinds import KINDS
 from .phases import METADATA
 
@@ -20,7 +20,9 @@ __all__ = ["HybridOptions"]
 
 _OF_PHASE = "phase."
 _OWN = {o.name.lower() for o in OPTIONS}
-_DECODE = {o.name.lower() for o in DECODE_OPTIONS}
+_FORMAT = "valueFormat"
+_DECODE = {o.lower() for o in (_FORMAT, *DECODE_OPTIONS)}
+_TEXT = ("json", "csv")  # formats of files that hold records
 _TARGETS = ("latest", "backlogEnd", "none")
 
 
@@ -34,8 +36,8 @@ class HybridOptions:
         Name and kind of each phase, in their order.
     of_phase : tuple of mapping
         Its options.
-    decode : mapping
-        Options of what turns bytes into columns.
+    decoded : tuple of mapping
+        Of each phase whose records are bytes, how they are turned into columns; empty for the others.
     schema : str
         The data columns as DDL; "" to take them from the first phase that declares its own.
     metadata : tuple of str
@@ -57,7 +59,7 @@ class HybridOptions:
 
     phases: tuple[tuple[str, str], ...]
     of_phase: tuple[Mapping[str, str], ...] = field(repr=False)
-    decode: Mapping[str, str] = field(repr=False)
+    decoded: tuple[Mapping[str, str], ...] = field(repr=False)
     schema: str = ""
     metadata: tuple[str, ...] = ()
     max_rows: int = 1_000_000
@@ -86,7 +88,7 @@ class HybridOptions:
                 continue
             takers = [i for i, (_, kind) in enumerate(phases) if KINDS[kind].knows(option)]
             for index in takers:
-                of_phase[index].setdefault(option, value)
+                of_phase[index][option] = value
             if name in _DECODE:
                 decode[option] = value
             elif not takers and name not in _OWN:
@@ -94,6 +96,8 @@ class HybridOptions:
         for index, (name, _) in enumerate(phases):
             # What a phase is told by name holds over what all are told, in whatever case either is written.
             of_phase[index] = _by_name(of_phase[index], options, name)
+            if _file_format(of_phase[index]) != "csv":  # how records are written is then about those of other phases
+                of_phase[index] = {o: v for o, v in of_phase[index].items() if o.lower() not in _DECODE}
         interval, during = given.get("interval"), given.get("intervalduringbacklog")
         resolve_intervals({}, {}, [("hybrid", dict(options))])
         target = given.get("availablenowtarget", "latest")
@@ -102,7 +106,7 @@ class HybridOptions:
         return cls(
             phases=phases,
             of_phase=tuple(of_phase),
-            decode=decode,
+            decoded=tuple(_decode(kind, of, decode) for (_, kind), of in zip(phases, of_phase, strict=True)),
             schema=given.get("schema", "").strip(),
             metadata=_metadata(given.get("metadatacolumns", "")),
             max_rows=_rows(given.get("maxrowsperbatch")),
@@ -156,8 +160,24 @@ def _by_name(all_of_it: Mapping[str, str], options: Mapping[str, str], phase: st
     return {**{o: v for o, v in all_of_it.items() if o.lower() not in lower}, **own}
 
 
+def _file_format(options: Mapping[str, str]) -> str:
+    return next((v for o, v in options.items() if o.lower() == "fileformat"), "").strip().lower()
+
+
+def _decode(kind: str, of_phase: Mapping[str, str], decode: Mapping[str, str]) -> Mapping[str, str]:
+    """The options of decoding of one phase; empty if its rows are not records in bytes."""
+    if kind == "files":
+        form = _file_format(of_phase)
+        own = {o: v for o, v in of_phase.items() if o.lower() in _DECODE}
+        lower = {_FORMAT.lower(), *(o.lower() for o in own)}
+        rest = {o: v for o, v in decode.items() if o.lower() not in lower}
+        return {**rest, **own, _FORMAT: form} if form in _TEXT else {}
+    form = next((v for o, v in decode.items() if o.lower() == _FORMAT.lower()), "raw")
+    return decode if kind == "kafka" and form.strip().lower() != "raw" else {}
+
+
 def _unknown(option: str, phases: tuple[tuple[str, str], ...]) -> SettingError:
-    known = [o.name for o in (*OPTIONS, *DECODE_OPTIONS)]
+    known = [*(o.name for o in OPTIONS), _FORMAT, *DECODE_OPTIONS]
     for kind in dict.fromkeys(kind for _, kind in phases):
         known += KINDS[kind].names()
     lower = {k.lower(): k for k in known}

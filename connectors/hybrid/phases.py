@@ -8,14 +8,19 @@ however often and after whatever failure.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-__all__ = ["METADATA", "Columns", "Limit", "Phase", "Position", "Step"]
+from .decode.decoder import Decoder
+
+__all__ = ["METADATA", "Columns", "DecoderOf", "Limit", "Phase", "Position", "Step"]
+
+# Makes the decoder of records that hold these columns. Pickled with the phase.
+DecoderOf = Callable[[pa.Schema], Decoder]
 
 # JSON object with a stable order of its keys; small, as each batch's is logged.
 Position = dict[str, Any]
@@ -103,6 +108,9 @@ class Phase(ABC):
 
     # Whether it has an end. Only the last phase of a source may be unbounded.
     is_bounded: ClassVar[bool]
+    # For a phase of records in bytes, what decodes them. Set before anything is asked of the phase; None: such a phase
+    # has columns of its own.
+    decoder_of: DecoderOf | None = None
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -163,6 +171,10 @@ class Phase(ABC):
     def next_until(self, start: Position, target: Position, limit: Limit, now_ms: float) -> Step:
         """`next`, but not past ``target``; ``is_finished`` of the step is whether it is reached."""
         raise AssertionError("only of an unbounded phase")
+
+    def is_backlog(self, position: Position) -> bool:
+        """Whether what follows a position is backlog, as its `Step` said, or as was found when it began."""
+        return True
 
     def ended(self, position: Position) -> Mapping[str, Any]:
         """What the next phase is told. Called by the planner with the last position."""

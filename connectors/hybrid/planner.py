@@ -92,7 +92,7 @@ class HybridPlanner:
         at = start
         if at.position is None:
             began = self._phases[0].begin({})
-            at = replace(at, position=began, is_processing_backlog=self._flag(0, began, now_ms))
+            at = replace(at, position=began, is_processing_backlog=self._phases[0].is_backlog(began))
         flag = at.is_processing_backlog
         if whole_backlog and flag:
             limit = Limit()
@@ -134,14 +134,10 @@ class HybridPlanner:
             phase=at.phase + 1,
             position=began,
             ended=(*at.ended, step.position),
-            is_processing_backlog=self._flag(at.phase + 1, began, now_ms),
+            is_processing_backlog=self._phases[at.phase + 1].is_backlog(began),
             rows_before=there.rows,
             total=there.rows,
         )
-
-    def _flag(self, phase: int, position: Position, now_ms: float) -> bool:
-        """Whether a phase begins as backlog."""
-        return self._phases[phase].is_bounded or self._phases[phase].next(position, Limit(0), now_ms).is_backlog
 
     def spans(self, start: HybridOffset, end: HybridOffset) -> list[Span]:
         """What a batch reads, phase by phase. The same for the same offsets."""

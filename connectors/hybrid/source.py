@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -34,6 +35,9 @@ def make_phases(options: HybridOptions) -> list[Phase]:
         KINDS[kind].make(name, of_phase)
         for (name, kind), of_phase in zip(options.phases, options.of_phase, strict=True)
     ]
+    for phase, decode in zip(phases, options.decoded, strict=True):
+        if decode:
+            phase.decoder_of = partial(decoder, parse_decode(decode))
     for phase in phases[:-1]:
         if not phase.is_bounded:
             raise SettingError(
@@ -83,7 +87,8 @@ class HybridDataSource(DataSource):
         options = HybridOptions.parse(dict(self.options))
         phases = make_phases(options)
         columns = _columns(schema)
-        open_phases(phases, options, columns)
+        for phase in phases:
+            phase.open(columns)
         return HybridStreamReader(options, phases, columns)
 
 
@@ -104,12 +109,3 @@ def _columns(schema: StructType) -> Columns:
                 f"It is {from_arrow_schema(pa.schema([(name, METADATA[name])]))[0].dataType.simpleString()}.",
             )
     return Columns(pa.schema(data), metadata)
-
-
-def open_phases(phases: Sequence[Phase], options: HybridOptions, columns: Columns) -> None:
-    """Tell phases the columns, and those that read bytes how to decode them."""
-    parsed = parse_decode(options.decode)
-    for phase in phases:
-        phase.open(columns)
-        if phase.decodes(parsed.format):
-            phase.decoder = decoder(parsed, columns.data)

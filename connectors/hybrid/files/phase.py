@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
-from ..phases import Position
+from ..phases import DecoderOf, Position
 from .columnar import OrcFormat, ParquetFormat
 from .entries import DataFile
 from .formats import Format, Unreadable
@@ -20,7 +20,7 @@ from .manifest import read_manifest, write_manifest
 from .options import FileOptions
 from .partitioning import inferred_type, values_in
 from .stores import store_of
-from .text import CsvFormat, DecoderOf, JsonFormat
+from .text import CsvFormat, JsonFormat
 
 __all__ = ["FilePhase"]
 

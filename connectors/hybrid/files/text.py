@@ -5,21 +5,21 @@ from __future__ import annotations
 import csv
 import logging
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from itertools import chain
-from typing import Protocol
 
 import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
+from ..phases import DecoderOf
 from .entries import DataFile, Piece
 from .formats import BATCH_ROWS, Format, Rows, Unreadable
 from .layouts import TextLayout
 from .options import CsvOptions
 from .records import csv_records, line_records, lines
 
-__all__ = ["CsvFormat", "Decoded", "Decoder", "DecoderOf", "JsonFormat"]
+__all__ = ["CsvFormat", "JsonFormat"]
 
 _log = logging.getLogger(__name__)
 _CODECS = {"gz": "gzip", "gzip": "gzip", "zst": "zstd", "bz2": "bz2"}
@@ -27,30 +27,6 @@ _CODECS = {"gz": "gzip", "gzip": "gzip", "zst": "zstd", "bz2": "bz2"}
 _REFUSED = ("deflate", "lz4", "snappy", "lzo", "xz", "zip")
 _SAMPLE_BYTES = 256 << 10
 _SAMPLE_ROWS_BYTES = 4 << 20
-
-
-class Decoded(Protocol):
-    """Rows that were made of records."""
-
-    @property
-    def columns(self) -> Sequence[pa.Array]:
-        """In the order of the schema that the decoder was made for."""
-
-    @property
-    def kept(self) -> pa.Array | None:
-        """Indices of the records that the rows are of, if not each gives one."""
-
-
-class Decoder(Protocol):
-    """Makes rows of records."""
-
-    def decode(self, values: pa.Array) -> Decoded:
-        """Rows of an array of binary."""
-
-
-#: Makes the decoder of records that hold these columns: those declared without the ones that directories give.
-#: Pickled with the phase.
-DecoderOf = Callable[[pa.Schema], Decoder]
 
 
 class _TextFormat(Format):

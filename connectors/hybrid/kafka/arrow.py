@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 
+from ..decode.decoder import Decoder
 from ..phases import Columns
 from .client import Records
 from .offsets import Partition
 
-__all__ = ["RAW", "Decoded", "Decoder", "Shape", "raw_schema"]
+__all__ = ["RAW", "Shape", "raw_schema"]
 
 RAW: dict[str, pa.DataType] = {
     "key": pa.binary(),
@@ -36,29 +36,6 @@ _METADATA = {
     "_timestamp": "timestamp",
     "_key": "key",
 }
-
-
-class Decoded(Protocol):
-    """What a decoder made of some values.
-
-    Attributes
-    ----------
-    columns : list of pyarrow.Array
-        In the order and the types of the stream's data columns.
-    kept : pyarrow.Array or None
-        Indices (int64, ascending) of the values that gave a row, if some gave none; None when all did.
-    """
-
-    columns: list[pa.Array]
-    kept: pa.Array | None
-
-
-class Decoder(Protocol):
-    """Makes data columns of records' values. Pickled to the workers with the phase."""
-
-    def decode(self, values: pa.Array) -> Decoded:
-        """Decode the values (binary) of some records; NULL gives a row whose columns are all NULL."""
-        ...
 
 
 def raw_schema(include_headers: bool) -> pa.Schema:

@@ -12,8 +12,8 @@ from pyspark.sql.datasource import InputPartition
 
 from backlog_spark.errors import SettingError
 
-from ..phases import Columns, Limit, Phase, Position, Step
-from .arrow import Decoder, Shape, raw_schema
+from ..phases import Columns, DecoderOf, Limit, Phase, Position, Step
+from .arrow import Shape, raw_schema
 from .client import KafkaClient, open_client
 from .dedup import known
 from .options import KafkaOptions
@@ -25,6 +25,8 @@ from .workers import group_id, worker_client
 
 __all__ = ["KafkaPhase"]
 
+_STORAGE = "fs."
+
 
 class KafkaPhase(Phase):
     """Records of Kafka topics.
@@ -35,12 +37,12 @@ class KafkaPhase(Phase):
         As the user calls it.
     options : mapping of str to str
         As `catalogue` lists them.
-    decoder : Decoder, optional
-        Makes the data columns of the records' values. Without one they are out of those of Spark's Kafka source.
+        ``fs.*`` are for fsspec, to read the file of keys that the phase before gives.
+    decoder_of : callable, optional
+        Makes what makes the data columns of the records' values; may be set later. Without one they are out of those
+        of Spark's Kafka source.
     others : collection of str, optional
         Names of options that somebody else reads, as the decoder's.
-    storage_options : mapping, optional
-        For fsspec, to read the file of keys that the phase before gives.
 
     Raises
     ------
@@ -52,15 +54,15 @@ class KafkaPhase(Phase):
         self,
         name: str,
         options: Mapping[str, str],
-        decoder: Decoder | None = None,
+        decoder_of: DecoderOf | None = None,
         *,
         others: Collection[str] = (),
-        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(name)
-        self._options = KafkaOptions.parse(options, others)
-        self._decoder = decoder
-        self._storage_options = dict(storage_options or {})
+        own = {k: v for k, v in options.items() if not k.lower().startswith(_STORAGE)}
+        self._options = KafkaOptions.parse(own, others)
+        self._storage_options = {k[len(_STORAGE) :]: v for k, v in options.items() if k not in own}
+        self.decoder_of = decoder_of
         self._shape: Shape | None = None
         self._client: KafkaClient | None = None
 
@@ -76,7 +78,7 @@ class KafkaPhase(Phase):
         return f"KafkaPhase({self.name!r}, {self._options.properties}, {self._options.topics})"
 
     def schema(self) -> pa.Schema | None:
-        return raw_schema(self._options.include_headers) if self._decoder is None else None
+        return raw_schema(self._options.include_headers) if self.decoder_of is None else None
 
     def open(self, columns: Columns) -> None:
         o = self._options
@@ -86,7 +88,8 @@ class KafkaPhase(Phase):
                     "dedupKey", ",".join(o.dedup_key), f"the stream has no column {name!r}.",
                     f"Data columns: {', '.join(columns.data.names)}.",
                 )  # fmt: skip
-        shape = Shape(columns, self._decoder, self.name, o.drop_tombstones, o.include_headers)
+        decoder = None if self.decoder_of is None else self.decoder_of(columns.data)
+        shape = Shape(columns, decoder, self.name, o.drop_tombstones, o.include_headers)
         shape.check()
         self._shape = shape
 
@@ -174,7 +177,7 @@ class KafkaPhase(Phase):
 
     @property
     def _planner(self) -> Planner:
+        o = self._options
         if self._client is None:
-            o = self._options
             self._client = open_client(o.properties, group_id(o), o.poll_timeout_ms / 1000)
         return Planner(o, self._client)

@@ -75,6 +75,9 @@ class Live(Numbers):
         step = super().next(start, limit, now_ms)
         return Step(step.position, step.rows, False, self.end - step.position["at"] > self.threshold)
 
+    def is_backlog(self, position: Position) -> bool:
+        return self.end - position["at"] > self.threshold
+
     def target(self, start: Position) -> Position | None:
         return {**start, "at": self.end}
 
