@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo test faults torture check bench clean setup java
+.PHONY: help demo demo-hybrid test faults torture check bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -24,11 +24,15 @@ WORKERS ?= 2
 flag = $(if $(2),$(1) '$(2)')
 
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | \
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1|/p' $(MAKEFILE_LIST) | \
 		awk -F'|' '{ printf "%-14s %s\n", $$1, $$2 }'
 
 demo: $(PREPARED) java ## MySQL to Delta through a backlog [ROWS= INTERVAL= INTERVAL_DURING_BACKLOG= SECONDS=]
 	@$(PY) -m examples.demo $(call flag,--rows,$(ROWS)) $(call flag,--interval,$(INTERVAL)) \
+		$(call flag,--interval-during-backlog,$(INTERVAL_DURING_BACKLOG)) $(call flag,--seconds,$(SECONDS))
+
+demo-hybrid: $(PREPARED) java ## a year of files, then Kafka, to sums in Delta [ROWS= INTERVAL= INTERVAL_DURING_BACKLOG= SECONDS=]
+	@$(PY) -m examples.demo_hybrid $(call flag,--rows,$(ROWS)) $(call flag,--interval,$(INTERVAL)) \
 		$(call flag,--interval-during-backlog,$(INTERVAL_DURING_BACKLOG)) $(call flag,--seconds,$(SECONDS))
 
 test: $(PREPARED) java ## all tests, or some: make test ARGS="-k name"

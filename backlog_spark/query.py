@@ -21,7 +21,7 @@ from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError
 from backlog_spark.intervals import Intervals, resolve_intervals
 from backlog_spark.keyed import KeyedPlan
-from backlog_spark.plan import FrameNode, SourceNode, source_positions
+from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, source_positions, state_name
 from backlog_spark.runs import QueryRuns, first_line
 from backlog_spark.session import persisted, register, session_conf
 from backlog_spark.settings import PREFIX, parse_settings
@@ -29,7 +29,7 @@ from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.tracker import QueryTracker
 from backlog_spark.vehicles import Plans
-from connectors import CONNECTORS, SourceInfo, inspect
+from connectors import CONNECTORS, KEEPS_METADATA, SourceInfo, inspect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -105,7 +105,7 @@ class BacklogQuery(QueryRuns):
             Before any row is read.
         """
         register(self._spark)
-        self._infos = [inspect(s.format, s.options) for s in self._stream.sources]
+        self._infos = [inspect(s.format, {**s.options, **self._metadata_location(s)}) for s in self._stream.sources]
         self._recall()
         self._begin()
         return self
@@ -121,6 +121,13 @@ class BacklogQuery(QueryRuns):
         foreign = any(isinstance(node, FrameNode) for node in self._stream.node.walk())
         return self.intervals.during_backlog_ms is not None and ours and not foreign
 
+    def _metadata_location(self, spec: SourceSpec) -> dict[str, str]:
+        """Where a source keeps files of its own, if it does and the user has not said."""
+        given = "metadatalocation" in {option.lower() for option in spec.options}
+        if given or spec.format not in KEEPS_METADATA:
+            return {}
+        return {"metadataLocation": self._checkpoint.location_of(f"backlog/sources/{state_name(spec.name)}")}
+
     def _load(self, node: SourceNode, target: str | None) -> DataFrame:
         """A source with what the runner adds to its options, or takes away because the trigger does it.
 
@@ -128,7 +135,7 @@ class BacklogQuery(QueryRuns):
         """
         more: dict[str, str | None] = {}
         if node.spec.format in CONNECTORS:
-            more = {"interval": None, "intervalDuringBacklog": None}
+            more = {"interval": None, "intervalDuringBacklog": None, **self._metadata_location(node.spec)}
             if self._paced():
                 more["interval"] = f"{self.intervals.interval_ms} ms"
             if self.intervals.during_backlog_ms is not None and (self._paced() or target is not None):

@@ -10,13 +10,16 @@ import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["CONNECTORS", "SourceInfo", "add_connector", "inspect"]
+__all__ = ["CONNECTORS", "KEEPS_METADATA", "SourceInfo", "add_connector", "inspect"]
 
 # Format name -> module with the DataSource class of that name and ``inspect``.
 CONNECTORS: dict[str, tuple[str, str]] = {
     "mysql_cdc": ("connectors.mysql_cdc", "MySqlCdcDataSource"),
     "hybrid": ("connectors.hybrid", "HybridDataSource"),
 }
+
+# Formats that keep files of their own beside the checkpoint, in the directory of the option ``metadataLocation``.
+KEEPS_METADATA = {"hybrid"}
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class SourceInfo:
     unique_in_backlog: bool = False
 
 
-def add_connector(source_format: str, module: str, data_source: str) -> None:
+def add_connector(source_format: str, module: str, data_source: str, *, keeps_metadata: bool = False) -> None:
     """Make a connector of another package one that queries know.
 
     Its offsets are JSON objects with ``isProcessingBacklog`` and ``isBacklog``. It takes the options ``interval``,
@@ -50,10 +53,15 @@ def add_connector(source_format: str, module: str, data_source: str) -> None:
     ----------
     source_format : str
         What ``DataSource.name`` of its class says.
+    keeps_metadata : bool
+        Whether it takes the option ``metadataLocation``: a directory for files of its own. A query sets it to one in
+        its checkpoint.
     module, data_source : str
         Where the class is; the module also has ``inspect(options) -> SourceInfo``. Executors must have it too.
     """
     CONNECTORS[source_format] = (module, data_source)
+    if keeps_metadata:
+        KEEPS_METADATA.add(source_format)
 
 
 def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None:

@@ -54,6 +54,13 @@ OPTIONS = (
         ">= 1",
         "maxOffsetsPerTrigger",
     ),
+    Option(
+        "metadataLocation",
+        "path",
+        "set by a query's runner",
+        "Directory, local to the driver or with a URL, for the lists of files and the keys for a hand-over. A plain "
+        "`readStream` must set it where a phase needs it, to a place that stays as long as the checkpoint.",
+    ),
     Option("interval", "duration", "unset", "Batches of live data begin at multiples of it; set by a query's runner."),
     Option(
         "intervalDuringBacklog",

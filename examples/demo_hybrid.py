@@ -1,0 +1,212 @@
+"""A year of files, then a live topic, as one stream into per-minute sums in a Delta table, on a real Kafka broker.
+
+``make demo-hybrid`` runs it. The files are read as backlog: their sums are folded as one sorted batch and put out in one
+commit. At the exact batch where the topic begins the same query goes on as a stream from that state. At the end the sums
+are compared with those of the files and of all records in the topic.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import backlog_spark as bs
+from backlog_spark.durations import parse_duration
+from backlog_spark.embedded.kafka import KafkaServer
+from backlog_spark.embedded.session import local_session
+from backlog_spark.monitor import ProgressLine
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOPIC = "orders"
+SCHEMA = "id BIGINT, at TIMESTAMP, shop INT, cents BIGINT"
+_DAYS = 365
+_PARTITIONS = 3
+_BEGIN = np.datetime64("2025-01-01T00:00:00", "us")
+END = _BEGIN + np.timedelta64(_DAYS, "D")
+"""The files' rows are before it, the topic's records at or after."""
+
+
+def write_files(folder: Path, rows: int) -> None:
+    """A file for each day, in a directory for each month."""
+    day = np.timedelta64(1, "D") // np.timedelta64(1, "us")
+    for number in range(_DAYS):
+        first, last = rows * number // _DAYS, rows * (number + 1) // _DAYS
+        ids = np.arange(first, last)
+        at = _BEGIN + np.timedelta64(number, "D") + (ids - first) * day // max(1, last - first)
+        table = pa.table(
+            {
+                "id": ids,
+                "at": pa.array(at, pa.timestamp("us", "UTC")),
+                "shop": (ids * 31 % 100).astype("int32"),
+                "cents": ids * 37 % 100_000,
+            }
+        )
+        month = folder / f"month={str(at[0] if len(at) else END)[:7]}"
+        month.mkdir(parents=True, exist_ok=True)
+        pq.write_table(table, month / f"{number:03}.parquet")
+
+
+@contextlib.contextmanager
+def producer(broker: str, first: int) -> Iterator[subprocess.Popen[bytes]]:
+    """The topic, and the producer's process, ended with the block at the latest."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": broker})
+    admin.create_topics([NewTopic(TOPIC, _PARTITIONS, 1)])[TOPIC].result(30)
+    command = [sys.executable, "-m", "examples.demo_producer", "--broker", broker, "--topic", TOPIC]
+    process = subprocess.Popen([*command, "--first", str(first), "--begin", str(END)])
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def records(broker: str) -> pa.Table:
+    """All that is in the topic: minute and cents."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": "demo", "enable.auto.commit": False})
+    values: list[dict[str, Any]] = []
+    try:
+        partitions = consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions
+        ends = {p: consumer.get_watermark_offsets(TopicPartition(TOPIC, p), timeout=30)[1] for p in partitions}
+        consumer.assign([TopicPartition(TOPIC, p, 0) for p in partitions])
+        while len(values) < sum(ends.values()):
+            values += [json.loads(message.value()) for message in consumer.consume(10_000, 1)]
+    finally:
+        consumer.close()
+    at = pa.array([v["at"].rstrip("Z") for v in values], pa.string()).cast(pa.timestamp("us"))
+    return pa.table({"minute": pc.floor_temporal(at, unit="minute"), "cents": pa.array([v["cents"] for v in values])})
+
+
+def expected(folder: Path, broker: str) -> dict[Any, tuple[int, int]]:
+    """Sum and count of each minute, by another road than the query's."""
+    files = pq.read_table(folder, columns=["at", "cents"])
+    minutes = pc.floor_temporal(files["at"].cast(pa.timestamp("us")), unit="minute")
+    rows = pa.concat_tables([pa.table({"minute": minutes, "cents": files["cents"]}), records(broker)])
+    sums = rows.group_by("minute").aggregate([("cents", "sum"), ("cents", "count")])
+    columns = [sums[name].to_pylist() for name in ("minute", "cents_sum", "cents_count")]
+    return {minute: (cents, count) for minute, cents, count in zip(*columns, strict=True)}
+
+
+def compare(spark: SparkSession, target: Path, wanted: dict[Any, tuple[int, int]]) -> tuple[int, int, int, int]:
+    """Minutes in the target, and how many are lost, duplicated or different."""
+    table = spark.read.format("delta").load(str(target)).select("minute", "cents", "orders").toArrow()
+    minutes = table["minute"].cast(pa.timestamp("us")).to_pylist()
+    found = dict(zip(minutes, zip(table["cents"].to_pylist(), table["orders"].to_pylist(), strict=True), strict=True))
+    different = sum(wanted.get(minute) != sums for minute, sums in found.items())
+    return len(found), len(wanted.keys() - found.keys()), len(minutes) - len(found), different
+
+
+def by_minute(frame: DataFrame) -> DataFrame:
+    """The rows of either source, with their minute."""
+    return frame.selectExpr("date_trunc('minute', at) AS minute", "cents")
+
+
+def run(arguments: argparse.Namespace) -> str:
+    """The whole demo; the last line to print."""
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backlog-demo-")))
+        began = time.time()
+        write_files(folder / "history", arguments.rows)
+        print(f"{_DAYS} files with {arguments.rows:,} orders written in {time.time() - began:.0f} s", flush=True)
+        broker = stack.enter_context(KafkaServer()).address()
+        process = stack.enter_context(producer(broker, arguments.rows))
+        print(f"Kafka on {broker}; a producer adds orders all the while", flush=True)
+        conf = {"spark.backlog.progress": "off"}  # it draws its own
+        spark = local_session("backlog_spark hybrid demo", conf=conf)
+        stack.callback(spark.stop)
+        orders = bs.source(
+            "hybrid",
+            name="orders",
+            schema=SCHEMA,
+            path=str(folder / "history"),
+            subscribe=TOPIC,
+            options={"kafka.bootstrap.servers": broker, "startingOffsets": "earliest", "valueFormat": "json"},
+        )
+        target = folder / "minutes"
+        began = time.time()
+        query = (
+            orders.transform(by_minute)
+            .key_by("minute")
+            .aggregate("sum(cents) AS cents, count(*) AS orders")
+            .write("minutes")
+            .trigger(processing_time=arguments.interval, interval_during_backlog=arguments.interval_during_backlog)
+            .option("checkpointLocation", str(folder / "checkpoint"))
+            .to(bs.DeltaUpsert(str(target), keys=["minute"]))
+            .start(spark)
+        )
+        stack.callback(query.stop)
+        with ProgressLine(query, sys.stdout, force=True) as line:
+            line.say(
+                f"Query started: a commit every {arguments.interval}, an interval during backlog of "
+                f"{arguments.interval_during_backlog}"
+            )
+            while query.isProcessingBacklog and query.isActive:
+                time.sleep(0.05)
+            _raise_if_ended(query)
+            line.say(
+                f"Switch to streaming after {time.time() - began:.1f} s, at batch {query.history[-1].batch_id}: "
+                f"the files took {query.backlogProgress.commits_in_backlog} commits"
+            )
+            end = time.time() + arguments.seconds
+            while (time.time() < end or not query.backlogProgress.commits_after) and query.isActive:
+                time.sleep(0.2)
+            _raise_if_ended(query)
+            process.terminate()
+            process.wait()
+            line.say("Producer stopped; waiting for its last records")
+            query.processAllAvailable()
+        query.stop()
+        progress = query.backlogProgress
+        print("Comparing each minute with the files and the topic", flush=True)
+        rows, lost, duplicated, different = compare(spark, target, expected(folder / "history", broker))
+        counts = (
+            f"rows={rows} commits_in_backlog={progress.commits_in_backlog} commits_after={progress.commits_after} "
+            f"lost={lost} duplicated={duplicated} different={different}"
+        )
+        right = rows > 0 and not (lost or duplicated or different) and progress.commits_after > 0
+        return f"demo: {'OK' if right else 'FAILED'} {counts}"
+
+
+def _raise_if_ended(query: bs.BacklogQuery) -> None:
+    if not query.isActive:
+        raise query.exception() or RuntimeError("The query ended early.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=5_000_000, help="orders in the files")
+    parser.add_argument("--interval", default="1 second", help="normal commit interval")
+    parser.add_argument("--interval-during-backlog", default="0", help="0: the files are one commit")
+    parser.add_argument("--seconds", type=float, default=20, help="how long to follow after the switch")
+    arguments = parser.parse_args()
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    try:
+        parse_duration(arguments.interval_during_backlog, "INTERVAL_DURING_BACKLOG")
+        outcome = run(arguments)
+    except Exception as error:
+        outcome = f"demo: FAILED {type(error).__name__}: {' '.join(str(error).split())[:1000]}"
+    print(outcome, flush=True)
+    return 0 if outcome.startswith("demo: OK") else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

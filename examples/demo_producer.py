@@ -1,0 +1,39 @@
+"""Adds orders to a topic until it is ended, a few hundred a second."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import time
+
+import numpy as np
+from confluent_kafka import Producer
+
+_PER_SECOND = 500
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--broker", required=True)
+    parser.add_argument("--topic", required=True)
+    parser.add_argument("--first", type=int, required=True, help="id of the first order")
+    parser.add_argument("--begin", required=True, help="its time; ten orders are one second of the orders' time")
+    arguments = parser.parse_args()
+    ended: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))
+    producer = Producer({"bootstrap.servers": arguments.broker, "log_level": 2})
+    begin, number = np.datetime64(arguments.begin, "us"), arguments.first
+    while not ended:
+        for _ in range(_PER_SECOND // 10):
+            at = begin + np.timedelta64((number - arguments.first) * 100_000, "us")
+            order = {"id": number, "at": f"{at}Z", "shop": number * 31 % 100, "cents": number * 37 % 100_000}
+            producer.produce(arguments.topic, json.dumps(order))
+            number += 1
+        producer.poll(0)
+        time.sleep(0.1)
+    producer.flush(30)
+
+
+if __name__ == "__main__":
+    main()
