@@ -22,6 +22,7 @@ _OF_PHASE = "phase."
 _OWN = {o.name.lower() for o in OPTIONS}
 _FORMAT = "valueFormat"
 _DECODE = {o.lower() for o in (_FORMAT, *DECODE_OPTIONS)}
+_CSV = {"sep", "delimiter", "quote", "escape", "nullvalue"}
 _TEXT = ("json", "csv")  # formats of files that hold records
 _TARGETS = ("latest", "backlogEnd", "none")
 
@@ -97,7 +98,7 @@ class HybridOptions:
             # What a phase is told by name holds over what all are told, in whatever case either is written.
             of_phase[index] = _by_name(of_phase[index], options, name)
             if _file_format(of_phase[index]) != "csv":  # how records are written is then about those of other phases
-                of_phase[index] = {o: v for o, v in of_phase[index].items() if o.lower() not in _DECODE}
+                of_phase[index] = {o: v for o, v in of_phase[index].items() if o.lower() not in _CSV}
         interval, during = given.get("interval"), given.get("intervalduringbacklog")
         resolve_intervals({}, {}, [("hybrid", dict(options))])
         target = given.get("availablenowtarget", "latest")

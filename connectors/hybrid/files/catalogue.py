@@ -29,7 +29,7 @@ COMMON = (
     Option(
         "filePartitionBytes",
         "bytes",
-        "16m",
+        "32m",
         "About so much of the files is read by one task: larger files are split at row groups, stripes or lines, "
         "smaller ones are put together.",
         ">= 1k",
@@ -103,6 +103,15 @@ FILES = (
         "recursiveFileLookup",
     ),
     *COMMON,
+    Option(
+        "timeZone",
+        "zone",
+        "unset",
+        "orc: zone of the process that wrote the files. Needed where its `timestamp`, which has none, is declared as "
+        "`timestamp`; json and csv: the decoder's.",
+        "such as UTC or Europe/Berlin",
+        "timeZone",
+    ),
     Option("header", "boolean", "false", "csv: the first line is left out. Columns go by their place.", spark="header"),
     Option("sep", "string", ",", "csv: what is between two fields; also `delimiter`.", "not empty", "sep, delimiter"),
     Option("delimiter", "string", ",", "csv: the same as `sep`.", "not empty", "delimiter"),

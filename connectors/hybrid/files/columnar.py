@@ -1,4 +1,4 @@
-"""Parquet and ORC."""
+"""Parquet, and what it shares with ORC: choosing columns and making the declared ones of them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from backlog_spark.errors import BacklogError
@@ -20,7 +19,7 @@ from .formats import BATCH_ROWS, Format, Rows, Spans, Unreadable
 from .layouts import UnitLayout
 from .sparktypes import spark_schema
 
-__all__ = ["OrcFormat", "ParquetFormat"]
+__all__ = ["ParquetFormat", "Selection"]
 
 # Of a column, read at once from a local file, so that a row group's memory does not depend on how large it is.
 _BUFFER = 256 << 10
@@ -70,7 +69,7 @@ class ParquetFormat(Format):
         self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
     ) -> Iterator[Rows]:
         file = self._open(source)
-        selection = _Selection(name, file.schema_arrow, record, wanted, piece.file.names)
+        selection = Selection(name, file.schema_arrow, record, wanted, piece.file.names)
         groups = range(piece.first, file.num_row_groups if piece.end is None else piece.end)
         if not groups:
             return
@@ -112,45 +111,7 @@ def _microsecond(leaf: Any) -> tuple[int, int] | None:
     return _UNITS_A_MICROSECOND.get(kind.get("timeUnit", "")) if kind.get("Type") == "Timestamp" else None
 
 
-class OrcFormat(Format):
-    """ORC, read stripe by stripe: one, which is some 64 MB in the file, is in memory as a whole."""
-
-    name = "orc"
-    looks = 256
-
-    @staticmethod
-    def _open(source: pa.NativeFile) -> orc.ORCFile:
-        try:
-            return orc.ORCFile(source)
-        except (pa.ArrowException, OSError) as error:
-            raise Unreadable(str(error)) from None
-
-    def schema(self, source: pa.NativeFile) -> pa.Schema:
-        return spark_schema("the first file", self._open(source).schema)
-
-    def layout(self, source: pa.NativeFile, file: DataFile) -> UnitLayout:
-        found = self._open(source)
-        # Stripes' own counts are not to be had. All but the last have about the same.
-        count = found.nstripes
-        return UnitLayout(file.size, [found.nrows * (i + 1) // count - found.nrows * i // count for i in range(count)])
-
-    def read(
-        self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
-    ) -> Iterator[Rows]:
-        file = self._open(source)
-        selection = _Selection(name, file.schema, record, wanted)
-        # Without a column there would be no rows either.
-        columns = selection.columns or file.schema.names[:1]
-        try:
-            for stripe in range(piece.first, file.nstripes if piece.end is None else piece.end):
-                batch = file.read_stripe(stripe, columns)
-                for at in range(0, batch.num_rows, BATCH_ROWS):
-                    yield selection.rows(batch.slice(at, BATCH_ROWS))
-        except (pa.ArrowException, OSError) as error:
-            raise Unreadable(str(error)) from None
-
-
-class _Selection:
+class Selection:
     """Which columns of a file to read, and what makes the declared ones of them."""
 
     def __init__(

@@ -11,13 +11,14 @@ import pyarrow as pa
 from backlog_spark.errors import BacklogError
 
 from ..phases import DecoderOf, Position
-from .columnar import OrcFormat, ParquetFormat
+from .columnar import ParquetFormat
 from .entries import DataFile
 from .formats import Format, Unreadable
 from .listed import ListedPhase
 from .listing import Listed, list_files
 from .manifest import read_manifest, write_manifest
 from .options import FileOptions
+from .orcfiles import OrcFormat
 from .partitioning import inferred_type, values_in
 from .stores import store_of
 from .text import CsvFormat, JsonFormat
@@ -125,4 +126,4 @@ def _format(options: FileOptions) -> Format:
         return JsonFormat()
     if options.format == "csv":
         return CsvFormat(options.csv)
-    return OrcFormat() if options.format == "orc" else ParquetFormat()
+    return OrcFormat(options.time_zone) if options.format == "orc" else ParquetFormat()

@@ -18,7 +18,7 @@ def test_names_in_any_case_and_defaults() -> None:
     assert found.csv == CsvOptions(False, ",", '"', "\\", "", True)
     assert found.read.fails_on_loss
     assert found.read.max_files is None
-    assert found.read.partition_bytes == 16 * 1024 * 1024
+    assert found.read.partition_bytes == 32 * 1024 * 1024
 
 
 def test_all_that_can_be_said() -> None:
@@ -58,6 +58,8 @@ def test_all_that_can_be_said() -> None:
         (NEEDED | {"dedupKey": "a"}, "dedupKey", "needs timestampColumn"),
         (NEEDED | {"dedupKey": "a", "timestampColumn": "t"}, "dedupKey", "needs startingOverlap"),
         (NEEDED | {"startingOverlap": "5"}, "startingOverlap", "has no unit"),
+        (NEEDED | {"fileFormat": "orc", "timeZone": "Mars/Olympus"}, "timeZone", "is no time zone"),
+        (NEEDED | {"fileFormat": "orc", "timeZone": "../etc"}, "timeZone", "is no time zone"),
         (NEEDED | {"path": "/a,s3://b/c"}, "path", "is of several file systems: file, s3"),
     ],
 )
