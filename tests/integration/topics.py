@@ -31,11 +31,21 @@ class Topic:
         self._admin.create_topics([NewTopic(name, partitions, 1, config=config)])[name].result(30)
         self._producer = Producer({"bootstrap.servers": server.address(), "linger.ms": 1})
 
+    @classmethod
+    def again(cls, server: KafkaServer, name: str) -> Topic:
+        """A topic that is there already."""
+        found = cls.__new__(cls)
+        found.name = name
+        found._admin = AdminClient({"bootstrap.servers": server.address()})
+        found._producer = Producer({"bootstrap.servers": server.address(), "linger.ms": 1})
+        return found
+
     def send(self, values: Iterable[Any], *, at_ms: int = 0) -> None:
         """Append values as JSON, spread over the partitions; ``at_ms``: their timestamp, 0 for now."""
         for number, value in enumerate(values):
             self._producer.produce(self.name, json.dumps(value), key=str(number), timestamp=at_ms)
-            self._producer.poll(0)
+            if not number % 1_000:
+                self._producer.flush()
         assert self._producer.flush(60) == 0
 
     def grow(self, partitions: int) -> None:

@@ -1,0 +1,239 @@
+"""Files or Delta, then a real broker, through Spark and its checkpoint into Delta: every row once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import backlog_spark as bs
+from backlog_spark.coordinator import Mode
+from backlog_spark.embedded.kafka import KafkaServer
+
+from .topics import Topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LIMIT_S = 120
+
+
+def wait(condition: Callable[[], bool], query: bs.BacklogQuery) -> None:
+    limit = time.monotonic() + LIMIT_S
+    while not condition():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < limit, (query.history, query.backlogProgress)
+        time.sleep(0.1)
+
+
+def parquet(folder: Path, numbers: range, files: int = 6) -> None:
+    folder.mkdir()
+    for n in range(files):
+        part = numbers[len(numbers) * n // files : len(numbers) * (n + 1) // files]
+        pq.write_table(pa.table({"n": list(part)}), folder / f"{n:04}.parquet", row_group_size=50)
+
+
+class Job:
+    """A query from the source hybrid into a Delta table; started any number of times."""
+
+    def __init__(self, spark: SparkSession, kafka: KafkaServer, topic: str, root: Path, **options: Any) -> None:
+        self.spark, self.root = spark, root
+        given = {"kafka.bootstrap.servers": kafka.address(), "subscribe": topic, "startingOffsets": "earliest"}
+        self.options = {**given, "valueFormat": "json", "schema": "n BIGINT", **options}
+
+    def start(self, during: str | None = "0") -> bs.BacklogQuery:
+        source = bs.source("hybrid", name="numbers", options=self.options)
+        return (
+            source.write("numbers")
+            .trigger(processing_time="300 ms", interval_during_backlog=during)
+            .option("checkpointLocation", str(self.root / "checkpoint"))
+            .to(bs.DeltaAppend(str(self.root / "target")))
+            .start(self.spark)
+        )
+
+    def written(self) -> Counter[int]:
+        return Counter(r.n for r in self.spark.read.format("delta").load(str(self.root / "target")).collect())
+
+    def offset(self, batch: int) -> dict[str, Any]:
+        text = (self.root / "checkpoint" / "offsets" / str(batch)).read_text()
+        found: dict[str, Any] = json.loads(text.splitlines()[2])
+        return found
+
+
+@pytest.mark.parametrize("during", ["0", "3 seconds", None])
+def test_files_then_a_topic_that_grows(
+    spark: SparkSession, kafka: KafkaServer, tmp_path: Path, during: str | None
+) -> None:
+    topic = Topic(kafka, f"grows_{len(during or '')}")
+    parquet(tmp_path / "old", range(600))
+    topic.send({"n": n} for n in range(600, 650))
+    job = Job(spark, kafka, topic.name, tmp_path, path=str(tmp_path / "old"), maxRowsPerBatch=200)
+    query = job.start(during)
+    try:
+        topic.send({"n": n} for n in range(650, 680))
+        wait(lambda: query.backlogProgress.rows == 680, query)
+        assert query.mode is Mode.STREAM
+        assert not query.isProcessingBacklog
+        progress = query.backlogProgress
+    finally:
+        query.stop()
+    assert progress.backlog_rows == 600
+    assert progress.commits_in_backlog == (1 if during == "0" else 3)
+    modes = [Mode.STREAM] if during is None else [Mode.BACKLOG, Mode.STREAM]
+    assert [s.mode for s in query.history] == modes
+    switch = next(b for b in range(9) if not job.offset(b)["isProcessingBacklog"])
+    assert job.offset(switch)["isBacklog"] is True, "the last batch of files ends where the topic begins"
+    assert set(job.offset(switch)["position"]["offsets"][topic.name].values()) == {0}
+    # Files that come now are nobody's; the topic goes on where it was.
+    pq.write_table(pa.table({"n": [-1]}), tmp_path / "old" / "late.parquet")
+    query = job.start(during)
+    try:
+        topic.send({"n": n} for n in range(680, 700))
+        wait(lambda: query.backlogProgress.rows == 20, query)
+    finally:
+        query.stop()
+    assert job.written() == Counter(range(700))
+
+
+def test_a_delta_table_then_files_then_a_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+    topic = Topic(kafka, "three_phases", 1)
+    table = tmp_path / "table"
+    spark.range(0, 100).toDF("n").write.format("delta").save(str(table))
+    spark.sql(f"DELETE FROM delta.`{table}` WHERE n >= 90")
+    parquet(tmp_path / "old", range(90, 200), files=2)
+    topic.send({"n": n} for n in range(200, 210))
+    job = Job(
+        spark, kafka, topic.name, tmp_path, phases="first:delta, old:files, live:kafka",
+        metadataColumns="_phase, _offset", **{"phase.first.path": str(table), "phase.old.path": str(tmp_path / "old"), "schema": ""},
+    )  # fmt: skip
+    query = job.start()
+    try:
+        wait(lambda: query.backlogProgress.rows == 210, query)
+        spark.range(1000, 1010).toDF("n").write.format("delta").mode("append").save(str(table))
+        topic.send([{"n": 210}])
+        wait(lambda: query.backlogProgress.rows == 211, query)
+    finally:
+        query.stop()
+    assert query.backlogProgress.commits_in_backlog == 1
+    assert job.written() == Counter(range(211))
+    found = spark.read.format("delta").load(str(tmp_path / "target"))
+    assert dict(found.groupBy("_phase").count().collect()) == {"first": 90, "old": 110, "live": 11}
+    assert sorted(r[0] for r in found.where("_phase = 'live'").select("_offset").collect()) == list(range(11))
+
+
+def test_a_topic_that_begins_where_the_files_end(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+    """The files' last hour is in the topic too; what is older in it is not read, what is in both is read once."""
+    topic = Topic(kafka, "overlap", 2)
+    begin = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+    times = [begin + dt.timedelta(minutes=n) for n in range(240)]
+    (tmp_path / "old").mkdir()
+    pq.write_table(pa.table({"n": list(range(180)), "at": times[:180]}), tmp_path / "old" / "1.parquet")
+    for n in range(240):
+        topic.send([{"n": n, "at": times[n].isoformat()}], at_ms=int(times[n].timestamp() * 1000))
+    # One that came late: its time is before the files' end, and they do not have it.
+    late = times[150] + dt.timedelta(seconds=7)
+    topic.send([{"n": 1000, "at": late.isoformat()}], at_ms=int(late.timestamp() * 1000))
+    job = Job(
+        spark, kafka, topic.name, tmp_path, path=str(tmp_path / "old"), schema="n BIGINT, at TIMESTAMP",
+        timestampColumn="at", startingFrom="lastFileTimestamp", startingOverlap="1 hour", dedupKey="n",
+    )  # fmt: skip
+    query = job.start()
+    try:
+        wait(lambda: sum(job.written().values()) >= 241 if query.backlogProgress.rows >= 200 else False, query)
+    finally:
+        query.stop()
+    assert job.written() == Counter([*range(240), 1000])
+    starts = job.offset(0)["position"]["offsets"][topic.name]
+    assert sum(starts.values()) == 119, "it begins an hour before the files' last row"
+
+
+def test_no_files_and_an_empty_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+    topic = Topic(kafka, "nothing_yet", 1)
+    (tmp_path / "old").mkdir()
+    job = Job(spark, kafka, topic.name, tmp_path, path=str(tmp_path / "old" / "*.parquet"))
+    for expected in (0, 3):
+        query = job.start()
+        try:
+            wait(lambda: not query.isProcessingBacklog, query)  # noqa: B023 - used before the next one
+            topic.send({"n": n} for n in range(expected))
+            wait(lambda: query.backlogProgress.rows == expected, query)  # noqa: B023
+        finally:
+            query.stop()
+    assert job.written() == Counter(range(3))
+
+
+def test_partitions_are_added_and_the_broker_restarts(spark: SparkSession, tmp_path: Path) -> None:
+    parquet(tmp_path / "old", range(100), files=1)
+    with KafkaServer() as kafka:
+        topic = Topic(kafka, "restarts", 1)
+        topic.send({"n": n} for n in range(100, 200))
+        options = {"kafka.metadata.max.age.ms": 1_000}
+        job = Job(spark, kafka, topic.name, tmp_path, path=str(tmp_path / "old"), maxRowsPerBatch=20_000, **options)
+        query = job.start(None)
+        try:
+            wait(lambda: query.backlogProgress.rows == 200, query)
+            topic.grow(21)
+            producing = Topic.again(kafka, topic.name)  # one that knows the new partitions
+            producing.send({"n": n} for n in range(200, 400))
+            wait(lambda: query.backlogProgress.rows == 400, query)
+            producing.send({"n": n, "pad": "x" * 500} for n in range(400, 60_400))
+            wait(lambda: query.backlogProgress.rows >= 10_000, query)
+            kafka.kill()
+            time.sleep(1)
+            kafka.start()
+            producing.send({"n": n} for n in range(60_400, 60_500))
+            wait(lambda: query.backlogProgress.rows == 60_500, query)
+        finally:
+            query.stop()
+        assert len(job.offset(max(range(99), key=lambda b: job_has(job, b)))["position"]["offsets"][topic.name]) == 21
+    assert job.written() == Counter(range(60_500))
+
+
+def job_has(job: Job, batch: int) -> int:
+    """The batch, or -1 if there is none: the newest is the greatest."""
+    return batch if (job.root / "checkpoint" / "offsets" / str(batch)).exists() else -1
+
+
+def test_an_old_topic_is_backlog_once(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+    topic = Topic(kafka, "five_days", 2)
+    old = int(time.time() * 1000) - 5 * 86_400_000
+    topic.send(({"n": n} for n in range(3_000)), at_ms=old)
+    options = {"phases": "kafka", "backlogLagThreshold": "10 minutes", "maxRowsPerBatch": 1_000}
+    job = Job(spark, kafka, topic.name, tmp_path, **options)
+    query = job.start("1 second")
+    try:
+        for n in range(3_000, 3_004):
+            wait(lambda n=n: query.backlogProgress.rows == n, query)  # type: ignore[misc]
+            topic.send([{"n": n}])
+        wait(lambda: query.backlogProgress.rows == 3_004, query)
+    finally:
+        query.stop()
+    assert job.written() == Counter(range(3_004))
+    assert query.backlogProgress.backlog_rows == 3_000
+    modes = [s.mode for s in query.history]
+    assert modes in ([Mode.BACKLOG, Mode.STREAM], [Mode.STREAM, Mode.BACKLOG, Mode.STREAM]), modes
+
+
+def test_the_plain_source(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+    bs.register(spark)
+    topic = Topic(kafka, "plain", 1)
+    topic.send({"n": n} for n in range(10, 13))
+    parquet(tmp_path / "old", range(10), files=1)
+    reader = spark.readStream.format("hybrid").option("path", str(tmp_path / "old")).option("subscribe", topic.name)
+    reader = reader.option("kafka.bootstrap.servers", kafka.address()).option("startingOffsets", "earliest")
+    with pytest.raises(Exception, match=r"metadataLocation = None: is needed.*Set it to a directory"):
+        reader.load()
+    frame = reader.option("metadataLocation", str(tmp_path / "meta")).option("valueFormat", "json").load()
+    target = str(tmp_path / "target")
+    writer = frame.writeStream.format("delta").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.option("path", target).trigger(availableNow=True).start()
+    assert query.awaitTermination(LIMIT_S)
+    assert Counter(r.n for r in spark.read.format("delta").load(target).collect()) == Counter(range(13))
