@@ -111,8 +111,9 @@ def test_a_delta_table_then_files_then_a_topic(spark: SparkSession, kafka: Kafka
     parquet(tmp_path / "old", range(90, 200), files=2)
     topic.send({"n": n} for n in range(200, 210))
     job = Job(
-        spark, kafka, topic.name, tmp_path, phases="first:delta, old:files, live:kafka",
-        metadataColumns="_phase, _offset", **{"phase.first.path": str(table), "phase.old.path": str(tmp_path / "old"), "schema": ""},
+        spark, kafka, topic.name, tmp_path,
+        phases="first:delta, old:files, live:kafka", metadataColumns="_phase, _offset", schema="",
+        **{"phase.first.path": str(table), "phase.old.path": str(tmp_path / "old")},
     )  # fmt: skip
     query = job.start()
     try:

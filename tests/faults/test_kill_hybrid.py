@@ -1,0 +1,165 @@
+"""SIGKILL of the driver in each phase of files and Kafka and at the switch, by both roads; the exact rows."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.integration.topics import Topic
+
+from .hybrid_job import start
+from .test_kill_driver import task_workers
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.embedded.kafka import KafkaServer
+
+FILES, ROWS = 4, 200
+LIMIT_S = 120
+
+
+class Job:
+    """What is on disk of a running job."""
+
+    def __init__(self, root: Path, kafka: KafkaServer, topic: str, road: str, during: str | None) -> None:
+        self.root = root
+        self.described: dict[str, Any] = {
+            "road": road,
+            "during": during,
+            "files": str(root / "files"),
+            "checkpoint": str(root / "checkpoint"),
+            "target": str(root / "target"),
+            "broker": kafka.address(),
+            "topic": topic,
+            "rows": ROWS,
+        }
+
+    def newest(self, log: str) -> int:
+        folder = self.root / "checkpoint" / log
+        return max((int(p.name) for p in folder.glob("*") if p.name.isdigit()), default=-1)
+
+    def written(self) -> int:
+        return len(list((self.root / "target" / "_delta_log").glob("*.json")))
+
+    def done(self) -> tuple[int, int, int]:
+        return self.newest("offsets"), self.newest("commits"), self.written()
+
+
+def live_until(job: Job, planned: int, *, is_written: bool) -> None:
+    """One life, which ends when a batch is planned, or written and not committed."""
+    log = job.root / "driver.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.faults.hybrid_job", json.dumps(job.described)],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    try:
+        limit = time.monotonic() + LIMIT_S
+        before = job.done()
+        while True:
+            offsets, commits, written = job.done()
+            there = offsets >= planned and (not is_written or (written > before[2] and commits < offsets))
+            if there and (offsets, commits, written) != before:
+                break
+            assert process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < limit, (job.done(), log.read_text()[-3000:])
+            time.sleep(0.001)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+# Batch 3 is the last of four files; 4 the first of the topic.
+LIVES = [(1, True), (3, False), (4, False), (5, True)]
+CASES = [
+    pytest.param("source", None, [(1, True), (4, False)], id="source"),
+    pytest.param("native", None, [(1, True), (4, False)], id="native"),
+    pytest.param("source", "0", [(0, True), (1, False)], id="source in one commit", marks=pytest.mark.grid),
+    *(
+        pytest.param(road, during, LIVES, id=f"{road} {during} all lives", marks=pytest.mark.grid)
+        for road in ("source", "native")
+        for during in (None, "1 second")
+    ),
+]
+
+
+@pytest.mark.parametrize(("road", "during", "lives"), CASES)
+def test_a_killed_driver_loses_and_repeats_nothing(
+    spark: SparkSession,
+    kafka: KafkaServer,
+    tmp_path: Path,
+    road: str,
+    during: str | None,
+    lives: list[tuple[int, bool]],
+) -> None:
+    topic = Topic(kafka, f"killed_{road}_{len(during or '')}_{len(lives)}")
+    (tmp_path / "files").mkdir()
+    for n in range(FILES):
+        rows = list(range(n * ROWS, (n + 1) * ROWS))
+        pq.write_table(pa.table({"n": rows}), tmp_path / "files" / f"{n}.parquet")
+    at = FILES * ROWS
+    topic.send({"n": n} for n in range(at, at + 3 * ROWS))
+    at += 3 * ROWS
+    job = Job(tmp_path, kafka, topic.name, road, during)
+    for planned, is_written in lives:
+        live_until(job, planned, is_written=is_written)
+        topic.send({"n": n} for n in range(at, at + 50))
+        at += 50
+    query = start(spark, job.described)
+    try:
+        limit = time.monotonic() + LIMIT_S
+
+        def count() -> int:
+            return int(spark.read.format("delta").load(job.described["target"]).count())
+
+        while count() < at:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < limit, (count(), at)
+            time.sleep(0.5)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    found = Counter(r.n for r in spark.read.format("delta").load(job.described["target"]).collect())
+    assert found == Counter(range(at))
+
+
+def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+    topic = Topic(kafka, "killed_workers", 3)
+    (tmp_path / "files").mkdir()
+    pq.write_table(pa.table({"n": list(range(400_000))}), tmp_path / "files" / "1.parquet", row_group_size=50_000)
+    topic.send({"n": n} for n in range(400_000, 480_000))
+    job = Job(tmp_path, kafka, topic.name, "source", "1 second")
+    job.described["rows"] = 100_000
+    query = start(spark, job.described)
+    killed = {True: 0, False: 0}
+    try:
+        limit = time.monotonic() + LIMIT_S
+        while query.backlogProgress.rows < 480_000:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < limit
+            for worker in task_workers()[:1]:
+                backlog = query.isProcessingBacklog
+                if killed[backlog] < 2:  # a task has four attempts
+                    os.kill(worker, signal.SIGKILL)
+                    killed[backlog] += 1
+            time.sleep(0.2)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert killed[True], "in the files"
+    found = spark.read.format("delta").load(job.described["target"])
+    assert (found.count(), found.distinct().count()) == (480_000, 480_000)
