@@ -10,6 +10,8 @@ from connectors.mysql_cdc.charsets import CHARSETS
 from connectors.mysql_cdc.metadata import METADATA
 from connectors.mysql_cdc.types import type_table
 
+from . import hybrid
+
 HERE = Path(__file__).parent
 
 _MARIADB_REFUSALS = (
@@ -201,6 +203,7 @@ def pages() -> dict[str, str]:
     """File name -> text."""
     return {
         "settings.md": "# Settings\n\nGiven in spark-defaults or with `--conf`.\n\n" + settings_table(),
+        "hybrid.md": hybrid.page(),
         "mysql_cdc.md": (
             "# mysql_cdc\n\n"
             "Reads MySQL 8.0 and MariaDB 10.11 and 11.4 (tested on MySQL 8.0.15, MariaDB 10.11.5 and 11.4.5). Both "

@@ -2,23 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from .option import Option
 from .phases import METADATA
 
-__all__ = ["OPTIONS", "Option"]
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option, as the documentation has it."""
-
-    name: str
-    type: str
-    default: str
-    doc: str
-    bounds: str = ""
-    spark: str = ""  # what means the same in Spark
+__all__ = ["OPTIONS"]
 
 
 OPTIONS = (

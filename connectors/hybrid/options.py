@@ -12,7 +12,7 @@ from backlog_spark.errors import SettingError
 from backlog_spark.intervals import resolve_intervals
 
 from .catalogue import OPTIONS
-from .decode.options import OPTIONS as DECODE_OPTIONS
+from .decode.catalogue import OPTIONS as DECODE_OPTIONS
 from .kinds import KINDS
 from .phases import METADATA
 
@@ -21,7 +21,7 @@ __all__ = ["HybridOptions"]
 _OF_PHASE = "phase."
 _OWN = {o.name.lower() for o in OPTIONS}
 _FORMAT = "valueFormat"
-_DECODE = {o.lower() for o in (_FORMAT, *DECODE_OPTIONS)}
+_DECODE = {o.name.lower() for o in DECODE_OPTIONS}
 _CSV = {"sep", "delimiter", "quote", "escape", "nullvalue"}
 _TEXT = ("json", "csv")  # formats of files that hold records
 _TARGETS = ("latest", "backlogEnd", "none")
@@ -178,7 +178,7 @@ def _decode(kind: str, of_phase: Mapping[str, str], decode: Mapping[str, str]) -
 
 
 def _unknown(option: str, phases: tuple[tuple[str, str], ...]) -> SettingError:
-    known = [*(o.name for o in OPTIONS), _FORMAT, *DECODE_OPTIONS]
+    known = [o.name for o in (*OPTIONS, *DECODE_OPTIONS)]
     for kind in dict.fromkeys(kind for _, kind in phases):
         known += KINDS[kind].names()
     lower = {k.lower(): k for k in known}

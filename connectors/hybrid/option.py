@@ -1,0 +1,36 @@
+"""An option as the documentation has it (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+__all__ = ["Option", "option_table"]
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option.
+
+    Parameters
+    ----------
+    name, type, default, doc, bounds : str
+    spark : str
+        What means the same in Spark.
+    """
+
+    name: str
+    type: str
+    default: str
+    doc: str
+    bounds: str = ""
+    spark: str = ""
+
+
+def option_table(options: Iterable[Option]) -> str:
+    """The table of options for the documentation, in Markdown."""
+    lines = ["| option | type | default | bounds | meaning | in Spark |", "|---|---|---|---|---|---|"]
+    for o in options:
+        spark = f"`{o.spark}`" if o.spark else ""
+        lines.append(f"| `{o.name}` | {o.type} | {o.default} | {o.bounds} | {o.doc} | {spark} |")
+    return "\n".join(lines) + "\n"

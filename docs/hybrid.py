@@ -1,0 +1,105 @@
+"""The page about the source ``hybrid``: its text, and the tables of its options from the code."""
+
+from __future__ import annotations
+
+from connectors.hybrid.catalogue import OPTIONS
+from connectors.hybrid.decode.catalogue import OPTIONS as DECODE
+from connectors.hybrid.files.catalogue import DELTA, FILES
+from connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
+from connectors.hybrid.option import option_table
+from connectors.hybrid.phases import METADATA
+
+__all__ = ["page"]
+
+_TEXT = """# hybrid
+
+Old data from files or a Delta table, then a Kafka topic, as one source of one query: Flink's HybridSource with
+`isProcessingBacklog` (FLIP-309). The flag is true until the last phase begins, and the batch that comes to that
+place is the last one of the backlog.
+
+```python
+import backlog_spark as bs
+
+orders = bs.source(
+    "hybrid",
+    name="orders",
+    schema="id BIGINT, at TIMESTAMP, amount DECIMAL(12,2)",
+    path="/lake/history",
+    subscribe="orders",
+    options={"kafka.bootstrap.servers": "broker:9092", "startingOffsets": "earliest", "valueFormat": "json"},
+)
+query = (
+    orders.write("orders")
+    .trigger(processing_time="10 seconds", interval_during_backlog="10 minutes")
+    .option("checkpointLocation", "/lake/checkpoints/orders")
+    .to(bs.DeltaAppend("/lake/orders"))
+    .start(spark)
+)
+```
+
+`phases` names the phases in their order, each a kind (`files`, `delta`, `kafka`) or `name:kind`; by default `files,
+kafka`. An option is for all phases that know it, `phase.<name>.<option>` for one: `phases="table:delta, more:files,
+live:kafka"` with `phase.table.path` and `phase.more.path`. All phases give one schema: that of the option, or the
+one that the first phase's data declare. Every phase but the last must have an end; a Kafka phase has one with
+`endingOffsets`.
+
+`spark.readStream.format("hybrid")` works alone too; it then needs `metadataLocation`, a directory beside the
+checkpoint, which a query's runner sets by itself.
+
+## What is fixed
+
+The list of files is made once, when the query first starts, and kept in `metadataLocation`; the offset only has its
+digest and a place. Files that come later are not read, and one that is gone or was changed is an error unless
+`failOnDataLoss=false`. Of a Delta table one version is read. Where Kafka begins is decided when its phase begins,
+and logged with the batch. So a replay reads the same rows.
+
+With `startingFrom=lastFileTimestamp` Kafka begins at the time of the files' newest row (`timestampColumn`), less
+`startingOverlap`. Records that are in both are then left out by `dedupKey`: the keys of the files' rows within the
+overlap are kept beside the checkpoint, and compared with records up to the files' newest time.
+
+A batch of backlog may hold the rest of one phase and the beginning of the next; with an interval during backlog of
+0 all bounded phases are one. Large Parquet and ORC files are cut at row groups and stripes, for batches and for
+tasks.
+
+## Kafka
+
+Offsets are read up to the last stable one (`read_committed`), so aborted transactions are not seen. New partitions
+and topics are read from their beginning. When retention has taken records that were not read, or a topic was
+deleted and made again, the query stops with the place, or with `failOnDataLoss=false` goes on at the first record
+there is, with a warning.
+
+In the last phase there is backlog again while `backlogLagThreshold` or `backlogOffsetsThreshold` is exceeded: an
+unread record is older, or more of them are unread. It ends below the lower threshold, and not before
+`backlogMinStay`.
+
+`kafka.client=confluent` (the default) is librdkafka, `kafka-python` is pure Python, with the same results and a
+fraction of the speed. Properties `kafka.*` have Java's names, as in Spark; what librdkafka has no counterpart for
+is refused.
+
+## Records
+
+JSON, CSV and Avro become columns as Spark's own `from_json`, `from_csv` and `from_avro` make them, and lines of
+JSON and CSV files as the values of Kafka's records. A record without a value (a tombstone) is a row of NULLs, or
+none with `tombstones=drop`.
+
+"""
+
+
+def page() -> str:
+    """The page in Markdown."""
+    columns = "".join(f"| `{name}` | {kind} |\n" for name, kind in METADATA.items())
+    return (
+        _TEXT
+        + "## Options of the source\n\n"
+        + option_table(OPTIONS)
+        + "\n## Options of a phase of files\n\n"
+        + option_table(FILES)
+        + "\n## Options of a phase of Delta\n\n"
+        + option_table(DELTA)
+        + "\n## Options of a phase of Kafka\n\n"
+        + option_table(KAFKA)
+        + "\n## Options of records\n\n"
+        + option_table(DECODE)
+        + "\n## Metadata columns\n\nNULL where a phase has no such thing.\n\n| column | type in Arrow |\n|---|---|\n"
+        + columns
+    )
