@@ -6,24 +6,8 @@ a missing driver must not fail here, only where the source is used.
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.types import StructType
+from connectors import data_source
 
 __all__ = ["DefaultSource"]
 
-try:
-    from connectors.mysql_cdc import MySqlCdcDataSource as DefaultSource
-except ImportError as missing:
-    _MISSING = str(missing)
-
-    class DefaultSource(DataSource):  # type: ignore[no-redef]
-        """In the place of the source while a package that it needs is missing."""
-
-        @classmethod
-        def name(cls) -> str:
-            return "mysql_cdc"
-
-        def schema(self) -> StructType:
-            from backlog_spark.errors import BacklogError
-
-            raise BacklogError(f"mysql_cdc cannot run here: {_MISSING}.", "pip install 'backlog-spark[mysql]'.")
+DefaultSource = data_source("mysql_cdc")

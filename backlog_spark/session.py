@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import sys
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.listener import BacklogListener
 from backlog_spark.settings import parse_settings
-from connectors import CONNECTORS
+from connectors import CONNECTORS, data_source
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,8 +46,8 @@ def register(spark: SparkSession) -> None:
         if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
             context.pythonExec = sys.executable
     _start_faster(spark)
-    for module, name in CONNECTORS.values():
-        register_source(spark, getattr(importlib.import_module(module), name))
+    for source_format in CONNECTORS:
+        register_source(spark, data_source(source_format))
     session_listener(spark)
 
 

@@ -9,8 +9,13 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
-__all__ = ["CONNECTORS", "KEEPS_METADATA", "SourceInfo", "add_connector", "inspect"]
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import StructType
+
+__all__ = ["CONNECTORS", "KEEPS_METADATA", "SourceInfo", "add_connector", "data_source", "inspect"]
 
 # Format name -> module with the DataSource class of that name and ``inspect``.
 CONNECTORS: dict[str, tuple[str, str]] = {
@@ -18,6 +23,8 @@ CONNECTORS: dict[str, tuple[str, str]] = {
     "hybrid": ("connectors.hybrid", "HybridDataSource"),
 }
 
+# What has the packages of each, as in ``pip install 'backlog-spark[mysql]'``.
+_EXTRAS = {"mysql_cdc": "mysql", "hybrid": "kafka,files"}
 # Formats that keep files of their own beside the checkpoint, in the directory of the option ``metadataLocation``.
 KEEPS_METADATA = {"hybrid"}
 
@@ -77,3 +84,30 @@ def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None
     module = importlib.import_module(CONNECTORS[source_format][0])
     info: SourceInfo = module.inspect(options)
     return info
+
+
+def data_source(source_format: str) -> type[DataSource]:
+    """The class of a format. Where a package is missing that it needs, one that says so when it is used."""
+    module, name = CONNECTORS[source_format]
+    try:
+        return cast("type[DataSource]", getattr(importlib.import_module(module), name))
+    except ImportError as missing:
+        return _missing(source_format, str(missing))
+
+
+def _missing(source_format: str, reason: str) -> type[DataSource]:
+    from pyspark.sql.datasource import DataSource
+
+    class Missing(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return source_format
+
+        def schema(self) -> StructType:
+            from backlog_spark.errors import BacklogError
+
+            extra = _EXTRAS.get(source_format)
+            hint = f"pip install 'backlog-spark[{extra}]'." if extra else "Install it."
+            raise BacklogError(f"{source_format} cannot run here: {reason}.", hint)
+
+    return Missing

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import cast
 
+from backlog_spark.errors import BacklogError
+
 from .phases import Phase
 
 __all__ = ["KINDS", "Kind"]
@@ -24,6 +26,8 @@ class Kind:
         Where its options are listed, as objects that have a ``name``.
     families : tuple of str
         Beginnings of the names of options that are passed on, such as ``kafka.``.
+    extra : str
+        What has its packages, as in ``pip install 'backlog-spark[kafka]'``.
     """
 
     module: str
@@ -31,6 +35,7 @@ class Kind:
     catalogue: str
     options: str
     families: tuple[str, ...]
+    extra: str
 
     def knows(self, option: str) -> bool:
         """Whether an option is one of the kind's; in any case."""
@@ -48,13 +53,20 @@ class Kind:
         ------
         SettingError
             For options that are wrong.
+        BacklogError
+            If a package is missing that it needs.
         """
-        made = getattr(importlib.import_module(f"{__package__}.{self.module}"), self.phase)(name, options)
-        return cast(Phase, made)
+        try:
+            module = importlib.import_module(f"{__package__}.{self.module}")
+        except ImportError as missing:
+            raise BacklogError(
+                f"The phase {name} cannot run here: {missing}.", f"pip install 'backlog-spark[{self.extra}]'."
+            ) from None
+        return cast(Phase, getattr(module, self.phase)(name, options))
 
 
 KINDS: Mapping[str, Kind] = {
-    "files": Kind("files.phase", "FilePhase", "files.catalogue", "FILES", ("fs.",)),
-    "delta": Kind("delta", "DeltaPhase", "files.catalogue", "DELTA", ("fs.",)),
-    "kafka": Kind("kafka.phase", "KafkaPhase", "kafka.catalogue", "OPTIONS", ("kafka.", "fs.")),
+    "files": Kind("files.phase", "FilePhase", "files.catalogue", "FILES", ("fs.",), "files"),
+    "delta": Kind("delta", "DeltaPhase", "files.catalogue", "DELTA", ("fs.",), "files"),
+    "kafka": Kind("kafka.phase", "KafkaPhase", "kafka.catalogue", "OPTIONS", ("kafka.", "fs."), "kafka"),
 }

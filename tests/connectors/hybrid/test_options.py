@@ -1,0 +1,132 @@
+"""The options of hybrid: what goes to the source, to each phase, and to what decodes; what is refused."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
+
+from backlog_spark.errors import BacklogError, SettingError
+from connectors.hybrid import HybridDataSource, inspect
+from connectors.hybrid.kinds import KINDS
+from connectors.hybrid.options import HybridOptions
+from connectors.hybrid.source import make_phases
+
+FILES = {"path": "/old", "metadataLocation": "/meta"}
+KAFKA = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
+
+
+def test_options_go_to_the_phases_that_know_them() -> None:
+    options = {
+        **FILES, **KAFKA, "failOnDataLoss": "false", "valueFormat": "json", "mode": "FAILFAST", "maxRowsPerBatch": "7",
+        "fs.key": "k", "intervalDuringBacklog": "5 min",
+    }  # fmt: skip
+    found = HybridOptions.parse(options)
+    assert found.kinds == ("files:files", "kafka:kafka")
+    assert found.of_phase == (
+        {**FILES, "failOnDataLoss": "false", "fs.key": "k"},
+        {**KAFKA, "failOnDataLoss": "false", "fs.key": "k"},
+    )
+    assert found.decoded == ({}, {"valueFormat": "json", "mode": "FAILFAST"})
+    assert (found.max_rows, found.max_rows_given, found.during_backlog_ms) == (7, True, 300_000)
+
+
+def test_an_option_of_one_phase_holds_over_that_of_all() -> None:
+    found = HybridOptions.parse(
+        {
+            "phases": "a:files, b:files, live:kafka", **FILES, **KAFKA, "PATH": "/other", "phase.B.Path": "/b",
+            "phase.live.kafka.client.id": "me", "phase.b.fileFormat": "csv", "sep": ";", "valueFormat": "csv",
+        }
+    )  # fmt: skip
+    assert found.kinds == ("a:files", "b:files", "live:kafka")
+    a, b, live = ({o.lower(): v for o, v in of.items()} for of in found.of_phase)
+    assert (a["path"], b["path"]) == ("/other", "/b")
+    assert live["kafka.client.id"] == "me"
+    # The separator is that of CSV, wherever there is any.
+    assert ("sep" in a, b["sep"]) == (False, ";")
+    assert [d.get("sep") for d in found.decoded] == [None, ";", ";"]
+    assert found.decoded[1]["valueFormat"] == "csv"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"phases": "files, mysql"}, r"'mysql' is no kind of phase\..*Kinds: files, delta, kafka"),
+        ({"phases": "files, files"}, r"two phases named 'files'.*a:files, b:files"),
+        ({"phases": "a b:files"}, "'a b' is no name of a phase"),
+        ({"phases": "kafka, files"}, r"kafka has no end, so nothing can follow it.*endingOffsets"),
+        ({"subscibe": "t"}, r"subscibe = '\*\*\*': hybrid has no such option.*Did you mean subscribe or"),
+        ({"kafka.sasl.password": "secret", "sasl.password": "secret"}, r"sasl.password = '\*\*\*': hybrid has no"),
+        ({"phase.live.path": "/x"}, r"there is no phase 'live'\. Phases: files, kafka"),
+        ({"phase.files.subscribe": "t"}, r"phase.files.subscribe = '\*\*\*': a phase of files has no such option"),
+        ({"metadataColumns": "_file, _row"}, r"'_row' is no metadata column\. Columns: _phase, _file"),
+        ({"metadataColumns": "_file, _file"}, "names _file twice"),
+        ({"maxRowsPerBatch": "0"}, "is not an integer >= 1"),
+        ({"availableNowTarget": "end"}, "is none of latest, backlogEnd, none"),
+        ({"interval": "1 min", "intervalDuringBacklog": "1 s"}, "intervalDuringBacklog.*is less than"),
+        ({"valueFormat": "xml"}, "valueFormat = 'xml': is none of json, avro, csv, raw"),
+        ({"metadataLocation": ""}, "metadataLocation.*is needed.*Set it to a directory"),
+    ],
+)
+def test_what_is_refused(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(SettingError, match=problem) as caught:
+        inspect({**FILES, **KAFKA, **options})
+    assert "secret" not in str(caught.value)
+    assert "secret" not in repr(HybridOptions.parse({**FILES, **KAFKA, "kafka.sasl.password": "secret"}))
+
+
+def test_whether_it_starts_with_backlog() -> None:
+    assert inspect({**FILES, **KAFKA}).starts_in_backlog
+    assert not inspect({**KAFKA, "phases": "kafka"}).starts_in_backlog
+
+
+def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    monkeypatch.delitem(sys.modules, "connectors.hybrid.delta", raising=False)
+    with pytest.raises(BacklogError, match=r"phase delta cannot run here: .*deltalake.*backlog-spark\[files\]"):
+        KINDS["delta"].make("delta", {"path": "/t"})
+
+
+def source(**options: str) -> HybridDataSource:
+    return HybridDataSource({**FILES, **KAFKA, **options})
+
+
+def test_the_columns_of_the_stream() -> None:
+    assert source(schema="n BIGINT", metadataColumns="_file,_timestamp,_key").schema() == (
+        "n BIGINT, _file string, _timestamp timestamp, _key binary"
+    )
+    raw = HybridDataSource({**KAFKA, "phases": "kafka"}).schema()
+    assert isinstance(raw, StructType)
+    assert raw.fieldNames() == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
+    with pytest.raises(SettingError, match="none of the phases files:files, kafka:kafka declares its columns"):
+        source(fileFormat="json", valueFormat="json").schema()
+
+
+@pytest.mark.parametrize(
+    ("schema", "problem"),
+    [
+        ("_file string, n long", "_file are metadata and not the last ones"),
+        ("n long, _offset string", "_offset is declared as string. It is bigint"),
+    ],
+)
+def test_metadata_columns_of_a_declared_schema(schema: str, problem: str) -> None:
+    declared = StructType()
+    for part in schema.split(", "):
+        declared = declared.add(*part.split())
+    with pytest.raises(BacklogError, match=problem):
+        source().streamReader(declared)
+
+
+def test_phases_get_what_decodes() -> None:
+    options: dict[str, Any] = {**FILES, **KAFKA, "fileFormat": "json", "valueFormat": "csv", "mode": "dropmalformed"}
+    files, kafka = make_phases(HybridOptions.parse(options))
+    schema = pa.schema([("n", pa.int64())])
+    assert files.decoder_of is not None
+    assert kafka.decoder_of is not None
+    assert type(files.decoder_of(schema)).__name__ == "JsonDecoder"
+    decoder = kafka.decoder_of(schema)
+    assert type(decoder).__name__ == "CsvDecoder"
+    assert decoder.decode(pa.array([b"1", b"x", b"2"])).columns[0].to_pylist() == [1, 2]
