@@ -6,8 +6,9 @@ fields, with no quote and no escape within. The texts are then read by `Texts`.
 Differences from Spark that remain:
 
 * Timestamps: the same two as for JSON, a time of day alone, and the option ``timeZone``.
-* Escapes outside of quotes right after a quoted part (``"x"\\"y"``) are read as within quotes; univocity mixes the
-  fields up.
+* An escape, or a part of a longer separator, right after the quote that ends a field (``"x"\\y``): the field ends at
+  the next separator, quotes and all, as with any other character there. univocity mixes this field and the next up;
+  so it does with the character U+0000 if ``quote`` or ``escape`` is off.
 * ``from_csv`` refuses the mode DROPMALFORMED; here it does what it does for files.
 """
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from hypothesis import strategies as st
 
-__all__ = ["COLUMNS", "json_records", "schemas"]
+__all__ = ["COLUMNS", "CSV_COLUMNS", "csv_records", "json_records", "schemas"]
 
 UTC = pa.timestamp("us", "UTC")
 
@@ -198,6 +198,42 @@ def json_records(
             else good.map(str.encode)
         )
     )
+
+
+CSV_COLUMNS = pa.schema([f for f in COLUMNS if not pa.types.is_nested(f.type) and not pa.types.is_binary(f.type)])
+
+
+def _csv_field(type: pa.DataType) -> st.SearchStrategy[str]:
+    fitting = _fitting(type, True).map(lambda t: json.loads(t) if t.startswith('"') else t)
+    odd = st.sampled_from([*TEXTS, *NUMBERS, "null", "-", "1d", "0x1p3", "1f ", "TRUE", "inf", "Inf", "-Inf"])
+    return st.integers(0, 11).flatmap(lambda n: odd if n == 11 else texts if n == 10 else fitting)
+
+
+def _csv_written(text: str, sep: str, how: int) -> str:
+    """A field as it is, in quotes, or in quotes with something wrong."""
+    inside = text.replace("\\", "\\\\").replace('"', '\\"')
+    ways = [text, f'"{inside}"', f'"{text}"', f'"{inside}" ', f'"{inside}"x', f'"{inside}', f'{text}"', f'"{inside}""']
+    safe = '"' not in text and sep not in text
+    return ways[how] if how < len(ways) else text if safe else ways[1]
+
+
+def csv_records(schema: pa.Schema, *, sep: str = ",", clean: bool = False) -> st.SearchStrategy[bytes]:
+    """Records for a schema; with ``clean`` most of them are in order."""
+
+    def field(column: pa.Field) -> st.SearchStrategy[str]:
+        return st.builds(_csv_written, _csv_field(column.type), st.just(sep), st.integers(0, 200 if clean else 40))
+
+    fields = st.tuples(*(field(column) for column in schema)).map(list)
+
+    def record(fields: list[str], count: int, end: str) -> bytes:
+        cut = fields[:count] if 0 <= count < len(fields) else fields + ["more"] * (count == len(fields))
+        return (sep.join(cut) + end).encode()
+
+    ends = st.sampled_from([""] * 30 + ["\n", "\r\n", " ", '"'])
+    whole = st.builds(record, fields, st.integers(-60 if clean else -10, len(schema)), ends)
+    odd = st.sampled_from(["", " ", sep, '"', '""', "\n", "\ufeff", sep * len(schema), '"' + sep]).map(str.encode)
+    invalid = whole.map(lambda r: r[:5] + b"\xff" + r[5:])
+    return st.integers(0, 60 if clean else 20).flatmap(lambda n: odd if n == 0 else invalid if n == 1 else whole)
 
 
 scalars = st.sampled_from([f.type for f in COLUMNS if not pa.types.is_nested(f.type)])
