@@ -30,8 +30,8 @@ from .avro_columns import Block, column_readers
 from .avro_schema import parse_schema
 from .avro_values import Unreadable, record_reader
 from .blocks import content_of, offsets_of
-from .decoder import Mode, Parsed, TwoRoads
 from .registry import Registry
+from .roads import Mode, Parsed, TwoRoads
 
 __all__ = ["AvroDecoder"]
 

@@ -27,8 +27,8 @@ from backlog_spark.errors import BacklogError
 
 from .blocks import content_of, either, joined, not_utf8, spread
 from .csv_split import Splitter
-from .decoder import Mode, Parsed, TwoRoads, text_of
-from .texts import Formats, Texts
+from .roads import Mode, Parsed, TwoRoads, text_of
+from .texts import Formats, Texts, is_readable
 
 __all__ = ["CsvDecoder"]
 
@@ -67,7 +67,7 @@ class CsvDecoder(TwoRoads):
     ) -> None:
         super().__init__(schema, mode, corrupt)
         for column in self.schema:
-            if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+            if not is_readable(column.type):
                 raise BacklogError(
                     f"CSV is not decoded to {column.type} (column {column.name}).", "Declare the column STRING."
                 )
