@@ -6,8 +6,9 @@ fields, with no quote and no escape within. The texts are then read by `Texts`.
 Differences from Spark that remain:
 
 * Timestamps: the same two as for JSON, a time of day alone, and the option ``timeZone``.
-* Escapes outside of quotes right after a quoted part (``"x"\\"y"``) are read as within quotes; univocity mixes the
-  fields up.
+* An escape, or a part of a longer separator, right after the quote that ends a field (``"x"\\y``): the field ends at
+  the next separator, quotes and all, as with any other character there. univocity mixes this field and the next up;
+  so it does with the character U+0000 if ``quote`` or ``escape`` is off.
 * ``from_csv`` refuses the mode DROPMALFORMED; here it does what it does for files.
 """
 
@@ -26,8 +27,8 @@ from backlog_spark.errors import BacklogError
 
 from .blocks import content_of, either, joined, not_utf8, spread
 from .csv_split import Splitter
-from .decoder import Mode, Parsed, TwoRoads, text_of
-from .texts import Formats, Texts
+from .roads import Mode, Parsed, TwoRoads, text_of
+from .texts import Formats, Texts, is_readable
 
 __all__ = ["CsvDecoder"]
 
@@ -66,7 +67,7 @@ class CsvDecoder(TwoRoads):
     ) -> None:
         super().__init__(schema, mode, corrupt)
         for column in self.schema:
-            if pa.types.is_nested(column.type) or pa.types.is_null(column.type):
+            if not is_readable(column.type):
                 raise BacklogError(
                     f"CSV is not decoded to {column.type} (column {column.name}).", "Declare the column STRING."
                 )

@@ -56,9 +56,9 @@ class Splitter:
             char = record[at]
             if before == quote and (char <= " " or record.startswith(self.sep, at)):
                 break
+            if before == quote != char:
+                return self._unescaped(record, "".join(content), at)
             if char not in (quote, escape):
-                if before == quote:
-                    return self._unescaped(record, "".join(content), at)
                 if before == escape and escape:
                     content.append(escape)
                 content.append(char)

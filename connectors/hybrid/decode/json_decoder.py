@@ -31,9 +31,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from .blocks import content_of, either, joined, not_utf8, offsets_of, spread
-from .decoder import Mode, Parsed, TwoRoads, text_of
 from .json_scan import Malformed, scan
 from .json_values import base64_bytes, fields_reader
+from .roads import Mode, Parsed, TwoRoads, text_of
 from .texts import Formats, Texts
 
 __all__ = ["JsonDecoder"]
@@ -112,7 +112,7 @@ class JsonDecoder(TwoRoads):
         if not len(values):
             return self._schema(pa.string()).empty_table(), None
         buffer = joined(values)
-        row: int | None = None
+        places: list[int] = []
         for kind in self._kinds:
             options = pj.ParseOptions(explicit_schema=self._schema(kind), unexpected_field_behavior="ignore")
             whole = pj.ReadOptions(use_threads=False, block_size=buffer.size + 1)
@@ -120,13 +120,14 @@ class JsonDecoder(TwoRoads):
                 table = pj.read_json(pa.BufferReader(buffer), read_options=whole, parse_options=options)
             except pa.ArrowInvalid as error:
                 place = _ROW.search(str(error))
-                row = int(place[1]) if place and int(place[1]) < len(values) else None
-                if row:  # the records before fit, so the kind is right
+                places.append(int(place[1]) if place else len(values))
+                if places[-1]:  # the records before fit, so the kind is right
                     break
             else:
                 self._kinds.sort(key=kind.__ne__)
                 return (table, None) if table.num_rows == len(values) else (None, None)
-        return None, row
+        row = max(places)
+        return None, row if row < len(values) else None
 
     def _schema(self, kind: pa.DataType) -> pa.Schema:
         return pa.schema([pa.field(f.name, _read_as(f.type, kind)) for f in self.schema])

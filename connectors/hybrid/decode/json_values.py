@@ -19,7 +19,7 @@ from backlog_spark.errors import BacklogError
 from .json_scan import Array, NonFinite, Number, Object, Structure
 from .numeric import parse_decimal, to_float
 from .temporal import day_number
-from .texts import Formats, Parse, Texts
+from .texts import Formats, Parse, Texts, is_readable
 
 __all__ = ["FLOAT_WORDS", "Read", "Unfit", "base64_bytes", "fields_reader", "value_reader"]
 
@@ -88,7 +88,7 @@ def value_reader(type: pa.DataType, formats: Formats, *, non_finite: bool = True
     if pa.types.is_map(type) and pa.types.is_string(type.key_type):
         item = value_reader(type.item_type, formats, non_finite=non_finite)
         return lambda value: _entries(value, item)
-    for fits, make in _SCALARS:
+    for fits, make in _SCALARS if is_readable(type) else ():
         if fits(type):
             return make(type, formats, non_finite)
     raise BacklogError(f"JSON is not decoded to {type}.", "Declare the column STRING and cast it in the query.")
@@ -271,7 +271,7 @@ def _parsed(value: Any, parse: Parse, what: str) -> Any:
         raise Unfit(f"{_kind(value)} instead of {what}")
     found = parse(value)
     if found is None:
-        raise Unfit(f"a string that is not {what}" + (" of the pattern" if what != "base64" else ""))
+        raise Unfit(f"a string that is not {what}")
     return found
 
 
@@ -287,11 +287,11 @@ def base64_bytes(text: str) -> bytes | None:
 _SCALARS: list[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType, Formats, bool], Read]]] = [
     (pa.types.is_string, _string),
     (pa.types.is_boolean, _boolean),
-    (pa.types.is_signed_integer, _integer),
-    (lambda t: bool(pa.types.is_float32(t) or pa.types.is_float64(t)), _floating),
-    (pa.types.is_decimal128, _decimal),
-    (lambda t: bool(pa.types.is_timestamp(t) and t.unit == "us"), _timestamp),
-    (pa.types.is_date32, _date),
-    (lambda t: bool(pa.types.is_time64(t) and t.unit == "ns"), _time),
+    (pa.types.is_integer, _integer),
+    (pa.types.is_floating, _floating),
+    (pa.types.is_decimal, _decimal),
+    (pa.types.is_timestamp, _timestamp),
+    (pa.types.is_date, _date),
+    (pa.types.is_time, _time),
     (pa.types.is_binary, _binary),
 ]

@@ -16,7 +16,7 @@ from .patterns import Pattern
 from .temporal import parse_date, parse_ntz, parse_time, parse_timestamp
 from .zones import Zone
 
-__all__ = ["Formats", "Parse", "Texts", "merged"]
+__all__ = ["Formats", "Parse", "Texts", "is_readable", "merged"]
 
 # A value that `pyarrow.array` takes for the type, or None for a text that is no such value.
 Parse = Callable[[str], Any]
@@ -111,6 +111,17 @@ class Texts:
         bad = np.zeros(len(left), bool)
         bad[at] = [value is None for value in values]
         return found, bad if bad.any() else None
+
+
+def is_readable(type: pa.DataType) -> bool:
+    """Whether texts can be values of a type, one of those that Spark's have in Arrow."""
+    if pa.types.is_timestamp(type):
+        return bool(type.unit == "us")
+    kinds = (
+        pa.types.is_boolean, pa.types.is_signed_integer, pa.types.is_float32, pa.types.is_float64,
+        pa.types.is_decimal128, pa.types.is_date32, pa.types.is_string, pa.types.is_binary,
+    )  # fmt: skip
+    return type == pa.time64("ns") or any(fits(type) for fits in kinds)
 
 
 def merged(column: pa.Array, at: np.ndarray, values: pa.Array) -> pa.Array:

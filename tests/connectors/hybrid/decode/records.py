@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from hypothesis import strategies as st
 
-__all__ = ["COLUMNS", "json_records", "schemas"]
+__all__ = ["COLUMNS", "CSV_COLUMNS", "csv_records", "json_records", "schemas"]
 
 UTC = pa.timestamp("us", "UTC")
 
@@ -41,14 +41,15 @@ COLUMNS = pa.schema(
     ]
 )
 
-NUMBERS = (
+# As words, which are easier to look over than lists of strings.
+NUMBERS = (  # noqa: SIM905
     "0 -0 1 -1 127 128 255 256 -128 -129 32767 32768 -32769 2147483647 2147483648 -2147483649 9223372036854775807"
     " 9223372036854775808 -9223372036854775808 -9223372036854775809 123456789012345678901234567890 1.0 1.5 -0.0 0.1 1e2"
     " 1E-3 1e400 -1e400 1e-400 4.9e-324 1.7976931348623159e308 16777217 16777217.0000001 1.005 1.015 -1.005 9999.99"
     " 9999.994 9999.995 10000 0.5 2.5 99999999999999999999 99999999999999999999.5 1e19 1e28 1e30 0e400 3.4028236e38"
     " 1234567890.12345678901234567890 1000000000000000000000000000000e-28 12345678901234567890123456.1234567891"
 ).split()
-TEXTS = (
+TEXTS = (  # noqa: SIM905
     "x é 😀 NaN Infinity -Infinity +INF INF nan true false null 1 -1 1.5 +1 1e2 1,234.5 .5 5. 1_0 0x1 １"
     " aGk= aGk aGkKaGk= -_-_ a=Gk +/+/ 2020-01-02 2020-1-2 2020-01 2020 20200102 18262 2020-02-30 2020-02-29 0000-01-01"
     " -0001-01-01 10000-01-01 2020-01-02T03:04:05Z 2020-01-02T03:04:05.123456789+02:00 2020-01-02T03:04:05.1"
@@ -68,11 +69,24 @@ TEXTS += [
 ]
 TEXTS += ["a\nb", "a\tb", 'say "x"', "back\\slash", "\x7f", "\u2028", "\x00", "\ufeff", "aGk= ", "aG k="]
 # Parts of records, each valid in some place and wrong in most.
-BROKEN = (
-    '{ } [ ] , : " \' tru nul Nan Inf INF +1 01 1. .5 - 1x \\ \\x "\\ud800" /*c*/ # \x00 \x01 \ufeff {"a":1} NaN'.split(
-        " "
-    )
-)
+BROKEN = list("{}[],:\"'-\\#\x00\x01\ufeff")
+BROKEN += [
+    "tru",
+    "nul",
+    "Nan",
+    "Inf",
+    "INF",
+    "NaN",
+    "+1",
+    "01",
+    "1.",
+    ".5",
+    "1x",
+    "\\x",
+    '"\\ud800"',
+    "/*c*/",
+    '{"a":1}',
+]
 
 
 def _escaped(text: str) -> str:
@@ -140,15 +154,17 @@ def _values(type: pa.DataType, text_of_all: bool) -> st.SearchStrategy[str]:
     if pa.types.is_string(type) and not text_of_all:
         return st.one_of(likely, st.just("null"))
     # About one in ten is anything at all.
-    return st.integers(0, 11).flatmap(lambda n: anything if n == 11 else st.just("null") if n == 10 else likely)
+    return st.integers(0, 11).flatmap(lambda n: {11: anything, 10: st.just("null")}.get(n, likely))
 
 
 def _objects(fields: list[pa.Field], text_of_all: bool) -> st.SearchStrategy[str]:
     def member(field: pa.Field) -> st.SearchStrategy[str]:
         return _values(field.type, text_of_all).map(lambda value: f"{json.dumps(field.name)}: {value}")
 
-    some = st.lists(st.sampled_from(fields), max_size=4, unique_by=lambda f: f.name) if len(fields) > 4 else None
-    chosen = (some or st.just(fields)).flatmap(lambda fs: st.tuples(*(member(f) for f in fs)).map(list))
+    some = st.lists(st.sampled_from(fields), max_size=4, unique_by=lambda f: f.name)
+    chosen = (some if len(fields) > 4 else st.just(fields)).flatmap(
+        lambda fs: st.tuples(*(member(f) for f in fs)).map(list)
+    )
     more = st.lists(st.builds('"{}":{}'.format, st.sampled_from(["zz", "", "A", fields[0].name]), anything), max_size=1)
     return st.builds(lambda a, b: "{" + ", ".join(a + b) + "}", chosen, more)
 
@@ -189,15 +205,52 @@ def json_records(
         st.builds(_damaged, good, st.integers(0, 200), st.sampled_from(BROKEN), st.integers(0, 6)),
     )
     invalid = good.map(lambda t: t.encode().replace(b'"', b'"\xff', 3))
-    one_in = 60 if clean else 8
-    kinds = st.integers(0, one_in)
-    return kinds.flatmap(
+    last = 60 if clean else 8
+    return st.integers(0, last).flatmap(
         lambda n: (
-            (odd.map(str.encode) if n == 1 else invalid if n == 2 else good.map(str.encode))
+            (odd.map(str.encode) if n == last else invalid if n == last - 1 else good.map(str.encode))
             if damaged
             else good.map(str.encode)
         )
     )
+
+
+CSV_COLUMNS = pa.schema([f for f in COLUMNS if not pa.types.is_nested(f.type) and not pa.types.is_binary(f.type)])
+
+
+def _csv_field(type: pa.DataType) -> st.SearchStrategy[str]:
+    fitting = _fitting(type, True).map(lambda t: json.loads(t) if t.startswith('"') else t)
+    odd = st.sampled_from([*TEXTS, *NUMBERS, "null", "-", "1d", "0x1p3", "1f ", "TRUE", "inf", "Inf", "-Inf"])
+    return st.integers(0, 11).flatmap(lambda n: odd if n == 11 else texts if n == 10 else fitting)
+
+
+def _csv_written(text: str, sep: str, how: int) -> str:
+    """A field as it is, in quotes, or in quotes with something wrong."""
+    inside = text.replace("\\", "\\\\").replace('"', '\\"')
+    ways = [text, f'"{inside}"', f'"{text}"', f'"{inside}" ', f'"{inside}"x', f'"{inside}', f'{text}"', f'"{inside}""']
+    safe = '"' not in text and sep not in text
+    return ways[how] if how < len(ways) else text if safe else ways[1]
+
+
+def csv_records(schema: pa.Schema, *, sep: str = ",", clean: bool = False) -> st.SearchStrategy[bytes]:
+    """Records for a schema; with ``clean`` most of them are in order."""
+
+    def field(column: pa.Field) -> st.SearchStrategy[str]:
+        return st.builds(_csv_written, _csv_field(column.type), st.just(sep), st.integers(0, 200 if clean else 40))
+
+    fields = st.tuples(*(field(column) for column in schema)).map(list)
+
+    def record(fields: list[str], count: int | None, end: str) -> bytes:
+        cut = fields[:count] if count is None or count <= len(fields) else [*fields, "more"]
+        return (sep.join(cut) + end).encode()
+
+    ends = st.sampled_from([""] * 30 + ["\n", "\r\n", " ", '"'])
+    counts = st.sampled_from([None] * (60 if clean else 10) + list(range(len(schema) + 2)))
+    whole = st.builds(record, fields, counts, ends)
+    odd = st.sampled_from(["", " ", sep, '"', '""', "\n", "\ufeff", sep * len(schema), '"' + sep]).map(str.encode)
+    invalid = whole.map(lambda r: r[:5] + b"\xff" + r[5:])
+    last = 60 if clean else 20
+    return st.integers(0, last).flatmap(lambda n: {last: odd, last - 1: invalid}.get(n, whole))
 
 
 scalars = st.sampled_from([f.type for f in COLUMNS if not pa.types.is_nested(f.type)])

@@ -1,0 +1,313 @@
+"""Avro records all at once: the fast road.
+
+The fields of a schema are read one after the other, each of all records at the same time: numpy arrays hold where in
+the block each record is. Records that are not of the schema are only found here, and left to the exact road. Arrays,
+maps and unions of more than null and one type are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .avro_schema import Avro
+from .avro_values import matched
+from .blocks import not_utf8
+
+__all__ = ["Block", "column_readers"]
+
+# A number of 10 bytes is the longest, so a read at a record's end stays within the block.
+_PADDING = 16
+_DAY_NS = 24 * 3600 * 10**9
+
+# Gives the values of some records, which are told by their indices.
+Column = Callable[["Block", np.ndarray], pa.Array | None]
+
+
+class Block:
+    """Records, and a place in each.
+
+    Parameters
+    ----------
+    content : bytes
+        The records, one after the other.
+    offsets : numpy.ndarray
+        Where each begins, and where the last one ends.
+    skipped : int
+        Bytes at the beginning of each that are no Avro.
+
+    Attributes
+    ----------
+    bad : numpy.ndarray
+        Which records are not of the schema.
+    """
+
+    def __init__(self, content: bytes, offsets: np.ndarray, skipped: int = 0) -> None:
+        self.data = np.frombuffer(content + bytes(_PADDING), np.uint8)
+        self.at = offsets[:-1].astype(np.int64) + skipped
+        self.end = offsets[1:].astype(np.int64)
+        self.bad = np.zeros(len(self.at), bool)
+
+    def longs(self, rows: np.ndarray) -> np.ndarray:
+        """The next number of some records."""
+        at = self.at[rows]
+        byte = self.data[at]
+        found = (byte & 0x7F).astype(np.uint64)
+        at += 1
+        more = np.flatnonzero(byte >= 0x80)
+        shift = 7
+        while len(more):
+            byte = self.data[at[more]]
+            if shift == 63:
+                self.bad[rows[more[byte > 1]]] = True
+                byte = byte & 1
+            found[more] |= (byte & 0x7F).astype(np.uint64) << np.uint64(shift)
+            at[more] += 1
+            more = more[byte >= 0x80]
+            shift += 7
+        self._move(rows, at)
+        return np.asarray((found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64))
+
+    def lengths(self, rows: np.ndarray) -> np.ndarray:
+        """The next length of some records; 0 of those that are bad."""
+        found = self.longs(rows)
+        wrong = (found < 0) | (found > self.end[rows] - self.at[rows])
+        self.refuse(rows, wrong)
+        return np.where(wrong, 0, found)
+
+    def skip(self, rows: np.ndarray, size: np.ndarray | int) -> np.ndarray:
+        """Pass over bytes of some records; gives where they began, which is within the block for up to 16 bytes."""
+        at = self.at[rows]
+        self._move(rows, at + size)
+        return np.asarray(at)
+
+    def fixed(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Where as many bytes of some records began, and how many there are: none of those that are bad."""
+        starts = self.skip(rows, size)
+        return starts, np.where(self.bad[rows], 0, size)
+
+    def refuse(self, rows: np.ndarray, wrong: np.ndarray) -> None:
+        """Mark those of some records that are wrong."""
+        if wrong.any():
+            self.bad[rows[wrong]] = True
+
+    def _move(self, rows: np.ndarray, at: np.ndarray) -> None:
+        beyond = at > self.end[rows]
+        self.refuse(rows, beyond)
+        self.at[rows] = np.where(beyond, self.end[rows], at)
+
+    def close(self) -> None:
+        """Mark records of which something is left."""
+        self.bad |= self.at != self.end
+
+    def gathered(self, starts: np.ndarray, sizes: np.ndarray) -> pa.Array:
+        """Parts of the content as binary values."""
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[places])]
+        return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
+
+    def matrix(self, starts: np.ndarray, size: int) -> np.ndarray:
+        """As many bytes from each place, a row each."""
+        return np.asarray(self.data[starts[:, None] + np.arange(size)])
+
+
+def column_readers(avro: Avro, fields: list[pa.Field]) -> list[tuple[Column, int]] | None:
+    """For each field of a record what reads it, and for which declared field, -1 for none.
+
+    Returns None for a schema that is not read here. That the types fit `record_reader` has found out before.
+    """
+    slots = {place: i for i, place in enumerate(matched(avro, [f.name for f in fields])) if place is not None}
+    found: list[tuple[Column, int]] = []
+    for place, child in enumerate(avro.children):
+        slot = slots.get(place, -1)
+        column = _column(child, fields[slot].type if slot >= 0 else None)
+        if column is None:
+            return None
+        found.append((column, slot))
+    return found
+
+
+def _column(avro: Avro, type: pa.DataType | None) -> Column | None:
+    """What reads a type as a declared one, or, for None, passes over it."""
+    if avro.kind == "union":
+        return _optional(avro, type)
+    if avro.kind == "record":
+        return _struct(avro, type)
+    if avro.kind in ("array", "map"):
+        return None
+    if type is None:
+        return _skipped(avro)
+    if avro.logical == "decimal":
+        return _decimals(avro, type)
+    return _scalars(avro, type)
+
+
+def _optional(avro: Avro, type: pa.DataType | None) -> Column | None:
+    nullable = avro.nullable
+    value = _column(nullable[1], type) if nullable else None
+    if nullable is None or value is None:
+        return None
+    null_at = nullable[0]
+
+    def read(block: Block, rows: np.ndarray) -> pa.Array | None:
+        branch = block.longs(rows)
+        block.refuse(rows, (branch < 0) | (branch > 1))
+        there = branch == 1 - null_at
+        found = value(block, rows if there.all() else rows[there])
+        if found is None or there.all():
+            return found
+        return found.take(pa.array(np.cumsum(there) - 1, mask=~there))
+
+    return read
+
+
+def _struct(avro: Avro, type: pa.DataType | None) -> Column | None:
+    fields = list(type) if type is not None else []
+    columns = column_readers(avro, fields)
+    if columns is None:
+        return None
+
+    def read(block: Block, rows: np.ndarray) -> pa.Array | None:
+        children: list[pa.Array] = [pa.nulls(len(rows), f.type) for f in fields]
+        for column, slot in columns:
+            found = column(block, rows)
+            if slot >= 0:
+                children[slot] = found
+        return pa.StructArray.from_arrays(children, fields=fields) if type is not None else None
+
+    return read
+
+
+_SIZES = {"null": 0, "boolean": 1, "float": 4, "double": 8}
+
+
+def _skipped(avro: Avro) -> Column:
+    def skip(block: Block, rows: np.ndarray) -> None:
+        if avro.kind in ("bytes", "string"):
+            block.skip(rows, block.lengths(rows))
+        elif avro.kind == "enum":
+            _indices(block, rows, len(avro.names))
+        elif avro.kind == "boolean":
+            _booleans(block, rows)
+        elif avro.kind == "long":
+            block.longs(rows)
+        elif avro.kind == "int":
+            _ints(block, rows)
+        else:
+            block.skip(rows, avro.size if avro.kind == "fixed" else _SIZES[avro.kind])
+
+    return skip
+
+
+def _booleans(block: Block, rows: np.ndarray) -> np.ndarray:
+    values = block.data[block.skip(rows, 1)]
+    block.refuse(rows, values > 1)
+    return np.asarray(values == 1)
+
+
+def _ints(block: Block, rows: np.ndarray) -> np.ndarray:
+    values = block.longs(rows)
+    block.refuse(rows, values.astype(np.int32) != values)
+    return values
+
+
+def _indices(block: Block, rows: np.ndarray, count: int) -> np.ndarray:
+    values = block.longs(rows)
+    wrong = (values < 0) | (values >= count)
+    block.refuse(rows, wrong)
+    return np.where(wrong, 0, values)
+
+
+def _scalars(avro: Avro, type: pa.DataType) -> Column | None:
+    kind = avro.kind
+    if kind in ("int", "long"):
+        return _whole(avro, type)
+    if kind in ("bytes", "string"):
+        return _texts if pa.types.is_string(type) else lambda block, rows: _variable(block, rows)[0]
+    if kind == "boolean":
+        return lambda block, rows: pa.array(_booleans(block, rows))
+    if kind == "enum":
+        symbols = pa.array(avro.names, pa.string())
+        return lambda block, rows: symbols.take(pa.array(_indices(block, rows, len(symbols))))
+    if kind == "fixed":
+        return lambda block, rows: block.gathered(*block.fixed(rows, avro.size))
+    if kind in ("float", "double"):
+        size, dtype = _SIZES[kind], "<f4" if kind == "float" else "<f8"
+
+        def read(block: Block, rows: np.ndarray) -> pa.Array:
+            values = block.matrix(block.skip(rows, size), size).view(dtype)[:, 0]
+            return pa.array(values).cast(type)
+
+        return read
+    return None
+
+
+def _variable(block: Block, rows: np.ndarray) -> tuple[pa.Array, np.ndarray, np.ndarray]:
+    sizes = block.lengths(rows)
+    starts = block.skip(rows, sizes)
+    return block.gathered(starts, sizes), starts, sizes
+
+
+def _texts(block: Block, rows: np.ndarray) -> pa.Array:
+    found, starts, sizes = _variable(block, rows)
+    wrong = not_utf8(found)
+    if wrong is not None:
+        block.refuse(rows, wrong)
+        found = block.gathered(starts, np.where(wrong, 0, sizes))
+    return found.cast(pa.string())
+
+
+def _whole(avro: Avro, type: pa.DataType) -> Column:
+    factor, low, high = 1, -(2**63), 2**63 - 1
+    if pa.types.is_temporal(type) and avro.logical != "date":
+        factor = 1000 if avro.logical.endswith("-millis") else 1
+        if pa.types.is_time(type):
+            factor *= 1000
+            low, high = 0, _DAY_NS - 1
+        low, high = -(-low // factor), high // factor
+
+    def read(block: Block, rows: np.ndarray) -> pa.Array:
+        values = _ints(block, rows) if avro.kind == "int" else block.longs(rows)
+        wrong = (values < low) | (values > high)
+        if wrong.any():
+            block.refuse(rows, wrong)
+            values = np.where(wrong, 0, values)
+        if pa.types.is_floating(type):
+            return pa.array(values.astype(np.float32 if pa.types.is_float32(type) else np.float64))
+        if type.bit_width == 32:
+            return pa.array(values.astype(np.int32)).view(type)
+        return pa.array(values * factor).view(type)
+
+    return read
+
+
+def _decimals(avro: Avro, type: pa.DataType) -> Column:
+    limit = pa.scalar(10**avro.precision, pa.decimal256(76, 0))
+    wide = pa.decimal128(38, avro.scale)
+
+    def read(block: Block, rows: np.ndarray) -> pa.Array:
+        if avro.kind == "fixed":
+            starts, sizes = block.fixed(rows, avro.size)
+        else:
+            sizes = block.lengths(rows)
+            starts = block.skip(rows, sizes)
+        block.refuse(rows, sizes > 16)
+        least = np.zeros((len(rows), 16), np.uint8)
+        there = sizes > 0
+        least[there & (block.data[starts] >= 0x80)] = 0xFF
+        for k in range(min(16, int(sizes.max(initial=0)))):
+            some = np.flatnonzero(sizes > k)
+            least[some, k] = block.data[(starts + sizes - 1 - k)[some]]
+        found = pa.Array.from_buffers(wide, len(rows), [None, pa.py_buffer(least)])
+        whole = pa.Array.from_buffers(pa.decimal128(38, 0), len(rows), [None, pa.py_buffer(least)])
+        fits = pc.less(pc.abs(whole.cast(pa.decimal256(76, 0))), limit)
+        if not pc.all(fits).as_py():
+            block.refuse(rows, ~fits.to_numpy(zero_copy_only=False))
+            found = pc.if_else(fits, found, None)
+        return found.cast(type)
+
+    return read
