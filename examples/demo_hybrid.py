@@ -1,8 +1,8 @@
 """A year of files, then a live topic, as one stream into per-minute sums in a Delta table, on a real Kafka broker.
 
-``make demo-hybrid`` runs it. The files are read as backlog: their sums are folded as one sorted batch and put out in one
-commit. At the exact batch where the topic begins the same query goes on as a stream from that state. At the end the sums
-are compared with those of the files and of all records in the topic.
+``make demo-hybrid`` runs it. The files are read as backlog: their sums are folded as one sorted batch and put out in
+one commit. At the exact batch where the topic begins the same query goes on as a stream from that state. At the end
+the sums are compared with those of the files and of all records in the topic.
 """
 
 from __future__ import annotations

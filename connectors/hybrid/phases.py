@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from .decode.decoder import Decoder
+from .decode.roads import Decoder
 
 __all__ = ["METADATA", "Columns", "DecoderOf", "Limit", "Phase", "Position", "Step"]
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 
-from ..decode.decoder import Decoder
+from ..decode.roads import Decoder
 from ..phases import Columns
 from .client import Records
 from .offsets import Partition

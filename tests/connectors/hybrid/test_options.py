@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -94,7 +95,7 @@ def source(**options: str) -> HybridDataSource:
     return HybridDataSource({**FILES, **KAFKA, **options})
 
 
-def test_the_columns_of_the_stream() -> None:
+def test_the_columns_of_the_stream(tmp_path: Path) -> None:
     assert source(schema="n BIGINT", metadataColumns="_file,_timestamp,_key").schema() == (
         "n BIGINT, _file string, _timestamp timestamp, _key binary"
     )
@@ -102,7 +103,7 @@ def test_the_columns_of_the_stream() -> None:
     assert isinstance(raw, StructType)
     assert raw.fieldNames() == ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
     with pytest.raises(SettingError, match="none of the phases files:files, kafka:kafka declares its columns"):
-        source(fileFormat="json", valueFormat="json").schema()
+        source(path=str(tmp_path), fileFormat="json", valueFormat="json").schema()
 
 
 @pytest.mark.parametrize(
