@@ -174,7 +174,7 @@ class KafkaPhase(Phase):
 
     @property
     def _planner(self) -> Planner:
+        o = self._options
         if self._client is None:
-            o = self._options
             self._client = open_client(o.properties, group_id(o), o.poll_timeout_ms / 1000)
         return Planner(o, self._client)
