@@ -89,7 +89,7 @@ def test_an_address_without_a_broker(client: str) -> None:
     # Port 9 is that of a service that no machine runs any more.
     options = {"kafka.bootstrap.servers": "127.0.0.1:9", "subscribe": "t", "kafka.client": client}
     phase = KafkaPhase("kafka", {**options, "kafka.default.api.timeout.ms": "1000"})
-    with pytest.raises(Unreachable, match="Kafka at 127.0.0.1:9 did not answer for 1 s"):
+    with pytest.raises(Unreachable, match=r"Kafka at 127\.0\.0\.1:9 did not answer for 1 s"):
         phase.begin({})
     phase.close()
 

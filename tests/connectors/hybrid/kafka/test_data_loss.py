@@ -160,10 +160,10 @@ def test_a_topic_that_was_made_anew_is_not_read_from_the_old_place(
     broker.topic(1, name=topic)
     values = [f"new {i}" for i in range(records)]
     broker.send(topic, values)
-    with pytest.raises(BacklogError, match="offset 2 was to be read, .* deleted and made anew"):
+    with pytest.raises(BacklogError, match=r"offset 2 was to be read, .* deleted and made anew"):
         step(strict, start)
     # Nor do old batches have new records, when they are read again.
-    with pytest.raises(BacklogError, match="offset 0 was to be read, .* deleted and made anew"):
+    with pytest.raises(BacklogError, match=r"offset 0 was to be read, .* deleted and made anew"):
         read(strict, begin, start)
     assert read(lenient, begin, start) == []
     _goes_on(lenient, start, values, caplog, "made anew")

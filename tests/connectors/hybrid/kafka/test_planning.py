@@ -102,7 +102,7 @@ def test_places_that_are_not_there(broker: Broker, options: dict[str, str], expe
 
 def test_topics_that_are_not_there(broker: Broker, client: str) -> None:
     topic = broker.topic()
-    with pytest.raises(BacklogError, match="has no no-such-topic. Create it, or correct subscribe"):
+    with pytest.raises(BacklogError, match=r"has no no-such-topic\. Create it, or correct subscribe"):
         broker.phase(client, subscribe=f"{topic}, no-such-topic").begin({})
     with pytest.raises(BacklogError, match=f"has no {topic}-4"):
         broker.phase(client, assign=json.dumps({topic: [0, 4]})).begin({})

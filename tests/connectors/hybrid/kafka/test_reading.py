@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import itertools
 import multiprocessing
 import pickle
 import time
@@ -131,7 +132,7 @@ def test_what_transactions_left_is_passed_over(broker: Broker, client: str, part
     (whole,) = phase.partitions(begin, end)
     assert isinstance(whole, KafkaRange)
     cuts = [*range(min(count, 8)), count]
-    singles = [_read(phase, dataclasses.replace(whole, start=a, until=b)) for a, b in zip(cuts, cuts[1:], strict=False)]
+    singles = [_read(phase, dataclasses.replace(whole, start=a, until=b)) for a, b in itertools.pairwise(cuts)]
     assert [value for values in singles for value in values] == expected
 
 
@@ -180,14 +181,14 @@ def test_replays_give_the_same_rows_when_the_topic_has_grown(broker: Broker, cli
     ends = [begin]
     while (found := step(phase, ends[-1], rows=40)).position != ends[-1]:
         ends.append(found.position)
-    batches = [read(phase, a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    batches = [read(phase, a, b) for a, b in itertools.pairwise(ends)]
     assert sorted(_values([row for batch in batches for row in batch])) == sorted(
         f"{number}-{i}" for number in range(3) for i in range(50)
     )
     broker.send(topic, ["more"], 1)
     broker.commit(topic, ["more"], 0)
     again = broker.phase(client, subscribe=topic, minPartitions="7")
-    assert [read(again, a, b) for a, b in zip(ends, ends[1:], strict=False)] == batches
+    assert [read(again, a, b) for a, b in itertools.pairwise(ends)] == batches
 
 
 def test_partitions_are_cut_for_more_tasks(broker: Broker) -> None:
