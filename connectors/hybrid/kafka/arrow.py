@@ -80,9 +80,9 @@ class Shape:
                     f"{hint}Columns: {', '.join(there.names)}; or set valueFormat to what the values are.",
                 )
             if not wanted.type.equals(there.field(wanted.name).type):
+                kind = there.field(wanted.name).type
                 raise BacklogError(
-                    f"With valueFormat=raw the column {wanted.name!r} is {there.field(wanted.name).type}, and the schema"
-                    f" says {wanted.type}.",
+                    f"With valueFormat=raw the column {wanted.name!r} is {kind}, and the schema says {wanted.type}.",
                     "Correct the schema, and cast afterwards.",
                 )
 

@@ -35,7 +35,12 @@ _LOOK_S = 5.0
 _OPEN_MS = 5_000
 """Bound of one try to reach a broker."""
 
+_ADMIN = {
+    # A restarted broker is back within seconds; by default the pause grows to 30 s.
+    "reconnect_backoff_max_ms": 1_000,
+}
 _READER = {
+    **_ADMIN,
     "enable_auto_commit": False,
     "auto_offset_reset": "none",
     "allow_auto_create_topics": False,
@@ -100,10 +105,12 @@ class KafkaPythonClient(KafkaClient):
         found = {name: value for name, value in found.items() if value != -1}  # Java's "as the system has it"
         found |= {
             "bootstrap_servers": [server.strip() for server in self.properties.servers.split(",")],
-            "bootstrap_timeout_ms": _OPEN_MS,
+            "bootstrap_timeout_ms": min(_OPEN_MS, self.properties.api_timeout_ms),
             "security_protocol": s.protocol,
         }
         if s.has_login:
+            # The library writes all that it sends into its debug log, the password too.
+            logging.getLogger("kafka").setLevel(logging.INFO)
             found |= {
                 "sasl_mechanism": s.mechanism,
                 "sasl_plain_username": s.username,
@@ -137,7 +144,7 @@ class KafkaPythonClient(KafkaClient):
 
         def once() -> T:
             if self._admin is None:
-                self._admin = self._open(KafkaAdminClient, {})
+                self._admin = self._open(KafkaAdminClient, _ADMIN)
             return what(self._admin)
 
         def retriable(error: Exception) -> bool:

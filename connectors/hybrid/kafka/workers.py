@@ -14,7 +14,7 @@ __all__ = ["group_id", "worker_client"]
 
 # Connecting, and asking who leads the partitions, takes longer than a small partition's records. By process: workers
 # are forked, and a connection cannot be shared.
-_idle: tuple[int, KafkaOptions, KafkaClient] | None = None
+_idle: list[tuple[int, KafkaOptions, KafkaClient]] = []
 
 
 def group_id(options: KafkaOptions) -> str:
@@ -25,14 +25,13 @@ def group_id(options: KafkaOptions) -> str:
 @contextlib.contextmanager
 def worker_client(options: KafkaOptions) -> Iterator[KafkaClient]:
     """A client for one partition, kept for the worker's next one unless something goes wrong."""
-    global _idle
-    kept, _idle = _idle, None
     client: KafkaClient | None = None
-    if kept is not None and kept[0] == os.getpid():
-        if kept[1] == options:
-            client = kept[2]
-        else:
-            kept[2].close()
+    if _idle:
+        owner, of, kept = _idle.pop()
+        if owner == os.getpid() and of == options:
+            client = kept
+        elif owner == os.getpid():
+            kept.close()
     if client is None:
         client = open_client(options.properties, group_id(options), options.poll_timeout_ms / 1000)
     try:
@@ -40,6 +39,6 @@ def worker_client(options: KafkaOptions) -> Iterator[KafkaClient]:
     except BaseException:
         client.close()
         raise
-    if _idle is not None:
-        _idle[2].close()  # of a partition that was read meanwhile
-    _idle = (os.getpid(), options, client)
+    while _idle:
+        _idle.pop()[2].close()  # of a partition that was read meanwhile
+    _idle.append((os.getpid(), options, client))

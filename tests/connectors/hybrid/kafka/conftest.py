@@ -1,0 +1,32 @@
+"""One broker for all tests here; each has topics of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from backlog_spark.embedded.kafka import KafkaServer
+
+from .broker import PASSWORD, USER, Broker
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    options = {"message.timestamp.after.max.ms": str(2**62), "log.cleaner.backoff.ms": "100"}
+    with KafkaServer(protocols=["SASL_PLAINTEXT"], users={USER: PASSWORD}, options=options) as server:
+        yield Broker(server)
+
+
+@pytest.fixture(autouse=True)
+def closed(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No connection outlives its test."""
+    yield
+    if "broker" in request.fixturenames:
+        request.getfixturevalue("broker").close_phases()
+
+
+@pytest.fixture(params=["confluent", "kafka-python"])
+def client(request: pytest.FixtureRequest) -> str:
+    """Both clients: they give the same."""
+    return str(request.param)
