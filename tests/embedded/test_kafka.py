@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -61,7 +62,9 @@ def test_data_and_port_survive_restart_and_kill(capfd: pytest.CaptureFixture[str
         assert _end(server, "kept") == 2
         # One record and the mark of the commit: transactions work with a single broker.
         _send(server, "kept", b"three", **{"transactional.id": "t"})
-        assert _end(server, "kept") == 4
+        # The mark is written after the commit has returned.
+        while _end(server, "kept") < 4:
+            time.sleep(0.05)
         assert _cluster(server) == cluster
         home, pid = server.home, server.pid
     assert not home.exists()

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from backlog_spark.embedded.kafka import KafkaServer
 from connectors.hybrid.kafka import workers
@@ -121,12 +121,18 @@ class Broker:
             producer.produce(topic, value, partition=partition)
         producer.flush(60)
         yield
+        end = self._stable_end(topic, partition, IsolationLevel.READ_UNCOMMITTED)
         if commit:
             producer.commit_transaction(60)
         else:
             producer.abort_transaction(60)
-        # The mark is written when the call returns, and counts a moment later.
-        time.sleep(0.1)
+        # The mark is written after the call has returned.
+        self._until(lambda: self._stable_end(topic, partition, IsolationLevel.READ_COMMITTED) > end)
+
+    def _stable_end(self, topic: str, partition: int, level: IsolationLevel) -> int:
+        where = TopicPartition(topic, partition)
+        found = self.admin.list_offsets({where: OffsetSpec.latest()}, isolation_level=level)
+        return int(found[where].result(30).offset)
 
     def commit(self, topic: str, values: Iterable[str], partition: int = 0) -> None:
         with self.transaction(topic, values, commit=True, partition=partition):
