@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..option import Option
 
-__all__ = ["COMMON", "DELTA", "FILES", "Option", "option_table"]
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option, as the documentation has it."""
-
-    name: str
-    type: str
-    default: str
-    doc: str
-    bounds: str = ""
-    spark: str = ""  # what means the same in Spark
+__all__ = ["COMMON", "DELTA", "FILES"]
 
 
 _METADATA = (
@@ -149,13 +137,3 @@ DELTA = (
     Option("metadataLocation", "path", "with dedupKey: required", _METADATA),
     *COMMON,
 )
-
-
-def option_table(options: tuple[Option, ...]) -> str:
-    """The table of options for the documentation, in Markdown."""
-    lines = ["| option | type | default | bounds | meaning | in Spark |", "|---|---|---|---|---|---|"]
-    for o in options:
-        lines.append(
-            f"| `{o.name}` | {o.type} | {o.default} | {o.bounds} | {o.doc} | {f'`{o.spark}`' if o.spark else ''} |"
-        )
-    return "\n".join(lines) + "\n"

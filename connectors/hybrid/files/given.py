@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import SettingError
 
-from .catalogue import Option
+from ..option import Option
 
 __all__ = ["Given"]
 

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..option import Option
 
-__all__ = ["OPTIONS", "Option", "option_table"]
-
-
-@dataclass(frozen=True)
-class Option:
-    """One option, as the documentation has it."""
-
-    name: str
-    type: str
-    default: str
-    doc: str
-    bounds: str = ""
-    spark: str = ""  # the option of Spark's Kafka source that means the same
+__all__ = ["OPTIONS"]
 
 
 def _as_spark(name: str, kind: str, default: str, doc: str, bounds: str = "") -> Option:
@@ -184,12 +172,3 @@ OPTIONS = (
         ">= 1",
     ),
 )
-
-
-def option_table() -> str:
-    """The table of options for the documentation, in Markdown."""
-    lines = ["| option | type | default | bounds | meaning | in Spark's source |", "|---|---|---|---|---|---|"]
-    for o in OPTIONS:
-        spark = f"`{o.spark}`" if o.spark and o.spark != o.name else "the same" if o.spark else ""
-        lines.append(f"| `{o.name}` | {o.type} | {o.default} | {o.bounds} | {o.doc} | {spark} |")
-    return "\n".join(lines) + "\n"

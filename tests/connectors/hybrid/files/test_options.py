@@ -6,8 +6,9 @@ import pytest
 
 from backlog_spark.errors import SettingError
 from connectors.hybrid.files import FilePhase
-from connectors.hybrid.files.catalogue import DELTA, FILES, option_table
+from connectors.hybrid.files.catalogue import DELTA, FILES
 from connectors.hybrid.files.options import CsvOptions, FileOptions
+from connectors.hybrid.option import option_table
 
 NEEDED = {"path": "/data", "metadataLocation": "/meta"}
 

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaE
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from backlog_spark.embedded.kafka import KafkaServer
+from connectors.hybrid.decode import Decoder
 from connectors.hybrid.kafka import workers
-from connectors.hybrid.kafka.arrow import Decoder, raw_schema
+from connectors.hybrid.kafka.arrow import raw_schema
 from connectors.hybrid.kafka.phase import KafkaPhase
 from connectors.hybrid.phases import Columns, Limit, Position, Step
 
@@ -23,6 +25,10 @@ __all__ = ["ALL", "PASSWORD", "USER", "Broker", "read", "step"]
 USER, PASSWORD = "reader", 'pa"ss;word'
 ALL = Limit(None)
 _numbers = itertools.count()
+
+
+def _whatever(decoder: Decoder, schema: pa.Schema) -> Decoder:
+    return decoder
 
 
 class Broker:
@@ -166,7 +172,7 @@ class Broker:
         """A phase that has been opened. In names of options ``__`` is a dot."""
         given = {"kafka.bootstrap.servers": self.address, "kafka.client": client}
         given |= {name.replace("__", "."): value for name, value in options.items()}
-        phase = KafkaPhase("kafka", given, decoder)
+        phase = KafkaPhase("kafka", given, None if decoder is None else partial(_whatever, decoder))
         headers = options.get("includeHeaders") == "true"
         self._phases.append(phase)
         phase.open(Columns(raw_schema(headers) if columns is None else columns, metadata))

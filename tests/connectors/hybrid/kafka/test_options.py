@@ -8,10 +8,11 @@ import pytest
 
 from backlog_spark.errors import SettingError
 from connectors.hybrid.kafka.backlog import Thresholds
-from connectors.hybrid.kafka.catalogue import OPTIONS, option_table
+from connectors.hybrid.kafka.catalogue import OPTIONS
 from connectors.hybrid.kafka.jaas import parse_jaas
 from connectors.hybrid.kafka.offsets import EARLIEST, LATEST
 from connectors.hybrid.kafka.options import KafkaOptions, Place, Topics
+from connectors.hybrid.option import option_table
 
 BASE = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
 PLAIN = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
@@ -170,7 +171,7 @@ def test_options_of_others_are_left_to_them() -> None:
 def test_the_table_lists_every_option_once() -> None:
     names = [option.name for option in OPTIONS]
     assert len(set(names)) == len(names)
-    table = option_table().splitlines()
+    table = option_table(OPTIONS).splitlines()
     assert len(table) == len(names) + 2
     assert {line.count("|") for line in table} == {7}
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 from backlog_spark.errors import BacklogError
+from connectors.hybrid.decode import Decoded, Decoder
 from connectors.hybrid.kafka import workers
 from connectors.hybrid.kafka.arrow import RAW, raw_schema
 from connectors.hybrid.kafka.phase import KafkaPhase
@@ -216,20 +217,14 @@ def test_large_ranges_come_in_batches_of_at_most_ten_thousand(broker: Broker) ->
     assert offsets == list(range(25_000))
 
 
-@dataclasses.dataclass
-class _Result:
-    columns: list[pa.Array]
-    kept: pa.Array | None = None
-
-
-class Numbers:
+class Numbers(Decoder):
     """Decodes numbers, and gives no row for those that are negative."""
 
-    def decode(self, values: pa.Array) -> _Result:
+    def decode(self, values: pa.Array) -> Decoded:
         numbers = values.cast(pa.string()).cast(pa.int64())
         negative = pc.fill_null(pc.less(numbers, 0), False)
         kept = pc.indices_nonzero(pc.invert(negative)).cast(pa.int64())
-        return _Result([numbers.take(kept), pc.multiply(numbers, 2).take(kept)], kept)
+        return Decoded([numbers.take(kept), pc.multiply(numbers, 2).take(kept)], kept)
 
 
 NUMBERS = pa.schema([("n", pa.int64()), ("twice", pa.int64())])
