@@ -175,7 +175,12 @@ CASES = [
     # moments, interval during backlog
     pytest.param([between_the_two_commits_in_backlog, after_the_switch], "1 second", id="one life after another"),
     pytest.param(LIVES, "1 second", id="all lives", marks=pytest.mark.grid),
-    pytest.param([between_the_two_commits_in_binary_log], None, id="between_the_two_commits_in_binary_log"),
+    pytest.param(
+        [between_the_two_commits_in_binary_log],
+        None,
+        id="between_the_two_commits_in_binary_log",
+        marks=pytest.mark.grid,
+    ),
     pytest.param([in_last_snapshot_batch], "0", id="in_last_snapshot_batch of one commit"),
     *(pytest.param([moment], "1 second", id=moment.__name__, marks=pytest.mark.grid) for moment in LIVES),
 ]

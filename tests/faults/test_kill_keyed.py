@@ -54,7 +54,7 @@ def live_until_killed(job: dict[str, str], point: str, log: Path) -> None:
 
 
 # One of each kind; `make faults` goes through all.
-SOME = ["while tasks fold", "before the commit", "in the first stream batch"]
+SOME = ["while tasks fold", "in the first stream batch"]
 
 
 @pytest.mark.parametrize("points", [SOME, pytest.param(list(POINTS), marks=pytest.mark.grid)], ids=["some", "all"])
@@ -77,7 +77,7 @@ def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[
 
 
 # `make faults` goes through all.
-SOME_TIMED = ["before the event time is kept", "when timers have fired"]
+SOME_TIMED = ["when timers have fired"]
 TIMED = pa.schema([*SCHEMA, ("seq", pa.int64()), ("ts", pa.timestamp("us", "UTC"))])
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 

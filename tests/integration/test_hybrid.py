@@ -68,7 +68,7 @@ class Job:
         return found
 
 
-@pytest.mark.parametrize("during", ["0", "3 seconds", None])
+@pytest.mark.parametrize("during", ["0", "3 seconds", pytest.param(None, marks=pytest.mark.grid)])
 def test_files_then_a_topic_that_grows(
     spark: SparkSession, kafka: KafkaServer, tmp_path: Path, during: str | None
 ) -> None:
