@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import logging
 import subprocess
 import sys
 import tempfile
@@ -25,10 +24,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 import backlog_spark as bs
-from backlog_spark.durations import parse_duration
 from backlog_spark.embedded.kafka import KafkaServer
 from backlog_spark.embedded.session import local_session
-from backlog_spark.monitor import ProgressLine
+
+from .common import arguments_parser, follow, main, outcome
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,59 +153,15 @@ def run(arguments: argparse.Namespace) -> str:
             .start(spark)
         )
         stack.callback(query.stop)
-        with ProgressLine(query, sys.stdout, force=True) as line:
-            line.say(
-                f"Query started: a commit every {arguments.interval}, an interval during backlog of "
-                f"{arguments.interval_during_backlog}"
-            )
-            while query.isProcessingBacklog and query.isActive:
-                time.sleep(0.05)
-            _raise_if_ended(query)
-            line.say(
-                f"Switch to streaming after {time.time() - began:.1f} s, at batch {query.history[-1].batch_id}: "
-                f"the files took {query.backlogProgress.commits_in_backlog} commits"
-            )
-            end = time.time() + arguments.seconds
-            while (time.time() < end or not query.backlogProgress.commits_after) and query.isActive:
-                time.sleep(0.2)
-            _raise_if_ended(query)
+
+        def end_of_changes() -> None:
             process.terminate()
             process.wait()
-            line.say("Producer stopped; waiting for its last records")
-            query.processAllAvailable()
-        query.stop()
-        progress = query.backlogProgress
+
+        progress = follow(query, arguments, began, end_of_changes)
         print("Comparing each minute with the files and the topic", flush=True)
-        rows, lost, duplicated, different = compare(spark, target, expected(folder / "history", broker))
-        counts = (
-            f"rows={rows} commits_in_backlog={progress.commits_in_backlog} commits_after={progress.commits_after} "
-            f"lost={lost} duplicated={duplicated} different={different}"
-        )
-        right = rows > 0 and not (lost or duplicated or different) and progress.commits_after > 0
-        return f"demo: {'OK' if right else 'FAILED'} {counts}"
-
-
-def _raise_if_ended(query: bs.BacklogQuery) -> None:
-    if not query.isActive:
-        raise query.exception() or RuntimeError("The query ended early.")
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=5_000_000, help="orders in the files")
-    parser.add_argument("--interval", default="1 second", help="normal commit interval")
-    parser.add_argument("--interval-during-backlog", default="0", help="0: the files are one commit")
-    parser.add_argument("--seconds", type=float, default=20, help="how long to follow after the switch")
-    arguments = parser.parse_args()
-    logging.getLogger("py4j").setLevel(logging.ERROR)
-    try:
-        parse_duration(arguments.interval_during_backlog, "INTERVAL_DURING_BACKLOG")
-        outcome = run(arguments)
-    except Exception as error:
-        outcome = f"demo: FAILED {type(error).__name__}: {' '.join(str(error).split())[:1000]}"
-    print(outcome, flush=True)
-    return 0 if outcome.startswith("demo: OK") else 1
+        return outcome(progress, compare(spark, target, expected(folder / "history", broker)))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(run, arguments_parser(__doc__, rows=5_000_000, during_backlog="0")))

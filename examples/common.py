@@ -1,0 +1,92 @@
+"""What the demos share: following a query through its switch, and the last line."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from backlog_spark.durations import parse_duration
+from backlog_spark.monitor import ProgressLine
+
+if TYPE_CHECKING:
+    import backlog_spark as bs
+
+__all__ = ["arguments_parser", "follow", "main", "outcome"]
+
+
+def arguments_parser(doc: str | None, *, rows: int, during_backlog: str) -> argparse.ArgumentParser:
+    """The arguments of a demo, as the Makefile passes them on; ``rows`` and ``during_backlog`` are defaults."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=rows, help="orders to have first")
+    parser.add_argument("--interval", default="1 second", help="normal commit interval")
+    parser.add_argument("--interval-during-backlog", default=during_backlog, help="0: the backlog is one commit")
+    parser.add_argument("--seconds", type=float, default=20, help="how long to follow after the switch")
+    return parser
+
+
+def follow(
+    query: bs.BacklogQuery, arguments: argparse.Namespace, began: float, end_of_changes: Callable[[], None]
+) -> bs.BacklogProgress:
+    """Show a query through its backlog and for some seconds after it, then let it finish and stop it.
+
+    Parameters
+    ----------
+    began : float
+        When it was started, seconds since 1970.
+    end_of_changes : callable
+        Ends whoever changes what the query reads.
+    """
+    with ProgressLine(query, sys.stdout, force=True) as line:
+        line.say(
+            f"Query started: a commit every {arguments.interval}, in backlog "
+            f"{arguments.interval_during_backlog}; changes go on all the while"
+        )
+        while query.isProcessingBacklog and query.isActive:
+            time.sleep(0.05)
+        _raise_if_ended(query)
+        line.say(
+            f"Switch to streaming after {time.time() - began:.1f} s, at batch {query.history[-1].batch_id}: "
+            f"the backlog took {query.backlogProgress.commits_in_backlog} commits"
+        )
+        end = time.time() + arguments.seconds
+        while (time.time() < end or not query.backlogProgress.commits_after) and query.isActive:
+            time.sleep(0.2)
+        _raise_if_ended(query)
+        end_of_changes()
+        line.say("No more changes; waiting for the last ones")
+        query.processAllAvailable()
+    query.stop()
+    return query.backlogProgress
+
+
+def _raise_if_ended(query: bs.BacklogQuery) -> None:
+    if not query.isActive:
+        raise query.exception() or RuntimeError("The query ended early.")
+
+
+def outcome(progress: bs.BacklogProgress, compared: tuple[int, int, int, int]) -> str:
+    """The last line; ``compared`` is rows, and how many are lost, duplicated and different."""
+    rows, lost, duplicated, different = compared
+    counts = (
+        f"rows={rows} commits_in_backlog={progress.commits_in_backlog} commits_after={progress.commits_after} "
+        f"lost={lost} duplicated={duplicated} different={different}"
+    )
+    right = rows > 0 and not (lost or duplicated or different) and progress.commits_after > 0
+    return f"demo: {'OK' if right else 'FAILED'} {counts}"
+
+
+def main(run: Callable[[argparse.Namespace], str], parser: argparse.ArgumentParser) -> int:
+    """Run a demo and print its last line; the exit status is 0 if it is right."""
+    arguments = parser.parse_args()
+    logging.getLogger("py4j").setLevel(logging.ERROR)
+    try:
+        parse_duration(arguments.interval_during_backlog, "INTERVAL_DURING_BACKLOG")
+        last = run(arguments)
+    except Exception as error:
+        last = f"demo: FAILED {type(error).__name__}: {' '.join(str(error).split())[:1000]}"
+    print(last, flush=True)
+    return 0 if last.startswith("demo: OK") else 1
