@@ -26,9 +26,11 @@ import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 
-from .avro_columns import Block, column_readers
+from .avro_binary import Unreadable
+from .avro_block import Block
+from .avro_columns import column_readers
 from .avro_schema import parse_schema
-from .avro_values import Unreadable, record_reader
+from .avro_values import record_reader
 from .blocks import content_of, offsets_of
 from .registry import Registry
 from .roads import Mode, Parsed, TwoRoads

@@ -78,7 +78,7 @@ def value_reader(type: pa.DataType, formats: Formats, *, non_finite: bool = True
     BacklogError
         For a type that JSON is not decoded to.
     """
-    if pa.types.is_struct(type):
+    if pa.types.is_struct(type) and type.num_fields:
         read = fields_reader(list(type), formats, non_finite=non_finite)
         names = [f.name for f in type]
         return lambda value: _struct(value, read, names)

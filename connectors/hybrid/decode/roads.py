@@ -151,6 +151,8 @@ class TwoRoads(Decoder):
 
     def decode(self, values: pa.Array) -> Decoded:
         """See `Decoder`."""
+        if not pa.types.is_binary(values.type):
+            values = values.cast(pa.binary())  # lines of text are as good
         there = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
         known = values if there is None else values.drop_null()
         pieces: list[Parsed] = []

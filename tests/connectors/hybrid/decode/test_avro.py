@@ -161,6 +161,13 @@ def test_unions_of_several_types() -> None:
     assert decoded(schema, declared, [*binary]) == expected
 
 
+def test_unions_of_types_that_differ_by_name_alone() -> None:
+    fixed = [{"type": "fixed", "name": name, "size": 1} for name in ("F", "G")]
+    schema = of(("u", [fixed[0], "null", fixed[1]]))
+    expected = [((b"x", None),), (None,), ((None, b"y"),)]
+    assert decoded(schema, schemaOf(schema), [b"\x00x", b"\x02", b"\x04y"]) == expected
+
+
 def test_blocks_of_arrays() -> None:
     """A negative count is followed by the block's bytes."""
     schema = of(("a", {"type": "array", "items": "int"}))
