@@ -74,8 +74,8 @@ def test_the_examples_run(spark: SparkSession, mysql: MySQLServer, tmp_path: Pat
 
 
 def test_the_commands_are_targets_of_the_makefile() -> None:
-    targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    named = set(re.findall(r"\bmake ([a-z]+)\b(?! lists)", README))
+    targets = set(re.findall(r"^([a-z-]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    named = set(re.findall(r"\bmake ([a-z-]+)\b(?! lists)", README))
     assert {"demo", "test"} <= named <= targets
 
 
