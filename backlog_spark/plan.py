@@ -35,6 +35,7 @@ __all__ = [
     "UnionNode",
     "WatermarkNode",
     "check_tree",
+    "foreign_positions",
     "operator_attributes",
     "state_name",
     "watermark_nodes",
@@ -199,6 +200,20 @@ def source_positions(root: Node) -> tuple[list[int], frozenset[int]]:
             at += 1 + node.is_timed
         at += node.sources if isinstance(node, FrameNode) else isinstance(node, SourceNode)
     return declared, frozenset(inner)
+
+
+def foreign_positions(root: Node) -> frozenset[int]:
+    """Where the sources of streaming DataFrames stand among all that Spark reads; they carry no flag."""
+    found: set[int] = set()
+    at = 0
+    for node in root.walk():
+        if isinstance(node, FrameNode):
+            found.update(range(at, at + node.sources))
+            at += node.sources
+        at += isinstance(node, SourceNode)
+        if isinstance(node, KeyedNode):
+            at += 1 + node.is_timed
+    return frozenset(found)
 
 
 def watermark_nodes(root: Node) -> list[WatermarkNode]:

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backlog_spark.checkpoint import Checkpoint
@@ -21,7 +22,10 @@ from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError
 from backlog_spark.intervals import Intervals, resolve_intervals
 from backlog_spark.keyed import KeyedPlan
-from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, source_positions, state_name
+from backlog_spark.listener import ProgressReport
+from backlog_spark.monitor.outstanding import Outstanding
+from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, foreign_positions, source_positions, state_name
+from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns, first_line
 from backlog_spark.session import persisted, register, session_conf
 from backlog_spark.settings import PREFIX, parse_settings
@@ -86,6 +90,10 @@ class BacklogQuery(QueryRuns):
         self._last_run = False
         self._mixed = False  # keyed operators run sorted while there is backlog
         self._infos: list[SourceInfo | None] = []
+        self._foreign = foreign_positions(stream.node)
+        rules, min_stay_ms = parse_rules(settings)
+        self._judge = Judge(rules if self._foreign else (), min_stay_ms)
+        self._outstanding = Outstanding(spark, self._checkpoint, self._judge.needs)
         self._keyed: KeyedPlan | None = None
         if stream.node.is_keyed:
             key_groups = int(settings["spark.backlog.keyGroups"] or 0) or None
@@ -152,7 +160,7 @@ class BacklogQuery(QueryRuns):
         flag = self._checkpoint.in_backlog()
         if flag is None:
             flag = self._tracker.is_processing_backlog
-        in_backlog = flag and self._mixed and not self._last_run
+        in_backlog = (flag or self._judge.is_backlog) and self._mixed and not self._last_run
         return self._keyed.start(in_backlog=in_backlog, flags=self._flags(), load=self._load)
 
     def _flags(self, batch_id: int | None = None) -> list[bool]:
@@ -244,11 +252,25 @@ class BacklogQuery(QueryRuns):
             self._outputs.write(*self._keyed.output(batch, info.batch_id), info)
             self._keyed.written(batch, info.batch_id, self._name, self._flags(info.batch_id))
 
+    def _take(self, report: ProgressReport) -> None:
+        if self._judge.needs:
+            told = replace(report, sources=tuple(s for s in report.sources if s.index in self._foreign))
+            before = self._judge.is_backlog
+            interval = None if self._ends_by_itself else self.intervals.interval_ms
+            found = figures(told, time.time() * 1000, interval, self._outstanding.of(told))
+            after = self._judge.take(found, time.monotonic() * 1000)
+            report = flagged(report, dict.fromkeys(self._foreign, after), dict.fromkeys(self._foreign, before))
+        super()._take(report)
+
     # -- between runs, in the runner's own thread ------------------------------------------------------------
 
     def _go_on(self, *, idle: bool, left: bool) -> bool:
         if not self._ends_by_itself and not left:
             return False
+        if idle:
+            # All that streaming DataFrames have has been read, whatever the figures of the last batch were.
+            self._judge.end(time.monotonic() * 1000)
+            self._tracker.all_read(self._foreign)
         # Still in backlog, by a source that has nothing to read: do not start over without end.
         if idle and self._stopping.wait(max(self.intervals.interval_ms, _IDLE_RUN_MS) / 1000):
             return False

@@ -119,11 +119,12 @@ class QueryTracker:
             if first_time:
                 self._count(report, sources)
 
-    def all_read(self) -> None:
-        """A run found nothing more to read: no source is in backlog, whatever was reported of it last."""
+    def all_read(self, sources: frozenset[int] | None = None) -> None:
+        """A run found nothing more to read: these sources, or all, are not in backlog, whatever was reported last."""
         with self._lock:
             for source in self._coordinator.sources:
-                self._decide(self._coordinator.report(source, False), self._last_batch + 1)
+                if sources is None or source in sources:
+                    self._decide(self._coordinator.report(source, False), self._last_batch + 1)
 
     def restarted(self) -> None:
         """The query runs again after a failure."""

@@ -31,7 +31,7 @@ def rules(spark: SparkSession, **values: str) -> Iterator[None]:
         yield
 
 
-def wait(condition: Callable[[], bool], query: bs.ForeignQuery) -> None:
+def wait(condition: Callable[[], bool], query: bs.ForeignQuery | bs.BacklogQuery) -> None:
     limit = time.monotonic() + LIMIT_S
     while not condition():
         assert query.isActive, query.exception()
