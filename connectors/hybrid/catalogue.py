@@ -39,6 +39,13 @@ OPTIONS = (
         "Rows that a batch has, about: files are cut at row groups. With `intervalDuringBacklog` backlog is cut by "
         "time, and by this only if it is set.",
         ">= 1",
+    ),
+    Option(
+        "maxOffsetsPerTrigger",
+        "int",
+        "unset",
+        "The same, as Spark's Kafka source calls it.",
+        ">= 1",
         "maxOffsetsPerTrigger",
     ),
     Option(

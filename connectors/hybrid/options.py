@@ -24,6 +24,7 @@ _FORMAT = "valueFormat"
 _DECODE = {o.name.lower() for o in DECODE_OPTIONS}
 _CSV = {"sep", "delimiter", "quote", "escape", "nullvalue"}
 _TEXT = ("json", "csv")  # formats of files that hold records
+_ROWS = ("maxRowsPerBatch", "maxOffsetsPerTrigger")
 _TARGETS = ("latest", "backlogEnd", "none")
 
 
@@ -110,8 +111,8 @@ class HybridOptions:
             decoded=tuple(_decode(kind, of, decode) for (_, kind), of in zip(phases, of_phase, strict=True)),
             schema=given.get("schema", "").strip(),
             metadata=_metadata(given.get("metadatacolumns", "")),
-            max_rows=_rows(given.get("maxrowsperbatch")),
-            max_rows_given="maxrowsperbatch" in given,
+            max_rows=_rows(given),
+            max_rows_given=any(name.lower() in given for name in _ROWS),
             interval_ms=parse_duration(interval, "interval") if interval else None,
             during_backlog_ms=parse_duration(during, "intervalDuringBacklog") if during else None,
             target=target,
@@ -200,9 +201,13 @@ def _metadata(text: str) -> tuple[str, ...]:
     return names
 
 
-def _rows(text: str | None) -> int:
-    if text is None:
-        return HybridOptions.max_rows
-    if not text.strip().isdigit() or int(text) < 1:
-        raise SettingError("maxRowsPerBatch", text, "is not an integer >= 1.", "Leave it out for 1000000.")
-    return int(text)
+def _rows(given: Mapping[str, str]) -> int:
+    """Rows of a batch, by whichever of the two names."""
+    found = [(name, given[name.lower()]) for name in _ROWS if name.lower() in given]
+    if len(found) == 2:
+        raise SettingError(*found[1], f"says the same as {found[0][0]}.", "Give one of them.")
+    for name, text in found:
+        if not text.strip().isdigit() or int(text) < 1:
+            raise SettingError(name, text, "is not an integer >= 1.", "Leave it out for 1000000.")
+        return int(text)
+    return HybridOptions.max_rows

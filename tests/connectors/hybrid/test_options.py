@@ -66,6 +66,8 @@ def test_an_option_of_one_phase_holds_over_that_of_all() -> None:
         ({"metadataColumns": "_file, _row"}, r"'_row' is no metadata column\. Columns: _phase, _file"),
         ({"metadataColumns": "_file, _file"}, "names _file twice"),
         ({"maxRowsPerBatch": "0"}, "is not an integer >= 1"),
+        ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger = 'many': is not an integer >= 1"),
+        ({"maxRowsPerBatch": "5", "maxOffsetsPerTrigger": "6"}, "says the same as maxRowsPerBatch"),
         ({"availableNowTarget": "end"}, "is none of latest, backlogEnd, none"),
         ({"interval": "1 min", "intervalDuringBacklog": "1 s"}, "intervalDuringBacklog.*is less than"),
         ({"valueFormat": "xml"}, "valueFormat = 'xml': is none of json, avro, csv, raw"),
