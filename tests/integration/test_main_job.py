@@ -96,6 +96,7 @@ def test_unset_is_plain_spark_with_bounded_batches(spark: SparkSession, mysql: M
     assert contents(spark, tmp_path) == Counter(table_rows(mysql, "job.unset").values())
 
 
+@pytest.mark.grid
 def test_far_behind_the_log_is_backlog_again(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "lag")
     made = writer(mysql, "lag", tmp_path, backlogLagThreshold="5 min", maxRowsPerBatch=1000)

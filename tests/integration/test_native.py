@@ -161,6 +161,7 @@ def test_what_cannot_be_phases(spark: SparkSession, kafka: KafkaServer, tmp_path
         bs.backlog_query(build, checkpoint=str(tmp_path / "other"), spark=spark)
 
 
+@pytest.mark.grid
 def test_an_old_topic_is_backlog_once(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "native_old", 3)
     five_days = 5 * 86_400_000
