@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from backlog_spark.attributes import RecordAttributes
     from backlog_spark.errors import BacklogError, SettingError
     from backlog_spark.foreign import ForeignQuery, RunContext, backlog_query
+    from backlog_spark.keyedstreams import KeyedStream
     from backlog_spark.native import NativeHybrid, hybrid
+    from backlog_spark.operators.cofunctions import KeyedCoProcessFunction
     from backlog_spark.operators.functions import (
         KeyedProcessFunction,
         ListState,
@@ -22,11 +24,28 @@ if TYPE_CHECKING:
         ReducingState,
         ValueState,
     )
+    from backlog_spark.operators.windowfunctions import (
+        CoGroupFunction,
+        ProcessWindowFunction,
+        TimeWindow,
+        WindowFunction,
+    )
+    from backlog_spark.operators.windows import (
+        CumulativeEventTimeWindows,
+        EndOfStreamWindows,
+        EventTimeSessionWindows,
+        ProcessingTimeSessionWindows,
+        SlidingEventTimeWindows,
+        SlidingProcessingTimeWindows,
+        TumblingEventTimeWindows,
+        TumblingProcessingTimeWindows,
+    )
     from backlog_spark.query import BacklogQuery
     from backlog_spark.session import register
     from backlog_spark.sinks import DeltaAppend, DeltaUpsert, Sink
-    from backlog_spark.streams import BacklogStream, KeyedStream, source, stream
+    from backlog_spark.streams import BacklogStream, source, stream
     from backlog_spark.tracker import BacklogProgress, Switch
+    from backlog_spark.windowedstreams import WindowedStream
 
 __version__ = "0.1.0"
 
@@ -35,22 +54,36 @@ __all__ = [
     "BacklogProgress",
     "BacklogQuery",
     "BacklogStream",
+    "CoGroupFunction",
+    "CumulativeEventTimeWindows",
     "DeltaAppend",
     "DeltaUpsert",
+    "EndOfStreamWindows",
+    "EventTimeSessionWindows",
     "ForeignQuery",
+    "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
     "ListState",
     "MapState",
     "NativeHybrid",
     "OutputTag",
+    "ProcessWindowFunction",
+    "ProcessingTimeSessionWindows",
     "RecordAttributes",
     "ReducingState",
     "RunContext",
     "SettingError",
     "Sink",
+    "SlidingEventTimeWindows",
+    "SlidingProcessingTimeWindows",
     "Switch",
+    "TimeWindow",
+    "TumblingEventTimeWindows",
+    "TumblingProcessingTimeWindows",
     "ValueState",
+    "WindowFunction",
+    "WindowedStream",
     "backlog_query",
     "hybrid",
     "register",
@@ -65,22 +98,36 @@ _MODULES = {
     "BacklogProgress": "tracker",
     "BacklogQuery": "query",
     "BacklogStream": "streams",
+    "CoGroupFunction": "operators.windowfunctions",
+    "CumulativeEventTimeWindows": "operators.windows",
     "DeltaAppend": "sinks",
     "DeltaUpsert": "sinks",
+    "EndOfStreamWindows": "operators.windows",
+    "EventTimeSessionWindows": "operators.windows",
     "ForeignQuery": "foreign",
+    "KeyedCoProcessFunction": "operators.cofunctions",
     "KeyedProcessFunction": "operators.functions",
-    "KeyedStream": "streams",
+    "KeyedStream": "keyedstreams",
     "ListState": "operators.functions",
     "MapState": "operators.functions",
     "NativeHybrid": "native",
     "OutputTag": "operators.functions",
+    "ProcessWindowFunction": "operators.windowfunctions",
+    "ProcessingTimeSessionWindows": "operators.windows",
     "RecordAttributes": "attributes",
     "ReducingState": "operators.functions",
     "RunContext": "foreign",
     "SettingError": "errors",
     "Sink": "sinks",
+    "SlidingEventTimeWindows": "operators.windows",
+    "SlidingProcessingTimeWindows": "operators.windows",
     "Switch": "tracker",
+    "TimeWindow": "operators.windowfunctions",
+    "TumblingEventTimeWindows": "operators.windows",
+    "TumblingProcessingTimeWindows": "operators.windows",
     "ValueState": "operators.functions",
+    "WindowFunction": "operators.windowfunctions",
+    "WindowedStream": "windowedstreams",
     "backlog_query": "foreign",
     "hybrid": "native",
     "register": "session",

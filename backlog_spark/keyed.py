@@ -7,6 +7,7 @@ from what is on disk, and doing a step again changes nothing.
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import time
@@ -15,14 +16,16 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.plan import KeyedNode, Node, SourceNode, check_tree
+from backlog_spark.operators.fold import StayEnd
+from backlog_spark.plan import KeyedNode, Node, PairNode, SourceNode, check_tree, foreign_positions
 from backlog_spark.settings import MAX_KEY_GROUPS
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.seeds import UnpackState
 from backlog_spark.state.tables import arrow_schema
 from backlog_spark.state.versions import BatchState
 from backlog_spark.timekeeping import Timekeeper, was_executed
-from backlog_spark.vehicles import BatchFolds, Plans, last_keyed, outputs_of
+from backlog_spark.vehicles import BatchFolds, Plans, RawRows, last_keyed, outputs_of
+from backlog_spark.watermarks import END_OF_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -38,6 +41,9 @@ _log = logging.getLogger(__name__)
 _HAND_OVER_S, _LOOK_S = 60, 0.2
 _LEDGER = "plan"
 _LEDGER_FILE = re.compile(rf"{_LEDGER}-(\d+)\.json")
+# How a stay in backlog ended whose operators had waited for it.
+_STAY_END = "stay-end"
+_STAY_END_FILE = re.compile(rf"{_STAY_END}-(\d+)\.json")
 # A partition costs 0.3 s of processor time a batch, whatever is in it, so there is one for each core; the groups of a
 # partition even out what each has to do.
 _GROUPS_PER_CORE, _LEAST_GROUPS = 16, 32
@@ -55,12 +61,23 @@ class KeyedPlan:
         ``spark.backlog.keyGroups``; None takes the checkpoint's or chooses.
     mixed : bool
         Whether the query is in mixed mode: backlog runs sorted.
+    has_rules : bool
+        Whether a rule says when its streaming DataFrames are in backlog.
     """
 
     def __init__(
-        self, spark: SparkSession, checkpoint: Checkpoint, root: Node, key_groups: int | None, *, mixed: bool
+        self,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
+        root: Node,
+        key_groups: int | None,
+        *,
+        mixed: bool,
+        has_rules: bool = False,
     ) -> None:
         check_tree(root)
+        self._has_rules = has_rules
+        self.must_leave = False
         self._spark = spark
         self._checkpoint = checkpoint
         self._root = root
@@ -70,7 +87,7 @@ class KeyedPlan:
             min(MAX_KEY_GROUPS, max(_LEAST_GROUPS, _GROUPS_PER_CORE * cores)) if ledger is None else ledger.key_groups
         )
         self._shuffle_partitions = str(spark.conf.get("spark.sql.shuffle.partitions"))
-        self._rows: StructType | None = None
+        self._raw = RawRows()
         self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
         self._folds: dict[str, Fold] = {}
         self._cleaned = False
@@ -83,7 +100,12 @@ class KeyedPlan:
             self._time = Timekeeper(spark, checkpoint, root, self._key_groups, mixed=mixed)
 
     def start(
-        self, *, in_backlog: bool, flags: Sequence[bool], load: Callable[[SourceNode, str | None], DataFrame]
+        self,
+        *,
+        in_backlog: bool,
+        flags: Sequence[bool],
+        has_ended: bool,
+        load: Callable[[SourceNode, str | None], DataFrame],
     ) -> tuple[DataFrame, StructType, dict[str, str]]:
         """Decide on the next run and prepare it. Called while no run of the query is active.
 
@@ -93,6 +115,8 @@ class KeyedPlan:
             Whether the query is in mixed mode and a running source reports backlog.
         flags : sequence of bool
             Whether each declared source is processing backlog.
+        has_ended : bool
+            Whether all sources have finished.
         load : callable
             Loads a source, with the ``availableNowTarget`` that a run which ends by itself gives it.
 
@@ -137,6 +161,7 @@ class KeyedPlan:
             self._key_groups,
             None if self._time is None else self._time.control,
             None if self._time is None else self._time.reports,
+            self._stay_end(),
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None
@@ -146,7 +171,7 @@ class KeyedPlan:
             cores = self._spark.sparkContext.defaultParallelism
             ledger = Ledger(self._key_groups, min(self._key_groups, cores), operators)
         ledger = ledger.check(self._key_groups, operators)
-        self._output, self._rows = plans.output, plans.rows
+        self._output, self._raw = plans.output, plans.raw
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
             ledger = self._publish(ledger)
         self._drained = self._drained or behind
@@ -156,14 +181,18 @@ class KeyedPlan:
         # In backlog, but a batch of the stream run was logged before or has to come first: that one alone is run.
         self.replays_only = replays_only
         self._cleaned = False
+        self.must_leave = False
         if self._time is not None:
-            self._time.begin(self._folds, flags, sorted_run=run.vehicle is Vehicle.SORTED)
+            self._time.begin(self._folds, flags, has_ended=has_ended, sorted_run=run.vehicle is Vehicle.SORTED)
         return frame, plans.output, _configuration(ledger)
 
     @property
     def _mergeable(self) -> bool:
         """Whether a later stay in backlog may run sorted: it collects in the first operator."""
-        return next(node.is_mergeable for node in self._root.walk() if isinstance(node, KeyedNode))
+        nodes = list(self._root.walk())
+        # Rows that enter further down would not be folded by it.
+        enters_later = any(isinstance(node, PairNode) and node.is_keyed for node in nodes)
+        return not enters_later and next(node.is_mergeable for node in nodes if isinstance(node, KeyedNode))
 
     @property
     def sorts_again(self) -> bool:
@@ -218,10 +247,13 @@ class KeyedPlan:
         for old in versions:
             self._checkpoint.delete(f"backlog/{_LEDGER}-{old}.json")
 
-    def output(self, batch: DataFrame, batch_id: int) -> tuple[DataFrame, dict[str, DataFrame]]:
+    def output(
+        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], *, has_ended: bool
+    ) -> tuple[DataFrame, dict[str, DataFrame]]:
         """What a batch of the present run gives to the sinks, the main one and those of side outputs.
 
-        In the sorted vehicle executes it, once.
+        In the sorted vehicle executes it, once. ``flags`` are those of the declared sources at the batch's end, and
+        ``has_ended`` is whether all of them have finished then.
         """
         last = last_keyed(self._root)
         assert last is not None
@@ -237,8 +269,15 @@ class KeyedPlan:
             state.drop_below(batch_id - 1)
             return state.write(operator, rows, batch_id, self._shuffle_partitions)
 
-        assert self._rows is not None, "set at the start of a sorted run"
-        folds = BatchFolds(self._folds, self._rows, fold_into)
+        @functools.cache
+        def end() -> StayEnd | None:
+            return self._end(batch, batch_id, query_name, flags, has_ended=has_ended)
+
+        def hand_over(name: str, state: DataFrame) -> None:
+            states = BatchState(self._checkpoint, name, self.run.epoch)
+            states.write_handed_over(state, batch_id, self._shuffle_partitions)
+
+        folds = BatchFolds(self._folds, self._raw, fold_into, end, hand_over)
         if self.run.epoch == 0:
             return folds.run(self._root, batch)
         # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators too,
@@ -247,14 +286,59 @@ class KeyedPlan:
         assert self._output is not None, "set at the start of the run"
         return batch.sparkSession.createDataFrame([], self._output), {}
 
-    def written(self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool]) -> None:
-        """A batch has reached its sinks and is about to be committed; ``flags`` are the sources' at its end."""
+    def _end(
+        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], *, has_ended: bool
+    ) -> StayEnd | None:
+        """The end of the stay, if this is its last batch: kept before anything of it is put out."""
+        name = f"{_STAY_END}-{batch_id}"
+        found = self._checkpoint.read_metadata(name)
+        if found is None:
+            # Whether a rule still holds is only known afterwards: then the stream vehicle puts out what there is.
+            if any(flags) or self._has_rules:
+                return None
+            earlier = self._stay_ended()
+            if earlier is not None and earlier != batch_id:
+                raise BacklogError(
+                    f"Batch {batch_id} came after batch {earlier}, at whose end no source reported backlog, and before "
+                    "the query had gone over to stream mode.",
+                    "Start the query again. If it happens again, a source brings rows behind the end of its backlog.",
+                )
+            self._ensure_executed(batch, query_name)
+            watermark = None if self._time is None else self._time.watermark_after(batch_id, query_name)
+            watermark = END_OF_TIME if has_ended else watermark
+            found = {"watermark": watermark}
+            self._checkpoint.write_metadata(name, found, overwrite=False)
+        # What is left of streaming DataFrames is live now.
+        self.must_leave = bool(foreign_positions(self._root))
+        return StayEnd(found["watermark"])
+
+    def _stay_ended(self) -> int | None:
+        """The batch with which the stay in backlog ended, if it is written down."""
+        names = self._checkpoint.names_in("backlog")
+        return max((int(m[1]) for name in names if (m := _STAY_END_FILE.fullmatch(name))), default=None)
+
+    def _stay_end(self) -> StayEnd | None:
+        """How the stay in backlog ended whose results have been put out; None before that."""
+        batch_id, committed = self._stay_ended(), self._checkpoint.latest_committed()
+        if batch_id is None or committed is None or committed < batch_id:
+            return None
+        found = self._checkpoint.read_metadata(f"{_STAY_END}-{batch_id}") or {}
+        return StayEnd(found.get("watermark"))
+
+    def _ensure_executed(self, batch: DataFrame, query_name: str) -> None:
         if not was_executed(self._spark, query_name):
             # A replay that the sinks, or the state's version, had already. Spark asks for its stores' commits all
             # the same, and its event times are not known else.
             batch.write.format("noop").mode("overwrite").save()
+
+    def written(
+        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], *, has_ended: bool
+    ) -> None:
+        """A batch has reached its sinks and is about to be committed; ``flags`` and ``has_ended`` are at its end."""
+        self._ensure_executed(batch, query_name)
         if self._time is not None:
-            self._time.take(batch_id, query_name, flags, sorted_run=self.run.vehicle is Vehicle.SORTED)
+            sorted_run = self.run.vehicle is Vehicle.SORTED
+            self._time.take(batch_id, query_name, flags, has_ended=has_ended, sorted_run=sorted_run)
 
     @property
     def late_rows(self) -> int:
@@ -310,7 +394,8 @@ class KeyedPlan:
         if newest is None:
             return fold.finish(self._spark.createDataFrame([], fold.state.spark()))
         try:
-            found = fold.finish(fold.state_of(versions.read(self._spark, fold, newest))).localCheckpoint()
+            version = versions.read(self._spark, fold, newest)
+            found = fold.finish(fold.handed_over(version, self._stay_end())).localCheckpoint()
         except Exception:
             if self.run == run and not self._handing_over(run):
                 raise

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from backlog_spark.attributes import RecordAttributes, propagate_map, propagate_union
+from backlog_spark.attributes import RecordAttributes, propagate_join, propagate_map, propagate_union
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "FrameNode",
     "KeyedNode",
     "Node",
+    "PairNode",
     "SourceNode",
     "SourceSpec",
     "TransformNode",
@@ -132,6 +133,22 @@ class UnionNode(Node):
     @property
     def parents(self) -> tuple[Node, ...]:
         return self.inputs
+
+
+@dataclass(frozen=True)
+class PairNode(Node):
+    """Rows of two streams side by side, for operators with two inputs; see `backlog_spark.operators.sides`.
+
+    Spark meets the sources of an input that is not keyed first, whichever side it is on: in the plan for backlog those
+    rows come before all stateful branches.
+    """
+
+    left: Node
+    right: Node
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.right, self.left) if self.left.is_keyed and not self.right.is_keyed else (self.left, self.right)
 
 
 @dataclass(frozen=True)
@@ -242,6 +259,8 @@ def operator_attributes(root: Node, sources: Sequence[bool], folds: Mapping[str,
         inputs = [of(parent) for parent in node.parents]
         if isinstance(node, UnionNode):
             return propagate_union(inputs)
+        if isinstance(node, PairNode):
+            return propagate_join(inputs)
         if isinstance(node, KeyedNode):
             found[node.name] = propagate_map(inputs[0])
             return folds[node.name].attributes_of_output(inputs[0])
@@ -269,6 +288,11 @@ def check_tree(root: Node) -> None:
             raise BacklogError(
                 "A union has an input that is keyed already.",
                 "Unite the streams before the first key_by, or write them with two queries.",
+            )
+        if isinstance(node, PairNode) and node.left.is_keyed and node.right.is_keyed:
+            raise BacklogError(
+                "Both inputs of an operator are keyed already.",
+                "Let one of them come from its source without a key_by, or write it with a query of its own.",
             )
     marks = watermark_nodes(root)
     for mark in marks:

@@ -26,7 +26,7 @@ from backlog_spark.listener import ProgressReport
 from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, foreign_positions, source_positions, state_name
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
-from backlog_spark.runs import QueryRuns, first_line
+from backlog_spark.runs import QueryRuns, end_at_boundary, first_line
 from backlog_spark.session import persisted, register, session_conf
 from backlog_spark.settings import PREFIX, parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
@@ -100,7 +100,9 @@ class BacklogQuery(QueryRuns):
             enabled = settings["spark.backlog.sortedBatch.enabled"] == "true"
             during = self.intervals.during_backlog_ms
             self._mixed = during == 0 or (enabled and during is not None)
-            self._keyed = KeyedPlan(spark, self._checkpoint, stream.node, key_groups, mixed=self._mixed)
+            self._keyed = KeyedPlan(
+                spark, self._checkpoint, stream.node, key_groups, mixed=self._mixed, has_rules=bool(self._judge.needs)
+            )
 
     # -- starting -------------------------------------------------------------------------------------------
 
@@ -161,7 +163,9 @@ class BacklogQuery(QueryRuns):
         if flag is None:
             flag = self._tracker.is_processing_backlog
         in_backlog = (flag or self._judge.is_backlog) and self._mixed and not self._last_run
-        return self._keyed.start(in_backlog=in_backlog, flags=self._flags(), load=self._load)
+        return self._keyed.start(
+            in_backlog=in_backlog, flags=self._flags(), has_ended=self._has_ended(), load=self._load
+        )
 
     def _flags(self, batch_id: int | None = None) -> list[bool]:
         """Whether each declared source is processing backlog, at the end of a batch or of the newest one."""
@@ -173,6 +177,15 @@ class BacklogQuery(QueryRuns):
             starts = info is not None and info.starts_in_backlog
             flags.append(starts if offset is None else offset.get("isProcessingBacklog") is True)
         return flags
+
+    def _has_ended(self, batch_id: int | None = None) -> bool:
+        """Whether all sources have finished, at the end of a batch or of the newest one."""
+        newest = self._checkpoint.latest_batch() if batch_id is None else batch_id
+        offsets = self._checkpoint.offsets(newest) if newest is not None else None
+        places = source_positions(self._stream.node)[0]
+        if self._foreign or not places or not offsets or len(offsets) <= max(places):
+            return False
+        return all((offsets[place] or {}).get("isFinished") is True for place in places)
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -249,8 +262,15 @@ class BacklogQuery(QueryRuns):
             return
         # Several sinks read it, and each would run the plan again.
         with persisted(batch) if self._outputs.several else contextlib.nullcontext():
-            self._outputs.write(*self._keyed.output(batch, info.batch_id), info)
-            self._keyed.written(batch, info.batch_id, self._name, self._flags(info.batch_id))
+            flags = self._flags(info.batch_id)
+            ended = self._has_ended(info.batch_id)
+            self._outputs.write(*self._keyed.output(batch, info.batch_id, self._name, flags, has_ended=ended), info)
+            self._keyed.written(batch, info.batch_id, self._name, flags, has_ended=ended)
+        if self._keyed.must_leave:
+            self._leaving = True
+            for query in self._spark.streams.active:
+                if query.name == self._name:
+                    end_at_boundary(query)
 
     def _take(self, report: ProgressReport) -> None:
         if self._judge.needs:

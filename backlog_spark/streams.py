@@ -10,27 +10,23 @@ from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.plan import (
     FrameNode,
-    KeyedNode,
     Node,
     SourceNode,
     SourceSpec,
     TransformNode,
     UnionNode,
     WatermarkNode,
-    state_name,
 )
 from backlog_spark.sinks import Sink
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
-    from backlog_spark.operators.aggregate import Aggregate
-    from backlog_spark.operators.fold import Fold
-    from backlog_spark.operators.functions import KeyedProcessFunction
+    from backlog_spark.keyedstreams import KeyedStream
+    from backlog_spark.pairedstreams import CoGroupedStreams
     from backlog_spark.query import BacklogQuery
 
-__all__ = ["BacklogStream", "BacklogStreamWriter", "KeyedStream", "source", "stream"]
+__all__ = ["BacklogStream", "BacklogStreamWriter", "source", "stream"]
 
 
 def source(format: str, *, name: str, options: Mapping[str, object] | None = None, **more: object) -> BacklogStream:
@@ -162,7 +158,18 @@ class BacklogStream:
             A column that orders a key's rows, for operators that ask which row is first: ``_commit_seq`` of
             ``mysql_cdc``, an event's time, an offset.
         """
+        from backlog_spark.keyedstreams import KeyedStream
+
         return KeyedStream(self, keys, order)
+
+    def co_group(self, other: BacklogStream) -> CoGroupedStreams:
+        """Give a function the rows of this stream and of another one that have a key and a window in common.
+
+        ``a.co_group(b).where("id").equal_to("id").window(bs.EndOfStreamWindows.get()).apply(function)``.
+        """
+        from backlog_spark.pairedstreams import CoGroupedStreams
+
+        return CoGroupedStreams(self, other)
 
     def write(self, name: str) -> BacklogStreamWriter:
         """Begin a query.
@@ -176,165 +183,6 @@ class BacklogStream:
 
     def __repr__(self) -> str:
         return f"BacklogStream({', '.join(f'{s.name}: {s.format}' for s in self.sources)})"
-
-
-_WHOLE_ROW = "__row"
-
-
-def _column(name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.col("`" + name.replace("`", "``") + "`")
-
-
-class KeyedStream:
-    """Rows grouped by key. Each operator gives one row a key whose result changed: the keys, then the results.
-
-    Rows are facts that are added. An operator does not take a row back when a change stream tells of an update or a
-    delete; keep what it should count with ``filter("_change_type = 'insert'")``.
-    """
-
-    def __init__(self, stream: BacklogStream, keys: tuple[str, ...], order: str | None) -> None:
-        self._stream = stream
-        self._keys = keys
-        self._order = order
-
-    def aggregate(self, *aggregates: Aggregate | str, name: str = "") -> BacklogStream:
-        """Declared aggregates, as SQL texts or as objects of ``backlog_spark.operators.aggregates``.
-
-        Parameters
-        ----------
-        aggregates : Aggregate or str
-            Such as ``"sum(amount) AS total, count(*) AS orders"``.
-        name : str, optional
-            Of the operator's state. Default: made of the keys and the results.
-
-        Raises
-        ------
-        BacklogError
-            For an aggregate that cannot be merged or is unknown, by name.
-        """
-        from backlog_spark.operators.declare import parse_aggregates
-        from backlog_spark.operators.fold import AggregateFold
-
-        declared = parse_aggregates(*aggregates, order=self._order)
-        keys = self._keys
-
-        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
-            return AggregateFold(keys, declared, schema, key_groups)
-
-        named = name or "_".join([*keys, *(a.name for a in declared)])
-        return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
-
-    def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> BacklogStream:
-        """One row a key, made of all its rows by a Python function.
-
-        Parameters
-        ----------
-        function : callable
-            Takes two rows, named tuples of all columns, and returns one: a tuple of the same columns, in the same
-            order, with the key as it was. It is to be associative and commutative, since rows are reduced in any
-            order, and must not depend on anything but its arguments.
-        name : str, optional
-            Of the operator's state. Default: made of the keys.
-
-        For example ``reduce(lambda a, b: a._replace(amount=a.amount + b.amount))``.
-        """
-        from backlog_spark.operators.reduce import ReduceFold
-
-        keys = self._keys
-
-        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
-            return ReduceFold(keys, function, schema, key_groups)
-
-        named = name or "_".join([*keys, "reduce"])
-        return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
-
-    def process(
-        self, function: KeyedProcessFunction, *, name: str = "", late_output: str | None = None
-    ) -> BacklogStream:
-        """Process rows with a function that has state, timers and side outputs.
-
-        The rows that come out are those that the function puts out, in backlog too: at the end of a batch, for all rows
-        of it. In backlog its event-time timers wait for the switch, its processing-time timers do not.
-
-        Parameters
-        ----------
-        function : KeyedProcessFunction
-        name : str, optional
-            Of the operator's state. Default: made of the keys and the function's class.
-        late_output : str, optional
-            Name of a side output for late rows, with the stream's columns. Without one they are counted and left out.
-        """
-        from backlog_spark.operators.functions import KeyedProcessFunction
-        from backlog_spark.operators.process import ProcessFold
-
-        if not isinstance(function, KeyedProcessFunction):
-            raise BacklogError(
-                f"process was given {type(function).__name__}.",
-                "Pass an instance of a subclass of KeyedProcessFunction.",
-            )
-        keys, order = self._keys, self._order
-
-        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
-            return ProcessFold(
-                keys, function, schema, key_groups, order=order, late_output=late_output, control_first=is_first
-            )
-
-        named = state_name(name or "_".join([*keys, type(function).__name__]))
-        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
-
-    def count(self) -> BacklogStream:
-        """Rows of each key, as ``count``."""
-        return self.aggregate("count(*) AS count")
-
-    def sum(self, column: str) -> BacklogStream:
-        """Sum of a column, under the column's name, as PyFlink has it."""
-        return self._one("sum", column)
-
-    def min(self, column: str) -> BacklogStream:
-        """Least value of a column, under the column's name."""
-        return self._one("min", column)
-
-    def max(self, column: str) -> BacklogStream:
-        """Greatest value of a column, under the column's name."""
-        return self._one("max", column)
-
-    def min_by(self, column: str, *, last: bool = False) -> BacklogStream:
-        """The row with the least value of a column: the keys, then the row's other columns.
-
-        Parameters
-        ----------
-        column : str
-        last : bool
-            Among rows with equal values take the last; default the first. By the order given to `key_by`; without one
-            ties are decided by the rows' other columns.
-        """
-        return self._row("min_by", column, last)
-
-    def max_by(self, column: str, *, last: bool = False) -> BacklogStream:
-        """The row with the greatest value of a column; see `min_by`."""
-        return self._row("max_by", column, last)
-
-    def _row(self, function: str, column: str, last: bool) -> BacklogStream:
-        from backlog_spark.operators.aggregates import MaxBy, MinBy
-
-        pick = MinBy if function == "min_by" else MaxBy
-        name = "_".join([*self._keys, function, column])
-        picked = self.aggregate(pick("*", column, name=_WHOLE_ROW, last=last), name=name)
-        keys = self._keys
-
-        def flat(frame: DataFrame) -> DataFrame:
-            from pyspark.sql import functions as F
-
-            rest = [n for n in frame.schema[_WHOLE_ROW].dataType.fieldNames() if n not in keys]  # type: ignore[attr-defined]
-            return frame.select(*map(_column, keys), *(F.col(_WHOLE_ROW).getField(n).alias(n) for n in rest))
-
-        return picked.transform(flat)
-
-    def _one(self, function: str, column: str) -> BacklogStream:
-        quoted = "`" + column.replace("`", "``") + "`"
-        return self.aggregate(f"{function}({quoted}) AS {quoted}", name="_".join([*self._keys, function, column]))
 
 
 class BacklogStreamWriter:

@@ -18,7 +18,7 @@ from backlog_spark.control import Clerk, ControlDataSource, ControlServer, Group
 from backlog_spark.operators.fold import Fold
 from backlog_spark.plan import Node, operator_attributes, watermark_nodes
 from backlog_spark.session import register_source
-from backlog_spark.watermarks import Watermarks, observation_name
+from backlog_spark.watermarks import END_OF_TIME, Watermarks, observation_name
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -71,7 +71,7 @@ class Timekeeper:
         options = {**self._server.options, "operator": operator, "keyGroups": str(self._key_groups)}
         return self._spark.readStream.format("backlog_control").options(**options).load()
 
-    def begin(self, folds: Mapping[str, Fold], flags: Sequence[bool], *, sorted_run: bool) -> None:
+    def begin(self, folds: Mapping[str, Fold], flags: Sequence[bool], *, has_ended: bool, sorted_run: bool) -> None:
         """A run starts; called while none is active.
 
         Parameters
@@ -79,6 +79,8 @@ class Timekeeper:
         folds : mapping of str to Fold
         flags : sequence of bool
             Whether each declared source is processing backlog.
+        has_ended : bool
+            Whether all sources have finished, so that no row will come.
         sorted_run : bool
             In the sorted vehicle nobody listens.
         """
@@ -94,15 +96,17 @@ class Timekeeper:
         if sorted_run:
             self._clerk.hold()
         else:
-            self._tell(flags, None)
+            self._tell(flags, None, has_ended=has_ended)
 
-    def take(self, batch_id: int, query_name: str, flags: Sequence[bool], *, sorted_run: bool) -> None:
+    def take(self, batch_id: int, query_name: str, flags: Sequence[bool], *, has_ended: bool, sorted_run: bool) -> None:
         """A batch has been written and is about to be committed.
 
         Parameters
         ----------
         flags : sequence of bool
             Whether each declared source is processing backlog at the batch's end.
+        has_ended : bool
+            Whether all sources have finished at the batch's end.
         """
         if self._inputs and batch_id in self._kept:
             self._recall(batch_id)
@@ -112,7 +116,7 @@ class Timekeeper:
                 self._keep(batch_id)
         if not sorted_run:
             told = self.reports.value
-            self._tell(flags, min((due for due, _ in told.values()), default=None))
+            self._tell(flags, min((due for due, _ in told.values()), default=None), has_ended=has_ended)
             late = sum(late for _, late in told.values())
             if late > self._told_late:
                 _log.warning(
@@ -121,6 +125,16 @@ class Timekeeper:
                     query_name, late - self._told_late, late,
                 )  # fmt: skip
                 self._told_late = late
+
+    def watermark_after(self, batch_id: int, query_name: str) -> int | None:
+        """The watermark that holds when the batch under way, which has been executed, is committed."""
+        ahead = self._fresh()
+        ahead.take(self._watermarks.greatest)
+        if batch_id in self._kept:
+            ahead.take((self._checkpoint.read_metadata(f"event-time-{batch_id}") or {}).get("greatest", ()))
+        else:
+            ahead.take(self._observed(query_name) or ())
+        return ahead.current
 
     @property
     def late_rows(self) -> int:
@@ -131,12 +145,12 @@ class Timekeeper:
         """Stop listening to control sources."""
         self._server.close()
 
-    def _tell(self, flags: Sequence[bool], next_timer: int | None) -> None:
+    def _tell(self, flags: Sequence[bool], next_timer: int | None, *, has_ended: bool) -> None:
         # In mixed mode the greatest watermark of the backlog is told when it ends (FLIP-327, "Watermark strategy").
         held_back = self._mixed and any(flags)
         attributes = operator_attributes(self._root, flags, self._folds)
         self._clerk.tell(
-            watermark=None if held_back else self._watermarks.current,
+            watermark=None if held_back else END_OF_TIME if has_ended else self._watermarks.current,
             next_timer=next_timer,
             backlog={name: each.is_backlog for name, each in attributes.items()},
         )

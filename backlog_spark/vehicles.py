@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import Fold
-from backlog_spark.plan import FrameNode, KeyedNode, Node, SourceNode, TransformNode, UnionNode, WatermarkNode
+from backlog_spark.operators.fold import Fold, StayEnd
+from backlog_spark.operators.sides import tagged
+from backlog_spark.plan import (
+    FrameNode,
+    KeyedNode,
+    Node,
+    PairNode,
+    SourceNode,
+    TransformNode,
+    UnionNode,
+    WatermarkNode,
+)
 from backlog_spark.state.processor import GroupProcessor
 from backlog_spark.state.seeds import SEED_SCHEMA, PackState, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
@@ -18,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchFolds", "Plans", "last_keyed", "outputs_of"]
+__all__ = ["BatchFolds", "Plans", "RawRows", "last_keyed", "outputs_of"]
 
 _RAW = "__raw"
 
@@ -37,6 +48,8 @@ class Plans:
         For trees with operators that need time: an operator's control source.
     reports : Accumulator, optional
         What key groups report of timers and late rows.
+    stay_end : StayEnd, optional
+        How the stay in backlog ended whose state is handed over, if it put out its results.
     """
 
     def __init__(
@@ -47,6 +60,7 @@ class Plans:
         key_groups: int = 0,
         control: Callable[[str], DataFrame] | None = None,
         reports: Accumulator[Any] | None = None,
+        stay_end: StayEnd | None = None,
     ) -> None:
         self._spark = spark
         self._load = load
@@ -54,10 +68,11 @@ class Plans:
         self._key_groups = key_groups
         self._control = control
         self._reports = reports
+        self._stay_end = stay_end
         self._inputs = 0
         self.folds: dict[str, Fold] = {}
         self.output: StructType | None = None
-        self.rows: StructType | None = None
+        self.raw = RawRows()
 
     def stream(self, root: Node) -> DataFrame:
         """All rows through the stateful branches.
@@ -75,12 +90,12 @@ class Plans:
 
     def _finished(self, frame: DataFrame) -> DataFrame:
         """Without our marks on columns: they would end up in the schema of a table."""
-        if not any(EVENT_TIME in field.metadata for field in frame.schema):
+        if not any(EVENT_TIME in column.metadata for column in frame.schema):
             return frame
         columns = []
-        for field in frame.schema:
-            kept = {name: value for name, value in field.metadata.items() if name != EVENT_TIME}
-            columns.append(_column(field.name).alias(field.name, metadata=kept))
+        for column in frame.schema:
+            kept = {name: value for name, value in column.metadata.items() if name != EVENT_TIME}
+            columns.append(_column(column.name).alias(column.name, metadata=kept))
         return frame.select(*columns)
 
     def _stream(self, node: Node) -> DataFrame:
@@ -94,6 +109,8 @@ class Plans:
             return _union([self._stream(n) for n in node.inputs])
         if isinstance(node, WatermarkNode):
             return self._observed(node, self._stream(node.parent))
+        if isinstance(node, PairNode):
+            return self._paired(node, {id(each): self._stream(each) for each in node.parents})
         assert isinstance(node, KeyedNode)
         packed = self._stateful(node, self._stream(node.parent))
         return self.folds[node.name].unpack(packed)
@@ -120,33 +137,57 @@ class Plans:
         number, self._inputs = self._inputs, self._inputs + 1
         return marked.observe(observation_name(number), F.max(F.unix_millis(_column(node.column))).alias("greatest"))
 
+    def _paired(self, node: PairNode, frames: dict[int, DataFrame]) -> DataFrame:
+        """Both sides in one table; frames by the identity of the node."""
+        left, right = frames[id(node.left)], frames[id(node.right)]
+        self.raw.pairs[id(node)] = schemas = left.schema, right.schema
+        sides = tagged(left, right, schemas)
+        return _union(sides if node.parents[0] is node.left else sides[::-1])
+
     def backlog(self, root: Node) -> DataFrame:
-        """The raw rows before the first keyed operator, beside the stateful branches that stand by."""
+        """The raw rows before the first keyed operators, beside the stateful branches that stand by."""
         from pyspark.sql import functions as F
 
         last = last_keyed(root)
         assert last is not None, "only for trees with a keyed operator"
-        raw, idle = self._split(last)
+        raws: list[DataFrame] = []
+        idle = self._split(last, raws)
         self.output = self._finished(_after(root, last, self.folds[last.name].unpack(idle))).schema
-        names = [f"r{i}" for i in range(len(raw.schema))]
-        nothing = [F.lit(None).cast(f.dataType).alias(n) for f, n in zip(raw.schema, names, strict=True)]
-        self.rows = raw.schema
-        return _union(
-            [
-                raw.toDF(*names).select(F.lit(True).alias(_RAW), "*"),
-                idle.select(F.lit(False).alias(_RAW), *nothing),
-            ]
-        )
+        every = [(number, i, f.dataType) for number, raw in enumerate(raws) for i, f in enumerate(raw.schema)]
 
-    def _split(self, node: KeyedNode) -> tuple[DataFrame, DataFrame]:
-        """The raw rows before the first keyed operator and a keyed operator's stateful branch."""
-        before = last_keyed(node.parent)
-        if before is None:
-            raw = self._stream(node.parent)
-            self._bind(node, raw)
-            return raw, self._stateful(node, None)
-        raw, idle = self._split(before)
-        return raw, self._stateful(node, _after(node.parent, before, self.folds[before.name].unpack(idle)))
+        def padded(frame: DataFrame, mine: int) -> DataFrame:
+            columns = [
+                (F.col(f"r{i}") if number == mine else F.lit(None).cast(kind)).alias(f"r{number}_{i}")
+                for number, i, kind in every
+            ]
+            return frame.select(F.lit(mine).alias(_RAW), *columns)
+
+        named = [raw.toDF(*(f"r{i}" for i in range(len(raw.schema)))) for raw in raws]
+        return _union([*(padded(raw, number) for number, raw in enumerate(named)), padded(idle, -1)])
+
+    def _split(self, node: KeyedNode, raws: list[DataFrame]) -> DataFrame:
+        """A keyed operator's stateful branch while it stands by; adds the raw rows that enter it or before it."""
+        rows, stands_by = self._before(node.parent, raws)
+        self._bind(node, rows)
+        return self._stateful(node, rows if stands_by else None)
+
+    def _before(self, node: Node, raws: list[DataFrame]) -> tuple[DataFrame, bool]:
+        """What a node gives: raw rows, or what comes out of stateful branches that stand by, and whether it is that."""
+        if not node.is_keyed:
+            rows = self._stream(node)
+            self.raw.leaves[id(node)] = len(raws), rows.schema
+            raws.append(rows)
+            return rows, False
+        if isinstance(node, KeyedNode):
+            stands_by = self._split(node, raws)
+            return self.folds[node.name].unpack(stands_by), True
+        if isinstance(node, TransformNode):
+            return node.function(self._before(node.parent, raws)[0]), True
+        assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"
+        found = {id(each): self._before(each, raws) for each in node.parents}
+        (left, keyed_left), (right, keyed_right) = found[id(node.left)], found[id(node.right)]
+        self.raw.pairs[id(node)] = schemas = left.schema, right.schema
+        return _union(tagged(left if keyed_left else None, right if keyed_right else None, schemas)), True
 
     def _bind(self, node: KeyedNode, rows: DataFrame) -> Fold:
         if node.name not in self.folds:
@@ -171,11 +212,49 @@ class Plans:
         """State that is handed over, packed."""
         from pyspark.sql import functions as F
 
-        versions = self._spark.readStream.schema(fold.version_schema()).parquet(self._seed_location(name))
-        # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
-        is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
-        state = fold.state_of(versions.select("*", (~is_first).alias(EMIT)))
+        def read(schema: StructType) -> DataFrame:
+            return self._spark.readStream.schema(schema).parquet(self._seed_location(name))
+
+        if fold.waits and self._stay_end is not None:
+            state = read(handed_over_schema(fold)).withColumn(EMIT, F.lit(False))
+        elif fold.waits:
+            # Rows of which nothing has been put out are given to it as if they had just come.
+            state = fold.handed_over(read(fold.version_schema()), None).withColumn(EMIT, F.lit(True))
+        else:
+            # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
+            is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
+            state = fold.state_of(read(fold.version_schema()).select("*", (~is_first).alias(EMIT)))
         return state.mapInArrow(PackState(fold.state), SEED_SCHEMA)
+
+
+def handed_over_schema(fold: Fold) -> StructType:
+    """Of what a fold that waits hands over when it has put out its results: group, hash, keys, accumulators."""
+    from pyspark.sql.types import IntegerType, StructType
+
+    return StructType([*StructType().add(GROUP, IntegerType()).fields, *fold.state.spark().fields])
+
+
+@dataclass
+class RawRows:
+    """Where the raw rows of a tree are in the batches of `Plans.backlog`.
+
+    Parameters
+    ----------
+    leaves : dict
+        By the identity of the node whose rows they are: their number and their schema.
+    pairs : dict
+        By the identity of a `PairNode`: the schemas of its sides.
+    """
+
+    leaves: dict[int, tuple[int, StructType]] = field(default_factory=dict)
+    pairs: dict[int, tuple[StructType, StructType]] = field(default_factory=dict)
+
+    def of(self, node: Node, batch: DataFrame) -> DataFrame:
+        """A node's raw rows in a batch."""
+        number, schema = self.leaves[id(node)]
+        # By name and by metadata: a column that carries event time is known by it.
+        columns = [_column(f"r{number}_{i}").alias(f.name, metadata=f.metadata) for i, f in enumerate(schema)]
+        return batch.where(f"{_RAW} = {number}").select(*columns)
 
 
 class BatchFolds:
@@ -185,18 +264,29 @@ class BatchFolds:
     ----------
     folds : dict
         The operators' folds, from `Plans`.
-    rows : StructType
-        Columns of the rows before the first keyed operator, from `Plans`.
+    raw : RawRows
+        From `Plans`.
     fold : callable
         Folds rows into an operator's batch state and gives the new version.
+    end : callable
+        The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
+    hand_over : callable
+        Keeps what an operator that waits hands over.
     """
 
     def __init__(
-        self, folds: dict[str, Fold], rows: StructType, fold: Callable[[str, Fold, DataFrame], DataFrame]
+        self,
+        folds: dict[str, Fold],
+        raw: RawRows,
+        fold: Callable[[str, Fold, DataFrame], DataFrame],
+        end: Callable[[], StayEnd | None],
+        hand_over: Callable[[str, DataFrame], None],
     ) -> None:
         self._folds = folds
-        self._rows = rows
+        self._raw = raw
         self._fold = fold
+        self._end = end
+        self._hand_over = hand_over
 
     def run(self, root: Node, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
         """The output of the tree for a batch made by `Plans.backlog`, and the last keyed operator's side outputs."""
@@ -204,17 +294,31 @@ class BatchFolds:
         assert last is not None
         fold, version = self._folds[last.name], self._version(last, batch)
         sides = {name: fold.side_output_of(version, name) for name in fold.side_outputs}
-        return _after(root, last, fold.output_of(version)), sides
+        return _after(root, last, self._output(last.name, version)), sides
 
     def _version(self, node: KeyedNode, batch: DataFrame) -> DataFrame:
-        before = last_keyed(node.parent)
-        # By name and by metadata: a column that carries event time is known by it.
-        rows = batch.where(_RAW).select(
-            *(_column(f"r{i}").alias(f.name, metadata=f.metadata) for i, f in enumerate(self._rows))
-        )
-        if before is not None:
-            rows = _after(node.parent, before, self._folds[before.name].output_of(self._version(before, batch)))
-        return self._fold(node.name, self._folds[node.name], rows)
+        return self._fold(node.name, self._folds[node.name], self._rows(node.parent, batch))
+
+    def _rows(self, node: Node, batch: DataFrame) -> DataFrame:
+        if not node.is_keyed:
+            return self._raw.of(node, batch)
+        if isinstance(node, KeyedNode):
+            return self._output(node.name, self._version(node, batch))
+        if isinstance(node, TransformNode):
+            return node.function(self._rows(node.parent, batch))
+        assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"
+        left, right = self._rows(node.left, batch), self._rows(node.right, batch)
+        return _union(tagged(left, right, self._raw.pairs[id(node)]))
+
+    def _output(self, name: str, version: DataFrame) -> DataFrame:
+        fold = self._folds[name]
+        if not fold.waits:
+            return fold.output_of(version)
+        end = self._end()
+        if end is None:
+            return fold.output_at_end(version.where("false"), StayEnd(None))
+        self._hand_over(name, fold.handed_over(version, end))
+        return fold.output_at_end(version, end)
 
 
 def outputs_of(root: Node, fold: Fold, packed: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:

@@ -17,7 +17,7 @@ from backlog_spark.errors import BacklogError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["EVENT_TIME", "Watermarks", "event_time_of", "observation_name"]
+__all__ = ["END_OF_TIME", "EVENT_TIME", "Watermarks", "event_time_of", "observation_name"]
 
 EVENT_TIME: Final = "backlog_spark.eventTime"
 """Key in a column's metadata that marks it as the event time; the value is the name that it was declared with."""
@@ -45,6 +45,10 @@ def event_time_of(schema: StructType) -> str | None:
 def observation_name(number: int) -> str:
     """Under which the greatest event time of an input is observed."""
     return f"backlog_spark_event_time_{number}"
+
+
+END_OF_TIME: Final = 2**63 - 1
+"""The watermark of inputs that have all come to their end (FLIP-147): whatever waits for a time is due."""
 
 
 class Watermarks:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.attributes import RecordAttributes
 
-__all__ = ["AggregateFold", "Arrived", "Clock", "Fold", "MergeFold", "Step"]
+__all__ = ["AggregateFold", "Arrived", "Clock", "Fold", "MergeFold", "StayEnd", "Step"]
 
 CHANGED = "__changed"
 
@@ -93,6 +93,19 @@ class Step:
     late: int = 0
 
 
+@dataclass(frozen=True)
+class StayEnd:
+    """The end of a stay in backlog: its last batch has been folded, and all that it puts out is due.
+
+    Parameters
+    ----------
+    watermark : int or None
+        The greatest one of the stay, in milliseconds since 1970; None if the inputs have given none.
+    """
+
+    watermark: int | None
+
+
 class Fold(ABC):
     """A keyed operator bound to its input. See the module's text."""
 
@@ -102,6 +115,8 @@ class Fold(ABC):
     """Whether it needs the control source: watermarks, timers, record attributes."""
     mergeable = True
     """Whether states made from different rows can be merged, so that a later stay in backlog can run sorted."""
+    waits = False
+    """Whether it puts out nothing before the end of a stay, and then by `output_at_end` instead of `output_of`."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
@@ -169,6 +184,22 @@ class Fold(ABC):
     def output_of(self, version: DataFrame) -> DataFrame:
         """The main output in what `fold` gave."""
 
+    def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
+        """What the stay puts out, from the version of its last batch. For folds that wait."""
+        raise TypeError(f"{type(self).__name__} does not wait")
+
+    def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
+        """Rows of state for the stream vehicle: group, hash, keys, accumulators.
+
+        Parameters
+        ----------
+        version : DataFrame
+            That of the stay's last batch.
+        end : StayEnd, optional
+            With which `output_at_end` was asked; None if it was not, and everything is still to be put out.
+        """
+        return self.state_of(version)
+
     def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
         """A side output in what `fold` gave."""
         raise KeyError(name)
@@ -188,6 +219,14 @@ class Fold(ABC):
 
 class MergeFold(Fold):
     """A fold whose states merge: it puts out the state of each key that changed."""
+
+    @abstractmethod
+    def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
+        """As `Fold.lift`, with further columns at the end."""
+
+    @abstractmethod
+    def finish(self, state: DataFrame, *more: Column) -> DataFrame:
+        """As `Fold.finish`, with further columns of the state at the end."""
 
     @abstractmethod
     def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
@@ -251,11 +290,20 @@ class AggregateFold(MergeFold):
         Of the rows.
     key_groups : int
         ``spark.backlog.keyGroups``.
+    hidden : sequence of str, optional
+        Keys that are no part of the rows that the aggregates see.
     """
 
     def __init__(
-        self, keys: Sequence[str], aggregates: Sequence[Aggregate], schema: StructType, key_groups: int
+        self,
+        keys: Sequence[str],
+        aggregates: Sequence[Aggregate],
+        schema: StructType,
+        key_groups: int,
+        hidden: Sequence[str] = (),
     ) -> None:
+        from pyspark.sql.types import StructType
+
         check_keys(keys, schema)
         names = [*keys, *(a.name for a in aggregates)]
         twice = sorted({name for name in names if [n.lower() for n in names].count(name.lower()) > 1})
@@ -265,11 +313,12 @@ class AggregateFold(MergeFold):
             )
         self.keys = tuple(keys)
         self._aggregates = tuple(aggregates)
-        self._schema = schema
+        self._key_schema = schema
+        self._schema = schema = StructType([field for field in schema if field.name not in hidden])
         self._key_groups = key_groups
         slots = [a.slots(schema) for a in aggregates]
         self._widths = [len(s) for s in slots]
-        self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(t for s in slots for t in s))
+        self.state = StateSchema(tuple(self._key_schema[k].dataType for k in keys), tuple(t for s in slots for t in s))
 
     def describe(self) -> dict[str, Any]:
         # Without the results' names, which may change.
@@ -282,13 +331,14 @@ class AggregateFold(MergeFold):
         }
 
     def _key_columns(self) -> list[Column]:
-        return [normalised(k, self._schema).alias(n) for k, n in zip(self.keys, self.state.key_names, strict=True)]
+        named = zip(self.keys, self.state.key_names, strict=True)
+        return [normalised(k, self._key_schema).alias(n) for k, n in named]
 
-    def lift(self, rows: DataFrame) -> DataFrame:
+    def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
         keys = self._key_columns()
         lifted = [c for a in self._aggregates for c in a.lift(self._schema)]
         named = [c.alias(f"l{i}") for i, c in enumerate(lifted)]
-        hashed = rows.select(hash_of(keys).alias(HASH), *keys, *named)
+        hashed = rows.select(hash_of(keys).alias(HASH), *keys, *named, *more)
         return hashed.select(group_of(hashed[HASH], self._key_groups).alias(GROUP), "*")
 
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
@@ -324,7 +374,7 @@ class AggregateFold(MergeFold):
             at += width
         return old.join(add, on, "full_outer").select(*columns, is_new.alias(CHANGED))
 
-    def finish(self, state: DataFrame) -> DataFrame:
+    def finish(self, state: DataFrame, *more: Column) -> DataFrame:
         from pyspark.sql import functions as F
 
         columns = [F.col(n).alias(k) for n, k in zip(self.state.key_names, self.keys, strict=True)]
@@ -333,7 +383,7 @@ class AggregateFold(MergeFold):
             mine = self.state.slot_names[at : at + width]
             columns.append(aggregate.finish(self._schema, [F.col(n) for n in mine]).alias(aggregate.name))
             at += width
-        return state.select(*columns)
+        return state.select(*columns, *more)
 
     def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
         return self._each("pack_groups", lifted, starts)

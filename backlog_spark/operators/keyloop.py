@@ -21,7 +21,7 @@ from backlog_spark.errors import BacklogError
 
 from .functions import KeyedProcessFunction, ListState, MapState, OutputTag, ProcessContext, TimerService
 
-__all__ = ["KeyLoop", "LoopSchema", "epoch_millis"]
+__all__ = ["KeyLoop", "LoopSchema", "as_batch", "epoch_millis", "python_values"]
 
 
 @dataclass(frozen=True)
@@ -230,26 +230,7 @@ class KeyLoop:
         if not rows:
             return
         name, schema = self._schema.outputs[at]
-        try:
-            columns = list(zip(*rows, strict=True))
-        except (TypeError, ValueError):
-            columns = []
-        if len(columns) != len(schema):
-            wrong = next((r for r in rows if not isinstance(r, tuple | list) or len(r) != len(schema)), rows[0])
-            raise BacklogError(
-                f"{self._what} put out {wrong!r:.100} as a row{f' of {name}' if at else ''}.",
-                f"Yield tuples of {len(schema)} values: {', '.join(schema.names)}.",
-            )
-        arrays = []
-        for field, values in zip(schema, columns, strict=True):
-            try:
-                arrays.append(pa.array(values, field.type))
-            except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-                raise BacklogError(
-                    f"{self._what} put out a value for {field.name!r} that is no {field.type}: {error}.",
-                    "Put out values of the declared type.",
-                ) from None
-        self._batches[at].append(pa.RecordBatch.from_arrays(arrays, schema=schema))
+        self._batches[at].append(as_batch(rows, schema, self._what, name if at else ""))
         self._collected[at].clear()
 
     def _fitted(self, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -259,6 +240,46 @@ class KeyLoop:
                 f"{self._what} put out columns {', '.join(rows.schema.names)}.", f"Give {', '.join(schema.names)}."
             )
         return rows.cast(schema)
+
+
+def as_batch(rows: list[Any], schema: pa.Schema, what: str, output: str = "") -> pa.RecordBatch:
+    """Rows that a function of the user's put out.
+
+    Parameters
+    ----------
+    rows : list of tuple
+        Not empty.
+    schema : pyarrow.Schema
+    what : str
+        The function's class, for messages.
+    output : str, optional
+        Name of a side output, for messages.
+
+    Raises
+    ------
+    BacklogError
+        For a row of other columns, or a value that does not fit.
+    """
+    try:
+        columns = list(zip(*rows, strict=True))
+    except (TypeError, ValueError):
+        columns = []
+    if len(columns) != len(schema):
+        wrong = next((r for r in rows if not isinstance(r, tuple | list) or len(r) != len(schema)), rows[0])
+        raise BacklogError(
+            f"{what} put out {wrong!r:.100} as a row{f' of {output}' if output else ''}.",
+            f"Yield tuples of {len(schema)} values: {', '.join(schema.names)}.",
+        )
+    arrays = []
+    for field, values in zip(schema, columns, strict=True):
+        try:
+            arrays.append(pa.array(values, field.type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+            raise BacklogError(
+                f"{what} put out a value for {field.name!r} that is no {field.type}: {error}.",
+                "Put out values of the declared type.",
+            ) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def python_values(column: pa.Array) -> list[Any]:

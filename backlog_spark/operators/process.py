@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -16,9 +16,10 @@ from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, de
 from backlog_spark.operators.functions import MIN_WATERMARK, KeyedProcessFunction, MapState
 from backlog_spark.operators.functions import ListState as ListStateOf
 from backlog_spark.operators.keyloop import KeyLoop, LoopSchema, epoch_millis, python_values
+from backlog_spark.operators.rows import PackRowsAsTheyAre
 from backlog_spark.operators.sortedloop import DATA, ORIGIN, TAG, SortedLoop, key_values
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
-from backlog_spark.state.seeds import LIVE, Unpack, packed
+from backlog_spark.state.seeds import Unpack
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
 from backlog_spark.watermarks import event_time_of
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["ProcessFold"]
+__all__ = ["ProcessFold", "struct_of"]
 
 _EVENT_TIMERS, _PROCESSING_TIMERS = "t_event", "t_processing"
 _MAIN: Final = "the main output"
@@ -91,8 +92,10 @@ class ProcessFold(Fold):
         # Timers first: what a later version of the function adds comes at the end.
         names = (_EVENT_TIMERS, _PROCESSING_TIMERS, *states)
         self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(types[n] for n in names), names)
-        self._output = self._timed(_struct(function.output, f"{self._what}.output"))
-        self._sides = {name: _struct(t.schema, f"{self._what}.{name}") for name, t in function.declared_tags().items()}
+        self._output = self._timed(struct_of(function.output, f"{self._what}.output"))
+        self._sides = {
+            name: struct_of(t.schema, f"{self._what}.{name}") for name, t in function.declared_tags().items()
+        }
         if late_output is not None:
             if late_output in self._sides:
                 raise BacklogError(
@@ -163,7 +166,7 @@ class ProcessFold(Fold):
         return pa.schema([*keys, *(f.with_name(f"r{i}") for i, f in enumerate(self._loop_schema.rows))])
 
     def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
-        return _PackLive(lifted, self.live_schema())
+        return PackRowsAsTheyAre(lifted, self.live_schema())
 
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         return _first(state.column(_EVENT_TIMERS)), _first(state.column(_PROCESSING_TIMERS))
@@ -312,19 +315,6 @@ class ProcessFold(Fold):
         return state.select(*keys, *states, *timers)
 
 
-class _PackLive:
-    """For ``mapInArrow``: lifted rows packed by key group, as they are."""
-
-    def __init__(self, lifted: pa.Schema, live: pa.Schema) -> None:
-        self._lifted = lifted
-        self._live = live
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                yield from packed(batch.column(0), combine([batch.remove_column(0)], self._live), LIVE)
-
-
 def _first(timers: pa.Array) -> np.ndarray:
     """The first timer of each row, which are sorted; `NEVER` without one."""
     first = pc.list_element(pc.if_else(pc.equal(pc.list_value_length(timers), 0), None, timers), 0)
@@ -355,7 +345,7 @@ def _type(kind: Any, what: str) -> Any:
         ) from None
 
 
-def _struct(schema: Any, what: str) -> StructType:
+def struct_of(schema: Any, what: str) -> StructType:
     from pyspark.sql.types import StructType
 
     found = _type(schema, what) if schema else None

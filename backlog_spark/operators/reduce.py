@@ -38,36 +38,47 @@ class ReduceFold(MergeFold):
         Of the rows.
     key_groups : int
         ``spark.backlog.keyGroups``.
+    hidden : sequence of str, optional
+        Keys that are no part of the rows that the function is given.
     """
 
-    def __init__(self, keys: Sequence[str], function: ReduceFunction, schema: StructType, key_groups: int) -> None:
+    def __init__(
+        self,
+        keys: Sequence[str],
+        function: ReduceFunction,
+        schema: StructType,
+        key_groups: int,
+        hidden: Sequence[str] = (),
+    ) -> None:
         check_keys(keys, schema)
         self.keys = tuple(keys)
         self._function = function
         self._schema = schema
         self._key_groups = key_groups
-        self._names = list(schema.names)
+        self._names = [name for name in schema.names if name not in hidden]
         # The key is among the slots as well: the function is given whole rows.
-        self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(f.dataType for f in schema))
+        self.state = StateSchema(
+            tuple(schema[k].dataType for k in keys), tuple(schema[name].dataType for name in self._names)
+        )
 
     def describe(self) -> dict[str, Any]:
         # Two functions cannot be compared; a better one may take an older one's place.
         return {
             "meaning": f"{describe_keys(self.keys, self.state)}: reduce",
-            "slots": [f"{field.name}: {field.dataType.simpleString()}" for field in self._schema],
+            "slots": [f"{name}: {self._schema[name].dataType.simpleString()}" for name in self._names],
         }
 
-    def _hashed(self, rows: DataFrame, prefix: str) -> DataFrame:
+    def _hashed(self, rows: DataFrame, prefix: str, *more: Column) -> DataFrame:
         from pyspark.sql import functions as F
 
         keys = [normalised(k, self._schema).alias(n) for k, n in zip(self.keys, self.state.key_names, strict=True)]
         values: list[Column] = [F.col(f"`{n.replace('`', '``')}`") for n in self._names]
         named = [c.alias(f"{prefix}{i}") for i, c in enumerate(values)]
-        hashed = rows.select(hash_of(keys).alias(HASH), *keys, *named)
+        hashed = rows.select(hash_of(keys).alias(HASH), *keys, *named, *more)
         return hashed.select(group_of(hashed[HASH], self._key_groups).alias(GROUP), "*")
 
-    def lift(self, rows: DataFrame) -> DataFrame:
-        return self._hashed(rows, "l")
+    def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
+        return self._hashed(rows, "l", *more)
 
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         from pyspark.sql import functions as F
@@ -78,12 +89,12 @@ class ReduceFold(MergeFold):
         # A key's rows stand together when hashes do; Spark's fastest sort is by one column of eight bytes.
         return both.repartition(HASH).sortWithinPartitions(HASH).mapInArrow(MergeSorted(self), both.schema)
 
-    def finish(self, state: DataFrame) -> DataFrame:
+    def finish(self, state: DataFrame, *more: Column) -> DataFrame:
         from pyspark.sql import functions as F
 
         keys = [F.col(n).alias(k) for n, k in zip(self.state.key_names, self.keys, strict=True)]
         values = [F.col(f"s{i}").alias(name) for i, name in enumerate(self._names) if name not in self.keys]
-        return state.select(*keys, *values)
+        return state.select(*keys, *values, *more)
 
     def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
         return self.merge_groups(lifted, starts)
@@ -126,6 +137,8 @@ class ReduceFold(MergeFold):
 
     def _checked(self, result: Any, first: Any) -> Any:
         for key in self.keys:
+            if key not in self._names:
+                continue
             at = self._names.index(key)
             # NaN, which is not equal to itself, is a key too.
             if result[at] != first[at] and not (result[at] != result[at] and first[at] != first[at]):

@@ -6,6 +6,7 @@ that a user's names can never clash with ours.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -69,6 +70,10 @@ class StateSchema:
             batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
         return batch
 
+    @functools.cached_property
+    def _arrow(self) -> pa.Schema:
+        return arrow_schema(self.spark())
+
     def spark(self) -> StructType:
         """Hash, keys, accumulators."""
         from pyspark.sql.types import LongType, StructType
@@ -80,7 +85,7 @@ class StateSchema:
 
     def arrow(self) -> pa.Schema:
         """The same in Arrow, timestamps in UTC."""
-        return arrow_schema(self.spark())
+        return self._arrow
 
     def text(self) -> str:
         """As kept in the checkpoint."""

@@ -6,6 +6,8 @@ was killed may still be writing. A replayed batch whose version is valid takes i
 
     <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>-<attempt>/   the rows, Parquet
     <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>.json         which attempt is version <batch>
+    <checkpoint>/backlog/state/<operator>/epoch=<e>/h<batch>….            the same for what is left of the last version
+                                                                          when its results have been put out
     <checkpoint>/backlog/seed/<operator>/e<e>-part-….parquet              the same rows, for stream mode to start from
 """
 
@@ -62,16 +64,27 @@ class BatchState:
             return self.read(spark, fold, batch_id)
         before = self.newest(below=batch_id)
         base = None if before is None else fold.state_of(self.read(spark, fold, before))
-        attempt = f"v{batch_id}-{uuid.uuid4().hex[:12]}"
+        self._save(fold.fold(rows, base), f"v{batch_id}", shuffle_partitions)
+        return self.read(spark, fold, batch_id)
+
+    def write_handed_over(self, state: DataFrame, batch_id: int, shuffle_partitions: str) -> None:
+        """Keep what is handed over to stream mode in the place of version ``batch_id``, whose results are put out.
+
+        Not executed if it is there.
+        """
+        if self._pointer(batch_id, "h") is None:
+            self._save(state, f"h{batch_id}", shuffle_partitions)
+
+    def _save(self, frame: DataFrame, name: str, shuffle_partitions: str) -> None:
+        attempt = f"{name}-{uuid.uuid4().hex[:12]}"
         # As they are, whatever the user has set for files of their own: a key cut to milliseconds is another key.
         conf = {
             "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
             "spark.sql.shuffle.partitions": shuffle_partitions,
         }
-        with session_conf(spark, conf):
-            fold.fold(rows, base).write.parquet(self._location(attempt))
-        self._checkpoint.write_file(f"{self._directory}/v{batch_id}.json", json.dumps({"attempt": attempt}))
-        return self.read(spark, fold, batch_id)
+        with session_conf(frame.sparkSession, conf):
+            frame.write.parquet(self._location(attempt))
+        self._checkpoint.write_file(f"{self._directory}/{name}.json", json.dumps({"attempt": attempt}))
 
     def read(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame:
         """A version, as `Fold.fold` gave it."""
@@ -107,7 +120,8 @@ class BatchState:
         newest = self.newest()
         if newest is None:
             return
-        attempt, target = f"{self._directory}/{self._pointer(newest)}", f"backlog/seed/{self._operator}"
+        left = self._pointer(newest, "h") or self._pointer(newest)
+        attempt, target = f"{self._directory}/{left}", f"backlog/seed/{self._operator}"
         there = set(self._checkpoint.names_in(target))
         for name in self._checkpoint.names_in(attempt):
             seed = f"{seed_prefix(self._epoch)}{name}"
@@ -125,8 +139,8 @@ class BatchState:
     def _location(self, attempt: str) -> str:
         return self._checkpoint.location_of(f"{self._directory}/{attempt}")
 
-    def _pointer(self, batch_id: int) -> str | None:
-        text = self._checkpoint.read_file(f"{self._directory}/v{batch_id}.json")
+    def _pointer(self, batch_id: int, kind: str = "v") -> str | None:
+        text = self._checkpoint.read_file(f"{self._directory}/{kind}{batch_id}.json")
         if text is None:
             return None
         found: dict[str, Any] = json.loads(text)

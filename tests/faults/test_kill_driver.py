@@ -181,7 +181,7 @@ CASES = [
         id="between_the_two_commits_in_binary_log",
         marks=pytest.mark.grid,
     ),
-    pytest.param([in_last_snapshot_batch], "0", id="in_last_snapshot_batch of one commit"),
+    pytest.param([in_last_snapshot_batch], "0", id="in_last_snapshot_batch of one commit", marks=pytest.mark.grid),
     *(pytest.param([moment], "1 second", id=moment.__name__, marks=pytest.mark.grid) for moment in LIVES),
 ]
 

@@ -153,6 +153,7 @@ def compare(spark: SparkSession, job: dict[str, str], tables: list[pa.Table]) ->
     assert batches == sorted(set(batches)), "a batch was written twice"
 
 
+@pytest.mark.grid
 def test_killed_workers(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(5)
     job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target")}

@@ -191,6 +191,7 @@ def test_an_old_topic_is_backlog_once(spark: SparkSession, kafka: KafkaServer, t
     assert [ctx.in_backlog for ctx in built].count(False) == 1
 
 
+@pytest.mark.grid
 def test_keyed_operators_on_a_streaming_dataframe_run_sorted_while_a_rule_says_so(
     spark: SparkSession, kafka: KafkaServer, tmp_path: Path
 ) -> None:

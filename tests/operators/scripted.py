@@ -16,7 +16,7 @@ from pyspark.sql.types import StructType
 
 from connectors import SourceInfo
 
-__all__ = ["ScriptedDataSource", "append", "inspect"]
+__all__ = ["ScriptedDataSource", "append", "finish", "inspect"]
 
 
 def append(path: Path, table: pa.Table, *, backlog: bool) -> None:
@@ -27,6 +27,11 @@ def append(path: Path, table: pa.Table, *, backlog: bool) -> None:
     hidden = path / "script.tmp"
     hidden.write_text(json.dumps([*flags(path), backlog]))
     hidden.rename(path / "script.json")
+
+
+def finish(path: Path) -> None:
+    """The last micro-batch has been added; before a query reads it."""
+    (path / "finished").touch()
 
 
 def flags(path: Path) -> list[bool]:
@@ -77,6 +82,8 @@ class ScriptedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         script = flags(self._path)
         # Behind its last batch the source is in whatever state that was, until it knows more.
         flag = script[min(n, len(script) - 1)] if script else False
+        if (self._path / "finished").exists() and n == len(script):
+            return {"n": n, "isProcessingBacklog": False, "isBacklog": was_backlog, "isFinished": True}
         return {"n": n, "isProcessingBacklog": flag, "isBacklog": was_backlog}
 
     def prepareForTriggerAvailableNow(self) -> None:

@@ -260,6 +260,7 @@ def test_reduce(spark: SparkSession, tmp_path: Path) -> None:
         assert {k: (v[0] or "", v[1]) for k, v in sink.newest(1).items()} == best
 
 
+@pytest.mark.grid
 def test_a_reduce_function_that_returns_something_else(spark: SparkSession, tmp_path: Path) -> None:
     table = pa.table({"k": pa.array([1, 1], pa.int64()), "v": pa.array([1, 2], pa.int64())})
     append(tmp_path / "s", table, backlog=False)

@@ -24,6 +24,7 @@ def test_streams_say_what_the_log_says(kind: type[MySQLServer]) -> None:
     assert done["batches"] > 0
 
 
+@pytest.mark.grid
 def test_queries_that_are_killed_leave_what_the_log_says(spark: SparkSession, tmp_path: Path) -> None:
     done = torture_lives(spark, MySQLServer, seed=11, seconds=2, root=tmp_path)
     assert done["drivers killed"] == 1

@@ -1,0 +1,284 @@
+"""What a stream offers that is grouped by key: its operators, one stream in and one stream out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.durations import parse_duration
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.operators.sides import quoted
+from backlog_spark.plan import KeyedNode, state_name
+from backlog_spark.streams import BacklogStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.operators.aggregate import Aggregate
+    from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.functions import KeyedProcessFunction
+    from backlog_spark.operators.windows import WindowAssigner
+    from backlog_spark.pairedstreams import ConnectedStreams, IntervalJoin
+    from backlog_spark.windowedstreams import WindowedStream
+
+__all__ = ["KeyedStream"]
+
+WHOLE_ROW = "__row"
+
+
+def flat_row(frame: DataFrame) -> DataFrame:
+    """The picked row's columns in the place of the struct that holds them; the keys are there already."""
+    from pyspark.sql import functions as F
+
+    before = [name for name in frame.columns if name != WHOLE_ROW]
+    rest = [n for n in frame.schema[WHOLE_ROW].dataType.fieldNames() if n not in before]  # type: ignore[attr-defined]
+    return frame.select(*map(quoted, before), *(F.col(WHOLE_ROW).getField(n).alias(n) for n in rest))
+
+
+class KeyedStream:
+    """Rows grouped by key. Each operator gives one row a key whose result changed: the keys, then the results.
+
+    Rows are facts that are added. An operator does not take a row back when a change stream tells of an update or a
+    delete; keep what it should count with ``filter("_change_type = 'insert'")``.
+    """
+
+    def __init__(self, stream: BacklogStream, keys: tuple[str, ...], order: str | None) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._order = order
+
+    @property
+    def stream(self) -> BacklogStream:
+        """The stream that is keyed."""
+        return self._stream
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self._keys
+
+    @property
+    def order(self) -> str | None:
+        """The column that orders a key's rows."""
+        return self._order
+
+    def aggregate(self, *aggregates: Aggregate | str, name: str = "") -> BacklogStream:
+        """Declared aggregates, as SQL texts or as objects of ``backlog_spark.operators.aggregates``.
+
+        Parameters
+        ----------
+        aggregates : Aggregate or str
+            Such as ``"sum(amount) AS total, count(*) AS orders"``.
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the results.
+
+        Raises
+        ------
+        BacklogError
+            For an aggregate that cannot be merged or is unknown, by name.
+        """
+        from backlog_spark.operators.declare import parse_aggregates
+        from backlog_spark.operators.fold import AggregateFold
+
+        declared = parse_aggregates(*aggregates, order=self._order)
+        keys = self._keys
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            return AggregateFold(keys, declared, schema, key_groups)
+
+        named = name or "_".join([*keys, *(a.name for a in declared)])
+        return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
+
+    def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> BacklogStream:
+        """One row a key, made of all its rows by a Python function.
+
+        Parameters
+        ----------
+        function : callable
+            Takes two rows, named tuples of all columns, and returns one: a tuple of the same columns, in the same
+            order, with the key as it was. It is to be associative and commutative, since rows are reduced in any
+            order, and must not depend on anything but its arguments.
+        name : str, optional
+            Of the operator's state. Default: made of the keys.
+
+        For example ``reduce(lambda a, b: a._replace(amount=a.amount + b.amount))``.
+        """
+        from backlog_spark.operators.reduce import ReduceFold
+
+        keys = self._keys
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            return ReduceFold(keys, function, schema, key_groups)
+
+        named = name or "_".join([*keys, "reduce"])
+        return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
+
+    def process(
+        self, function: KeyedProcessFunction, *, name: str = "", late_output: str | None = None
+    ) -> BacklogStream:
+        """Process rows with a function that has state, timers and side outputs.
+
+        The rows that come out are those that the function puts out, in backlog too: at the end of a batch, for all rows
+        of it. In backlog its event-time timers wait for the switch, its processing-time timers do not.
+
+        Parameters
+        ----------
+        function : KeyedProcessFunction
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the function's class.
+        late_output : str, optional
+            Name of a side output for late rows, with the stream's columns. Without one they are counted and left out.
+        """
+        from backlog_spark.operators.functions import KeyedProcessFunction
+        from backlog_spark.operators.process import ProcessFold
+
+        if not isinstance(function, KeyedProcessFunction):
+            raise BacklogError(
+                f"process was given {type(function).__name__}.",
+                "Pass an instance of a subclass of KeyedProcessFunction.",
+            )
+        keys, order = self._keys, self._order
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            return ProcessFold(
+                keys, function, schema, key_groups, order=order, late_output=late_output, control_first=is_first
+            )
+
+        named = state_name(name or "_".join([*keys, type(function).__name__]))
+        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
+
+    def window(self, assigner: WindowAssigner) -> WindowedStream:
+        """Group a key's rows by window too.
+
+        Parameters
+        ----------
+        assigner : WindowAssigner
+            Such as ``bs.TumblingEventTimeWindows.of("1 minute")``.
+        """
+        from backlog_spark.operators.windows import WindowAssigner
+        from backlog_spark.windowedstreams import WindowedStream
+
+        if not isinstance(assigner, WindowAssigner):
+            raise BacklogError(
+                f"window was given {assigner!r:.100}.", 'Pass windows: bs.TumblingEventTimeWindows.of("1 minute").'
+            )
+        return WindowedStream(self._stream, self._keys, self._order, assigner)
+
+    def over(
+        self, *functions: str, rows: int | str | None = None, range: str | timedelta | None = None, name: str = ""
+    ) -> BacklogStream:
+        """Each row with functions of the rows of its key that precede it in event time, and of itself.
+
+        A row comes out once, when the watermark has reached its time. Rows of one time are ordered by the order given
+        to `BacklogStream.key_by`, then by their columns.
+
+        Parameters
+        ----------
+        functions : str
+            Such as ``"sum(amount) AS total, row_number() AS n"``: sum, min, max, avg, count, row_number, lag,
+            first_value and last_value.
+        rows : int or "unbounded", optional
+            The frame begins so many rows before the current row, and ends with it.
+        range : str or timedelta or "unbounded", optional
+            The frame begins so much earlier than the current row, and ends with the last row of its time. Default:
+            unbounded, as in SQL.
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the results.
+
+        Raises
+        ------
+        BacklogError
+            For another function, by name, and for both kinds of frame at once.
+        """
+        from backlog_spark.operators.over import OverFold, parse_over
+
+        if rows is not None and range is not None:
+            raise BacklogError(f"over was given rows={rows!r} and range={range!r}.", "Give one of them.")
+        parsed = parse_over(*functions)
+        unit = "rows" if rows is not None else "range"
+        preceding = _preceding(rows, range)
+        keys, order = self._keys, self._order
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            return OverFold(
+                keys, parsed, schema, key_groups, preceding=preceding, unit=unit, order=order, control_first=is_first
+            )
+
+        named = state_name(name or "_".join([*keys, "over", *(f.name for f in parsed)]))
+        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
+
+    def connect(self, other: KeyedStream) -> ConnectedStreams:
+        """This stream and another one, keyed alike, for a function of both."""
+        from backlog_spark.pairedstreams import ConnectedStreams, other_keyed
+
+        return ConnectedStreams(self, other_keyed(other, "connect"))
+
+    def interval_join(self, other: KeyedStream, *, how: str = "inner") -> IntervalJoin:
+        """Join with the rows of another stream, keyed alike, whose event times are not far apart.
+
+        Parameters
+        ----------
+        other : KeyedStream
+        how : str, default "inner"
+            ``"inner"``, ``"left"``, ``"right"`` or ``"full"``: of the last three a row that finds none comes out with
+            NULL on the other side, when the watermark has passed all that it could have found. Flink has only inner.
+        """
+        from backlog_spark.pairedstreams import IntervalJoin, other_keyed
+
+        return IntervalJoin(self, other_keyed(other, "interval_join"), how)
+
+    def count(self) -> BacklogStream:
+        """Rows of each key, as ``count``."""
+        return self.aggregate("count(*) AS count")
+
+    def sum(self, column: str) -> BacklogStream:
+        """Sum of a column, under the column's name, as PyFlink has it."""
+        return self._one("sum", column)
+
+    def min(self, column: str) -> BacklogStream:
+        """Least value of a column, under the column's name."""
+        return self._one("min", column)
+
+    def max(self, column: str) -> BacklogStream:
+        """Greatest value of a column, under the column's name."""
+        return self._one("max", column)
+
+    def min_by(self, column: str, *, last: bool = False) -> BacklogStream:
+        """The row with the least value of a column: the keys, then the row's other columns.
+
+        Parameters
+        ----------
+        column : str
+        last : bool
+            Among rows with equal values take the last; default the first. By the order given to `key_by`; without one
+            ties are decided by the rows' other columns.
+        """
+        return self._row("min_by", column, last)
+
+    def max_by(self, column: str, *, last: bool = False) -> BacklogStream:
+        """The row with the greatest value of a column; see `min_by`."""
+        return self._row("max_by", column, last)
+
+    def _row(self, function: str, column: str, last: bool) -> BacklogStream:
+        from backlog_spark.operators.aggregates import MaxBy, MinBy
+
+        pick = MinBy if function == "min_by" else MaxBy
+        name = "_".join([*self._keys, function, column])
+        return self.aggregate(pick("*", column, name=WHOLE_ROW, last=last), name=name).transform(flat_row)
+
+    def _one(self, function: str, column: str) -> BacklogStream:
+        quoted = "`" + column.replace("`", "``") + "`"
+        return self.aggregate(f"{function}({quoted}) AS {quoted}", name="_".join([*self._keys, function, column]))
+
+
+def _preceding(rows: int | str | None, span: str | timedelta | None) -> int | None:
+    """How many rows or milliseconds; None for all."""
+    if rows is not None and rows != "unbounded":
+        if type(rows) is not int or rows < 0:
+            raise SettingError("rows", rows, "is no number of rows.", 'Give 0 or more, or "unbounded".')
+        return rows
+    if span is not None and span != "unbounded":
+        return parse_duration(span, "range")
+    return None

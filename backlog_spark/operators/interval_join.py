@@ -1,0 +1,432 @@
+"""Joining two streams by key where the right row's time is in an interval around the left row's.
+
+A row is kept as long as a row that is not late may still match it. With L and U the interval's inclusive ends, a left
+row of time t matches right ones of t + L to t + U, so it may go when the watermark is at t + U; a right one at t - L.
+
+Source: Flink's ``IntervalJoinOperator`` (``KeyedStream.intervalJoin``) and, for outer joins, ``TimeIntervalJoin``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
+from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted
+from backlog_spark.state.keys import equal_runs, normalised
+from backlog_spark.state.store import NEVER
+from backlog_spark.state.tables import HASH, arrow_schema, combine
+from backlog_spark.watermarks import EVENT_TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField, StructType
+
+__all__ = ["MATCHED", "PIECE_ROWS", "IntervalJoinFold"]
+
+MATCHED: Final = "matched"
+"""Of an outer join's state: whether a row has met another one; NULL in rows of backlog until that has been found."""
+
+PIECE_ROWS: Final = 200_000
+"""Pairs that are put together at a time: bounds what a key with many rows takes beside its output, 5 MB of places."""
+
+_OUTER: Final = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
+
+# 31,000 years: event times, which are within 292,000 years of 1970, never overflow with it in 64 bits.
+_LONGEST_MS: Final = 10**15
+
+# A backlog is joined by key and span of time, n intervals long: a row is compared with the rows of one span instead of
+# all of its key, n + 1 for each match, and every n-th row of one side is in two spans and taken twice. With 4 and with
+# 16 a join of 200,000 rows a side took as long, within the noise.
+_SPAN_INTERVALS: Final = 8
+# Below this a span holds few rows of a key anyway.
+_SHORTEST_SPAN_MS: Final = 1_000
+
+_KEY, _AT, _SPAN = "key{}_{}", "at_{}", "span_{}"
+
+
+@dataclass(frozen=True)
+class _Output:
+    """A column of the output: its field, and the columns of left and right rows that it is taken from."""
+
+    field: StructField
+    left: str | None
+    right: str | None
+
+
+class IntervalJoinFold(RowsFold):
+    """Pairs of rows with equal keys for which left time + lower <= right time <= left time + upper.
+
+    The output has all columns of the left rows, then all of the right ones; a key of one name on both sides comes once.
+    No column of it is marked as event time, as it holds those of both sides; that of a pair is the later one.
+
+    As in SQL, a NULL key equals no key. A row without an event time fails the query. Late rows are counted and dropped.
+
+    Parameters
+    ----------
+    schema : StructType
+        As `backlog_spark.operators.sides.tagged` makes it.
+    left_keys, right_keys : sequence of str
+        Key columns of each side, of equal types.
+    lower_ms, upper_ms : int
+        The interval, in milliseconds, within 10^15 of 0.
+    key_groups : int
+        ``spark.backlog.keyGroups``.
+    how : str
+        ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. Of an outer side, a row without a match comes out once, with
+        NULLs for the other side, when no row that could match it can come any more.
+    lower_exclusive, upper_exclusive : bool
+        Whether a bound itself is outside of the interval.
+    control_first : bool
+        Whether a batch's watermark comes before its rows: for the first operator of a chain.
+
+    Raises
+    ------
+    SettingError
+        For another ``how``, and for an interval that holds no time or is too long.
+    BacklogError
+        For keys that do not fit, a side without event time, and columns of one name.
+    """
+
+    def __init__(
+        self,
+        schema: StructType,
+        left_keys: Sequence[str],
+        right_keys: Sequence[str],
+        lower_ms: int,
+        upper_ms: int,
+        key_groups: int,
+        *,
+        how: str = "inner",
+        lower_exclusive: bool = False,
+        upper_exclusive: bool = False,
+        control_first: bool = True,
+    ) -> None:
+        from pyspark.sql.types import BooleanType
+
+        if how not in _OUTER:
+            raise SettingError("how", how, "is no kind of join.", f"Take one of {', '.join(_OUTER)}.")
+        self._how = how
+        self._outer: tuple[int, ...] = _OUTER[how]
+        # Times are whole milliseconds.
+        self._lower = lower_ms + int(lower_exclusive)
+        self._upper = upper_ms - int(upper_exclusive)
+        shown = f"{'(' if lower_exclusive else '['}{lower_ms} ms, {upper_ms} ms{')' if upper_exclusive else ']'}"
+        if self._lower > self._upper:
+            raise SettingError(
+                "interval", shown, "holds no time, so no rows would match.",
+                "Take a lower bound below the upper one; both are added to the left row's time.",
+            )  # fmt: skip
+        if max(abs(lower_ms), abs(upper_ms)) > _LONGEST_MS:
+            raise SettingError("interval", shown, f"has a bound beyond {_LONGEST_MS} ms.", "Take shorter ones.")
+        own = [(MATCHED, BooleanType())] if self._outer else []
+        super().__init__(
+            "interval_join", schema, left_keys, right_keys, key_groups, own=own, control_first=control_first
+        )
+        self._times = (self.event_time_needed(LEFT), self.event_time_needed(RIGHT))
+        self._columns = self._output_columns()
+        self._arrow = arrow_schema(self.output_schema())
+        self._state_arrow = self.state.arrow()
+
+    def _output_columns(self) -> list[_Output]:
+        left, right = self.sides
+        shared = {mine for mine, other in zip(left.keys, right.keys, strict=True) if mine == other}
+        columns = [
+            _Output(_unmarked(f), self.value(LEFT, f.name), self.value(RIGHT, f.name) if f.name in shared else None)
+            for f in left.schema
+        ]
+        taken = {name.lower() for name in left.schema.names}
+        for field in right.schema:
+            if field.name in shared:
+                continue
+            if field.name.lower() in taken:
+                raise BacklogError(
+                    f"interval_join: both streams have a column {field.name!r}, which is no key of both.",
+                    f"Rename it on one side before key_by, for example with .map('*', '{field.name} AS other').",
+                )
+            columns.append(_Output(_unmarked(field), None, self.value(RIGHT, field.name)))
+        return columns
+
+    def describe(self) -> dict[str, Any]:
+        return self.described(f"{self._how} join of right rows from {self._lower} ms to {self._upper} ms")
+
+    def output_schema(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        return StructType([column.field for column in self._columns])
+
+    # -- rows -----------------------------------------------------------------------------------------------
+
+    def placed(self, rows: DataFrame) -> DataFrame:
+        return super().placed(self._with_times(rows))
+
+    def _with_times(self, rows: DataFrame) -> DataFrame:
+        """The same rows; they fail where one has no event time."""
+        from pyspark.sql import functions as F
+
+        columns = {name: quoted(name) for name in self.schema.names}
+        for number, (side, time) in enumerate(zip(self.sides, self._times, strict=True)):
+            name = side.columns[side.schema.names.index(time)]
+            missing = (quoted(SIDE) == number) & columns[name].isNull()
+            fails = F.raise_error(F.lit(str(self._without_time(number)))).cast(self.schema[name].dataType)
+            columns[name] = F.when(missing, fails).otherwise(columns[name])
+        return rows.select(*(c.alias(n, metadata=self.schema[n].metadata) for n, c in columns.items()))
+
+    def _without_time(self, side: int) -> BacklogError:
+        return BacklogError(
+            f"interval_join: column {self._times[side]!r} of a row of the {('left', 'right')[side]} stream is NULL, "
+            "and the stream needs an event time in each row.",
+            f"Leave such rows out with .filter('{self._times[side]} IS NOT NULL'), or give them a time.",
+        )
+
+    def _until(self, side: int, time: Any) -> Any:
+        """The watermark at which a row of this time may go: of numbers and of Spark expressions."""
+        return time + self._upper if side == LEFT else time - self._lower
+
+    # -- the sorted vehicle ---------------------------------------------------------------------------------
+
+    def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
+        return super().fold(self._with_times(rows), base)
+
+    def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        # The first of the two keeps its rows; the second's are brought to the spans of time in which they match.
+        near, far = (RIGHT, LEFT) if self._how == "right" else (LEFT, RIGHT)
+        rows = self._near(version, near).join(
+            self._far(version, far), self._condition(near, far), "inner" if self._how == "inner" else "left"
+        )
+        if self._outer:
+            rows = rows.where(F.col(_AT.format(far)).isNotNull() | self._is_over(near, end))
+        out = self._put(rows, (LEFT, RIGHT))
+        if self._how == "full":
+            # Brought to the spans of the left rows, a right row would come as often without a match.
+            alone = self._near(version, RIGHT).join(self._far(version, LEFT), self._condition(RIGHT, LEFT), "left_anti")
+            out = out.unionByName(self._put(alone.where(self._is_over(RIGHT, end)), (RIGHT,)))
+        return out
+
+    @property
+    def _span(self) -> int:
+        return max(_SHORTEST_SPAN_MS, _SPAN_INTERVALS * (self._upper - self._lower + 1))
+
+    def _side_rows(self, version: DataFrame, side: int) -> DataFrame:
+        """One side's rows with normalised keys and time."""
+        from pyspark.sql import functions as F
+
+        given = self.sides[side]
+        names = dict(zip(given.schema.names, given.columns, strict=True))
+        keys = [normalised(names[k], self.schema).alias(_KEY.format(i, side)) for i, k in enumerate(given.keys)]
+        time = F.unix_millis(quoted(names[self._times[side]])).alias(_AT.format(side))
+        values = [quoted(c).alias(v) for c, v in zip(given.columns, self.values(side), strict=True)]
+        return version.where(quoted(SIDE) == side).select(*keys, time, *values)
+
+    def _near(self, version: DataFrame, side: int) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        rows = self._side_rows(version, side)
+        return rows.withColumn(_SPAN.format(side), self._span_of(F.col(_AT.format(side))))
+
+    def _far(self, version: DataFrame, side: int) -> DataFrame:
+        """A side's rows in each span of time in which the other side's rows match them: one or two."""
+        from pyspark.sql import functions as F
+
+        rows = self._side_rows(version, side)
+        time = F.col(_AT.format(side))
+        first, last = (
+            (time + self._lower, time + self._upper) if side == LEFT else (time - self._upper, time - self._lower)
+        )
+        one, two = self._span_of(first), self._span_of(last)
+        spans = F.when(one == two, F.array(one)).otherwise(F.array(one, two))
+        return rows.withColumn(_SPAN.format(side), F.explode(spans))
+
+    def _span_of(self, time: Column) -> Column:
+        from pyspark.sql import functions as F
+
+        return time - F.pmod(time, F.lit(self._span))
+
+    def _condition(self, near: int, far: int) -> Column:
+        from pyspark.sql import functions as F
+
+        left, right = F.col(_AT.format(LEFT)), F.col(_AT.format(RIGHT))
+        found = F.col(_SPAN.format(near)) == F.col(_SPAN.format(far))
+        for i in range(len(self.keys)):
+            found = found & (F.col(_KEY.format(i, near)) == F.col(_KEY.format(i, far)))
+        return found & (right >= left + self._lower) & (right <= left + self._upper)
+
+    def _is_over(self, side: int, end: StayEnd) -> Column:
+        """Whether no row to come can match a row."""
+        from pyspark.sql import functions as F
+
+        over = F.lit(False)
+        if end.watermark is not None:
+            over = self._until(side, F.col(_AT.format(side))) <= end.watermark
+        for i in range(len(self.keys)):
+            over = over | F.col(_KEY.format(i, side)).isNull()
+        return over
+
+    def _put(self, rows: DataFrame, sides: Sequence[int]) -> DataFrame:
+        """Rows of the output, from rows with the columns of these sides."""
+        from pyspark.sql import functions as F
+
+        columns = []
+        for output in self._columns:
+            names = [name for side, name in ((LEFT, output.left), (RIGHT, output.right)) if name and side in sides]
+            value = F.coalesce(*map(F.col, names)) if names else F.lit(None).cast(output.field.dataType)
+            columns.append(value.alias(output.field.name, metadata=output.field.metadata))
+        return rows.select(*columns)
+
+    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+        """Rows whose time is not over; of outer joins also those that tell whether such rows have a match.
+
+        Nothing is joined here: which of them have a match `advance` finds in the first batch that they come with.
+        """
+        from pyspark.sql import functions as F
+
+        keyed = F.lit(True)
+        for name in self.state.key_names:
+            keyed = keyed & F.col(name).isNotNull()
+        rows = lifted.where(keyed)
+        if end.watermark is None:
+            return rows
+        time, side = F.col(TIME), F.col(SIDE_OF)
+        until = F.when(side == LEFT, self._until(LEFT, time)).otherwise(self._until(RIGHT, time))
+        needed = until > end.watermark
+        if not self._outer:
+            return rows.where(needed)
+        # The earliest that a row whose time is not over can have matched.
+        tells = side.isin([RIGHT - side for side in self._outer]) & (time > end.watermark - (self._upper - self._lower))
+        # Of those nothing is to come out any more.
+        matched = F.when(needed, F.lit(None)).otherwise(True).cast("boolean")
+        return rows.where(needed | tells).withColumn(MATCHED, matched)
+
+    # -- the stream vehicle ---------------------------------------------------------------------------------
+
+    def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        side, time = state.column(SIDE_OF).to_numpy(), state.column(TIME).to_numpy()
+        until = np.where(side == LEFT, self._until(LEFT, time), self._until(RIGHT, time))
+        return until, np.full(state.num_rows, NEVER, dtype=np.int64)
+
+    def advance(
+        self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
+    ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        rows = combine([kept, fresh], self._state_arrow)
+        side = rows.column(SIDE_OF).to_numpy()
+        if rows.column(TIME).null_count:
+            raise self._without_time(int(side[_bits(rows.column(TIME).is_null())][0]))
+        time = rows.column(TIME).to_numpy()
+        keyed = np.ones(len(side), dtype=bool)
+        for name in self.state.key_names:
+            keyed &= _bits(rows.column(name).is_valid())
+        is_new = np.arange(len(side)) >= kept.num_rows
+        matched = np.zeros(len(side), dtype=bool)
+        unknown = np.zeros(len(side), dtype=bool)
+        if self._outer:
+            matched = _bits(pc.fill_null(rows.column(MATCHED), False))
+            unknown = ~is_new & _bits(rows.column(MATCHED).is_null())
+        hashes = rows.column(HASH).to_numpy()
+        # Of what is kept, most are other keys that share a bucket with the new ones.
+        chosen = np.flatnonzero(keyed & np.isin(hashes, hashes[is_new | unknown]))
+        code = np.zeros(len(side), dtype=np.int64)
+        order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in self.state.key_names])
+        code[chosen[order]] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen))))
+        left, right = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
+
+        def match(lefts: np.ndarray, rights: np.ndarray) -> _Matches:
+            matches = _Matches.of(lefts, rights, code, time, self._lower, self._upper)
+            matches.mark(matched)
+            return matches
+
+        if unknown.any():
+            match(left[~is_new[left]], right[~is_new[right]])
+        out = []
+        for matches in (match(left[is_new[left]], right), match(left[~is_new[left]], right[is_new[right]])):
+            out += [self._paired(rows, *places) for places in matches.pieces(PIECE_ROWS)]
+        over = ~keyed | (self.due(rows)[0] <= clock.watermark)
+        for outer in self._outer:
+            alone = np.flatnonzero(over & ~matched & (side == outer))
+            out.append(self._paired(rows, alone, None) if outer == LEFT else self._paired(rows, None, alone))
+        if self._outer:
+            rows = rows.set_column(rows.schema.get_field_index(MATCHED), MATCHED, pa.array(matched))
+        return rows.filter(pa.array(~over)), out
+
+    def _paired(self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None) -> pa.RecordBatch:
+        """Rows of the output from the places of left and right rows; one of them is None if that side has no rows."""
+        count = max(len(places) for places in (left, right) if places is not None)
+        at = [None if places is None else pa.array(places) for places in (left, right)]
+        columns = []
+        for field, output in zip(self._arrow, self._columns, strict=True):
+            given = zip((output.left, output.right), at, strict=True)
+            name, places = next(((n, p) for n, p in given if n is not None and p is not None), (None, None))
+            columns.append(pa.nulls(count, field.type) if name is None else rows.column(name).take(places))
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+
+
+@dataclass(frozen=True)
+class _Matches:
+    """For each left row the run of right rows, sorted by key and time, that it matches.
+
+    Parameters
+    ----------
+    lefts, rights : numpy.ndarray
+        Places of rows.
+    first, end : numpy.ndarray
+        For each of ``lefts`` where in ``rights`` its run begins and ends.
+    """
+
+    lefts: np.ndarray
+    rights: np.ndarray
+    first: np.ndarray
+    end: np.ndarray
+
+    @classmethod
+    def of(
+        cls, lefts: np.ndarray, rights: np.ndarray, code: np.ndarray, time: np.ndarray, lower: int, upper: int
+    ) -> _Matches:
+        """Key and time as one number: the time's rank, as times themselves, far apart, would overflow."""
+        times, rank = np.unique(time[rights], return_inverse=True)
+        width = len(times) + 1
+        place = code[rights] * width + rank
+        order = np.argsort(place, kind="stable")
+        place, base = place[order], code[lefts] * width
+        first = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + lower, "left"))
+        end = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + upper, "right"))
+        return cls(lefts, rights[order], first, end)
+
+    def mark(self, matched: np.ndarray) -> None:
+        """Set it for all rows that have a match."""
+        some = self.end > self.first
+        matched[self.lefts[some]] = True
+        size = len(self.rights) + 1
+        begun = np.bincount(self.first[some], minlength=size) - np.bincount(self.end[some], minlength=size)
+        matched[self.rights[np.cumsum(begun)[:-1] > 0]] = True
+
+    def pieces(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Places of left and right rows of all pairs, at most ``size`` at a time."""
+        ends = np.cumsum(self.end - self.first)
+        offsets = self.end - ends
+        total = int(ends[-1]) if len(ends) else 0
+        for start in range(0, total, size):
+            numbers = np.arange(start, min(start + size, total))
+            of = np.searchsorted(ends, numbers, "right")
+            yield self.lefts[of], self.rights[numbers + offsets[of]]
+
+
+def _bits(column: pa.Array) -> np.ndarray:
+    found: np.ndarray = column.to_numpy(zero_copy_only=False)
+    # Arrow hands out what it must not have written to.
+    return found.astype(bool, copy=True)
+
+
+def _unmarked(field: StructField) -> StructField:
+    """A field of the output, which need not have a value and is no event time."""
+    from pyspark.sql.types import StructField
+
+    kept = {name: value for name, value in field.metadata.items() if name != EVENT_TIME}
+    return StructField(field.name, field.dataType, True, kept)

@@ -1,0 +1,410 @@
+"""Operators whose state is rows: joins, windows with functions, over aggregation.
+
+In backlog nothing but the rows is kept. When the stay ends Spark makes the result of all of them, as a batch, and the
+rows that later ones may still meet are handed over. In stream mode a key group's rows are worked on as Arrow.
+
+Source: FLIP-327, "For keyed multi-input operators": inputs are buffered and sorted until all have left backlog.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
+from backlog_spark.operators.functions import MIN_WATERMARK
+from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
+from backlog_spark.state.keys import check_keys, group_of, groups_of, hash_of, normalised
+from backlog_spark.state.seeds import LIVE, Unpack, packed
+from backlog_spark.state.store import NEVER
+from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
+from backlog_spark.watermarks import event_time_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["SIDE_OF", "TIME", "PackRowsAsTheyAre", "RowsFold"]
+
+TIME: Final = "t"
+"""Of state and live rows: event time in milliseconds since 1970, NULL if the row has none."""
+SIDE_OF: Final = "side"
+"""Of state and live rows: which input a row is of, 0 or 1."""
+# Rows of whole keys that are worked on at a time: enough for what a call costs once, and a few MB.
+_WHOLE_KEYS: Final = 100_000
+
+
+class RowsFold(Fold):
+    """A keyed operator of one or two inputs that keeps rows.
+
+    A row of state, and a live row, is: hash, keys ``k0`` …, then for state the operator's own columns, then ``side``,
+    ``t``, and all columns of the input ``r0`` … (of both inputs, NULL on the other side's rows).
+
+    Parameters
+    ----------
+    what : str
+        The operator's name in messages.
+    schema : StructType
+        Of the rows: one input's, or as `backlog_spark.operators.sides.tagged` makes them.
+    keys : sequence of str
+        Key columns, of the left input if there are two.
+    right_keys : sequence of str, optional
+        Key columns of the right input; None for an operator with one input.
+    key_groups : int
+        ``spark.backlog.keyGroups``.
+    own : sequence of (str, DataType), optional
+        The operator's own columns of state.
+    late_output : str, optional
+        Name of a side output for late rows, if the operator has one input.
+    control_first : bool
+        Whether a batch's watermark comes before its rows: for the first operator of a chain.
+    """
+
+    timed = True
+    mergeable = False
+    waits = True
+
+    def __init__(
+        self,
+        what: str,
+        schema: StructType,
+        keys: Sequence[str],
+        right_keys: Sequence[str] | None,
+        key_groups: int,
+        *,
+        own: Sequence[tuple[str, DataType]] = (),
+        late_output: str | None = None,
+        control_first: bool = True,
+    ) -> None:
+        from pyspark.sql.types import IntegerType, LongType
+
+        if right_keys is None:
+            check_keys(keys, schema)
+            sides = [Side(schema, tuple(schema.names), tuple(keys), event_time_of(schema))]
+            types = tuple(schema[k].dataType for k in keys)
+        else:
+            left, right, types = two_sides(what, schema, keys, right_keys)
+            sides = [left, right]
+        self.what = what
+        self.keys = tuple(keys)
+        self.sides: tuple[Side, ...] = tuple(sides)
+        self.schema = schema
+        self.key_groups = key_groups
+        self.late_output = late_output
+        self.control_first = control_first
+        self._values = [name for side in self.sides for name in side.columns]
+        values = [(f"r{i}", schema[name].dataType) for i, name in enumerate(self._values)]
+        slots = [*own, (SIDE_OF, IntegerType()), (TIME, LongType()), *values]
+        self.state = StateSchema(types, tuple(kind for _, kind in slots), tuple(name for name, _ in slots))
+
+    # -- columns --------------------------------------------------------------------------------------------
+
+    def value(self, side: int, column: str) -> str:
+        """What a side's column is called in rows of state and live rows, such as ``r3``."""
+        given = self.sides[side]
+        return f"r{self._values.index(given.columns[given.schema.names.index(column)])}"
+
+    def values(self, side: int) -> list[str]:
+        """What all of a side's columns are called, in their order."""
+        return [f"r{self._values.index(name)}" for name in self.sides[side].columns]
+
+    def live_schema(self) -> pa.Schema:
+        """Hash, keys, side, time and values."""
+        wanted = [HASH, *self.state.key_names, SIDE_OF, TIME, *(f"r{i}" for i in range(len(self._values)))]
+        return pa.schema([self.state.arrow().field(name) for name in wanted])
+
+    def event_time_needed(self, side: int) -> str:
+        """A side's event time.
+
+        Raises
+        ------
+        BacklogError
+            If it has none.
+        """
+        found = self.sides[side].event_time
+        if found is None:
+            where = f" {'left' if side == 0 else 'right'}" if len(self.sides) == 2 else ""
+            raise BacklogError(
+                f"{self.what}: the{where} stream has no event time.",
+                'Add .with_watermark("<column>", "<delay>") before key_by.',
+            )
+        return found
+
+    # -- rows -----------------------------------------------------------------------------------------------
+
+    def lift(self, rows: DataFrame) -> DataFrame:
+        hashed = self.placed(rows)
+        return hashed.select(group_of(hashed[HASH], self.key_groups).alias(GROUP), "*")
+
+    def placed(self, rows: DataFrame) -> DataFrame:
+        """Rows as the state has them but for the operator's own columns: hash, keys, side, time, values."""
+        from pyspark.sql import functions as F
+
+        side = F.lit(0).cast("int") if len(self.sides) == 1 else quoted(SIDE)
+
+        def of_side(make: Callable[[Side], Column]) -> Column:
+            if len(self.sides) == 1:
+                return make(self.sides[0])
+            return F.when(side == 0, make(self.sides[0])).otherwise(make(self.sides[1]))
+
+        keys = [
+            of_side(lambda s, i=i: normalised(s.columns[s.schema.names.index(s.keys[i])], self.schema)).alias(name)  # type: ignore[misc]
+            for i, name in enumerate(self.state.key_names)
+        ]
+        time = of_side(self._time_of).alias(TIME)
+        values = [quoted(name).alias(f"r{i}") for i, name in enumerate(self._values)]
+        return rows.select(hash_of(keys).alias(HASH), *keys, side.alias(SIDE_OF), time, *values)
+
+    @staticmethod
+    def _time_of(side: Side) -> Column:
+        from pyspark.sql import functions as F
+
+        if side.event_time is None:
+            return F.lit(None).cast("long")
+        return F.unix_millis(quoted(side.columns[side.schema.names.index(side.event_time)]))
+
+    def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
+        return PackRowsAsTheyAre(lifted, self.live_schema())
+
+    # -- the sorted vehicle ---------------------------------------------------------------------------------
+
+    def version_schema(self) -> StructType:
+        return self.schema
+
+    def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
+        # As they came: hashes and key groups are needed of the few that are handed over.
+        return rows if base is None else base.unionByName(rows)
+
+    def state_of(self, version: DataFrame) -> DataFrame:
+        return version
+
+    def output_of(self, version: DataFrame) -> DataFrame:
+        raise TypeError("it waits for the end of the stay")
+
+    def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
+        """The result of all rows of the stay, of columns `output_schema`; by default what `advance` gives for each key.
+
+        So by default all rows of a key, or of as many as have one hash, have to fit into a worker's memory.
+        """
+        placed = self.placed(version).repartition(HASH).sortWithinPartitions(HASH)
+        out = self.output_schema()
+        return placed.mapInArrow(_AdvanceKeys(self, arrow_schema(placed.schema), end, arrow_schema(out)), out)
+
+    def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
+        """All rows while nothing has been put out, else those that `still_needed` gives, which may change ``own``."""
+        from pyspark.sql import functions as F
+
+        lifted = self.lift(version)
+        state = lifted if end is None else self.still_needed(lifted, end)
+        columns = [
+            F.col(name) if name in state.columns else F.lit(None).cast(kind).alias(name)
+            for name, kind in zip(self.state.slot_names, self.state.slots, strict=True)
+        ]
+        return state.select(GROUP, HASH, *self.state.key_names, *columns)
+
+    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+        """Of the stay's rows (group, hash, keys, side, time, values), after its results: those that the stream vehicle
+        needs, with the operator's own columns where they are not NULL. By default what `advance` leaves."""
+        from pyspark.sql.types import IntegerType, StructType
+
+        placed = lifted.drop(GROUP).repartition(HASH).sortWithinPartitions(HASH)
+        out = StructType([*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields])
+        return placed.mapInArrow(_AdvanceKeys(self, arrow_schema(placed.schema), end, None), out)
+
+    # -- the stream vehicle ---------------------------------------------------------------------------------
+
+    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
+        """Takes state and input apart; the operator's work is in `advance`."""
+        schema = self.state.arrow()
+        silent = [batch for batch, emit in arrived.seeds if not emit]
+        loud = [batch for batch, emit in arrived.seeds if emit]
+        kept = combine([old, *silent], schema)
+        live = self.widened(arrived.live)
+        late, outputs = 0, []
+        watermark = clock.watermark if self.control_first else clock.before
+        if live.num_rows and watermark > MIN_WATERMARK:
+            behind = self.is_late(live, watermark, kept)
+            if behind.any():
+                gone = live.filter(pa.array(behind))
+                live = live.filter(pa.array(~behind))
+                if self.late_output is None:
+                    late = gone.num_rows
+                else:
+                    outputs.append((1, self._plain(gone)))
+        # What a stay in backlog has only collected is older than what comes with it.
+        fresh = combine([*loud, live], schema)
+        due = False
+        if kept.num_rows:
+            event, processing = self.due(kept)
+            due = bool((event <= clock.watermark).any())
+            due |= clock.now is not None and bool((processing <= clock.now).any())
+        if not fresh.num_rows and not due and not silent:
+            return Step(None, outputs, late)
+        state, out = self.advance(kept, fresh, clock)
+        return Step(state, [(0, batch) for batch in out if batch.num_rows] + outputs, late)
+
+    @abstractmethod
+    def advance(
+        self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
+    ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """The state after a batch and what it puts out, in a worker; both tables are rows of state.
+
+        Parameters
+        ----------
+        kept : pyarrow.RecordBatch
+            Rows that were there; a key may be in it without a new row, and rows of keys that have nothing due.
+        fresh : pyarrow.RecordBatch
+            New rows, in any order, none of them late; the operator's own columns are NULL.
+        clock : Clock
+            Rows up to ``clock.watermark`` are complete after this batch.
+
+        Returns
+        -------
+        (pyarrow.RecordBatch, list of pyarrow.RecordBatch)
+            Rows of state in the place of ``kept``, and rows of `output_schema` in Arrow.
+        """
+
+    def is_late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
+        """Which rows come too late, beside those that are kept; by default those of a time up to the watermark."""
+        found: np.ndarray = pc.fill_null(pc.less_equal(live.column(TIME), watermark), False).to_numpy(
+            zero_copy_only=False
+        )
+        return found
+
+    def widened(self, live: pa.RecordBatch) -> pa.RecordBatch:
+        """Live rows as rows of state."""
+        columns = [
+            live.column(field.name) if field.name in live.schema.names else pa.nulls(live.num_rows, field.type)
+            for field in self.state.arrow()
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.state.arrow())
+
+    def _plain(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Rows of state as the input's rows."""
+        columns = [rows.column(name) for name in self.values(0)]
+        return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self.sides[0].schema))
+
+    def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """When each row is to be looked at again; by default never."""
+        nothing = np.full(state.num_rows, NEVER, dtype=np.int64)
+        return nothing, nothing
+
+    # -- what comes out -------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def output_schema(self) -> StructType:
+        """Columns of the main output."""
+
+    @property
+    def side_outputs(self) -> Mapping[str, StructType]:
+        return {} if self.late_output is None else {self.late_output: self.sides[0].schema}
+
+    def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
+        # There is no watermark in backlog, and so nothing late.
+        return version.where("false")
+
+    def unpack(self, packed: DataFrame) -> DataFrame:
+        return self._unpacked(packed, 0, self.output_schema())
+
+    def unpack_side_output(self, packed: DataFrame, name: str) -> DataFrame:
+        return self._unpacked(packed, 1, self.side_outputs[name])
+
+    @staticmethod
+    def _unpacked(packed: DataFrame, number: int, schema: StructType) -> DataFrame:
+        arrow = arrow_schema(schema)
+        return packed.where(f"tag = {number}").select("data").mapInArrow(Unpack(arrow, arrow), schema)
+
+    def finish(self, state: DataFrame) -> DataFrame:
+        """Keys, side, and the columns of the inputs; of two inputs as ``left`` and ``right``."""
+        from pyspark.sql import functions as F
+
+        keys = [F.col(n).alias(k) for n, k in zip(self.state.key_names, self.keys, strict=True)]
+        if len(self.sides) == 1:
+            own = self.sides[0].schema.names
+            return state.select(*(F.col(n).alias(k) for n, k in zip(self.values(0), own, strict=True)))
+        structs = [
+            F.when(
+                F.col(SIDE_OF) == number,
+                F.struct(*(F.col(self.value(number, name)).alias(name) for name in side.schema.names)),
+            ).alias(label)
+            for number, (side, label) in enumerate(zip(self.sides, ("left", "right"), strict=True))
+        ]
+        return state.select(*keys, *structs)
+
+    def described(self, meaning: str) -> dict[str, Any]:
+        """For `Fold.describe`: the keys, what the operator says of itself, and its columns."""
+        columns = zip(self.state.slot_names, self.state.slots, strict=True)
+        return {
+            "meaning": f"{describe_keys(self.keys, self.state)}: {meaning}",
+            "slots": [f"{name}: {kind.simpleString()}" for name, kind in columns],
+        }
+
+
+class _AdvanceKeys:
+    """For ``mapInArrow``: rows sorted by hash, as many whole keys at a time as make a good batch, through `advance`.
+
+    Parameters
+    ----------
+    fold : RowsFold
+    placed : pyarrow.Schema
+        Of what comes in.
+    end : StayEnd
+    output : pyarrow.Schema or None
+        Of what is put out; None gives the state that is left instead.
+    """
+
+    def __init__(self, fold: RowsFold, placed: pa.Schema, end: StayEnd, output: pa.Schema | None) -> None:
+        self._fold = fold
+        self._placed = placed
+        self._end = end
+        self._output = output
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        held: list[pa.RecordBatch] = []
+        count = 0
+        for batch in batches:
+            if not batch.num_rows:
+                continue
+            hashes = batch.column(0).to_numpy()
+            last = int(np.searchsorted(hashes, hashes[-1]))
+            # Where the last key of the batch begins, if another one comes before it.
+            is_other = bool(held) and held[-1].column(0)[-1].as_py() != hashes[-1]
+            if (last or is_other) and count + last >= _WHOLE_KEYS:
+                yield from self._advance([*held, batch.slice(0, last)])
+                held, count, batch = [], 0, batch.slice(last)
+            held.append(batch)
+            count += batch.num_rows
+        if held:
+            yield from self._advance(held)
+
+    def _advance(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        fold = self._fold
+        watermark = MIN_WATERMARK if self._end.watermark is None else self._end.watermark
+        clock = Clock(before=MIN_WATERMARK, watermark=watermark, now=None, is_backlog=True)
+        fresh = fold.widened(combine(batches, self._placed))
+        state, out = fold.advance(combine([], fresh.schema), fresh, clock)
+        if self._output is not None:
+            yield from (combine([piece], self._output) for piece in out)
+            return
+        groups = pa.array(groups_of(state.column(0).to_numpy(), fold.key_groups), pa.int32())
+        schema = state.schema.insert(0, pa.field(GROUP, pa.int32()))
+        yield pa.RecordBatch.from_arrays([groups, *state.columns], schema=schema)
+
+
+class PackRowsAsTheyAre:
+    """For ``mapInArrow``: lifted rows packed by key group."""
+
+    def __init__(self, lifted: pa.Schema, live: pa.Schema) -> None:
+        self._lifted = lifted
+        self._live = live
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                yield from packed(batch.column(0), combine([batch.remove_column(0)], self._live), LIVE)

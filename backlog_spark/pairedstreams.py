@@ -1,0 +1,203 @@
+"""Two streams in one operator: co-groups, connected streams, interval joins."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.durations import parse_duration
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators.windowed import WindowOptions
+from backlog_spark.plan import KeyedNode, PairNode, state_name
+from backlog_spark.streams import BacklogStream
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.keyedstreams import KeyedStream
+    from backlog_spark.operators.cofunctions import KeyedCoProcessFunction
+    from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.windowfunctions import CoGroupFunction
+    from backlog_spark.operators.windows import WindowAssigner
+
+__all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin"]
+
+
+@dataclass(frozen=True)
+class CoGroupedStreams:
+    """Two streams whose rows of one key and window are given to a function together.
+
+    ``left.co_group(right).where("id").equal_to("id").window(assigner).apply(function)``, as in Flink.
+    """
+
+    _left: BacklogStream
+    _right: BacklogStream
+    _where: tuple[str, ...] = ()
+    _equal_to: tuple[str, ...] = ()
+    _options: WindowOptions | None = None
+    _order: str | None = None
+
+    def where(self, *keys: str, order: str | None = None) -> CoGroupedStreams:
+        """The left stream's key columns; ``order`` names a column of both that orders the rows of a group."""
+        return replace(self, _where=keys, _order=order)
+
+    def equal_to(self, *keys: str) -> CoGroupedStreams:
+        """The right stream's key columns, in the same order and of the same types."""
+        return replace(self, _equal_to=keys)
+
+    def window(self, assigner: WindowAssigner) -> CoGroupedStreams:
+        """The windows; `EndOfStreamWindows` puts everything out when both streams have ended."""
+        return replace(self, _options=WindowOptions(assigner))
+
+    def allowed_lateness(self, lateness: str | timedelta) -> CoGroupedStreams:
+        """As `WindowedStream.allowed_lateness`; after `window`."""
+        options = replace(self._ready(), lateness_ms=parse_duration(lateness, "allowed_lateness"))
+        return replace(self, _options=options)
+
+    def _ready(self) -> WindowOptions:
+        for given, what, example in (
+            (self._where, "where", '.where("id")'),
+            (self._equal_to, "equal_to", '.equal_to("id")'),
+            (self._options, "window", '.window(bs.TumblingEventTimeWindows.of("1 minute"))'),
+        ):
+            if not given:
+                raise BacklogError(f"co_group has no {what}.", f"Add {example}.")
+        assert self._options is not None
+        return self._options
+
+    def apply(self, function: CoGroupFunction, *, name: str = "") -> BacklogStream:
+        """Give the function the rows of each key and window.
+
+        Parameters
+        ----------
+        function : CoGroupFunction
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the function's class.
+
+        Raises
+        ------
+        BacklogError
+            If keys or windows are missing.
+        """
+        from backlog_spark.operators.cogroup import WindowRowsFold
+        from backlog_spark.operators.windowfunctions import CoGroupFunction
+
+        options = self._ready()
+        if not isinstance(function, CoGroupFunction):
+            raise BacklogError(
+                f"apply was given {type(function).__name__}.", "Pass an instance of a subclass of CoGroupFunction."
+            )
+        where, equal_to, order = self._where, self._equal_to, self._order
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            given = replace(options, control_first=is_first)
+            return WindowRowsFold(function, schema, where, equal_to, key_groups, given, order=order)
+
+        named = state_name(name or "_".join([*where, type(function).__name__]))
+        pair = PairNode(self._left.node, self._right.node)
+        return BacklogStream(KeyedNode(pair, named, bind, is_timed=True, is_mergeable=False))
+
+
+@dataclass(frozen=True)
+class ConnectedStreams:
+    """Two keyed streams whose rows of one key are processed by one function, with one state."""
+
+    _left: KeyedStream
+    _right: KeyedStream
+
+    def process(self, function: KeyedCoProcessFunction, *, name: str = "") -> BacklogStream:
+        """Process rows of both streams with a function that has state, timers and side outputs.
+
+        In backlog, with an interval during backlog of 0, a key's rows come when both streams have left it, sorted by
+        the order given to ``key_by``; see `KeyedStream.process`.
+
+        Parameters
+        ----------
+        function : KeyedCoProcessFunction
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the function's class.
+        """
+        from backlog_spark.operators.cofunctions import KeyedCoProcessFunction, connected
+
+        if not isinstance(function, KeyedCoProcessFunction):
+            raise BacklogError(
+                f"process was given {type(function).__name__}.",
+                "Pass an instance of a subclass of KeyedCoProcessFunction.",
+            )
+        left, right = self._left, self._right
+        named = state_name(name or "_".join([*left.keys, type(function).__name__]))
+        return connected(left, right, function, named)
+
+
+@dataclass(frozen=True)
+class IntervalJoin:
+    """Two keyed streams, of which rows are joined whose event times are not far apart."""
+
+    _left: KeyedStream
+    _right: KeyedStream
+    _how: str = "inner"
+
+    def between(
+        self,
+        lower: str | timedelta,
+        upper: str | timedelta,
+        *,
+        lower_exclusive: bool = False,
+        upper_exclusive: bool = False,
+        name: str = "",
+    ) -> BacklogStream:
+        """Join each left row with the right rows of its key from ``left time + lower`` to ``left time + upper``.
+
+        Parameters
+        ----------
+        lower, upper : str or timedelta
+            Such as ``"-5 seconds"`` and ``"10 minutes"``; whole milliseconds.
+        lower_exclusive, upper_exclusive : bool
+            Whether the bound itself does not count. Default false: it does.
+        name : str, optional
+            Of the operator's state. Default: made of the keys.
+
+        Returns
+        -------
+        BacklogStream
+            The left stream's columns, then the right one's; a key of one name in both comes once.
+        """
+        from backlog_spark.operators.interval_join import IntervalJoinFold
+
+        least, greatest = signed_duration(lower, "lower bound"), signed_duration(upper, "upper bound")
+        left, right, how = self._left, self._right, self._how
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            return IntervalJoinFold(
+                schema, left.keys, right.keys, least, greatest, key_groups, how=how,
+                lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive, control_first=is_first,
+            )  # fmt: skip
+
+        named = state_name(name or "_".join([*left.keys, "interval_join"]))
+        pair = PairNode(left.stream.node, right.stream.node)
+        return BacklogStream(KeyedNode(pair, named, bind, is_timed=True, is_mergeable=False))
+
+
+def signed_duration(value: str | timedelta, what: str) -> int:
+    """Milliseconds, which may be negative.
+
+    Raises
+    ------
+    SettingError
+        For what is no duration.
+    """
+    if isinstance(value, timedelta):
+        return -parse_duration(-value, what) if value < timedelta(0) else parse_duration(value, what)
+    minus = re.match(r"\s*-", value) if isinstance(value, str) else None
+    return -parse_duration(value[minus.end() :], what) if minus else parse_duration(value, what)
+
+
+def other_keyed(other: Any, what: str) -> KeyedStream:
+    """The other stream of an operator with two, which has to be keyed."""
+    from backlog_spark.keyedstreams import KeyedStream
+
+    if not isinstance(other, KeyedStream):
+        raise BacklogError(f"{what} was given {type(other).__name__}.", f'Pass a keyed stream: {what}(b.key_by("id")).')
+    return other

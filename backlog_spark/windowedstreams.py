@@ -1,0 +1,184 @@
+"""What a keyed stream offers whose rows are grouped by window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.durations import parse_duration
+from backlog_spark.errors import BacklogError
+from backlog_spark.keyedstreams import WHOLE_ROW, flat_row
+from backlog_spark.operators.windowed import WindowFold, WindowOptions
+from backlog_spark.plan import KeyedNode, state_name
+from backlog_spark.streams import BacklogStream
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.operators.aggregate import Aggregate
+    from backlog_spark.operators.fold import Fold, MergeFold
+    from backlog_spark.operators.windowfunctions import ProcessWindowFunction, WindowFunction
+    from backlog_spark.operators.windows import WindowAssigner
+
+__all__ = ["WindowedStream"]
+
+
+class WindowedStream:
+    """Rows grouped by key and window. Each operator gives one row a window: the keys, ``window_start``,
+    ``window_end``, ``window_time`` (the window's last millisecond, and the event time of what comes out), the results.
+
+    A window is put out once, when the watermark has reached its end; with an allowed lateness again whenever late rows
+    came. In backlog all windows wait for the switch, and those up to the greatest watermark are put out with its batch.
+    """
+
+    def __init__(
+        self,
+        stream: BacklogStream,
+        keys: tuple[str, ...],
+        order: str | None,
+        assigner: WindowAssigner,
+        options: WindowOptions | None = None,
+    ) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._order = order
+        self._options = options or WindowOptions(assigner)
+
+    def allowed_lateness(self, lateness: str | timedelta) -> WindowedStream:
+        """Keep windows for so long after their end, and put them out again when late rows have come.
+
+        Raises
+        ------
+        SettingError
+            For what is no duration.
+        BacklogError
+            For windows of processing time, which have no late rows.
+        """
+        if not self._options.assigner.is_event_time:
+            raise BacklogError(
+                f"allowed_lateness({str(lateness)!r}): no row is late for windows of processing time.",
+                "Leave it out, or take windows of event time.",
+            )
+        return self._with(lateness_ms=parse_duration(lateness, "allowed_lateness"))
+
+    def side_output_late_data(self, name: str) -> WindowedStream:
+        """Send rows that come when their windows have been given up to a side output, with the stream's columns.
+
+        Without one they are counted (`BacklogQuery.lateRows`) and left out.
+        """
+        return self._with(late_output=name)
+
+    def _with(self, **changes: Any) -> WindowedStream:
+        assigner = self._options.assigner
+        return WindowedStream(self._stream, self._keys, self._order, assigner, replace(self._options, **changes))
+
+    def aggregate(self, *aggregates: Aggregate | str, name: str = "") -> BacklogStream:
+        """Declared aggregates; see `KeyedStream.aggregate`."""
+        from backlog_spark.operators.declare import parse_aggregates
+        from backlog_spark.operators.fold import AggregateFold
+
+        declared = parse_aggregates(*aggregates, order=self._order)
+
+        def make(key_groups: int) -> Callable[..., MergeFold]:
+            def inner(keys: Sequence[str], schema: StructType, hidden: Sequence[str]) -> MergeFold:
+                return AggregateFold(keys, declared, schema, key_groups, hidden)
+
+            return inner
+
+        return self._keyed(name or "_".join([*self._keys, *(a.name for a in declared)]), make)
+
+    def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> BacklogStream:
+        """One row a window, made of all its rows by a Python function; see `KeyedStream.reduce`."""
+        from backlog_spark.operators.reduce import ReduceFold
+
+        def make(key_groups: int) -> Callable[..., MergeFold]:
+            def inner(keys: Sequence[str], schema: StructType, hidden: Sequence[str]) -> MergeFold:
+                return ReduceFold(keys, function, schema, key_groups, hidden)
+
+            return inner
+
+        return self._keyed(name or "_".join([*self._keys, "reduce"]), make)
+
+    def _keyed(self, name: str, make: Callable[[int], Callable[..., MergeFold]]) -> BacklogStream:
+        keys, options = self._keys, self._options
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            from backlog_spark.operators.sessions import SessionFold
+
+            kind = SessionFold if options.assigner.is_session else WindowFold
+            return kind(keys, make(key_groups), schema, replace(options, control_first=is_first))
+
+        named = state_name(f"{name}_window")
+        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
+
+    def apply(self, function: WindowFunction, *, name: str = "") -> BacklogStream:
+        """All rows of a window to a function. They are kept until the window ends.
+
+        Parameters
+        ----------
+        function : WindowFunction
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the function's class.
+        """
+        from backlog_spark.operators.windowfunctions import WindowFunction
+
+        return self._function(function, WindowFunction, "apply", name)
+
+    def process(self, function: ProcessWindowFunction, *, name: str = "") -> BacklogStream:
+        """As `apply`, for a function that wants a context."""
+        from backlog_spark.operators.windowfunctions import ProcessWindowFunction
+
+        return self._function(function, ProcessWindowFunction, "process", name)
+
+    def _function(self, function: Any, kind: type[Any], what: str, name: str) -> BacklogStream:
+        from backlog_spark.operators.cogroup import WindowRowsFold
+
+        if not isinstance(function, kind):
+            raise BacklogError(
+                f"{what} was given {type(function).__name__}.", f"Pass an instance of a subclass of {kind.__name__}."
+            )
+        keys, order, options = self._keys, self._order, self._options
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            given = replace(options, control_first=is_first)
+            return WindowRowsFold(function, schema, keys, None, key_groups, given, order=order)
+
+        named = state_name(name or "_".join([*keys, type(function).__name__]))
+        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
+
+    def count(self) -> BacklogStream:
+        """Rows of each window, as ``count``."""
+        return self.aggregate("count(*) AS count")
+
+    def sum(self, column: str) -> BacklogStream:
+        """Sum of a column, under the column's name."""
+        return self._one("sum", column)
+
+    def min(self, column: str) -> BacklogStream:
+        """Least value of a column, under the column's name."""
+        return self._one("min", column)
+
+    def max(self, column: str) -> BacklogStream:
+        """Greatest value of a column, under the column's name."""
+        return self._one("max", column)
+
+    def min_by(self, column: str, *, last: bool = False) -> BacklogStream:
+        """The row with the least value of a column; see `KeyedStream.min_by`."""
+        return self._row("min_by", column, last)
+
+    def max_by(self, column: str, *, last: bool = False) -> BacklogStream:
+        """The row with the greatest value of a column; see `KeyedStream.min_by`."""
+        return self._row("max_by", column, last)
+
+    def _row(self, function: str, column: str, last: bool) -> BacklogStream:
+        from backlog_spark.operators.aggregates import MaxBy, MinBy
+
+        pick = MinBy if function == "min_by" else MaxBy
+        picked = pick("*", column, name=WHOLE_ROW, last=last)
+        return self.aggregate(picked, name="_".join([*self._keys, function, column])).transform(flat_row)
+
+    def _one(self, function: str, column: str) -> BacklogStream:
+        quoted = "`" + column.replace("`", "``") + "`"
+        return self.aggregate(f"{function}({quoted}) AS {quoted}", name="_".join([*self._keys, function, column]))

@@ -1,0 +1,249 @@
+"""Windows: wherever the switch falls, the same as Spark's batch SQL and DuckDB give for all rows at once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import backlog_spark as bs
+from backlog_spark.errors import SettingError
+from backlog_spark.operators.sessions import session_runs
+
+from .conftest import Collect
+from .events import DELAY, EPOCH, events, flush, multiset, run, source
+from .scripted import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+COLUMNS = "user, window_start, window_end, total, n, greatest"
+RESULTS = "sum(v) AS total, count(*) AS n, max(price) AS greatest"
+NOT_FLUSH = "user IS NULL OR user <> '~flush'"
+
+
+def by_spark(spark: SparkSession, tables: list[pa.Table], windows: str) -> Counter[Any]:
+    spark.createDataFrame(pa.concat_tables(tables).combine_chunks()).createOrReplaceTempView("events")
+    query = f"""
+        SELECT user, w.start, w.end, {RESULTS} FROM (SELECT *, {windows} AS w FROM events)
+        WHERE {NOT_FLUSH} GROUP BY user, w"""
+    if windows.startswith("session"):
+        query = f"SELECT user, w.start, w.end, {RESULTS} FROM events WHERE {NOT_FLUSH} GROUP BY user, {windows} AS w"
+        query = query.replace(f"{windows} AS w", windows).replace(
+            "w.start, w.end", "session_window.start, session_window.end"
+        )
+    return multiset(spark.sql(query).collect())
+
+
+def by_duckdb(tables: list[pa.Table], spans: str) -> Counter[Any]:
+    """``spans`` gives a list of structs of start and end in milliseconds."""
+    events_table = pa.concat_tables(tables)  # noqa: F841  # DuckDB finds it by its name
+    found = duckdb.sql(
+        f"""
+        WITH spanned AS (SELECT *, unnest({spans}) AS w FROM (SELECT *, epoch_ms(ts) AS ms FROM events_table))
+        SELECT "user", w.s, w.e, sum(v)::BIGINT, count(*), max(price)
+        FROM spanned WHERE {NOT_FLUSH.replace("user", '"user"')} GROUP BY "user", w"""
+    ).fetchall()
+    return multiset((u, at(s), at(e), *rest) for u, s, e, *rest in found)
+
+
+def at(millis: int) -> dt.datetime:
+    return (dt.datetime.fromtimestamp(0, dt.UTC) + dt.timedelta(milliseconds=millis)).replace(tzinfo=None)
+
+
+CASES = {
+    "tumbling": (
+        bs.TumblingEventTimeWindows.of("10 seconds", "3 seconds"),
+        "window(ts, '10 seconds', '10 seconds', '3 seconds')",
+        "[{'s': (ms - 3000) // 10000 * 10000 + 3000, 'e': (ms - 3000) // 10000 * 10000 + 13000}]",
+    ),
+    "sliding": (
+        bs.SlidingEventTimeWindows.of("10 seconds", "4 seconds"),
+        "window(ts, '10 seconds', '4 seconds')",
+        "list_filter([{'s': ms // 4000 * 4000 - k * 4000, 'e': ms // 4000 * 4000 - k * 4000 + 10000} "
+        "FOR k IN [0, 1, 2]], lambda w: w.e > ms)",
+    ),
+    "cumulative": (
+        bs.CumulativeEventTimeWindows.of("30 seconds", "10 seconds"),
+        None,
+        "list_filter([{'s': ms // 30000 * 30000, 'e': ms // 30000 * 30000 + k * 10000} FOR k IN [1, 2, 3]], "
+        "lambda w: w.e > ms)",
+    ),
+    "session": (bs.EventTimeSessionWindows.with_gap("6 seconds"), "session_window(ts, '6 seconds')", None),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "backlog"),
+    [
+        ("tumbling", 2),
+        ("sliding", 1),
+        ("session", 2),
+        ("cumulative", 3),
+        *(pytest.param(k, b, marks=pytest.mark.grid) for k in CASES for b in range(5)),
+    ],
+)
+def test_as_batch(spark: SparkSession, tmp_path: Path, kind: str, backlog: int) -> None:
+    windows, in_spark, in_duckdb = CASES[kind]
+    # Sessions of ours are of milliseconds, as Flink's are, and Spark's of microseconds.
+    tables = [events(backlog * 10 + n, 90, n * 90, millis=kind == "session") for n in range(4)]
+    tables.append(flush(tables))
+    found = [by_spark(spark, tables, in_spark)] if in_spark else []
+    found += [by_duckdb(tables, in_duckdb)] if in_duckdb else []
+    expected = found[0]
+    assert all(each == expected for each in found)
+    stream = source(tmp_path).key_by("user").window(windows).aggregate(RESULTS).map(*COLUMNS.split(", "))
+    sink = run(spark, tmp_path, stream, {"s": tables}, backlog, expected)
+    assert multiset(r for b in sink.batches.values() for r in b) == expected
+
+
+def test_late_rows_are_taken_in_for_the_allowed_lateness(spark: SparkSession, tmp_path: Path) -> None:
+    """A window is put out at its end and again with late rows, then it is gone and they go to the side output."""
+
+    def row(second: float, v: int) -> tuple[Any, ...]:
+        return ("ann", 0, v, None, v, EPOCH + dt.timedelta(seconds=second))
+
+    def table(*rows: tuple[Any, ...]) -> pa.Table:
+        return pa.table(list(zip(*rows, strict=True)), schema=events(0, 1, 0).schema)
+
+    # Watermarks 14.999 after the backlog, then 24.999, then 64.999.
+    tables = [
+        table(row(1, 1), row(12, 2), row(20, 3)),  # backlog: [0, 10) is over at the switch
+        table(row(2, 4), row(30, 5)),  # late and allowed: [0, 10) again; and [10, 20) is over
+        table(row(3, 6), row(70, 7)),  # later than 10 s: gone; [20, 30) and [30, 40) are over
+    ]
+    late = Collect()
+    windows = source(tmp_path).key_by("user").window(bs.TumblingEventTimeWindows.of("10 seconds"))
+    stream = windows.allowed_lateness("10 seconds").side_output_late_data("late").sum("v").map("window_start", "v")
+    expected = Counter({(0, 1): 1, (0, 5): 1, (10, 2): 1, (20, 3): 1, (30, 5): 1})
+    sink = run(spark, tmp_path, stream, {"s": tables}, 1, expected, sides={"late": late})
+    found = Counter(
+        (int((r[0].replace(tzinfo=dt.UTC) - EPOCH).total_seconds()), r[1]) for b in sink.batches.values() for r in b
+    )
+    assert found == expected
+    assert [r["v"] for b in late.batches.values() for r in b] == [6]
+
+
+def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> None:
+    """reduce over sessions, and windows that follow windows."""
+    tables = [events(n + 50, 80, n * 80, millis=True) for n in range(3)]
+    tables.append(flush(tables))
+    reduced = (
+        source(tmp_path)
+        .filter("v IS NOT NULL")
+        .key_by("user")
+        .window(bs.EventTimeSessionWindows.with_gap("5 seconds"))
+        .reduce(lambda a, b: a._replace(v=a.v + b.v, item=max(a.item, b.item)), name="sessions")
+        .map("user", "v", "window_time")
+        .key_by("user")
+        .window(bs.TumblingEventTimeWindows.of("1 minute"))
+        .aggregate("sum(v) AS v, count(*) AS sessions", name="minutes")
+        .map("user", "window_start", "v", "sessions")
+    )
+    spark.createDataFrame(pa.concat_tables(tables).combine_chunks()).createOrReplaceTempView("events")
+    expected = multiset(
+        spark.sql(
+            f"""
+            SELECT user, window.start, sum(v), count(*) FROM (
+                SELECT user, sum(v) AS v, session_window.end - INTERVAL '0.001' SECOND AS last
+                FROM events WHERE v IS NOT NULL AND ({NOT_FLUSH}) GROUP BY user, session_window(ts, '5 seconds')
+            ) GROUP BY user, window(last, '1 minute')"""
+        ).collect()
+    )
+    sink = run(spark, tmp_path, reduced, {"s": tables}, 1, expected)
+    assert multiset(r for b in sink.batches.values() for r in b) == expected
+
+
+def test_processing_time(spark: SparkSession, tmp_path: Path) -> None:
+    """Every row is in exactly one window, which is put out without another row."""
+    tables = [events(n, 50, n * 50) for n in range(3)]
+    for number, table in enumerate(tables):
+        append(tmp_path / "s", table, backlog=number < 1)
+    plain = bs.source("scripted", name="s", path=tmp_path / "s")
+    stream = plain.key_by("user").window(bs.TumblingProcessingTimeWindows.of("1 second")).aggregate(RESULTS)
+
+    counted = Counter(pa.concat_tables(tables)["user"].to_pylist())
+
+    def check(query: bs.BacklogQuery, sink: Collect) -> None:
+        rows = [r for b in sink.batches.values() for r in b]
+        assert all(r["window_end"] - r["window_start"] == dt.timedelta(seconds=1) for r in rows)
+
+    sink = Collect()
+    query = (
+        stream.write("clock")
+        .trigger(processing_time="50 ms", interval_during_backlog=0)
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .to(sink)
+        .start(spark)
+    )
+    try:
+        from .conftest import wait
+
+        wait(lambda: sum(r["n"] for b in sink.batches.values() for r in b) == 150, query)
+        check(query, sink)
+    finally:
+        query.stop()
+    found: Counter[Any] = Counter()
+    for batch in sink.batches.values():
+        for r in batch:
+            found[r["user"]] += r["n"]
+    assert found == counted
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 60), st.integers(0, 12)), max_size=40))
+def test_sessions_of_spans(spans: list[tuple[int, int, int]]) -> None:
+    keys, starts, lengths = (np.array(c, dtype=np.int64) for c in (zip(*spans, strict=True) if spans else ([], [], [])))
+    order, begins = session_runs(keys, starts, starts + lengths)
+    ends = [*begins[1:], len(order)][: len(begins)]
+    found = Counter(
+        (int(keys[order[a]]), int(starts[order[a:b]].min()), int((starts + lengths)[order[a:b]].max()), int(b - a))
+        for a, b in zip(begins, ends, strict=True)
+    )
+    expected: Counter[Any] = Counter()
+    for key in {k for k, _, _ in spans}:
+        merged: list[list[int]] = []
+        for start, length in sorted((s, n) for k, s, n in spans if k == key):
+            if merged and start <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], start + length)
+                merged[-1][2] += 1
+            else:
+                merged.append([start, start + length, 1])
+        expected.update((key, *m) for m in merged)
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: bs.TumblingEventTimeWindows.of("0 seconds"), "window size.*longer than 0"),
+        (lambda: bs.TumblingEventTimeWindows.of("ten"), "window size"),
+        (lambda: bs.SlidingEventTimeWindows.of("5 seconds", "6 seconds"), "rows between windows would be lost"),
+        (lambda: bs.CumulativeEventTimeWindows.of("5 seconds", "2 seconds"), "does not divide the size 5 seconds"),
+        (lambda: bs.EventTimeSessionWindows.with_gap("0 seconds"), "session gap.*longer than 0"),
+    ],
+)
+def test_refused_windows(make: Any, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        make()
+
+
+def test_refused_streams(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path / "s", events(1, 5, 0), backlog=False)
+    plain = bs.source("scripted", name="s", path=tmp_path / "s").key_by("user")
+    with pytest.raises(bs.BacklogError, match=r"given '1 minute'.*TumblingEventTimeWindows"):
+        plain.window("1 minute")  # type: ignore[arg-type]
+    with pytest.raises(bs.BacklogError, match="no row is late for windows of processing time"):
+        plain.window(bs.TumblingProcessingTimeWindows.of("1 s")).allowed_lateness("1 s")
+    unmarked = plain.window(bs.TumblingEventTimeWindows.of("1 minute")).count()
+    writer = unmarked.write("x").option("checkpointLocation", str(tmp_path / "c")).to(Collect())
+    with pytest.raises(bs.BacklogError, match=r"no event time.*with_watermark"):
+        writer.start(spark)
+    assert DELAY
