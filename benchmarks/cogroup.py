@@ -92,10 +92,10 @@ def run(arguments: argparse.Namespace) -> None:
             "spark_batch": lambda: batch_time(joined),
         }
         times = interleave(candidates, arguments.runs)
+        speeds = {name: show(name, 2 * rows, taken) for name, taken in times.items()}
         progress("spark_stream")
         stream = ours_time(spark, inputs, _ours(_Ones()), expected, in_backlog=False)
         progress("")
-        speeds = {name: show(name, 2 * rows, taken) for name, taken in times.items()}
         slow = show("spark_stream", 2 * rows, [stream])
         batch = speeds["spark_batch"]
         result("cogroup", f"vectorised rows={rows}", speeds["vectorised"], {"spark_batch": batch, "spark_stream": slow})

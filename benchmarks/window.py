@@ -79,6 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
             "spark_batch": lambda: batch_time(_spark(whole)),
         }
         times = interleave(candidates, arguments.runs)
+        speeds = {name: show(name, rows, taken) for name, taken in times.items()}
         progress("spark_stream")
         stream = stream_time(
             spark,
@@ -91,7 +92,6 @@ def run(arguments: argparse.Namespace) -> None:
             "append",
         )
         progress("")
-        speeds = {name: show(name, rows, taken) for name, taken in times.items()}
         peers = {"spark_batch": speeds["spark_batch"], "spark_stream": show("spark_stream", rows, [stream])}
         result("window", f"rows={rows} keys={keys} results={count}", speeds["ours"], peers)
 

@@ -9,9 +9,9 @@ Source: Flink's ``WindowOperator`` and ``CoGroupedStreams``; FLIP-327, "For keye
 from __future__ import annotations
 
 import copy
-from collections import namedtuple
-from collections.abc import Iterable, Sequence
-from functools import partial
+import time
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import Clock
+from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.keyloop import as_batch, python_values
 from backlog_spark.operators.process import struct_of
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
@@ -28,7 +29,9 @@ from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.operators.windowfunctions import (
     CoGroupFunction,
     Groups,
+    Made,
     ProcessWindowFunction,
+    Rows,
     TimeWindow,
     WindowContext,
     WindowFunction,
@@ -40,6 +43,7 @@ from backlog_spark.state.tables import HASH, arrow_schema, combine
 from backlog_spark.watermarks import EVENT_TIME
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 __all__ = ["WindowRowsFold"]
@@ -198,15 +202,30 @@ class WindowRowsFold(RowsFold):
         fired = state.column(_FIRED).to_numpy(zero_copy_only=False)
         return np.where(fired, self._given_up(ends), ends - 1), never
 
+    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        assigner = self.options.assigner
+        if assigner.is_event_time and not assigner.is_session and end.watermark is not None:
+            # Most rows are of windows that are over, and need not be sorted to learn that.
+            last = assigner.starts_and_ends(F.col(TIME))[0][1] - 1
+            lifted = lifted.where(last > max(end.watermark - self.options.lateness_ms, MIN_WATERMARK))
+        return super().still_needed(lifted, end)
+
     # -- the work -------------------------------------------------------------------------------------------
 
     def advance(
         self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
     ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        import time
+        return self._advanced(kept, fresh, clock, calls_function=True)
 
-        now = int(time.time() * 1000)
-        rows = combine([kept, self._spanned(fresh, now)], self.state.arrow())
+    def left_by(self, fresh: pa.RecordBatch, clock: Clock) -> pa.RecordBatch:
+        return self._advanced(combine([], fresh.schema), fresh, clock, calls_function=False)[0]
+
+    def _advanced(
+        self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock, *, calls_function: bool
+    ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        rows = combine([kept, self._spanned(fresh, int(time.time() * 1000))], self.state.arrow())
         order, begins, ends = self._groups(rows)
         if not len(begins):
             return rows, []
@@ -217,7 +236,7 @@ class WindowRowsFold(RowsFold):
             over, gone = ends - 1 <= clock.watermark, self._given_up(ends) <= clock.watermark
         else:
             over = gone = ends <= (-FOREVER if clock.now is None else clock.now)
-        calls = over & (touched | ~fired)
+        calls = over & (touched | ~fired) & calls_function
         out = self._called(rows, order, np.repeat(calls, counts), begins, ends, calls, clock.watermark)
         state = rows.take(pa.array(order[np.repeat(~gone, counts)]))
         flags = pa.array(np.repeat(over, counts)[np.repeat(~gone, counts)])
@@ -265,28 +284,25 @@ class WindowRowsFold(RowsFold):
             return [self._fitted(self._mine.process_groups(groups))]
         keys = [python_values(column) for column in groups.keys.columns]
         key_values = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
-        sides = []
-        for batch, bounds in groups.sides:
-            make = partial(tuple.__new__, namedtuple("Row", batch.schema.names, rename=True))
-            made = list(map(make, zip(*(python_values(column) for column in batch.columns), strict=True)))
-            sides.append((made, bounds.tolist()))
-        out: list[Any] = []
         starts, ends = groups.starts.tolist(), groups.ends.tolist()
-        for at, key in enumerate(key_values):
-            given = [made[bounds[at] : bounds[at + 1]] for made, bounds in sides]
-            result = self._one(key, given, starts[at], ends[at], watermark)
+        given = [[Rows(made, *span) for span in pairwise(bounds.tolist())] for made, bounds in self._lazy(groups)]
+        function = self._mine
+        out: list[Any] = []
+        if isinstance(function, CoGroupFunction):
+            results = map(function.co_group, *given)
+        elif isinstance(function, WindowFunction):
+            results = map(function.apply, key_values, map(TimeWindow, starts, ends), *given)
+        else:
+            contexts = (WindowContext(TimeWindow(*span), watermark) for span in zip(starts, ends, strict=True))
+            results = map(function.process, key_values, contexts, *given)
+        for result in results:
             if result is not None:
                 out.extend(result)
         return [as_batch(out, self._emitted, self.what)] if out else []
 
-    def _one(self, key: Any, rows: list[list[Any]], start: int, end: int, watermark: int) -> Iterable[Any] | None:
-        function = self._mine
-        if isinstance(function, CoGroupFunction):
-            return function.co_group(*rows)
-        if isinstance(function, WindowFunction):
-            return function.apply(key, TimeWindow(start, end), *rows)
-        result: Iterable[Any] | None = function.process(key, WindowContext(TimeWindow(start, end), watermark), *rows)
-        return result
+    @staticmethod
+    def _lazy(groups: Groups) -> list[tuple[Made, np.ndarray]]:
+        return [(Made(batch), bounds) for batch, bounds in groups.sides]
 
     def _fitted(self, rows: Any) -> pa.RecordBatch:
         if not isinstance(rows, pa.RecordBatch) or rows.schema.names != self._emitted.names:

@@ -270,6 +270,10 @@ class RowsFold(Fold):
             Rows of state in the place of ``kept``, and rows of `output_schema` in Arrow.
         """
 
+    def left_by(self, fresh: pa.RecordBatch, clock: Clock) -> pa.RecordBatch:
+        """The state that `advance` leaves of new rows alone; their output has been made already."""
+        return self.advance(combine([], fresh.schema), fresh, clock)[0]
+
     def is_late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
         """Which rows come too late, beside those that are kept; by default those of a time up to the watermark."""
         found: np.ndarray = pc.fill_null(pc.less_equal(live.column(TIME), watermark), False).to_numpy(
@@ -388,10 +392,11 @@ class _AdvanceKeys:
         watermark = MIN_WATERMARK if self._end.watermark is None else self._end.watermark
         clock = Clock(before=MIN_WATERMARK, watermark=watermark, now=None, is_backlog=True)
         fresh = fold.widened(combine(batches, self._placed))
-        state, out = fold.advance(combine([], fresh.schema), fresh, clock)
         if self._output is not None:
+            _, out = fold.advance(combine([], fresh.schema), fresh, clock)
             yield from (combine([piece], self._output) for piece in out)
             return
+        state = fold.left_by(fresh, clock)
         groups = pa.array(groups_of(state.column(0).to_numpy(), fold.key_groups), pa.int32())
         schema = state.schema.insert(0, pa.field(GROUP, pa.int32()))
         yield pa.RecordBatch.from_arrays([groups, *state.columns], schema=schema)

@@ -5,8 +5,10 @@ Source: PyFlink's ``pyflink.datastream.functions`` and Flink's ``CoGroupFunction
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import namedtuple
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backlog_spark.errors import BacklogError
@@ -16,7 +18,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-__all__ = ["CoGroupFunction", "Groups", "ProcessWindowFunction", "TimeWindow", "WindowContext", "WindowFunction"]
+__all__ = [
+    "CoGroupFunction",
+    "Groups",
+    "Made",
+    "ProcessWindowFunction",
+    "Rows",
+    "TimeWindow",
+    "WindowContext",
+    "WindowFunction",
+]
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,53 @@ class Groups:
         return self.sides[0]
 
 
+class Made:
+    """The rows of a batch as named tuples, made when the first of them is asked for."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._rows: list[Any] | None = None
+
+    def rows(self) -> list[Any]:
+        """All of them."""
+        if self._rows is None:
+            from backlog_spark.operators.keyloop import python_values
+
+            names = self._batch.schema.names
+            make = partial(tuple.__new__, namedtuple("Row", names, rename=True))
+            self._rows = list(map(make, zip(*(python_values(c) for c in self._batch.columns), strict=True)))
+        return self._rows
+
+
+class Rows(Sequence[Any]):
+    """Rows of one window, named tuples of all columns with Python values; timestamps are aware, in UTC.
+
+    They are made when the first row is looked at: what asks for their number alone costs next to nothing.
+    """
+
+    __slots__ = ("_end", "_made", "_start")
+
+    def __init__(self, made: Made, start: int, end: int) -> None:
+        self._made, self._start, self._end = made, start, end
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._made.rows()[self._start : self._end][index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._made.rows()[self._start : self._end])
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, Rows) else other)
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class _Function:
     """What the functions of windows share.
 
@@ -91,7 +149,7 @@ class _Function:
 class WindowFunction(_Function):
     """A function of the rows of one window; subclass it. Called once for each window that is put out."""
 
-    def apply(self, key: Any, window: TimeWindow, rows: list[Any]) -> Iterable[Any]:
+    def apply(self, key: Any, window: TimeWindow, rows: Rows) -> Iterable[Any]:
         """Called for each window.
 
         Parameters
@@ -99,8 +157,8 @@ class WindowFunction(_Function):
         key : Any
             The key's value, or a tuple of them if the stream is keyed by several columns.
         window : TimeWindow
-        rows : list of named tuple
-            All columns, as Python values; timestamps are aware, in UTC.
+        rows : Rows
+            A sequence of named tuples.
 
         Returns
         -------
@@ -129,7 +187,7 @@ class WindowContext:
 class ProcessWindowFunction(_Function):
     """As `WindowFunction`, with a context."""
 
-    def process(self, key: Any, context: WindowContext, rows: list[Any]) -> Iterable[Any]:
+    def process(self, key: Any, context: WindowContext, rows: Rows) -> Iterable[Any]:
         """Called for each window; see `WindowFunction.apply`."""
         raise BacklogError(f"{type(self).__name__} has neither process nor process_groups.", "Define one of them.")
 
@@ -148,13 +206,13 @@ class CoGroupFunction(_Function):
     ...             yield len(left), len(right)
     """
 
-    def co_group(self, left: list[Any], right: list[Any]) -> Iterable[Any]:
+    def co_group(self, left: Rows, right: Rows) -> Iterable[Any]:
         """Called for each window and key in which either stream has a row.
 
         Parameters
         ----------
-        left, right : list of named tuple
-            All columns, as Python values; timestamps are aware, in UTC. One of them may be empty.
+        left, right : Rows
+            Sequences of named tuples. One of them may be empty.
 
         Returns
         -------

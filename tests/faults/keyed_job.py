@@ -47,11 +47,37 @@ class Windows(bs.KeyedProcessFunction):
         yield ctx.get_current_key(), window, found["n"], found["total"]
 
 
+class Groups(bs.CoGroupFunction):
+    """How many rows each side has in a window, and what they add up to."""
+
+    output = "k long, lefts long, rights long, total long"
+
+    def co_group(self, left: list[Any], right: list[Any]) -> Any:
+        yield (left or right)[0].k, len(left), len(right), sum(r.v for r in [*left, *right])
+
+
+def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str) -> bs.BacklogStream:
+    """The operator of two streams that is tested."""
+    left, right = left.with_watermark("ts", "2 seconds"), right.with_watermark("ts", "2 seconds")
+    windows = bs.TumblingEventTimeWindows.of("10 seconds")
+    if shape == "co_group":
+        return left.co_group(right).where("k").equal_to("k").window(windows).apply(Groups())
+    if shape == "chain":
+        # One input of the join has a state of its own, the other comes from its source.
+        left = left.key_by("k").window(windows).aggregate("sum(v) AS v, min(seq) AS seq")
+        left = left.map("k", "v", "seq", "window_time AS ts")
+    joined = left.key_by("k").interval_join(right.map("k", "v AS w", "ts AS at").key_by("k"), how="left")
+    return joined.between("-5 seconds", "5 seconds").map("k", "v", "seq", "w")
+
+
 def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
     connectors.add_connector("scripted", "tests.operators.scripted", "ScriptedDataSource")
     source = bs.source("scripted", name="s", path=job["script"])
-    if "odd" in job:
+    if "shape" in job:
+        other = bs.source("scripted", name="r", path=job["right"])
+        writer = paired(source, other, job["shape"]).write("keyed").to(bs.DeltaAppend(job["target"]))
+    elif "odd" in job:
         stream = source.with_watermark("ts", "2 seconds").key_by("k", order="seq").process(Windows(), name="windows")
         writer = stream.write("keyed").to(bs.DeltaAppend(job["target"]))
         writer = writer.to(bs.DeltaAppend(job["odd"]), side_output="odd")
@@ -173,6 +199,38 @@ TIMED_POINTS: dict[str, Callable[[], None]] = {
 }
 
 
+# Of queries with two inputs, whose results come at the end of the backlog.
+PAIRED_POINTS: dict[str, Callable[[], None]] = {
+    "while tasks keep rows": lambda: during_the_fold(rows_fold()),
+    "before the end of the stay is kept": lambda: before(bs_checkpoint(), "write_metadata", only_for("stay-end")),
+    "before what is handed over is kept": lambda: before(BatchState, "write_handed_over"),
+    "before what is handed over is valid": lambda: before(bs_checkpoint(), "write_file", only_for("/h")),
+    "before the output": lambda: before(bs.DeltaAppend, "write"),
+    "before the commit": lambda: after(bs.DeltaAppend, "write"),
+    "before the publication": lambda: before(BatchState, "publish"),
+    "before the stream run": lambda: after(KeyedPlan, "_publish"),
+    "in the first stream batch": lambda: before(BacklogQuery, "_write_batch", only_in_stream(kill)),
+    "after the first stream output": lambda: after(bs.DeltaAppend, "write"),
+}
+
+
+def only_for(text: str) -> Callable[..., None]:
+    """For a method of the checkpoint that is given a name: only for names with this text."""
+
+    def checked(self: Any, name: str, *args: Any, **kwargs: Any) -> None:
+        if text in name:
+            kill()
+
+    return checked
+
+
+def rows_fold() -> type:
+    """The class of all operators that keep rows."""
+    from backlog_spark.operators.rows import RowsFold
+
+    return RowsFold
+
+
 def process_fold() -> type:
     """The class, which is only loaded by queries that need it."""
     from backlog_spark.operators.process import ProcessFold
@@ -191,7 +249,8 @@ def main() -> None:
     from backlog_spark.embedded.session import local_session
 
     job = json.loads(sys.argv[1])
-    {**POINTS, **TIMED_POINTS}[sys.argv[2]]()
+    every = {**POINTS, **TIMED_POINTS, **PAIRED_POINTS} if "shape" in job else {**POINTS, **TIMED_POINTS}
+    every[sys.argv[2]]()
     # Lives are short: compiling more than simply costs more than it gains.
     conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     start(local_session("job", conf=conf), job).awaitTermination()

@@ -19,7 +19,7 @@ import pytest
 
 from tests.operators.scripted import append
 
-from .keyed_job import AGGREGATES, POINTS, TIMED_POINTS, WINDOW_MS, start
+from .keyed_job import AGGREGATES, PAIRED_POINTS, POINTS, TIMED_POINTS, WINDOW_MS, start
 from .test_kill_driver import task_workers
 
 if TYPE_CHECKING:
@@ -127,6 +127,71 @@ def test_time_and_side_outputs_survive(spark: SparkSession, tmp_path: Path, poin
     assert Counter(tuple(r) for r in spark.read.format("delta").load(job["target"]).collect()) == expected
     expected = Counter((k, v, nth) for k, values in odd.items() for nth, v in enumerate(values, 1))
     assert Counter(tuple(r) for r in spark.read.format("delta").load(job["odd"]).collect()) == expected
+    assert query.lateRows == 0
+
+
+PAIRED = {
+    "interval_join": """
+        SELECT l.k, l.v, l.seq, r.v FROM l LEFT JOIN r
+        ON l.k = r.k AND r.ts BETWEEN l.ts - INTERVAL '5' SECOND AND l.ts + INTERVAL '5' SECOND""",
+    "co_group": """
+        WITH a AS (SELECT k, window(ts, '10 seconds') AS w, count(*) AS n, sum(v) AS v FROM l GROUP BY ALL),
+             b AS (SELECT k, window(ts, '10 seconds') AS w, count(*) AS n, sum(v) AS v FROM r GROUP BY ALL)
+        SELECT coalesce(a.k, b.k), coalesce(a.n, 0), coalesce(b.n, 0), coalesce(a.v, 0) + coalesce(b.v, 0)
+        FROM a FULL JOIN b ON a.k = b.k AND a.w = b.w""",
+    "chain": """
+        WITH a AS (SELECT k, window(ts, '10 seconds').end - INTERVAL '0.001' SECOND AS ts, sum(v) AS v, min(seq) AS seq
+                   FROM l GROUP BY k, window(ts, '10 seconds'))
+        SELECT a.k, a.v, a.seq, r.v FROM a LEFT JOIN r
+        ON a.k = r.k AND r.ts BETWEEN a.ts - INTERVAL '5' SECOND AND a.ts + INTERVAL '5' SECOND""",
+}
+SOME_PAIRED = {
+    "interval_join": ["before what is handed over is valid", "in the first stream batch"],
+    "co_group": ["before the commit"],
+    "chain": ["before the output", "after the first stream output"],
+}
+
+
+@pytest.mark.parametrize(
+    ("shape", "points"),
+    [
+        pytest.param("chain", SOME_PAIRED["chain"], id="chain some"),
+        *(
+            pytest.param(s, SOME_PAIRED[s], id=f"{s} some", marks=pytest.mark.grid)
+            for s in ("interval_join", "co_group")
+        ),
+        *(pytest.param(s, list(PAIRED_POINTS), id=f"{s} all", marks=pytest.mark.grid) for s in PAIRED),
+    ],
+)
+def test_two_streams_survive(spark: SparkSession, tmp_path: Path, shape: str, points: list[str]) -> None:
+    chance = random.Random(17)
+    job = {name: str(tmp_path / name) for name in ("script", "right", "checkpoint", "target")} | {"shape": shape}
+    tables = {"script": [], "right": []}
+    for name, given in tables.items():
+        given += [timed_rows(chance, 300, n * 300) for n in range(4)]
+        # Far ahead, of a key of its own: all else is over.
+        last = EPOCH + dt.timedelta(days=1)
+        given.append(pa.table([[-1 - (name == "right")], [0], [0], [last]], schema=TIMED))
+        for number, table in enumerate(given[:3]):
+            append(Path(job[name]), table, backlog=number < 2)
+    for point in points:
+        live_until_killed(job, point, tmp_path / "driver.log")
+    query = start(spark, job)
+    try:
+        for number in (3, 4):
+            before = query.backlogProgress.rows
+            for name, given in tables.items():
+                append(Path(job[name]), given[number], backlog=False)
+            wait_for_rows(query, before + sum(given[number].num_rows for given in tables.values()))
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    for view, name in (("l", "script"), ("r", "right")):
+        spark.createDataFrame(pa.concat_tables(tables[name]).combine_chunks()).createOrReplaceTempView(view)
+    expected = Counter(tuple(r) for r in spark.sql(PAIRED[shape]).collect() if r[0] >= 0)
+    assert expected, "the test has rows"
+    assert Counter(tuple(r) for r in spark.read.format("delta").load(job["target"]).collect()) == expected
     assert query.lateRows == 0
 
 
