@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -23,21 +24,74 @@ if TYPE_CHECKING:
     from backlog_spark.pairedstreams import ConnectedStreams, IntervalJoin
     from backlog_spark.windowedstreams import WindowedStream
 
-__all__ = ["KeyedStream"]
+__all__ = ["Aggregations", "KeyedStream"]
 
-WHOLE_ROW = "__row"
+_WHOLE_ROW = "__row"
 
 
-def flat_row(frame: DataFrame) -> DataFrame:
+def _flat_row(frame: DataFrame) -> DataFrame:
     """The picked row's columns in the place of the struct that holds them; the keys are there already."""
     from pyspark.sql import functions as F
 
-    before = [name for name in frame.columns if name != WHOLE_ROW]
-    rest = [n for n in frame.schema[WHOLE_ROW].dataType.fieldNames() if n not in before]  # type: ignore[attr-defined]
-    return frame.select(*map(quoted, before), *(F.col(WHOLE_ROW).getField(n).alias(n) for n in rest))
+    before = [name for name in frame.columns if name != _WHOLE_ROW]
+    rest = [n for n in frame.schema[_WHOLE_ROW].dataType.fieldNames() if n not in before]  # type: ignore[attr-defined]
+    return frame.select(*map(quoted, before), *(F.col(_WHOLE_ROW).getField(n).alias(n) for n in rest))
 
 
-class KeyedStream:
+class Aggregations(ABC):
+    """Short names for declared aggregates of a grouped stream."""
+
+    _keys: tuple[str, ...]
+
+    @abstractmethod
+    def aggregate(self, *aggregates: Aggregate | str, name: str = "") -> BacklogStream:
+        """Declared aggregates."""
+
+    def count(self) -> BacklogStream:
+        """Rows of each key, or of each of its windows, as ``count``."""
+        return self.aggregate("count(*) AS count")
+
+    def sum(self, column: str) -> BacklogStream:
+        """Sum of a column, under the column's name, as PyFlink has it."""
+        return self._one("sum", column)
+
+    def min(self, column: str) -> BacklogStream:
+        """Least value of a column, under the column's name."""
+        return self._one("min", column)
+
+    def max(self, column: str) -> BacklogStream:
+        """Greatest value of a column, under the column's name."""
+        return self._one("max", column)
+
+    def min_by(self, column: str, *, last: bool = False) -> BacklogStream:
+        """The row with the least value of a column: the keys, then the row's other columns.
+
+        Parameters
+        ----------
+        column : str
+        last : bool
+            Among rows with equal values take the last; default the first. By the order given to `key_by`; without one
+            ties are decided by the rows' other columns.
+        """
+        return self._row("min_by", column, last)
+
+    def max_by(self, column: str, *, last: bool = False) -> BacklogStream:
+        """The row with the greatest value of a column; see `min_by`."""
+        return self._row("max_by", column, last)
+
+    def _row(self, function: str, column: str, last: bool) -> BacklogStream:
+        from backlog_spark.operators.aggregates import MaxBy, MinBy
+
+        pick = MinBy if function == "min_by" else MaxBy
+        name = "_".join([*self._keys, function, column])
+        return self.aggregate(pick("*", column, name=_WHOLE_ROW, last=last), name=name).transform(_flat_row)
+
+    def _one(self, function: str, column: str) -> BacklogStream:
+        quoted = "`" + column.replace("`", "``") + "`"
+        return self.aggregate(f"{function}({quoted}) AS {quoted}", name="_".join([*self._keys, function, column]))
+
+
+class KeyedStream(Aggregations):
     """Rows grouped by key. Each operator gives one row a key whose result changed: the keys, then the results.
 
     Rows are facts that are added. An operator does not take a row back when a change stream tells of an update or a
@@ -228,49 +282,6 @@ class KeyedStream:
         from backlog_spark.pairedstreams import IntervalJoin, other_keyed
 
         return IntervalJoin(self, other_keyed(other, "interval_join"), how)
-
-    def count(self) -> BacklogStream:
-        """Rows of each key, as ``count``."""
-        return self.aggregate("count(*) AS count")
-
-    def sum(self, column: str) -> BacklogStream:
-        """Sum of a column, under the column's name, as PyFlink has it."""
-        return self._one("sum", column)
-
-    def min(self, column: str) -> BacklogStream:
-        """Least value of a column, under the column's name."""
-        return self._one("min", column)
-
-    def max(self, column: str) -> BacklogStream:
-        """Greatest value of a column, under the column's name."""
-        return self._one("max", column)
-
-    def min_by(self, column: str, *, last: bool = False) -> BacklogStream:
-        """The row with the least value of a column: the keys, then the row's other columns.
-
-        Parameters
-        ----------
-        column : str
-        last : bool
-            Among rows with equal values take the last; default the first. By the order given to `key_by`; without one
-            ties are decided by the rows' other columns.
-        """
-        return self._row("min_by", column, last)
-
-    def max_by(self, column: str, *, last: bool = False) -> BacklogStream:
-        """The row with the greatest value of a column; see `min_by`."""
-        return self._row("max_by", column, last)
-
-    def _row(self, function: str, column: str, last: bool) -> BacklogStream:
-        from backlog_spark.operators.aggregates import MaxBy, MinBy
-
-        pick = MinBy if function == "min_by" else MaxBy
-        name = "_".join([*self._keys, function, column])
-        return self.aggregate(pick("*", column, name=WHOLE_ROW, last=last), name=name).transform(flat_row)
-
-    def _one(self, function: str, column: str) -> BacklogStream:
-        quoted = "`" + column.replace("`", "``") + "`"
-        return self.aggregate(f"{function}({quoted}) AS {quoted}", name="_".join([*self._keys, function, column]))
 
 
 def _preceding(rows: int | str | None, span: str | timedelta | None) -> int | None:

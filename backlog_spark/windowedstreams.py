@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
-from backlog_spark.keyedstreams import WHOLE_ROW, flat_row
-from backlog_spark.operators.windowed import WindowFold, WindowOptions
+from backlog_spark.keyedstreams import Aggregations
+from backlog_spark.operators.windowed import WINDOW_COLUMNS, WindowFold, WindowOptions
 from backlog_spark.plan import KeyedNode, state_name
 from backlog_spark.streams import BacklogStream
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["WindowedStream"]
 
 
-class WindowedStream:
+class WindowedStream(Aggregations):
     """Rows grouped by key and window. Each operator gives one row a window: the keys, ``window_start``,
     ``window_end``, ``window_time`` (the window's last millisecond, and the event time of what comes out), the results.
 
@@ -80,6 +80,12 @@ class WindowedStream:
         from backlog_spark.operators.fold import AggregateFold
 
         declared = parse_aggregates(*aggregates, order=self._order)
+        for each in declared:
+            if each.name in WINDOW_COLUMNS:
+                raise BacklogError(
+                    f"window: the aggregate {each.name!r} has the name of a column that comes out.",
+                    "Name it otherwise: max(x) AS greatest.",
+                )
 
         def make(key_groups: int) -> Callable[..., MergeFold]:
             def inner(keys: Sequence[str], schema: StructType, hidden: Sequence[str]) -> MergeFold:
@@ -147,38 +153,3 @@ class WindowedStream:
 
         named = state_name(name or "_".join([*keys, type(function).__name__]))
         return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
-
-    def count(self) -> BacklogStream:
-        """Rows of each window, as ``count``."""
-        return self.aggregate("count(*) AS count")
-
-    def sum(self, column: str) -> BacklogStream:
-        """Sum of a column, under the column's name."""
-        return self._one("sum", column)
-
-    def min(self, column: str) -> BacklogStream:
-        """Least value of a column, under the column's name."""
-        return self._one("min", column)
-
-    def max(self, column: str) -> BacklogStream:
-        """Greatest value of a column, under the column's name."""
-        return self._one("max", column)
-
-    def min_by(self, column: str, *, last: bool = False) -> BacklogStream:
-        """The row with the least value of a column; see `KeyedStream.min_by`."""
-        return self._row("min_by", column, last)
-
-    def max_by(self, column: str, *, last: bool = False) -> BacklogStream:
-        """The row with the greatest value of a column; see `KeyedStream.min_by`."""
-        return self._row("max_by", column, last)
-
-    def _row(self, function: str, column: str, last: bool) -> BacklogStream:
-        from backlog_spark.operators.aggregates import MaxBy, MinBy
-
-        pick = MinBy if function == "min_by" else MaxBy
-        picked = pick("*", column, name=WHOLE_ROW, last=last)
-        return self.aggregate(picked, name="_".join([*self._keys, function, column])).transform(flat_row)
-
-    def _one(self, function: str, column: str) -> BacklogStream:
-        quoted = "`" + column.replace("`", "``") + "`"
-        return self.aggregate(f"{function}({quoted}) AS {quoted}", name="_".join([*self._keys, function, column]))

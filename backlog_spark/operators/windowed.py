@@ -89,6 +89,12 @@ class WindowFold(Fold):
         from pyspark.sql.types import BooleanType, LongType, StructType
 
         check_keys(keys, schema)
+        taken = [name for name in WINDOW_COLUMNS if name in keys]
+        if taken:
+            raise BacklogError(
+                f"window: the key {taken[0]!r} has the name of a column that comes out.",
+                f"Rename it before key_by: .map('*', '{taken[0]} AS …').",
+            )
         assigner = options.assigner
         self.keys = tuple(keys)
         self.options = options

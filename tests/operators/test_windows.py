@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from backlog_spark.errors import SettingError
 from backlog_spark.operators.sessions import session_runs
 
 from .conftest import Collect
-from .events import DELAY, EPOCH, events, flush, multiset, run, source
+from .events import EPOCH, events, flush, multiset, run, source
 from .scripted import append
 
 if TYPE_CHECKING:
@@ -162,6 +163,23 @@ def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> N
     assert multiset(r for b in sink.batches.values() for r in b) == expected
 
 
+def test_rows_picked_of_windows(spark: SparkSession, tmp_path: Path) -> None:
+    """max_by: the row itself, with the window that it was picked in."""
+    tables = [events(n + 90, 60, n * 60).filter(pc.field("v").is_valid()) for n in range(3)]
+    tables.append(flush(tables))
+    spark.createDataFrame(pa.concat_tables(tables).combine_chunks()).createOrReplaceTempView("events")
+    expected = multiset(
+        spark.sql(
+            f"""SELECT user, window.start, max_by(seq, v), max(v), max_by(ts, v) FROM events
+                WHERE {NOT_FLUSH} GROUP BY user, window(ts, '30 seconds')"""
+        ).collect()
+    )
+    windows = source(tmp_path).key_by("user").window(bs.TumblingEventTimeWindows.of("30 seconds"))
+    stream = windows.max_by("v").map("user", "window_start", "seq", "v", "ts")
+    sink = run(spark, tmp_path, stream, {"s": tables}, 2, expected)
+    assert multiset(r for b in sink.batches.values() for r in b) == expected
+
+
 def test_processing_time(spark: SparkSession, tmp_path: Path) -> None:
     """Every row is in exactly one window, which is put out without another row."""
     tables = [events(n, 50, n * 50) for n in range(3)]
@@ -246,4 +264,10 @@ def test_refused_streams(spark: SparkSession, tmp_path: Path) -> None:
     writer = unmarked.write("x").option("checkpointLocation", str(tmp_path / "c")).to(Collect())
     with pytest.raises(bs.BacklogError, match=r"no event time.*with_watermark"):
         writer.start(spark)
-    assert DELAY
+    with pytest.raises(bs.BacklogError, match=r"aggregate 'window_end' has the name of a column that comes out"):
+        plain.window(bs.TumblingEventTimeWindows.of("1 minute")).aggregate("max(ts) AS window_end")
+    renamed = source(tmp_path).map("*", "user AS window_start").key_by("window_start")
+    counted = renamed.window(bs.TumblingEventTimeWindows.of("1 minute")).count()
+    writer = counted.write("y").option("checkpointLocation", str(tmp_path / "d")).to(Collect())
+    with pytest.raises(bs.BacklogError, match=r"key 'window_start' has the name of a column.*Rename it before key_by"):
+        writer.start(spark)

@@ -8,6 +8,7 @@ import random
 import signal
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -40,7 +41,7 @@ _UNSUPPORTED = {1845, 1846, 1221, 4023}
 _LATER = {1205, 1213, 1317}
 
 
-class Repeating:
+class Repeating(ABC):
     """A thread that does something random again and again, with pauses, until stopped."""
 
     def __init__(self, seed: int, pause: float) -> None:
@@ -51,8 +52,9 @@ class Repeating:
         self._failed: list[BaseException] = []
         self._thread = threading.Thread(target=self._run, name=type(self).__name__)
 
+    @abstractmethod
     def act(self) -> None:
-        raise NotImplementedError
+        """Do it once."""
 
     def __enter__(self) -> Any:
         self._thread.start()
