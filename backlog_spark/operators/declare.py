@@ -6,14 +6,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel, SqlglotError
+from sqlglot.errors import ErrorLevel
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators import aggregates
 from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.operators.aggregates.base import DeclaredAggregate
+from backlog_spark.operators.selectlist import select_items
 
 __all__ = ["parse_aggregates"]
 
@@ -99,18 +99,7 @@ def parse_aggregates(*specs: str | Aggregate, order: str | None = None) -> list[
 
 
 def _parsed(text: str) -> Iterator[DeclaredAggregate]:
-    try:
-        statements = sqlglot.parse(f"SELECT {text}", dialect="spark")
-    except SqlglotError as error:
-        raise BacklogError(f"{text!r} is no list of aggregates: {_shortened(error)}", "Check its SQL.") from error
-    select = statements[0]
-    clauses = [key for key, value in select.args.items() if value and key != "expressions"] if select else []
-    if len(statements) != 1 or not isinstance(select, exp.Select) or clauses or not select.expressions:
-        raise BacklogError(
-            f"{text!r} is more or less than a list of aggregates.",
-            f"Write what stands between SELECT and FROM, such as 'sum(amount) AS total'. {_known()}",
-        )
-    for item in select.expressions:
+    for item in select_items(text, "aggregates", _known()):
         yield _one(item)
 
 
@@ -200,12 +189,6 @@ def _no_aggregate(written: str, call: exp.Expr) -> BacklogError:
 
 def _sql(expression: exp.Expr) -> str:
     return str(expression.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE))
-
-
-def _shortened(error: SqlglotError) -> str:
-    """The first of sqlglot's messages without its colours and its copy of the text."""
-    first = str(error).split("\n", 1)[0]
-    return re.sub(r"\x1b\[[0-9;]*m", "", first).strip()
 
 
 def _known() -> str:

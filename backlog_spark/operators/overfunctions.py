@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.selectlist import select_items
 
 __all__ = ["Default", "OverFunction", "parse_over"]
 
@@ -98,19 +96,7 @@ def parse_over(*texts: str) -> tuple[OverFunction, ...]:
 
 
 def _parsed(text: str) -> Iterator[OverFunction]:
-    try:
-        statements = sqlglot.parse(f"SELECT {text}", dialect="spark")
-    except SqlglotError as error:
-        reason = re.sub(r"\x1b\[[0-9;]*m", "", str(error).split("\n", 1)[0]).strip()
-        raise BacklogError(f"over: {text!r} is no list of functions: {reason}", "Check its SQL.") from error
-    select = statements[0]
-    clauses = [key for key, value in select.args.items() if value and key != "expressions"] if select else []
-    if len(statements) != 1 or not isinstance(select, exp.Select) or clauses or not select.expressions:
-        raise BacklogError(
-            f"over: {text!r} is more or less than a list of functions.",
-            f"Write what stands between SELECT and FROM, such as 'sum(amount) AS total'. {_KNOWN}",
-        )
-    for item in select.expressions:
+    for item in select_items(text, "functions", _KNOWN, "over"):
         yield _one(item)
 
 
