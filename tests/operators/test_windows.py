@@ -253,6 +253,20 @@ def test_refused_windows(make: Any, message: str) -> None:
         make()
 
 
+def test_a_row_without_event_time_fails_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    table = events(1, 5, 0).slice(0, 2)
+    append(tmp_path / "s", table.set_column(5, table.schema.field("ts"), pa.nulls(2, table["ts"].type)), backlog=True)
+    stream = source(tmp_path).key_by("user").window(bs.TumblingEventTimeWindows.of("1 minute")).count()
+    spark.conf.set("spark.backlog.restart.maxAttempts", "0")
+    try:
+        writer = stream.write("nulls").trigger(interval_during_backlog=0).to(Collect())
+        query = writer.option("checkpointLocation", str(tmp_path / "c")).start(spark)
+        with pytest.raises(bs.BacklogError, match="event time ts is NULL in a row"):
+            query.awaitTermination(60)
+    finally:
+        spark.conf.unset("spark.backlog.restart.maxAttempts")
+
+
 def test_refused_streams(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", events(1, 5, 0), backlog=False)
     plain = bs.source("scripted", name="s", path=tmp_path / "s").key_by("user")
