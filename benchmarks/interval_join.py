@@ -33,15 +33,11 @@ from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
 from backlog_spark.embedded.session import local_session
-from backlog_spark.operators.interval_join import IntervalJoinFold
-from backlog_spark.plan import KeyedNode, PairNode
 from backlog_spark.session import session_conf
-from backlog_spark.streams import BacklogStream
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _FILES = 100
 _STEP_MS = 10
@@ -130,13 +126,10 @@ def _ours(spark: SparkSession, case: _Case, sink: _Sink, expected: int) -> float
         for (side, ddl), at in zip(_DDL.items(), ("ts", "at"), strict=True)
     )
 
-    def bind(schema: StructType, key_groups: int, is_first: bool) -> IntervalJoinFold:
-        reach = case.reach_ms
-        return IntervalJoinFold(schema, ["key"], ["user"], -reach, reach, key_groups, control_first=is_first)
-
-    node = KeyedNode(PairNode(left.node, right.node), "pairs", bind, is_timed=True, is_mergeable=False)
+    reach = f"{case.reach_ms} ms"
+    pairs = left.key_by("key").interval_join(right.key_by("user")).between(f"-{reach}", reach, name="pairs")
     with tempfile.TemporaryDirectory(prefix="backlog-bench-", ignore_cleanup_errors=True) as checkpoint:
-        writer = BacklogStream(node).write("interval_join").trigger(processing_time="50 ms", interval_during_backlog=0)
+        writer = pairs.write("interval_join").trigger(processing_time="50 ms", interval_during_backlog=0)
         writer = writer.option("checkpointLocation", checkpoint).to(sink)
         began = time.perf_counter()
         query = writer.start(spark)

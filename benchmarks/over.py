@@ -26,9 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
 from backlog_spark.embedded.session import local_session
-from backlog_spark.operators.over import OverFold, parse_over
-from backlog_spark.plan import KeyedNode
-from backlog_spark.streams import BacklogStream
+from backlog_spark.operators.over import parse_over
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 
 if TYPE_CHECKING:
@@ -38,18 +36,17 @@ __all__ = ["run"]
 
 _DDL = "key long, value long, ts timestamp"
 _FILES = 16
-_HOUR_MS = 3_600_000
 _LIMIT_S = 1_800
 # The functions, the frame of ours, and Spark's.
 _CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "unbounded": (
         "sum(value) AS total, count(*) AS n",
-        {"preceding": None, "unit": "rows"},
+        {"rows": "unbounded"},
         "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW",
     ),
     "range": (
         "sum(value) AS total",
-        {"preceding": _HOUR_MS, "unit": "range"},
+        {"range": "1 hour"},
         "RANGE BETWEEN INTERVAL '1' HOUR PRECEDING AND CURRENT ROW",
     ),
 }
@@ -92,15 +89,10 @@ def _write_files(spark: SparkSession, folder: Path, rows: int, keys: int) -> Non
     last.coalesce(1).write.mode("append").parquet(str(folder))
 
 
-def _stream(files: str, case: str) -> BacklogStream:
+def _stream(files: str, case: str) -> bs.BacklogStream:
     functions, frame, _ = _CASES[case]
     rows = bs.source("hybrid", name="bench", phases="files", path=files, schema=_DDL, maxRowsPerBatch=10**9)
-
-    def bind(schema: Any, key_groups: int, is_first: bool) -> OverFold:
-        return OverFold(("key",), parse_over(functions), schema, key_groups, control_first=is_first, **frame)
-
-    node = rows.with_watermark("ts", "1 second").node
-    return BacklogStream(KeyedNode(node, "over", bind, is_timed=True, is_mergeable=False))
+    return rows.with_watermark("ts", "1 second").key_by("key").over(functions, name="over", **frame)
 
 
 def _ours(spark: SparkSession, files: str, case: str, sink: Written) -> float:
