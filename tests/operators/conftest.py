@@ -26,14 +26,16 @@ class Collect(bs.Sink):
         self.schema = context.schema
 
     def write(self, batch_df: Any, batch: Any) -> None:
-        self.batches[batch.batch_id] = batch_df.collect()
-        self.backlog[batch.batch_id] = batch.is_backlog
+        rows = batch_df.collect()
+        # New dictionaries: the test's thread may be going through the old ones.
+        self.backlog = {**self.backlog, batch.batch_id: batch.is_backlog}
+        self.batches = {**self.batches, batch.batch_id: rows}
 
     def newest(self, keys: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:
         """The last row of every key, as an upserting sink would have it; the first ``keys`` columns are the key."""
         found = {}
-        for number in sorted(self.batches):
-            rows = [tuple(row) for row in self.batches[number]]
+        for number, batch in sorted(self.batches.items()):
+            rows = [tuple(row) for row in batch]
             once = {plain(row[:keys]): plain(row[keys:]) for row in rows}
             assert len(once) == len(rows), f"batch {number} has a key twice"
             found.update(once)
