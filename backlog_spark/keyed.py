@@ -147,13 +147,13 @@ class KeyedPlan:
         for name in self._operators:
             self._checkpoint.make_directory(_seeds(name))
         book = ledger or Ledger(0, 0, ())
-        run = book.next_run(planned, committed, in_backlog=in_backlog, mergeable=self._mergeable)
+        run = book.next_run(planned, committed, in_backlog=in_backlog, mergeable=self.sorts_again)
         halfway = ledger is not None and ledger.publishing > ledger.published
         behind = run.vehicle is Vehicle.SORTED and planned == committed and (halfway or self._unread_seeds())
         if behind:
             # A stay in backlog starts on a state that has all earlier ones, and they have been put out.
             run = Run(run.first_batch, Vehicle.STREAM)
-        replays_only = in_backlog and self._mergeable and run.vehicle is Vehicle.STREAM
+        replays_only = in_backlog and self.sorts_again and run.vehicle is Vehicle.STREAM
         plans = Plans(
             self._spark,
             lambda node: load(node, _target(run, replays_only=replays_only)),
@@ -166,7 +166,10 @@ class KeyedPlan:
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None
         self._folds = plans.folds
-        operators = tuple((name, self._folds[name].describe()) for name in self._operators)
+        operators = tuple(
+            (name, {**fold.describe(), "mergeable": fold.mergeable})
+            for name, fold in ((name, self._folds[name]) for name in self._operators)
+        )
         if ledger is None:
             cores = self._spark.sparkContext.defaultParallelism
             ledger = Ledger(self._key_groups, min(self._key_groups, cores), operators)
@@ -187,17 +190,15 @@ class KeyedPlan:
         return frame, plans.output, _configuration(ledger)
 
     @property
-    def _mergeable(self) -> bool:
-        """Whether a later stay in backlog may run sorted: it collects in the first operator."""
-        nodes = list(self._root.walk())
-        # Rows that enter further down would not be folded by it.
-        enters_later = any(isinstance(node, PairNode) and node.is_keyed for node in nodes)
-        return not enters_later and next(node.is_mergeable for node in nodes if isinstance(node, KeyedNode))
-
-    @property
     def sorts_again(self) -> bool:
-        """Whether a run of the stream vehicle is to be left when there is backlog again."""
-        return self._mergeable
+        """Whether a later stay in backlog may run sorted, and a stream be left for it: the first operator collects."""
+        # Rows that enter further down would not be folded by it.
+        if any(isinstance(node, PairNode) and node.is_keyed for node in self._root.walk()):
+            return False
+        if self._folds:
+            return self._folds[self._operators[0]].mergeable
+        ledger = self._read()
+        return ledger is None or bool(ledger.operators[0][1].get("mergeable"))
 
     @property
     def side_outputs(self) -> Mapping[str, StructType]:

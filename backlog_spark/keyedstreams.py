@@ -7,10 +7,11 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.changes import IMPLIED
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.sides import quoted
-from backlog_spark.plan import KeyedNode, state_name
+from backlog_spark.plan import KeyedNode, PairNode, state_name, with_changes
 from backlog_spark.streams import BacklogStream
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from backlog_spark.operators.functions import KeyedProcessFunction
     from backlog_spark.operators.windows import WindowAssigner
     from backlog_spark.pairedstreams import ConnectedStreams, IntervalJoin
+    from backlog_spark.plan import Bind
     from backlog_spark.windowedstreams import WindowedStream
 
 __all__ = ["Aggregations", "KeyedStream"]
@@ -94,8 +96,9 @@ class Aggregations(ABC):
 class KeyedStream(Aggregations):
     """Rows grouped by key. Each operator gives one row a key whose result changed: the keys, then the results.
 
-    Rows are facts that are added. An operator does not take a row back when a change stream tells of an update or a
-    delete; keep what it should count with ``filter("_change_type = 'insert'")``.
+    Rows with a column ``_change_type`` are a change stream: `aggregate` and `join` take rows back that are updated or
+    deleted, and put out changes themselves. A function of yours is given the rows as they are, and other operators
+    refuse such a stream. So that aggregates follow aggregates: the results of the first are changes to the second.
     """
 
     def __init__(self, stream: BacklogStream, keys: tuple[str, ...], order: str | None) -> None:
@@ -133,17 +136,21 @@ class KeyedStream(Aggregations):
         BacklogError
             For an aggregate that cannot be merged or is unknown, by name.
         """
+        from backlog_spark.operators.changeaggregates import aggregate_fold
         from backlog_spark.operators.declare import parse_aggregates
-        from backlog_spark.operators.fold import AggregateFold
 
         declared = parse_aggregates(*aggregates, order=self._order)
         keys = self._keys
 
-        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
-            return AggregateFold(keys, declared, schema, key_groups)
+        def binding(mark: str) -> Bind:
+            def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+                return aggregate_fold(keys, declared, schema, key_groups, mark)
 
-        named = name or "_".join([*keys, *(a.name for a in declared)])
-        return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
+            return bind
+
+        named = state_name(name or "_".join([*keys, *(a.name for a in declared)]))
+        rows = with_changes(self._stream.node, IMPLIED)
+        return BacklogStream(KeyedNode(rows, named, binding(""), with_changes=binding))
 
     def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> BacklogStream:
         """One row a key, made of all its rows by a Python function.
@@ -163,11 +170,14 @@ class KeyedStream(Aggregations):
 
         keys = self._keys
 
-        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
-            return ReduceFold(keys, function, schema, key_groups)
+        def binding(mark: str) -> Bind:
+            def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+                return ReduceFold(keys, function, schema, key_groups, changes=mark)
 
-        named = name or "_".join([*keys, "reduce"])
-        return BacklogStream(KeyedNode(self._stream.node, state_name(named), bind))
+            return bind
+
+        named = state_name(name or "_".join([*keys, "reduce"]))
+        return BacklogStream(KeyedNode(self._stream.node, named, binding(""), with_changes=binding))
 
     def process(
         self, function: KeyedProcessFunction, *, name: str = "", late_output: str | None = None
@@ -201,7 +211,7 @@ class KeyedStream(Aggregations):
             )
 
         named = state_name(name or "_".join([*keys, type(function).__name__]))
-        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
+        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True))
 
     def window(self, assigner: WindowAssigner) -> WindowedStream:
         """Group a key's rows by window too.
@@ -261,13 +271,60 @@ class KeyedStream(Aggregations):
             )
 
         named = state_name(name or "_".join([*keys, "over", *(f.name for f in parsed)]))
-        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
+        return BacklogStream(KeyedNode(with_changes(self._stream.node, IMPLIED), named, bind, is_timed=True))
 
     def connect(self, other: KeyedStream) -> ConnectedStreams:
         """This stream and another one, keyed alike, for a function of both."""
         from backlog_spark.pairedstreams import ConnectedStreams, other_keyed
 
         return ConnectedStreams(self, other_keyed(other, "connect"))
+
+    def join(
+        self, other: KeyedStream, *, how: str = "inner", ttl: str | timedelta | None = None, name: str = ""
+    ) -> BacklogStream:
+        """Join with the rows of another stream, keyed alike, however far apart they come.
+
+        Either stream may be a change stream, and results of an operator that change are one: rows that are updated or
+        deleted take their pairs with them. NULL equals no key.
+
+        Parameters
+        ----------
+        other : KeyedStream
+        how : str, default "inner"
+            ``"inner"``, ``"left"``, ``"right"`` or ``"full"``: of the last three a row that has no match is there with
+            NULL on the other side, until it finds one.
+        ttl : str or timedelta, optional
+            How long after its arrival a row is kept, by the clock; those of a stay in backlog from its end on. A row
+            that is gone matches nothing and is not taken back, as with Flink's ``table.exec.state.ttl``. Default:
+            for ever.
+        name : str, optional
+            Of the operator's state. Default: made of the keys.
+
+        Returns
+        -------
+        BacklogStream
+            The left stream's columns, then the right one's; a key of one name in both comes once. If pairs can be
+            taken back, because of a change stream or of an outer join, also ``_change_type``: ``insert`` or
+            ``delete``.
+
+        Raises
+        ------
+        SettingError
+            For another ``how``, and for what is no duration.
+        """
+        from backlog_spark.operators.join import JoinFold
+        from backlog_spark.pairedstreams import other_keyed
+
+        right = other_keyed(other, "join")
+        ttl_ms = None if ttl is None else parse_duration(ttl, "ttl")
+        left_keys, right_keys = self._keys, right.keys
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            return JoinFold(schema, left_keys, right_keys, key_groups, how=how, ttl_ms=ttl_ms)
+
+        pair = PairNode(*(with_changes(each.stream.node, IMPLIED) for each in (self, right)))
+        named = state_name(name or "_".join([*self._keys, "join"]))
+        return BacklogStream(KeyedNode(pair, named, bind, is_timed=ttl_ms is not None))
 
     def interval_join(self, other: KeyedStream, *, how: str = "inner") -> IntervalJoin:
         """Join with the rows of another stream, keyed alike, whose event times are not far apart.

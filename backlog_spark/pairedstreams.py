@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.changes import IMPLIED
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.windowed import WindowOptions
-from backlog_spark.plan import KeyedNode, PairNode, state_name
+from backlog_spark.plan import KeyedNode, PairNode, state_name, with_changes
 from backlog_spark.streams import BacklogStream
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ class CoGroupedStreams:
 
         named = state_name(name or "_".join([*where, type(function).__name__]))
         pair = PairNode(self._left.node, self._right.node)
-        return BacklogStream(KeyedNode(pair, named, bind, is_timed=True, is_mergeable=False))
+        return BacklogStream(KeyedNode(pair, named, bind, is_timed=True))
 
 
 @dataclass(frozen=True)
@@ -176,8 +177,8 @@ class IntervalJoin:
             )  # fmt: skip
 
         named = state_name(name or "_".join([*left.keys, "interval_join"]))
-        pair = PairNode(left.stream.node, right.stream.node)
-        return BacklogStream(KeyedNode(pair, named, bind, is_timed=True, is_mergeable=False))
+        pair = PairNode(*(with_changes(each.stream.node, IMPLIED) for each in (left, right)))
+        return BacklogStream(KeyedNode(pair, named, bind, is_timed=True))
 
 
 def signed_duration(value: str | timedelta, what: str) -> int:

@@ -13,10 +13,11 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from backlog_spark.attributes import RecordAttributes, propagate_join, propagate_map, propagate_union
+from backlog_spark.changes import CHANGE_TYPE, IMPLIED, lost_change_type
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from backlog_spark.operators.fold import Fold
+
+    Bind = Callable[[StructType, int, bool], Fold]
 
 __all__ = [
     "FrameNode",
@@ -40,6 +43,7 @@ __all__ = [
     "operator_attributes",
     "state_name",
     "watermark_nodes",
+    "with_changes",
 ]
 
 
@@ -123,6 +127,23 @@ class TransformNode(Node):
     def parents(self) -> tuple[Node, ...]:
         return (self.parent,)
 
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """The operations on a DataFrame.
+
+        Raises
+        ------
+        BacklogError
+            If they lose the change type that an operator further down needs.
+        """
+        made = self.function(frame)
+        if lost_change_type(frame.schema, made.schema) == IMPLIED:
+            raise BacklogError(
+                f"A transform between two keyed operators leaves out {CHANGE_TYPE!r}: the first one's results change, "
+                "and the second one takes the earlier ones back by it.",
+                "Keep the column, or use map and filter, which keep it by themselves.",
+            )
+        return made
+
 
 @dataclass(frozen=True)
 class UnionNode(Node):
@@ -183,19 +204,29 @@ class KeyedNode(Node):
         From the schema of its rows, the number of key groups and whether it is the first keyed operator to the fold.
     is_timed : bool
         Whether its plan has a control source (`Fold.timed`).
-    is_mergeable : bool
-        Whether a later stay in backlog may run sorted (`Fold.mergeable`).
+    with_changes : callable, optional
+        For operators that put out results again when they change: from a value of `backlog_spark.changes.MARK` to the
+        ``bind`` of a fold that puts out changes.
     """
 
     parent: Node
     name: str
-    bind: Callable[[StructType, int, bool], Fold] = field(compare=False)
+    bind: Bind = field(compare=False)
     is_timed: bool = False
-    is_mergeable: bool = True
+    with_changes: Callable[[str], Bind] | None = field(default=None, compare=False)
 
     @property
     def parents(self) -> tuple[Node, ...]:
         return (self.parent,)
+
+
+def with_changes(node: Node, mark: str) -> Node:
+    """The same steps, with the last keyed operator putting out changes if its results change."""
+    if isinstance(node, TransformNode):
+        return replace(node, parent=with_changes(node.parent, mark))
+    if isinstance(node, KeyedNode) and node.with_changes is not None:
+        return replace(node, bind=node.with_changes(mark), with_changes=None)
+    return node
 
 
 def state_name(text: str) -> str:

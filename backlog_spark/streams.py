@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.changes import ASKED, CHANGE_TYPE, lost_change_type
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.plan import (
@@ -16,6 +17,7 @@ from backlog_spark.plan import (
     TransformNode,
     UnionNode,
     WatermarkNode,
+    with_changes,
 )
 from backlog_spark.sinks import Sink
 
@@ -112,11 +114,20 @@ class BacklogStream:
         return BacklogStream(TransformNode(self.node, function))
 
     def map(self, *columns: Column | str) -> BacklogStream:
-        """One row for each row: the columns given, as ``DataFrame.select`` takes them; texts are SQL expressions."""
+        """One row for each row: the columns given, as ``DataFrame.select`` takes them; texts are SQL expressions.
+
+        The change type that a keyed operator has put there (`changes`) stays, though it is not named.
+        """
         from pyspark.sql import functions as F
 
         chosen = [F.expr(c) if isinstance(c, str) and c != "*" else c for c in columns]
-        return self.transform(lambda frame: frame.select(*chosen))
+
+        def select(frame: DataFrame) -> DataFrame:
+            made = frame.select(*chosen)
+            lost = lost_change_type(frame.schema, made.schema)
+            return made if lost is None else frame.select(*chosen, CHANGE_TYPE)
+
+        return self.transform(select)
 
     def filter(self, condition: Column | str) -> BacklogStream:
         """The rows for which the condition is true."""
@@ -161,6 +172,15 @@ class BacklogStream:
         from backlog_spark.keyedstreams import KeyedStream
 
         return KeyedStream(self, keys, order)
+
+    def changes(self) -> BacklogStream:
+        """Results that change as a change stream: rows with a column ``_change_type``, as in Delta's change data feed.
+
+        Where an aggregate or a reduce put out a key's newest result alone, the result before it comes too, as
+        ``update_preimage``, and the newest as ``insert`` or ``update_postimage``. So a filter that follows is right:
+        where only the first of them passes it, the row leaves. Streams whose rows are only added stay as they are.
+        """
+        return BacklogStream(with_changes(self.node, ASKED))
 
     def co_group(self, other: BacklogStream) -> CoGroupedStreams:
         """Give a function the rows of this stream and of another one that have a key and a window in common.

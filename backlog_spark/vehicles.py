@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.changes import MARK
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, StayEnd
 from backlog_spark.operators.sides import tagged
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["BatchFolds", "Plans", "RawRows", "last_keyed", "outputs_of"]
 
 _RAW = "__raw"
+_MARKS = (EVENT_TIME, MARK)
 
 
 class Plans:
@@ -90,11 +92,11 @@ class Plans:
 
     def _finished(self, frame: DataFrame) -> DataFrame:
         """Without our marks on columns: they would end up in the schema of a table."""
-        if not any(EVENT_TIME in column.metadata for column in frame.schema):
+        if not any(mark in column.metadata for column in frame.schema for mark in _MARKS):
             return frame
         columns = []
         for column in frame.schema:
-            kept = {name: value for name, value in column.metadata.items() if name != EVENT_TIME}
+            kept = {name: value for name, value in column.metadata.items() if name not in _MARKS}
             columns.append(_column(column.name).alias(column.name, metadata=kept))
         return frame.select(*columns)
 
@@ -104,7 +106,7 @@ class Plans:
         if isinstance(node, FrameNode):
             return node.frame
         if isinstance(node, TransformNode):
-            return node.function(self._stream(node.parent))
+            return node.apply(self._stream(node.parent))
         if isinstance(node, UnionNode):
             return _union([self._stream(n) for n in node.inputs])
         if isinstance(node, WatermarkNode):
@@ -182,7 +184,7 @@ class Plans:
             stands_by = self._split(node, raws)
             return self.folds[node.name].unpack(stands_by), True
         if isinstance(node, TransformNode):
-            return node.function(self._before(node.parent, raws)[0]), True
+            return node.apply(self._before(node.parent, raws)[0]), True
         assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"
         found = {id(each): self._before(each, raws) for each in node.parents}
         (left, keyed_left), (right, keyed_right) = found[id(node.left)], found[id(node.right)]
@@ -305,7 +307,7 @@ class BatchFolds:
         if isinstance(node, KeyedNode):
             return self._output(node.name, self._version(node, batch))
         if isinstance(node, TransformNode):
-            return node.function(self._rows(node.parent, batch))
+            return node.apply(self._rows(node.parent, batch))
         assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"
         left, right = self._rows(node.left, batch), self._rows(node.right, batch)
         return _union(tagged(left, right, self._raw.pairs[id(node)]))
@@ -343,7 +345,7 @@ def _after(node: Node, last: KeyedNode, frame: DataFrame) -> DataFrame:
     if node is last:
         return frame
     assert isinstance(node, TransformNode), "unions and watermarks behind a keyed operator are refused"
-    return node.function(_after(node.parent, last, frame))
+    return node.apply(_after(node.parent, last, frame))
 
 
 def _column(name: str) -> Column:

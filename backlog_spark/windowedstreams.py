@@ -7,20 +7,23 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.changes import IMPLIED
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.keyedstreams import Aggregations
 from backlog_spark.operators.windowed import WINDOW_COLUMNS, WindowFold, WindowOptions
-from backlog_spark.plan import KeyedNode, state_name
+from backlog_spark.plan import KeyedNode, state_name, with_changes
 from backlog_spark.streams import BacklogStream
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from backlog_spark.operators.aggregate import Aggregate
-    from backlog_spark.operators.fold import Fold, MergeFold
+    from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.merge import MergeFold
     from backlog_spark.operators.windowfunctions import ProcessWindowFunction, WindowFunction
     from backlog_spark.operators.windows import WindowAssigner
+    from backlog_spark.plan import Bind
 
 __all__ = ["WindowedStream"]
 
@@ -77,7 +80,7 @@ class WindowedStream(Aggregations):
     def aggregate(self, *aggregates: Aggregate | str, name: str = "") -> BacklogStream:
         """Declared aggregates; see `KeyedStream.aggregate`."""
         from backlog_spark.operators.declare import parse_aggregates
-        from backlog_spark.operators.fold import AggregateFold
+        from backlog_spark.operators.merge import AggregateFold
 
         declared = parse_aggregates(*aggregates, order=self._order)
         for each in declared:
@@ -116,8 +119,17 @@ class WindowedStream(Aggregations):
             kind = SessionFold if options.assigner.is_session else WindowFold
             return kind(keys, make(key_groups), schema, replace(options, control_first=is_first))
 
+        def refuse(mark: str) -> Bind:
+            raise BacklogError(
+                "A window with allowed_lateness is put out again for late rows, and the next operator cannot take the "
+                "earlier result back.",
+                "Leave allowed_lateness out, or give with_watermark the delay.",
+            )
+
         named = state_name(f"{name}_window")
-        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
+        rows = with_changes(self._stream.node, IMPLIED)
+        refusal = refuse if options.lateness_ms else None
+        return BacklogStream(KeyedNode(rows, named, bind, is_timed=True, with_changes=refusal))
 
     def apply(self, function: WindowFunction, *, name: str = "") -> BacklogStream:
         """All rows of a window to a function. They are kept until the window ends.
@@ -152,4 +164,4 @@ class WindowedStream(Aggregations):
             return WindowRowsFold(function, schema, keys, None, key_groups, given, order=order)
 
         named = state_name(name or "_".join([*keys, type(function).__name__]))
-        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True, is_mergeable=False))
+        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True))

@@ -114,7 +114,7 @@ def connected(left: KeyedStream, right: KeyedStream, function: KeyedCoProcessFun
         return ProcessFold(left.keys, function.bound(sides), schema, key_groups, order=order, control_first=is_first)
 
     pair = TransformNode(PairNode(left.stream.node, right.stream.node), keyed)
-    return BacklogStream(KeyedNode(pair, name, bind, is_timed=True, is_mergeable=False))
+    return BacklogStream(KeyedNode(pair, name, bind, is_timed=True))
 
 
 def _with_keys(frame: DataFrame, sides: tuple[Side, Side], orders: tuple[str | None, str | None]) -> DataFrame:

@@ -8,27 +8,23 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, is_dataclass, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
-from backlog_spark.errors import BacklogError
-from backlog_spark.operators.aggregate import Aggregate
-from backlog_spark.state.keys import check_keys, group_of, hash_of, normalised
-from backlog_spark.state.seeds import PackRows, Unpack
-from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, merged
+from backlog_spark.state.tables import StateSchema
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from backlog_spark.attributes import RecordAttributes
 
-__all__ = ["AggregateFold", "Arrived", "Clock", "Fold", "MergeFold", "StayEnd", "Step"]
+__all__ = ["CHANGED", "Arrived", "Clock", "Fold", "StayEnd", "Step", "describe_keys"]
 
 CHANGED = "__changed"
 
@@ -217,185 +213,6 @@ class Fold(ABC):
         """State as a user reads it, from keys and accumulators."""
 
 
-class MergeFold(Fold):
-    """A fold whose states merge: it puts out the state of each key that changed."""
-
-    @abstractmethod
-    def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
-        """As `Fold.lift`, with further columns at the end."""
-
-    @abstractmethod
-    def finish(self, state: DataFrame, *more: Column) -> DataFrame:
-        """As `Fold.finish`, with further columns of the state at the end."""
-
-    @abstractmethod
-    def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
-        """Accumulators from lifted rows; as `Aggregate.pack_groups`, over all slots. In a worker."""
-
-    @abstractmethod
-    def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
-        """Accumulators from accumulators; as `Aggregate.merge_groups`, over all slots. In a worker."""
-
-    def live_schema(self) -> pa.Schema:
-        return self.state.arrow()
-
-    def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
-        return PackRows(self, lifted)
-
-    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
-        # What is handed over is older than what arrives with it.
-        incoming = [*(batch for batch, _ in arrived.seeds), arrived.live]
-        loud = [*(emit for _, emit in arrived.seeds), True]
-        flags = np.repeat([False, *loud], [old.num_rows, *(b.num_rows for b in incoming)])
-        both = combine([old, *incoming], self.state.arrow())
-        if both.num_rows == old.num_rows:
-            return Step(None)
-        state, order, starts = merged(both, self.state, self, lifted=False)
-        return Step(state, [(0, state.filter(pa.array(np.logical_or.reduceat(flags[order], starts))))])
-
-    def version_schema(self) -> StructType:
-        from pyspark.sql.types import BooleanType, IntegerType, StructType
-
-        fields = [*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields]
-        return StructType(fields).add(CHANGED, BooleanType())
-
-    def state_of(self, version: DataFrame) -> DataFrame:
-        return version.drop(CHANGED)
-
-    def output_of(self, version: DataFrame) -> DataFrame:
-        return self.finish(version.where(CHANGED))
-
-    def unpack(self, packed: DataFrame) -> DataFrame:
-        from pyspark.sql.types import StructType
-
-        schema = StructType(self.state.spark().fields[1:])
-        return self.finish(packed.mapInArrow(Unpack(self.state.arrow(), arrow_schema(schema), skip=1), schema))
-
-
 def describe_keys(keys: Sequence[str], state: StateSchema) -> str:
     """The keys with their types, for `Fold.describe`."""
     return "by " + ", ".join(f"{key} {kind.simpleString()}" for key, kind in zip(keys, state.keys, strict=True))
-
-
-class AggregateFold(MergeFold):
-    """Declared aggregates by key.
-
-    Parameters
-    ----------
-    keys : sequence of str
-        Columns of the rows.
-    aggregates : sequence of Aggregate
-        Their names become columns of the output, after the keys.
-    schema : StructType
-        Of the rows.
-    key_groups : int
-        ``spark.backlog.keyGroups``.
-    hidden : sequence of str, optional
-        Keys that are no part of the rows that the aggregates see.
-    """
-
-    def __init__(
-        self,
-        keys: Sequence[str],
-        aggregates: Sequence[Aggregate],
-        schema: StructType,
-        key_groups: int,
-        hidden: Sequence[str] = (),
-    ) -> None:
-        from pyspark.sql.types import StructType
-
-        check_keys(keys, schema)
-        names = [*keys, *(a.name for a in aggregates)]
-        twice = sorted({name for name in names if [n.lower() for n in names].count(name.lower()) > 1})
-        if twice:
-            raise BacklogError(
-                f"The output would have two columns {twice[0]!r}.", "Name the aggregate otherwise: sum(x) AS total."
-            )
-        self.keys = tuple(keys)
-        self._aggregates = tuple(aggregates)
-        self._key_schema = schema
-        self._schema = schema = StructType([field for field in schema if field.name not in hidden])
-        self._key_groups = key_groups
-        slots = [a.slots(schema) for a in aggregates]
-        self._widths = [len(s) for s in slots]
-        self.state = StateSchema(tuple(self._key_schema[k].dataType for k in keys), tuple(t for s in slots for t in s))
-
-    def describe(self) -> dict[str, Any]:
-        # Without the results' names, which may change.
-        said = [repr(replace(a, name="_")) if is_dataclass(a) else repr(a) for a in self._aggregates]
-        slots = [f"{name} {i}" for name, width in zip(said, self._widths, strict=True) for i in range(width)]
-        types = [kind.simpleString() for kind in self.state.slots]
-        return {
-            "meaning": describe_keys(self.keys, self.state),
-            "slots": [f"{slot}: {kind}" for slot, kind in zip(slots, types, strict=True)],
-        }
-
-    def _key_columns(self) -> list[Column]:
-        named = zip(self.keys, self.state.key_names, strict=True)
-        return [normalised(k, self._key_schema).alias(n) for k, n in named]
-
-    def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
-        keys = self._key_columns()
-        lifted = [c for a in self._aggregates for c in a.lift(self._schema)]
-        named = [c.alias(f"l{i}") for i, c in enumerate(lifted)]
-        hashed = rows.select(hash_of(keys).alias(HASH), *keys, *named, *more)
-        return hashed.select(group_of(hashed[HASH], self._key_groups).alias(GROUP), "*")
-
-    def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        reduced = [c for a in self._aggregates for c in a.reduce(self._schema)]
-        slots = [c.cast(t).alias(n) for c, t, n in zip(reduced, self.state.slots, self.state.slot_names, strict=True)]
-        # Hashed after the aggregation: there are fewer keys than rows.
-        new = rows.groupBy(*self._key_columns()).agg(*slots)
-        new = new.select(hash_of([F.col(n) for n in self.state.key_names]).alias(HASH), "*")
-        new = new.withColumn(CHANGED, F.lit(True)) if base is None else self._onto(base, new)
-        return new.select(group_of(new[HASH], self._key_groups).alias(GROUP), "*")
-
-    def _onto(self, base: DataFrame, new: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        old, add = base.alias("old"), new.alias("new")
-        on = F.col(f"old.{HASH}") == F.col(f"new.{HASH}")
-        for name in self.state.key_names:
-            on = on & F.col(f"old.{name}").eqNullSafe(F.col(f"new.{name}"))
-        is_new = F.col(f"new.{HASH}").isNotNull()
-        columns = [
-            F.when(is_new, F.col(f"new.{n}")).otherwise(F.col(f"old.{n}")).alias(n)
-            for n in (HASH, *self.state.key_names)
-        ]
-        at = 0
-        names = self.state.slot_names
-        for aggregate, width in zip(self._aggregates, self._widths, strict=True):
-            mine = names[at : at + width]
-            # A key that only one side has comes with NULLs from the other, which merge like no row at all.
-            both = aggregate.merge(self._schema, [F.col(f"old.{n}") for n in mine], [F.col(f"new.{n}") for n in mine])
-            columns += [column.alias(n) for column, n in zip(both, mine, strict=True)]
-            at += width
-        return old.join(add, on, "full_outer").select(*columns, is_new.alias(CHANGED))
-
-    def finish(self, state: DataFrame, *more: Column) -> DataFrame:
-        from pyspark.sql import functions as F
-
-        columns = [F.col(n).alias(k) for n, k in zip(self.state.key_names, self.keys, strict=True)]
-        at = 0
-        for aggregate, width in zip(self._aggregates, self._widths, strict=True):
-            mine = self.state.slot_names[at : at + width]
-            columns.append(aggregate.finish(self._schema, [F.col(n) for n in mine]).alias(aggregate.name))
-            at += width
-        return state.select(*columns, *more)
-
-    def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
-        return self._each("pack_groups", lifted, starts)
-
-    def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
-        return self._each("merge_groups", slots, starts)
-
-    def _each(self, what: str, columns: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
-        out: list[pa.Array] = []
-        at = 0
-        # An aggregate lifts to as many columns as it has slots.
-        for aggregate, width in zip(self._aggregates, self._widths, strict=True):
-            out += getattr(aggregate, what)(columns[at : at + width], starts)
-            at += width
-        return out

@@ -16,10 +16,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
-from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted
+from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
 from backlog_spark.state.keys import equal_runs, normalised
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine
@@ -127,6 +128,8 @@ class IntervalJoinFold(RowsFold):
         if max(abs(lower_ms), abs(upper_ms)) > _LONGEST_MS:
             raise SettingError("interval", shown, f"has a bound beyond {_LONGEST_MS} ms.", "Take shorter ones.")
         own = [(MATCHED, BooleanType())] if self._outer else []
+        for side, keys in ((LEFT, left_keys), (RIGHT, right_keys)):
+            refuse_changes("interval_join", side_schema(schema, side), keys)
         super().__init__(
             "interval_join", schema, left_keys, right_keys, key_groups, own=own, control_first=control_first
         )

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators import frames
 from backlog_spark.operators.aggregates import groups
@@ -111,6 +112,7 @@ class OverFold(RowsFold):
         if self.counts_rows or len(own) > 1 + self._expires:
             reaches.append(1)
         self._last = max(reaches, default=0)
+        refuse_changes("over", schema, keys)
         super().__init__("over", schema, keys, None, key_groups, own=own, control_first=control_first)
         self._time = self.event_time_needed(0)
         if type(schema[self._time].dataType).__name__ != "TimestampType":

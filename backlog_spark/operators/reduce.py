@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import CHANGED, MergeFold, describe_keys
+from backlog_spark.operators.fold import CHANGED, describe_keys
+from backlog_spark.operators.merge import MergeFold
 from backlog_spark.state.keys import check_keys, group_of, hash_of, normalised
 from backlog_spark.state.sorted import MergeSorted
 from backlog_spark.state.tables import GROUP, HASH, StateSchema
@@ -40,6 +41,8 @@ class ReduceFold(MergeFold):
         ``spark.backlog.keyGroups``.
     hidden : sequence of str, optional
         Keys that are no part of the rows that the function is given.
+    changes : str, optional
+        See `MergeFold.changes`.
     """
 
     def __init__(
@@ -49,9 +52,11 @@ class ReduceFold(MergeFold):
         schema: StructType,
         key_groups: int,
         hidden: Sequence[str] = (),
+        changes: str = "",
     ) -> None:
         check_keys(keys, schema)
         self.keys = tuple(keys)
+        self.changes = changes
         self._function = function
         self._schema = schema
         self._key_groups = key_groups
@@ -80,7 +85,7 @@ class ReduceFold(MergeFold):
     def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
         return self._hashed(rows, "l", *more)
 
-    def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
+    def merge_rows(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         from pyspark.sql import functions as F
 
         both = self._hashed(rows, "s").withColumn(CHANGED, F.lit(True))

@@ -159,10 +159,13 @@ class RowsFold(Fold):
         ]
         time = of_side(self._time_of).alias(TIME)
         values = [quoted(name).alias(f"r{i}") for i, name in enumerate(self._values)]
-        return rows.select(hash_of(keys).alias(HASH), *keys, side.alias(SIDE_OF), time, *values)
+        return rows.select(hash_of(keys).alias(HASH), *keys, side.alias(SIDE_OF), time, *values, *self.more_placed())
 
-    @staticmethod
-    def _time_of(side: Side) -> Column:
+    def more_placed(self) -> Sequence[Column]:
+        """Further columns of `placed`, made of the input's."""
+        return ()
+
+    def _time_of(self, side: Side) -> Column:
         from pyspark.sql import functions as F
 
         if side.event_time is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["LEFT", "RIGHT", "SIDE", "Side", "quoted", "side_schema", "tagged", "two_sides"]
+__all__ = ["LEFT", "RIGHT", "SIDE", "Side", "prefixed", "quoted", "side_schema", "tagged", "two_sides"]
 
 SIDE: Final = "__side"
 LEFT: Final = 0
@@ -56,6 +56,11 @@ def tagged(left: DataFrame | None, right: DataFrame | None, schemas: tuple[Struc
                 columns.append(value.alias(_PREFIXES[side] + field.name, metadata=field.metadata))
         made.append(frame.select(*columns))
     return made
+
+
+def prefixed(side: int, name: str) -> str:
+    """What a side's column is called in the rows of both."""
+    return _PREFIXES[side] + name
 
 
 def side_schema(schema: StructType, side: int) -> StructType:

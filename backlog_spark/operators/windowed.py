@@ -17,9 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import Arrived, Clock, Fold, MergeFold, StayEnd, Step
+from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step
 from backlog_spark.operators.functions import MIN_WATERMARK
+from backlog_spark.operators.merge import MergeFold
 from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.windows import FOREVER, WindowAssigner
 from backlog_spark.state.keys import check_keys
@@ -89,6 +91,7 @@ class WindowFold(Fold):
         from pyspark.sql.types import BooleanType, LongType, StructType
 
         check_keys(keys, schema)
+        refuse_changes("window", schema, keys)
         taken = [name for name in WINDOW_COLUMNS if name in keys]
         if taken:
             raise BacklogError(

@@ -69,12 +69,12 @@ class DeltaUpsert(DeltaSink):
         after-image keeps it. None: rows carry no change type and each is an upsert.
     sequence : str or None, default "_commit_seq"
         Column by which the newest change of a key within a batch is found; any orderable type, increasing
-        with each change of a key, NULL is oldest. None: a batch never has two rows of one key; if it has, the
+        with each change of a key, NULL is oldest. None: a batch never has two upserts of one key; if it has, the
         query fails.
     metadata_columns : sequence of str, default ("_change_type", "_commit_timestamp", "_commit_seq")
-        Columns of the batch that are not stored. All must exist; but when these three defaults stand, the rows are
-        results of a keyed operator and have none of the columns, each row is an upsert and a batch never has two rows
-        of one key.
+        Columns of the batch that are not stored. All must exist; but when these three defaults stand and the rows are
+        results of a keyed operator, they have the change type alone, if their operator takes rows back, or none of the
+        columns: each row is an upsert then. A batch never has two upserts of one key.
     partition_by : sequence of str, default ()
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
@@ -202,16 +202,19 @@ class DeltaUpsert(DeltaSink):
             twice = F.raise_error(
                 F.lit(f"DeltaUpsert({self.path!r}): two rows of one key in a batch; name a sequence column.")
             ).cast("boolean")
-            count = F.count(F.lit(1)).over(Window.partitionBy(*keys))
-            newest = rows.withColumn(_RANK, count).where(F.when(F.col(_RANK) == 1, F.lit(True)).otherwise(twice))
+            group = Window.partitionBy(*keys)
+            upserts = F.count(F.when(~F.col(_IS_DELETE), 1)).over(group)
+            rank = F.when(upserts > 1, twice.cast("int")).otherwise(F.row_number().over(group.orderBy(_IS_DELETE)))
+            newest = rows.withColumn(_RANK, rank).where(F.col(_RANK) == 1)
         return newest.select(*stored, _IS_DELETE)
 
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
         schema = context.schema
         if self._by_default:
-            plain = context.rows_are_results and not set(_METADATA) & set(schema.names)
-            self.change_type, self.sequence = (None, None) if plain else (_CHANGE_TYPE, _SEQUENCE)
-            self.metadata_columns = () if plain else _METADATA
+            self.change_type, self.sequence, self.metadata_columns = _CHANGE_TYPE, _SEQUENCE, _METADATA
+            there = tuple(name for name in _METADATA if name in schema.names)
+            if context.rows_are_results and there in ((), (_CHANGE_TYPE,)):
+                self.change_type, self.sequence, self.metadata_columns = there[0] if there else None, None, there
         names = set(schema.names)
         needed = [("metadata_columns", name) for name in self.metadata_columns]
         needed += [("change_type", self.change_type)] if self.change_type is not None else []

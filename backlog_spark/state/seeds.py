@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from .tables import EMIT, GROUP, StateSchema, combine, cut, from_bytes, merged, split_by, to_bytes
 
 if TYPE_CHECKING:
-    from backlog_spark.operators.fold import MergeFold
+    from backlog_spark.operators.merge import MergeFold
 
 __all__ = [
     "CONTROL",

@@ -11,7 +11,7 @@ import pyarrow as pa
 from .tables import combine, merged
 
 if TYPE_CHECKING:
-    from backlog_spark.operators.fold import MergeFold
+    from backlog_spark.operators.merge import MergeFold
 
 __all__ = ["MergeSorted"]
 

@@ -21,7 +21,7 @@ from .keys import equal_runs
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from backlog_spark.operators.fold import MergeFold
+    from backlog_spark.operators.merge import MergeFold
 
 __all__ = ["EMIT", "GROUP", "HASH", "StateSchema", "bucket_bits", "combine", "from_bytes", "split_by", "to_bytes"]
 

@@ -153,7 +153,7 @@ def on_call(number: int, act: Callable[..., None] = kill) -> Callable[..., None]
 
 def during_the_fold(fold_class: type | None = None) -> None:
     """Kill from inside the batch's own job, while tasks run."""
-    from backlog_spark.operators.fold import AggregateFold
+    from backlog_spark.operators.merge import AggregateFold
 
     owner: Any = fold_class or AggregateFold
     original = owner.fold

@@ -447,7 +447,7 @@ def query_of(root: Path, how: str) -> BacklogStream:
         )
 
     pair = PairNode(left.node, right.node)
-    return BacklogStream(KeyedNode(pair, "pairs", bind, is_timed=True, is_mergeable=False))
+    return BacklogStream(KeyedNode(pair, "pairs", bind, is_timed=True))
 
 
 @pytest.mark.usefixtures("small_plans", "few_groups")

@@ -12,7 +12,8 @@ from pyspark.sql.types import LongType, StructType
 import backlog_spark as bs
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.operators.aggregates import Sum
-from backlog_spark.operators.fold import AggregateFold, Fold
+from backlog_spark.operators.fold import Fold
+from backlog_spark.operators.merge import AggregateFold
 from backlog_spark.operators.process import ProcessFold
 from backlog_spark.operators.reduce import ReduceFold
 from backlog_spark.state.versions import BatchState

@@ -1,0 +1,87 @@
+"""Sum, count and average over rows that may be taken back: each value counts with the sign of its row.
+
+Source: Flink's ``SumWithRetractAggFunction`` and ``AvgAggFunction``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, DecimalType, IntegralType, LongType, StructType
+
+from backlog_spark.operators.aggregate import Aggregate
+from backlog_spark.operators.aggregates.sums import Avg, Count, Sum
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["SIGN", "Signed", "signed"]
+
+SIGN: Final = "__sign"
+"""Column of the rows: 1 if a row is added, -1 if it is taken back."""
+
+
+def signed(aggregate: Aggregate, schema: StructType) -> Signed | None:
+    """The aggregate over rows with signs, or None if its accumulators take no row back exactly.
+
+    Sums of floating point do not: what was lost to rounding, or to an infinity, does not come back.
+    """
+    if isinstance(aggregate, Count):
+        return Signed(aggregate.name, replace(aggregate, name="_"))
+    if isinstance(aggregate, Sum | Avg) and isinstance(aggregate._type(schema), IntegralType | DecimalType):
+        return Signed(aggregate.name, replace(aggregate, name="_"))
+    return None
+
+
+@dataclass(frozen=True)
+class Signed(Aggregate):
+    """A sum, a count or an average by the signs of the rows.
+
+    Its accumulators are those of the aggregate; a sum also counts its values, as none of them may be left.
+
+    Parameters
+    ----------
+    name : str
+    inner : Sum, Count or Avg
+    """
+
+    name: str
+    inner: Sum | Count | Avg = field()
+
+    def __str__(self) -> str:
+        return str(self.inner)
+
+    def slots(self, schema: StructType) -> list[DataType]:
+        return [*self.inner.slots(schema), *([LongType()] if isinstance(self.inner, Sum) else [])]
+
+    def lift(self, schema: StructType) -> list[Column]:
+        plain = self.inner.lift(schema)
+        if isinstance(self.inner, Sum):
+            plain.append(F.when(plain[0].isNotNull(), F.lit(1).cast(LongType())))
+        return [F.when(F.col(SIGN) > 0, value).otherwise(-value) for value in plain]
+
+    def reduce(self, schema: StructType) -> list[Column]:
+        return [F.sum(value).cast(kind) for value, kind in zip(self.lift(schema), self.slots(schema), strict=True)]
+
+    def merge(self, schema: StructType, left: Sequence[Column], right: Sequence[Column]) -> list[Column]:
+        if not isinstance(self.inner, Sum):
+            return self.inner.merge(schema, left, right)
+        return [
+            *self.inner.merge(schema, left[:1], right[:1]),
+            *Count(name="_").merge(schema, left[1:], right[1:]),
+        ]
+
+    def finish(self, schema: StructType, slots: Sequence[Column]) -> Column:
+        if not isinstance(self.inner, Sum):
+            return self.inner.finish(schema, slots)
+        return F.when(slots[1] != 0, slots[0])
+
+    def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        if not isinstance(self.inner, Sum):
+            return self.inner.merge_groups(slots, starts)
+        return [*self.inner.merge_groups(slots[:1], starts), *Count(name="_").merge_groups(slots[1:], starts)]

@@ -1,0 +1,298 @@
+"""The regular join: all pairs of rows with equal keys, however far apart they come, of streams that may take rows back.
+
+What is put out is what a batch changes in the join's result. Whether a row of an outer side is without a match depends
+on its key alone, so no row has to remember its matches: the numbers of the other side's rows before the batch and after
+it tell.
+
+Source: Flink's ``StreamingJoinOperator``; its ``table.exec.state.ttl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from backlog_spark.changes import (
+    ASKED,
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    MARK,
+    METADATA,
+    identity_of,
+    is_change_stream,
+    sign,
+)
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
+from backlog_spark.operators.rows import SIDE_OF, TIME
+from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
+from backlog_spark.state.keys import equal_runs, group_of
+from backlog_spark.state.store import NEVER
+from backlog_spark.state.tables import GROUP, HASH, arrow_schema, combine
+from backlog_spark.watermarks import EVENT_TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructField, StructType
+
+__all__ = ["PIECE_ROWS", "JoinFold"]
+
+PIECE_ROWS: Final = 200_000
+"""Pairs that are put together at a time: bounds what a key with many rows takes beside its output, 5 MB of places."""
+
+_OUTER: Final = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
+_HOW: Final = {"inner": "inner", "left": "left_outer", "right": "right_outer", "full": "full_outer"}
+
+
+class JoinFold(MultisetFold):
+    """Pairs of rows with equal keys; NULL equals no key.
+
+    The output has all columns of the left rows, then those of the right ones; a key of one name on both sides comes
+    once. `backlog_spark.changes.METADATA` of the inputs is left out. If an input takes rows back, or the join is an
+    outer one, a pair can be taken back too: then the output has the change type, ``insert`` or ``delete``.
+
+    Parameters
+    ----------
+    schema : StructType
+        As `backlog_spark.operators.sides.tagged` makes it.
+    left_keys, right_keys : sequence of str
+        Key columns of each side, of equal types.
+    key_groups : int
+        ``spark.backlog.keyGroups``.
+    how : str
+        ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. A row of an outer side without a match comes out at once,
+        with NULLs for the other side, and is taken back when it finds one.
+    ttl_ms : int, optional
+        How long after its arrival a row is kept, by the clock; rows of a stay in backlog from the end of the stay on.
+        What came of it stays. Default: for ever.
+
+    Raises
+    ------
+    SettingError
+        For another ``how``.
+    BacklogError
+        For keys that do not fit, and columns of one name.
+    """
+
+    def __init__(
+        self,
+        schema: StructType,
+        left_keys: Sequence[str],
+        right_keys: Sequence[str],
+        key_groups: int,
+        *,
+        how: str = "inner",
+        ttl_ms: int | None = None,
+    ) -> None:
+        from pyspark.sql.types import StructType
+
+        if how not in _OUTER:
+            raise SettingError("how", how, "is no kind of join.", f"Take one of {', '.join(_OUTER)}.")
+        self._how = how
+        self._outer: tuple[int, ...] = _OUTER[how]
+        self._ttl = ttl_ms
+        self.timed = ttl_ms is not None
+        given = [side_schema(schema, side) for side in (LEFT, RIGHT)]
+        self._change_types = tuple(
+            prefixed(side, CHANGE_TYPE) if is_change_stream(own, keys) else None
+            for side, own, keys in zip((LEFT, RIGHT), given, (left_keys, right_keys), strict=True)
+        )
+        self.takes_back = any(self._change_types)
+        self.changes = bool(self.takes_back or self._outer)
+        self._rows = schema
+        told = {
+            prefixed(side, name)
+            for side, changes in zip((LEFT, RIGHT), self._change_types, strict=True)
+            for name in METADATA
+            if changes
+        }
+        kept = StructType([field for field in schema if field.name not in told])
+        super().__init__("join", kept, left_keys, right_keys, key_groups, own=self.own_columns())
+        self._columns = self._output_columns()
+        self._arrow = arrow_schema(self.output_schema())
+
+    def _output_columns(self) -> list[tuple[StructField, str | None, str | None]]:
+        """Each column of the output, and the columns of left and right rows that it is taken from."""
+        left, right = self.sides
+        shared = {mine for mine, other in zip(left.keys, right.keys, strict=True) if mine == other}
+        columns: list[tuple[StructField, str | None, str | None]] = [
+            (_plain(f), self.value(LEFT, f.name), self.value(RIGHT, f.name) if f.name in shared else None)
+            for f in left.schema
+        ]
+        taken = {name.lower() for name in left.schema.names}
+        for field in right.schema:
+            if field.name in shared:
+                continue
+            if field.name.lower() in taken or field.name == CHANGE_TYPE:
+                raise BacklogError(
+                    f"join: both streams have a column {field.name!r}, which is no key of both.",
+                    f"Rename it on one side before key_by, for example with .map('*', '{field.name} AS other').",
+                )
+            columns.append((_plain(field), None, self.value(RIGHT, field.name)))
+        return columns
+
+    def describe(self) -> dict[str, Any]:
+        return self.described(f"{self._how} join")
+
+    def output_schema(self) -> StructType:
+        from pyspark.sql.types import StringType, StructField, StructType
+
+        fields = [field for field, _, _ in self._columns]
+        if self.changes:
+            fields.append(StructField(CHANGE_TYPE, StringType(), True, {MARK: ASKED}))
+        return StructType(fields)
+
+    # -- rows -----------------------------------------------------------------------------------------------
+
+    def version_schema(self) -> StructType:
+        return self._rows
+
+    def _time_of(self, side: Side) -> Column:
+        """When a row came, of which its time to live is counted; a stream's batch has one such time, also replayed."""
+        from pyspark.sql import functions as F
+
+        return F.lit(None).cast("long") if self._ttl is None else F.unix_millis(F.current_timestamp())
+
+    def more_placed(self) -> list[Column]:
+        from pyspark.sql import functions as F
+
+        if not self.takes_back:
+            return []
+        signs = [F.lit(1) if name is None else sign(quoted(name)) for name in self._change_types]
+        # Of both sides: the other side's columns are NULL.
+        row = identity_of([(field, quoted(field.name)) for field in self.schema])
+        return [row.alias(ROW), F.when(quoted(SIDE) == LEFT, signs[LEFT]).otherwise(signs[RIGHT]).alias(SIGN_OF)]
+
+    # -- the sorted vehicle ---------------------------------------------------------------------------------
+
+    def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        rows = self.net(self.placed(version))
+        sides = []
+        for side, name in ((LEFT, "l"), (RIGHT, "r")):
+            keys = [F.col(k).alias(f"{name}_{k}") for k in self.state.key_names]
+            there = F.lit(True).alias(f"{name}_there")
+            sides.append(rows.where(F.col(SIDE_OF) == side).select(*keys, there, *self.values(side)))
+        on = F.lit(True)
+        for key in self.state.key_names:
+            on = on & (F.col(f"l_{key}") == F.col(f"r_{key}"))
+        joined = sides[LEFT].join(sides[RIGHT], on, _HOW[self._how])
+        columns = []
+        for field, left, right in self._columns:
+            value = F.coalesce(*(F.col(name) for name in (left, right) if name))
+            columns.append(value.alias(field.name, metadata=field.metadata))
+        if self.changes:
+            columns.append(F.lit(INSERT).alias(CHANGE_TYPE, metadata={MARK: ASKED}))
+        return joined.select(*columns)
+
+    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+        keyed = " AND ".join(f"{name} IS NOT NULL" for name in self.state.key_names)
+        rows = self.net(lifted.where(keyed))
+        return rows.withColumn(GROUP, group_of(quoted(HASH), self.key_groups)) if self.takes_back else rows
+
+    # -- the stream vehicle ---------------------------------------------------------------------------------
+
+    def is_late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
+        return np.zeros(live.num_rows, dtype=bool)
+
+    def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        never = np.full(state.num_rows, NEVER, dtype=np.int64)
+        return (never, never) if self._ttl is None else (never, state.column(TIME).to_numpy() + self._ttl)
+
+    def advance(
+        self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
+    ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        if clock.now is not None and self._ttl is not None:
+            kept = kept.filter(pa.array(self.due(kept)[1] > clock.now))
+        rows = combine([kept, fresh], self.state.arrow())
+        before, after = self.present(kept, rows)
+        keyed, side = self.keyed(rows), rows.column(SIDE_OF).to_numpy()
+        hashes = rows.column(HASH).to_numpy()
+        # Of what is kept, most are other keys that share a bucket with the new ones.
+        chosen = np.flatnonzero(keyed & np.isin(hashes, hashes[before != after]))
+        order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in self.state.key_names])
+        code = np.zeros(rows.num_rows, dtype=np.int64)
+        code[chosen[order]] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen))))
+        left, right = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
+
+        out: list[pa.RecordBatch] = []
+        for these, others, change in ((before, after, DELETE), (after, before, INSERT)):
+            lefts, rights = left[these[left]], right[these[right]]
+            # Pairs of rows of which one at least is not in the other state.
+            changed = others[lefts]
+            for some, every in (
+                (lefts[~changed], rights),
+                (lefts[changed], rights[~others[rights]]),
+            ):
+                out += [self._paired(rows, *places, change) for places in _pairs(some, every, code)]
+        for outer in self._outer:
+            out += self._alone(rows, outer, keyed, side, code, before, after, chosen)
+        return rows.filter(pa.array(after & keyed)), out
+
+    def _alone(
+        self,
+        rows: pa.RecordBatch,
+        outer: int,
+        keyed: np.ndarray,
+        side: np.ndarray,
+        code: np.ndarray,
+        before: np.ndarray,
+        after: np.ndarray,
+        chosen: np.ndarray,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of an outer side that lose or gain their match, or that come or go without one."""
+        mine = np.flatnonzero(side == outer)
+        mine = mine[~keyed[mine] | np.isin(mine, chosen)]
+        others = chosen[side[chosen] != outer]
+        width = int(code.max(initial=0)) + 1
+        alone = []
+        for there in (before, after):
+            count = np.bincount(code[others[there[others]]], minlength=width)
+            alone.append(there[mine] & (~keyed[mine] | (count[code[mine]] == 0)))
+        for which, change in ((alone[0] & ~alone[1], DELETE), (alone[1] & ~alone[0], INSERT)):
+            places = mine[which]
+            left, right = (places, None) if outer == LEFT else (None, places)
+            yield self._paired(rows, left, right, change)
+
+    def _paired(
+        self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None, change: str
+    ) -> pa.RecordBatch:
+        """Rows of the output from the places of left and right rows; one of them is None if that side has no rows."""
+        count = max(len(places) for places in (left, right) if places is not None)
+        at = [None if places is None else pa.array(places) for places in (left, right)]
+        columns = []
+        for (_, mine, other), field in zip(self._columns, self._arrow, strict=False):
+            given = zip((mine, other), at, strict=True)
+            name, places = next(((n, p) for n, p in given if n is not None and p is not None), (None, None))
+            columns.append(pa.nulls(count, field.type) if name is None else rows.column(name).take(places))
+        if self.changes:
+            columns.append(pa.array([change] * count, pa.string()))
+        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+
+
+def _pairs(lefts: np.ndarray, rights: np.ndarray, code: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Places of left and right rows of one key, at most `PIECE_ROWS` pairs at a time."""
+    ordered = rights[np.argsort(code[rights], kind="stable")]
+    first = np.searchsorted(code[ordered], code[lefts], "left")
+    ends = np.cumsum(np.searchsorted(code[ordered], code[lefts], "right") - first)
+    total = int(ends[-1]) if len(ends) else 0
+    counts = np.diff(ends, prepend=0)
+    offsets = first - (ends - counts)
+    for start in range(0, total, PIECE_ROWS):
+        numbers = np.arange(start, min(start + PIECE_ROWS, total))
+        of = np.searchsorted(ends, numbers, "right")
+        yield lefts[of], ordered[numbers + offsets[of]]
+
+
+def _plain(field: StructField) -> StructField:
+    """A field of the output, which need not have a value and is no event time."""
+    from pyspark.sql.types import StructField
+
+    kept = {name: value for name, value in field.metadata.items() if name != EVENT_TIME}
+    return StructField(field.name, field.dataType, True, kept)

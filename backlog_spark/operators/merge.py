@@ -1,0 +1,335 @@
+"""Folds whose states merge: declared aggregates and reduce, and what they put out when results change.
+
+A result that is put out again takes the place of the one before it. To a sink that keeps the newest row of a key that
+says itself; an operator further down has to be told what no longer holds. So, if asked, these folds put out changes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, MARK, POSTIMAGE, PREIMAGE
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators.aggregate import Aggregate
+from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
+from backlog_spark.state.keys import check_keys, group_of, hash_of, normalised
+from backlog_spark.state.seeds import PackRows, Unpack
+from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, merged
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["CODE", "AggregateFold", "MergeFold", "change_type_of", "codes_of"]
+
+CODE: Final = "__code"
+"""Of versions and of what comes out: which of `CODES` a row is; 0 for rows that are only state."""
+CODES: Final = ("", INSERT, PREIMAGE, POSTIMAGE, DELETE)
+_INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = range(1, 5)
+
+
+def change_type_of(code: Column, mark: str) -> Column:
+    """The column of the change type, marked as made by an operator."""
+    from pyspark.sql import functions as F
+
+    chosen = F.element_at(F.array(*map(F.lit, CODES[1:])), code)
+    return chosen.alias(CHANGE_TYPE, metadata={MARK: mark})
+
+
+def codes_of(had: np.ndarray, has: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Codes of a key's row before and after, 0 where there is none."""
+    return (
+        np.where(had, np.where(has, _PREIMAGE, _DELETE), 0).astype(np.int32),
+        np.where(has, np.where(had, _POSTIMAGE, _INSERT), 0).astype(np.int32),
+    )
+
+
+class MergeFold(Fold):
+    """A fold whose states merge: it puts out the state of each key that changed.
+
+    With `changes` it puts out what changed instead: for each such key the row that it has put out before, if any, as
+    ``update_preimage`` or ``delete``, and the one that holds now as ``insert`` or ``update_postimage``.
+    """
+
+    changes = ""
+    """Value of `backlog_spark.changes.MARK` in the column of the change type; empty for newest results alone."""
+
+    @abstractmethod
+    def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
+        """As `Fold.lift`, with further columns at the end."""
+
+    @abstractmethod
+    def finish(self, state: DataFrame, *more: Column) -> DataFrame:
+        """As `Fold.finish`, with further columns of the state at the end."""
+
+    @abstractmethod
+    def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        """Accumulators from lifted rows; as `Aggregate.pack_groups`, over all slots. In a worker."""
+
+    @abstractmethod
+    def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        """Accumulators from accumulators; as `Aggregate.merge_groups`, over all slots. In a worker."""
+
+    @abstractmethod
+    def merge_rows(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
+        """The state after a batch of backlog: group, hash, keys, accumulators, and whether the batch had the key."""
+
+    def has_result(self, prefix: str) -> Column:
+        """Whether a row of state, whose columns begin with ``prefix``, has a result; one that takes back may not."""
+        from pyspark.sql import functions as F
+
+        return F.lit(True)
+
+    def results(self, state: pa.RecordBatch) -> np.ndarray:
+        """The same in a worker."""
+        return np.ones(state.num_rows, dtype=bool)
+
+    def is_needed(self, state: pa.RecordBatch) -> np.ndarray | None:
+        """Which rows of state are to be kept, None for all. In a worker, in stream mode."""
+        return None
+
+    def live_schema(self) -> pa.Schema:
+        return self.state.arrow()
+
+    def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
+        return PackRows(self, lifted)
+
+    # -- the stream vehicle ---------------------------------------------------------------------------------
+
+    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
+        schema = self.state.arrow()
+        # What is handed over is older than what arrives with it.
+        if self.changes:
+            silent = [batch for batch, emit in arrived.seeds if not emit]
+            before = combine([old, *silent], schema)
+            if silent and old.num_rows:
+                before = merged(before, self.state, self, lifted=False)[0]
+            incoming = [*(batch for batch, emit in arrived.seeds if emit), arrived.live]
+            loud = [True] * len(incoming)
+        else:
+            before = old
+            incoming = [*(batch for batch, _ in arrived.seeds), arrived.live]
+            loud = [*(emit for _, emit in arrived.seeds), True]
+        flags = np.repeat([False, *loud], [before.num_rows, *(b.num_rows for b in incoming)])
+        both = combine([before, *incoming], schema)
+        if both.num_rows == old.num_rows:
+            return Step(None)
+        state, order, starts = merged(both, self.state, self, lifted=False)
+        changed = np.logical_or.reduceat(flags[order], starts)
+        out = self._changes(before, state, order[starts], changed) if self.changes else state.filter(pa.array(changed))
+        needed = self.is_needed(state)
+        return Step(state if needed is None else state.filter(pa.array(needed)), [(0, out)])
+
+    def _changes(
+        self, before: pa.RecordBatch, after: pa.RecordBatch, firsts: np.ndarray, changed: np.ndarray
+    ) -> pa.RecordBatch:
+        """Rows of state with their codes; ``firsts`` are the places of each key's oldest row, ``before`` ones first."""
+        was = firsts < before.num_rows
+        had = changed & was
+        had[was] &= self.results(before)[firsts[was]]
+        has = changed & self.results(after)
+        codes = codes_of(had, has)
+        pieces = []
+        for rows, places, code in (
+            (before, firsts[had], codes[0][had]),
+            (after, np.flatnonzero(has), codes[1][has]),
+        ):
+            taken = rows.take(pa.array(places, pa.int64()))
+            pieces.append(taken.append_column(CODE, pa.array(code, pa.int32())))
+        return combine(pieces, self._coded_schema())
+
+    def _coded_schema(self) -> pa.Schema:
+        return self.state.arrow().append(pa.field(CODE, pa.int32()))
+
+    # -- the sorted vehicle ---------------------------------------------------------------------------------
+
+    def version_schema(self) -> StructType:
+        from pyspark.sql.types import BooleanType, IntegerType, StructType
+
+        fields = [*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields]
+        version = StructType(fields).add(CHANGED, BooleanType())
+        return version.add(CODE, IntegerType()) if self.changes else version
+
+    def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
+        version = self.merge_rows(rows, base)
+        return self._with_codes(version, base) if self.changes else version
+
+    def _with_codes(self, version: DataFrame, base: DataFrame | None) -> DataFrame:
+        """The version with codes, and with the rows of the one before whose results no longer hold."""
+        from pyspark.sql import functions as F
+
+        names = [GROUP, HASH, *self.state.key_names, *self.state.slot_names]
+        if base is None:
+            code = F.when(F.col(CHANGED) & self.has_result(""), _INSERT).otherwise(0)
+            return version.select(*names, CHANGED, code.alias(CODE))
+        new, old = version.alias("new"), base.alias("old")
+        on = F.col(f"old.{HASH}") == F.col(f"new.{HASH}")
+        for name in self.state.key_names:
+            on = on & F.col(f"old.{name}").eqNullSafe(F.col(f"new.{name}"))
+        had = F.col(f"old.{HASH}").isNotNull() & self.has_result("old.")
+        has = self.has_result("new.")
+        after = F.when(~F.col(CHANGED) | ~has, 0).when(had, _POSTIMAGE).otherwise(_INSERT)
+        before = F.when(has, _PREIMAGE).otherwise(_DELETE)
+
+        def row(side: str, code: Column) -> Column:
+            return F.struct(*(F.col(f"{side}.{n}").alias(n) for n in names), F.col(f"new.{CHANGED}"), code.alias(CODE))
+
+        rows = F.array_compact(F.array(row("new", after), F.when(F.col(CHANGED) & had, row("old", before))))
+        return new.join(old, on, "left").select(F.explode(rows).alias("row")).select("row.*")
+
+    def state_of(self, version: DataFrame) -> DataFrame:
+        if not self.changes:
+            return version.drop(CHANGED)
+        return version.where(f"{CODE} NOT IN ({_PREIMAGE}, {_DELETE})").drop(CHANGED, CODE)
+
+    def output_of(self, version: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        if not self.changes:
+            return self.finish(version.where(CHANGED))
+        return self.finish(version.where(f"{CODE} > 0"), change_type_of(F.col(CODE), self.changes))
+
+    def unpack(self, packed: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import IntegerType, StructType
+
+        schema = StructType(self.state.spark().fields[1:])
+        if not self.changes:
+            return self.finish(packed.mapInArrow(Unpack(self.state.arrow(), arrow_schema(schema), skip=1), schema))
+        coded = schema.add(CODE, IntegerType())
+        rows = packed.mapInArrow(Unpack(self._coded_schema(), arrow_schema(coded), skip=1), coded)
+        return self.finish(rows, change_type_of(F.col(CODE), self.changes))
+
+
+class AggregateFold(MergeFold):
+    """Declared aggregates by key.
+
+    Parameters
+    ----------
+    keys : sequence of str
+        Columns of the rows.
+    aggregates : sequence of Aggregate
+        Their names become columns of the output, after the keys.
+    schema : StructType
+        Of the rows.
+    key_groups : int
+        ``spark.backlog.keyGroups``.
+    hidden : sequence of str, optional
+        Keys that are no part of the rows that the aggregates see.
+    changes : str, optional
+        See `MergeFold.changes`.
+    """
+
+    def __init__(
+        self,
+        keys: Sequence[str],
+        aggregates: Sequence[Aggregate],
+        schema: StructType,
+        key_groups: int,
+        hidden: Sequence[str] = (),
+        changes: str = "",
+    ) -> None:
+        from pyspark.sql.types import StructType
+
+        check_keys(keys, schema)
+        names = [*keys, *(a.name for a in aggregates)]
+        twice = sorted({name for name in names if [n.lower() for n in names].count(name.lower()) > 1})
+        if twice:
+            raise BacklogError(
+                f"The output would have two columns {twice[0]!r}.", "Name the aggregate otherwise: sum(x) AS total."
+            )
+        self.keys = tuple(keys)
+        self.changes = changes
+        self._aggregates = tuple(aggregates)
+        self._key_schema = schema
+        self._schema = schema = StructType([field for field in schema if field.name not in hidden])
+        self._key_groups = key_groups
+        slots = [a.slots(schema) for a in aggregates]
+        self._widths = [len(s) for s in slots]
+        self.state = StateSchema(tuple(self._key_schema[k].dataType for k in keys), tuple(t for s in slots for t in s))
+
+    def describe(self) -> dict[str, Any]:
+        # Without the results' names, which may change.
+        said = [repr(replace(a, name="_")) if is_dataclass(a) else repr(a) for a in self._aggregates]
+        slots = [f"{name} {i}" for name, width in zip(said, self._widths, strict=True) for i in range(width)]
+        types = [kind.simpleString() for kind in self.state.slots]
+        return {
+            "meaning": describe_keys(self.keys, self.state),
+            "slots": [f"{slot}: {kind}" for slot, kind in zip(slots, types, strict=True)],
+        }
+
+    def _key_columns(self) -> list[Column]:
+        named = zip(self.keys, self.state.key_names, strict=True)
+        return [normalised(k, self._key_schema).alias(n) for k, n in named]
+
+    def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
+        keys = self._key_columns()
+        lifted = [c for a in self._aggregates for c in a.lift(self._schema)]
+        named = [c.alias(f"l{i}") for i, c in enumerate(lifted)]
+        hashed = rows.select(hash_of(keys).alias(HASH), *keys, *named, *more)
+        return hashed.select(group_of(hashed[HASH], self._key_groups).alias(GROUP), "*")
+
+    def merge_rows(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        reduced = [c for a in self._aggregates for c in a.reduce(self._schema)]
+        slots = [c.cast(t).alias(n) for c, t, n in zip(reduced, self.state.slots, self.state.slot_names, strict=True)]
+        # Hashed after the aggregation: there are fewer keys than rows.
+        new = rows.groupBy(*self._key_columns()).agg(*slots)
+        new = new.select(hash_of([F.col(n) for n in self.state.key_names]).alias(HASH), "*")
+        new = new.withColumn(CHANGED, F.lit(True)) if base is None else self._onto(base, new)
+        return new.select(group_of(new[HASH], self._key_groups).alias(GROUP), "*")
+
+    def _onto(self, base: DataFrame, new: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        old, add = base.alias("old"), new.alias("new")
+        on = F.col(f"old.{HASH}") == F.col(f"new.{HASH}")
+        for name in self.state.key_names:
+            on = on & F.col(f"old.{name}").eqNullSafe(F.col(f"new.{name}"))
+        is_new = F.col(f"new.{HASH}").isNotNull()
+        columns = [
+            F.when(is_new, F.col(f"new.{n}")).otherwise(F.col(f"old.{n}")).alias(n)
+            for n in (HASH, *self.state.key_names)
+        ]
+        at = 0
+        names = self.state.slot_names
+        for aggregate, width in zip(self._aggregates, self._widths, strict=True):
+            mine = names[at : at + width]
+            # A key that only one side has comes with NULLs from the other, which merge like no row at all.
+            both = aggregate.merge(self._schema, [F.col(f"old.{n}") for n in mine], [F.col(f"new.{n}") for n in mine])
+            columns += [column.alias(n) for column, n in zip(both, mine, strict=True)]
+            at += width
+        return old.join(add, on, "full_outer").select(*columns, is_new.alias(CHANGED))
+
+    def finish(self, state: DataFrame, *more: Column) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        columns = [F.col(n).alias(k) for n, k in zip(self.state.key_names, self.keys, strict=True)]
+        at = 0
+        for aggregate, width in zip(self._aggregates, self._widths, strict=True):
+            mine = self.state.slot_names[at : at + width]
+            columns.append(aggregate.finish(self._schema, [F.col(n) for n in mine]).alias(aggregate.name))
+            at += width
+        return state.select(*columns, *more)
+
+    def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        return self._each("pack_groups", lifted, starts)
+
+    def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        return self._each("merge_groups", slots, starts)
+
+    def _each(self, what: str, columns: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
+        out: list[pa.Array] = []
+        at = 0
+        # An aggregate lifts to as many columns as it has slots.
+        for aggregate, width in zip(self._aggregates, self._widths, strict=True):
+            out += getattr(aggregate, what)(columns[at : at + width], starts)
+            at += width
+        return out

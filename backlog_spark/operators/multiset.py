@@ -1,0 +1,159 @@
+"""Operators whose state is rows that may be taken back: which rows are there, before a batch and after it.
+
+A row is known by its side, its key and a hash of its columns; equal rows are counted by being kept several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.operators.rows import SIDE_OF, RowsFold
+from backlog_spark.state.tables import HASH
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType
+
+__all__ = ["OWN", "ROW", "SIGN_OF", "MultisetFold", "netted_rows", "present"]
+
+ROW: Final = "row"
+"""Of state and live rows: the hash by which equal rows are found."""
+SIGN_OF: Final = "sign"
+"""Of live rows: 1 if the row is added, -1 if it is taken back; of rows of state always 1."""
+OWN: Final = (ROW, SIGN_OF)
+
+
+class MultisetFold(RowsFold):
+    """A `RowsFold` of which an input may take rows back.
+
+    With ``takes_back`` its rows have the columns `OWN`, which `placed` has to make; a row that is taken back without
+    having been there is left out, as nothing has come of it.
+    """
+
+    takes_back = False
+
+    def own_columns(self) -> Sequence[tuple[str, DataType]]:
+        """For the constructor of `RowsFold`."""
+        from pyspark.sql.types import IntegerType, LongType
+
+        return [(ROW, LongType()), (SIGN_OF, IntegerType())] if self.takes_back else []
+
+    def live_schema(self) -> pa.Schema:
+        schema = super().live_schema()
+        for name in OWN if self.takes_back else ():
+            schema = schema.append(self.state.arrow().field(name))
+        return schema
+
+    def net(self, lifted: DataFrame) -> DataFrame:
+        """Of lifted rows those that are there when all have been counted."""
+        if not self.takes_back:
+            return lifted
+        return netted_rows(lifted, [HASH, *self.state.key_names, SIDE_OF, ROW], SIGN_OF)
+
+    def present(self, kept: pa.RecordBatch, rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Which of ``rows``, kept ones first, are there before the batch and after it.
+
+        A row without a key is no state: taken back, it counts as one that was there.
+        """
+        old = np.arange(rows.num_rows) < kept.num_rows
+        if not self.takes_back:
+            return old, np.ones(rows.num_rows, dtype=bool)
+        numbers = [rows.column(name).to_numpy() for name in (HASH, SIDE_OF, ROW)]
+        return present(numbers, rows.column(SIGN_OF).to_numpy(), old, ~self.keyed(rows))
+
+    def keyed(self, rows: pa.RecordBatch) -> np.ndarray:
+        """Which rows have no NULL in their keys; joins match only those."""
+        found = np.ones(rows.num_rows, dtype=bool)
+        for name in self.state.key_names:
+            found &= pc.is_valid(rows.column(name)).to_numpy(zero_copy_only=False)
+        return found
+
+
+def present(
+    numbers: Sequence[np.ndarray], signs: np.ndarray, old: np.ndarray, stateless: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows are there before a batch, and after it.
+
+    Parameters
+    ----------
+    numbers : sequence of numpy.ndarray
+        Equal rows have equal numbers.
+    signs : numpy.ndarray
+        1 if a row is added, -1 if it is taken back.
+    old : numpy.ndarray of bool
+        Rows that are kept; the others are of the batch.
+    stateless : numpy.ndarray of bool
+        Rows that are never kept, and of which those taken back are taken for rows that were there.
+
+    Returns
+    -------
+    (numpy.ndarray, numpy.ndarray)
+        Of bool, for each row. In a group of equal rows as many are there afterwards as were kept and added, less those
+        taken back: of the kept ones the first, of the added ones as many as are more than were kept.
+    """
+    before, after = old.copy(), np.zeros(len(old), dtype=bool)
+    if not len(old):
+        return before, after
+    order = np.lexsort((np.arange(len(old)), *reversed(numbers)))
+    differs = np.zeros(len(old), dtype=bool)
+    differs[0] = True
+    for column in numbers:
+        taken = column[order]
+        differs[1:] |= taken[1:] != taken[:-1]
+    starts = np.flatnonzero(differs)
+    of = np.cumsum(differs) - 1
+
+    kind_old, sign = old[order], signs[order]
+    added, gone = ~kind_old & (sign > 0), ~kind_old & (sign < 0)
+
+    def counted(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """How many of a kind a group has, and for each row how many of them precede it."""
+        running = np.cumsum(which)
+        sums = np.add.reduceat(which.astype(np.int64), starts)
+        return sums, running - which - (running[starts] - which[starts])[of]
+
+    kept_count, kept_rank = counted(kind_old)
+    added_count, added_rank = counted(added)
+    gone_count, gone_rank = counted(gone)
+    final = np.maximum(kept_count + added_count - gone_count, 0)
+    after[order] = (kind_old & (kept_rank < final[of])) | (added & (added_rank < (final - kept_count)[of]))
+    # More were taken back than there are: of stateless rows those were there.
+    missing = np.maximum(gone_count - kept_count - added_count, 0)
+    before[order] |= gone & stateless[order] & (gone_rank < missing[of])
+    return before, after
+
+
+def netted_rows(rows: DataFrame, by: Sequence[str], sign: str) -> DataFrame:
+    """Rows of a batch as often as they are there when all have been counted.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    by : sequence of str
+        Columns that equal rows share, of types that Spark can group by.
+    sign : str
+        Column that is 1 for a row that is added and -1 for one that is taken back; it is 1 in what comes out.
+    """
+    from pyspark.sql import functions as F
+
+    rest: list[Any] = [F.col(_quoted(name)) for name in rows.columns if name not in (*by, sign)]
+    # Some row that was added, for the columns in which equal rows differ.
+    one = F.max_by(F.struct(*rest), F.col(sign)) if rest else F.lit(None)
+    grouped = rows.groupBy(*map(_quoted, by)).agg(F.sum(sign).alias("__n"), one.alias("__one"))
+    there = grouped.where("__n > 0").withColumn("__copy", F.explode(F.sequence(F.lit(1), F.col("__n").cast("int"))))
+
+    def value(name: str) -> Column:
+        if name == sign:
+            return F.lit(1).alias(name)
+        return F.col(_quoted(name)) if name in by else F.col("__one").getField(name).alias(name)
+
+    return there.select(*(value(name).alias(name, metadata=rows.schema[name].metadata) for name in rows.columns))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
