@@ -14,6 +14,7 @@ import backlog_spark as bs
 import connectors
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.query import BacklogQuery
+from backlog_spark.sinks.delta import DeltaSink
 from backlog_spark.state.versions import BatchState
 from backlog_spark.timekeeping import Timekeeper
 
@@ -58,6 +59,11 @@ class Groups(bs.CoGroupFunction):
 
 def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str) -> bs.BacklogStream:
     """The operator of two streams that is tested."""
+    if shape == "join":
+        # Sums change, and with them the pairs; their numbers by value are made of what is added and taken back.
+        sums = left.key_by("k").sum("v").map("k", "v % 10 AS v")
+        joined = sums.key_by("k").join(right.map("k", "seq").key_by("k"), how="left")
+        return joined.key_by("v").aggregate("count(*) AS n, max(seq) AS newest")
     left, right = left.with_watermark("ts", "2 seconds"), right.with_watermark("ts", "2 seconds")
     windows = bs.TumblingEventTimeWindows.of("10 seconds")
     if shape == "co_group":
@@ -76,7 +82,8 @@ def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     source = bs.source("scripted", name="s", path=job["script"])
     if "shape" in job:
         other = bs.source("scripted", name="r", path=job["right"])
-        writer = paired(source, other, job["shape"]).write("keyed").to(bs.DeltaAppend(job["target"]))
+        sink = bs.DeltaUpsert(job["target"], ["v"]) if job["shape"] == "join" else bs.DeltaAppend(job["target"])
+        writer = paired(source, other, job["shape"]).write("keyed").to(sink)
     elif "odd" in job:
         stream = source.with_watermark("ts", "2 seconds").key_by("k", order="seq").process(Windows(), name="windows")
         writer = stream.write("keyed").to(bs.DeltaAppend(job["target"]))
@@ -205,12 +212,12 @@ PAIRED_POINTS: dict[str, Callable[[], None]] = {
     "before the end of the stay is kept": lambda: before(bs_checkpoint(), "write_metadata", only_for("stay-end")),
     "before what is handed over is kept": lambda: before(BatchState, "write_handed_over"),
     "before what is handed over is valid": lambda: before(bs_checkpoint(), "write_file", only_for("/h")),
-    "before the output": lambda: before(bs.DeltaAppend, "write"),
-    "before the commit": lambda: after(bs.DeltaAppend, "write"),
+    "before the output": lambda: before(DeltaSink, "write"),
+    "before the commit": lambda: after(DeltaSink, "write"),
     "before the publication": lambda: before(BatchState, "publish"),
     "before the stream run": lambda: after(KeyedPlan, "_publish"),
     "in the first stream batch": lambda: before(BacklogQuery, "_write_batch", only_in_stream(kill)),
-    "after the first stream output": lambda: after(bs.DeltaAppend, "write"),
+    "after the first stream output": lambda: after(DeltaSink, "write"),
 }
 
 

@@ -144,18 +144,22 @@ PAIRED = {
                    FROM l GROUP BY k, window(ts, '10 seconds'))
         SELECT a.k, a.v, a.seq, r.v FROM a LEFT JOIN r
         ON a.k = r.k AND r.ts BETWEEN a.ts - INTERVAL '5' SECOND AND a.ts + INTERVAL '5' SECOND""",
+    "join": """
+        WITH a AS (SELECT k, sum(v) % 10 AS v FROM l GROUP BY k)
+        SELECT a.v, count(*), max(r.seq) FROM a LEFT JOIN r ON a.k = r.k GROUP BY a.v""",
 }
 SOME_PAIRED = {
     "interval_join": ["before what is handed over is valid", "in the first stream batch"],
     "co_group": ["before the commit"],
     "chain": ["before the output", "after the first stream output"],
+    "join": ["before the commit", "in the first stream batch"],
 }
 
 
 @pytest.mark.parametrize(
     ("shape", "points"),
     [
-        pytest.param("chain", SOME_PAIRED["chain"], id="chain some"),
+        *(pytest.param(s, SOME_PAIRED[s], id=f"{s} some") for s in ("chain", "join")),
         *(
             pytest.param(s, SOME_PAIRED[s], id=f"{s} some", marks=pytest.mark.grid)
             for s in ("interval_join", "co_group")
