@@ -19,7 +19,7 @@ from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.operators.aggregates.signed import SIGN, Signed, signed
 from backlog_spark.operators.aggregates.sums import Count
 from backlog_spark.operators.fold import Clock, Fold, StayEnd
-from backlog_spark.operators.merge import CODE, AggregateFold, change_type_of, codes_of
+from backlog_spark.operators.merge import CODE, AggregateFold, change_type_of, codes_of, equal_rows
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold, netted_rows
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sides import quoted
@@ -191,18 +191,30 @@ class RowsAggregateFold(MultisetFold):
         places = chosen[order]
         changed = np.bincount(of, weights=before[places] != after[places], minlength=len(starts)) > 0
         there = [np.bincount(of, weights=which[places], minlength=len(starts)) > 0 for which in (before, after)]
-        codes = codes_of(there[0] & changed, there[1] & changed)
-        out = [
-            self._results(rows, places[which[places] & changed[of]], of[which[places] & changed[of]], code)
-            for which, code in zip((before, after), codes, strict=True)
-        ]
+        chosen_keys = [which & changed for which in there]
+        results = []
+        for which, keys in zip((before, after), chosen_keys, strict=True):
+            mine = which[places] & keys[of]
+            results.append(self._results(rows, places[mine], of[mine]))
+        had, has = chosen_keys
+        both = had & has
+        ranks = [np.cumsum(keys)[both] - 1 for keys in chosen_keys]
+        pair = [result.take(pa.array(rank)) for result, rank in zip(results, ranks, strict=True)]
+        same = np.flatnonzero(both)[equal_rows(pair[0], pair[1], self.inner.state.slot_names)]
+        codes = codes_of(had, has)
+        codes[0][same] = codes[1][same] = 0
+        out = []
+        for result, keys, code in zip(results, chosen_keys, codes, strict=True):
+            coded = result.append_column(CODE, pa.array(code[keys], pa.int32()))
+            out.append(combine([coded.filter(pa.array(code[keys] > 0))], self._out))
         # Counted out when they came; a row of state is one that is there.
         return rows.filter(pa.array(after)), out
 
-    def _results(self, rows: pa.RecordBatch, places: np.ndarray, of: np.ndarray, codes: np.ndarray) -> pa.RecordBatch:
-        """Accumulators of some rows, which are sorted by key, with the code of each key."""
+    def _results(self, rows: pa.RecordBatch, places: np.ndarray, of: np.ndarray) -> pa.RecordBatch:
+        """Keys and accumulators of some rows, which are sorted by key."""
+        out = self._out.remove(len(self._out) - 1)
         if not len(places):
-            return combine([], self._out)
+            return combine([], out)
         starts = np.flatnonzero(np.concatenate(([True], of[1:] != of[:-1])))
         at = pa.array(places)
         width = len(self.keys)
@@ -210,7 +222,7 @@ class RowsAggregateFold(MultisetFold):
         slots = self.inner.pack_groups(lifted, starts)
         firsts = pa.array(places[starts])
         keys = [rows.column(name).take(firsts) for name in self.state.key_names]
-        return pa.RecordBatch.from_arrays([*keys, *slots, pa.array(codes[of[starts]], pa.int32())], schema=self._out)
+        return pa.RecordBatch.from_arrays([*keys, *slots], schema=out)
 
     # -- what comes out -------------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, MARK, POSTIMAGE, PREIMAGE
 from backlog_spark.errors import BacklogError
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["CODE", "AggregateFold", "MergeFold", "change_type_of", "codes_of"]
+__all__ = ["CODE", "AggregateFold", "MergeFold", "change_type_of", "codes_of", "equal_rows"]
 
 CODE: Final = "__code"
 """Of versions and of what comes out: which of `CODES` a row is; 0 for rows that are only state."""
@@ -48,6 +49,18 @@ def codes_of(had: np.ndarray, has: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         np.where(had, np.where(has, _PREIMAGE, _DELETE), 0).astype(np.int32),
         np.where(has, np.where(had, _POSTIMAGE, _INSERT), 0).astype(np.int32),
     )
+
+
+def equal_rows(one: pa.RecordBatch, other: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
+    """Which rows of two tables have the same values, as far as that is seen cheaply: not in nested ones."""
+    same = np.ones(one.num_rows, dtype=bool)
+    for name in names:
+        columns = [one.column(name), other.column(name)]
+        if pa.types.is_nested(columns[0].type):
+            return np.zeros(one.num_rows, dtype=bool)
+        codes = pc.dictionary_encode(pa.concat_arrays(columns), null_encoding="encode").indices.to_numpy()
+        same &= codes[: len(same)] == codes[len(same) :]
+    return same
 
 
 class MergeFold(Fold):
@@ -134,6 +147,9 @@ class MergeFold(Fold):
         had = changed & was
         had[was] &= self.results(before)[firsts[was]]
         has = changed & self.results(after)
+        both = np.flatnonzero(had & has)
+        same = equal_rows(before.take(pa.array(firsts[both])), after.take(pa.array(both)), self.state.slot_names)
+        had[both[same]] = has[both[same]] = False
         codes = codes_of(had, has)
         pieces = []
         for rows, places, code in (
@@ -174,13 +190,17 @@ class MergeFold(Fold):
             on = on & F.col(f"old.{name}").eqNullSafe(F.col(f"new.{name}"))
         had = F.col(f"old.{HASH}").isNotNull() & self.has_result("old.")
         has = self.has_result("new.")
-        after = F.when(~F.col(CHANGED) | ~has, 0).when(had, _POSTIMAGE).otherwise(_INSERT)
+        same = F.lit(True)
+        for name in self.state.slot_names:
+            same = same & F.col(f"old.{name}").eqNullSafe(F.col(f"new.{name}"))
+        tells = F.col(CHANGED) & ~(had & has & same)
+        after = F.when(~tells | ~has, 0).when(had, _POSTIMAGE).otherwise(_INSERT)
         before = F.when(has, _PREIMAGE).otherwise(_DELETE)
 
         def row(side: str, code: Column) -> Column:
             return F.struct(*(F.col(f"{side}.{n}").alias(n) for n in names), F.col(f"new.{CHANGED}"), code.alias(CODE))
 
-        rows = F.array_compact(F.array(row("new", after), F.when(F.col(CHANGED) & had, row("old", before))))
+        rows = F.array_compact(F.array(row("new", after), F.when(tells & had, row("old", before))))
         return new.join(old, on, "left").select(F.explode(rows).alias("row")).select("row.*")
 
     def state_of(self, version: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ import pytest
 
 import backlog_spark as bs
 import connectors
+from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,9 +34,15 @@ class Collect(bs.Sink):
 
     def newest(self, keys: int) -> dict[tuple[Any, ...], tuple[Any, ...]]:
         """The last row of every key, as an upserting sink would have it; the first ``keys`` columns are the key."""
-        found = {}
+        found: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         for number, batch in sorted(self.batches.items()):
             rows = [tuple(row) for row in batch]
+            if CHANGE_TYPE in self.schema.names:
+                at = self.schema.names.index(CHANGE_TYPE)
+                for row in rows:
+                    if row[at] in (DELETE, PREIMAGE):
+                        found.pop(plain(row[:keys]), None)
+                rows = [(*row[:at], *row[at + 1 :]) for row in rows if row[at] in (INSERT, POSTIMAGE)]
             once = {plain(row[:keys]): plain(row[keys:]) for row in rows}
             assert len(once) == len(rows), f"batch {number} has a key twice"
             found.update(once)
