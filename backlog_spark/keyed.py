@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import StayEnd
-from backlog_spark.plan import KeyedNode, Node, PairNode, SourceNode, check_tree, foreign_positions
+from backlog_spark.plan import KeyedNode, Node, PairNode, SourceNode, check_tree, foreign_positions, keyed_from_output
 from backlog_spark.settings import MAX_KEY_GROUPS
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.seeds import UnpackState
@@ -407,10 +407,7 @@ class KeyedPlan:
         from pyspark.sql.types import StructType
 
         fold = self._folds[name]
-        # Spark numbers them from the output on.
-        reader = self._spark.read.format("statestore").option(
-            "operatorId", len(self._operators) - 1 - self._operators.index(name)
-        )
+        reader = self._spark.read.format("statestore").option("operatorId", keyed_from_output(self._root).index(name))
         # A map's entries by themselves, not one row a key group that holds them all.
         reader = reader.option("stateVarName", "buckets").option("flattenCollectionTypes", "true")
         buckets = reader.load(self._checkpoint.location).select("user_map_value.rows", "user_map_value.slots")

@@ -11,7 +11,7 @@ from backlog_spark.changes import IMPLIED
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.sides import quoted
-from backlog_spark.plan import KeyedNode, PairNode, state_name, with_changes
+from backlog_spark.plan import KeyedNode, pair_of, state_name, with_changes
 from backlog_spark.streams import BacklogStream
 
 if TYPE_CHECKING:
@@ -322,7 +322,7 @@ class KeyedStream(Aggregations):
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
             return JoinFold(schema, left_keys, right_keys, key_groups, how=how, ttl_ms=ttl_ms)
 
-        pair = PairNode(*(with_changes(each.stream.node, IMPLIED) for each in (self, right)))
+        pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (self, right)))
         named = state_name(name or "_".join([*self._keys, "join"]))
         return BacklogStream(KeyedNode(pair, named, bind, is_timed=ttl_ms is not None))
 

@@ -11,7 +11,7 @@ from backlog_spark.changes import IMPLIED
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.windowed import WindowOptions
-from backlog_spark.plan import KeyedNode, PairNode, state_name, with_changes
+from backlog_spark.plan import KeyedNode, pair_of, state_name, with_changes
 from backlog_spark.streams import BacklogStream
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class CoGroupedStreams:
             return WindowRowsFold(function, schema, where, equal_to, key_groups, given, order=order)
 
         named = state_name(name or "_".join([*where, type(function).__name__]))
-        pair = PairNode(self._left.node, self._right.node)
+        pair = pair_of(self._left.node, self._right.node)
         return BacklogStream(KeyedNode(pair, named, bind, is_timed=True))
 
 
@@ -177,7 +177,7 @@ class IntervalJoin:
             )  # fmt: skip
 
         named = state_name(name or "_".join([*left.keys, "interval_join"]))
-        pair = PairNode(*(with_changes(each.stream.node, IMPLIED) for each in (left, right)))
+        pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (left, right)))
         return BacklogStream(KeyedNode(pair, named, bind, is_timed=True))
 
 

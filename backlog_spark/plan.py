@@ -39,8 +39,11 @@ __all__ = [
     "UnionNode",
     "WatermarkNode",
     "check_tree",
+    "enters_behind",
     "foreign_positions",
+    "keyed_from_output",
     "operator_attributes",
+    "pair_of",
     "state_name",
     "watermark_nodes",
     "with_changes",
@@ -234,20 +237,50 @@ def state_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:100]
 
 
+def pair_of(left: Node, right: Node) -> PairNode:
+    """Two inputs side by side. A source that is in both is read twice: the right one gets a name of its own."""
+    there = {id(node) for node in left.walk() if isinstance(node, SourceNode)}
+    names = [node.spec.name for node in (*left.walk(), *right.walk()) if isinstance(node, SourceNode)]
+
+    def apart(node: Node) -> Node:
+        if isinstance(node, SourceNode) and id(node) in there:
+            number = 2
+            while f"{node.spec.name}_{number}" in names:
+                number += 1
+            names.append(f"{node.spec.name}_{number}")
+            return SourceNode(replace(node.spec, name=names[-1]))
+        if isinstance(node, UnionNode):
+            return UnionNode(tuple(map(apart, node.inputs)))
+        if isinstance(node, PairNode):
+            return PairNode(apart(node.left), apart(node.right))
+        if isinstance(node, TransformNode | WatermarkNode | KeyedNode):
+            return replace(node, parent=apart(node.parent))
+        return node
+
+    return PairNode(left, apart(right) if there else right)
+
+
+def enters_behind(root: Node) -> bool:
+    """Whether rows of a source come in behind a keyed operator, so that the plans have to name all sources before."""
+    inner = False
+    for node in root.walk():
+        if inner and isinstance(node, SourceNode | FrameNode):
+            return True
+        inner = inner or isinstance(node, KeyedNode)
+    return False
+
+
 def source_positions(root: Node) -> tuple[list[int], frozenset[int]]:
     """Where the declared sources stand among all that Spark reads, and where our own do, seeds and control sources: the
-    same in both plans."""
+    same in both plans, behind the user's."""
     declared: list[int] = []
-    inner: set[int] = set()
     at = 0
     for node in root.walk():
         if isinstance(node, SourceNode):
             declared.append(at)
-        if isinstance(node, KeyedNode):
-            inner.update(range(at, at + 1 + node.is_timed))
-            at += 1 + node.is_timed
         at += node.sources if isinstance(node, FrameNode) else isinstance(node, SourceNode)
-    return declared, frozenset(inner)
+    inner = sum(1 + node.is_timed for node in root.walk() if isinstance(node, KeyedNode))
+    return declared, frozenset(range(at, at + inner))
 
 
 def foreign_positions(root: Node) -> frozenset[int]:
@@ -259,9 +292,13 @@ def foreign_positions(root: Node) -> frozenset[int]:
             found.update(range(at, at + node.sources))
             at += node.sources
         at += isinstance(node, SourceNode)
-        if isinstance(node, KeyedNode):
-            at += 1 + node.is_timed
     return frozenset(found)
+
+
+def keyed_from_output(root: Node) -> list[str]:
+    """The names of the keyed operators, each before those that it reads from: how Spark numbers their state stores."""
+    below = [name for parent in root.parents for name in keyed_from_output(parent)]
+    return [root.name, *below] if isinstance(root, KeyedNode) else below
 
 
 def watermark_nodes(root: Node) -> list[WatermarkNode]:
@@ -320,11 +357,12 @@ def check_tree(root: Node) -> None:
                 "A union has an input that is keyed already.",
                 "Unite the streams before the first key_by, or write them with two queries.",
             )
-        if isinstance(node, PairNode) and node.left.is_keyed and node.right.is_keyed:
-            raise BacklogError(
-                "Both inputs of an operator are keyed already.",
-                "Let one of them come from its source without a key_by, or write it with a query of its own.",
-            )
+    leaves = [node for node in root.walk() if isinstance(node, SourceNode | FrameNode)]
+    if enters_behind(root) and len({id(node) for node in leaves}) < len(leaves):
+        raise BacklogError(
+            "A stream is read twice by operators that follow each other.",
+            "Declare its source twice, under two names.",
+        )
     marks = watermark_nodes(root)
     for mark in marks:
         if sum(isinstance(node, WatermarkNode) for node in mark.walk()) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from backlog_spark.plan import (
     TransformNode,
     UnionNode,
     WatermarkNode,
+    enters_behind,
 )
 from backlog_spark.state.processor import GroupProcessor
 from backlog_spark.state.seeds import SEED_SCHEMA, PackState, seed_prefix
@@ -72,6 +73,8 @@ class Plans:
         self._reports = reports
         self._stay_end = stay_end
         self._inputs = 0
+        self._in_front = False
+        self._loaded: dict[int, DataFrame] = {}
         self.folds: dict[str, Fold] = {}
         self.output: StructType | None = None
         self.raw = RawRows()
@@ -84,11 +87,13 @@ class Plans:
         last = last_keyed(root)
         if last is None:
             return self._finished(self._stream(root))
+        self._in_front = enters_behind(root)
         packed = self._stateful(last, self._stream(last.parent))
         fold = self.folds[last.name]
-        frame = _after(root, last, fold.unpack(packed))
-        self.output = self._finished(frame).schema
-        return packed if fold.side_outputs else self._finished(frame)
+        frame = self._finished(_after(root, last, fold.unpack(packed)))
+        self.output = frame.schema
+        put_out = packed if fold.side_outputs else frame
+        return _union([*self._no_rows_of(root, put_out.schema), put_out])
 
     def _finished(self, frame: DataFrame) -> DataFrame:
         """Without our marks on columns: they would end up in the schema of a table."""
@@ -102,7 +107,12 @@ class Plans:
 
     def _stream(self, node: Node) -> DataFrame:
         if isinstance(node, SourceNode):
-            return self._load(node)
+            if not self._in_front:
+                return self._load(node)
+            if id(node) not in self._loaded:
+                self._loaded[id(node)] = self._load(node)
+            # The very same, or Spark would take it for another source.
+            return self._loaded[id(node)]
         if isinstance(node, FrameNode):
             return node.frame
         if isinstance(node, TransformNode):
@@ -116,6 +126,21 @@ class Plans:
         assert isinstance(node, KeyedNode)
         packed = self._stateful(node, self._stream(node.parent))
         return self.folds[node.name].unpack(packed)
+
+    def _no_rows_of(self, node: Node, schema: StructType) -> list[DataFrame]:
+        """Empty DataFrames that read a node's sources, where these are named in front of all stateful branches.
+
+        Spark numbers sources by where the plan first has them. An input that enters behind a keyed operator would come
+        before that operator's seeds in the plan for backlog and after them in the other: so both plans begin with all
+        inputs, and each has them again where the other has their rows. Spark removes what is empty before it runs.
+        """
+        from pyspark.sql import functions as F
+
+        if not self._in_front:
+            return []
+        nothing = [F.lit(None).cast(field.dataType).alias(field.name, metadata=field.metadata) for field in schema]
+        leaves = [leaf for leaf in node.walk() if isinstance(leaf, SourceNode | FrameNode)]
+        return [self._stream(leaf).where("false").select(*nothing) for leaf in leaves]
 
     def _observed(self, node: WatermarkNode, frame: DataFrame) -> DataFrame:
         """Rows with their event time marked, and its greatest value observed batch by batch."""
@@ -152,6 +177,7 @@ class Plans:
 
         last = last_keyed(root)
         assert last is not None, "only for trees with a keyed operator"
+        self._in_front = enters_behind(root)
         raws: list[DataFrame] = []
         idle = self._split(last, raws)
         self.output = self._finished(_after(root, last, self.folds[last.name].unpack(idle))).schema
@@ -171,7 +197,7 @@ class Plans:
         """A keyed operator's stateful branch while it stands by; adds the raw rows that enter it or before it."""
         rows, stands_by = self._before(node.parent, raws)
         self._bind(node, rows)
-        return self._stateful(node, rows if stands_by else None)
+        return self._stateful(node, rows if stands_by else None, [] if stands_by else [node.parent])
 
     def _before(self, node: Node, raws: list[DataFrame]) -> tuple[DataFrame, bool]:
         """What a node gives: raw rows, or what comes out of stateful branches that stand by, and whether it is that."""
@@ -189,17 +215,24 @@ class Plans:
         found = {id(each): self._before(each, raws) for each in node.parents}
         (left, keyed_left), (right, keyed_right) = found[id(node.left)], found[id(node.right)]
         self.raw.pairs[id(node)] = schemas = left.schema, right.schema
-        return _union(tagged(left if keyed_left else None, right if keyed_right else None, schemas)), True
+        sides = tagged(left if keyed_left else None, right if keyed_right else None, schemas)
+        raw = [] if keyed_left and keyed_right else self._no_rows_of(node.parents[0], sides[0].schema)
+        return _union([*raw, *sides]), True
 
     def _bind(self, node: KeyedNode, rows: DataFrame) -> Fold:
         if node.name not in self.folds:
             self.folds[node.name] = node.bind(rows.schema, self._key_groups, not node.parent.is_keyed)
         return self.folds[node.name]
 
-    def _stateful(self, node: KeyedNode, rows: DataFrame | None) -> DataFrame:
-        """An operator's stateful branch: packed input, if it has any, seeds and control into the key groups' state."""
+    def _stateful(self, node: KeyedNode, rows: DataFrame | None, raw: Sequence[Node] = ()) -> DataFrame:
+        """An operator's stateful branch: packed input, if it has any, seeds and control into the key groups' state.
+
+        ``raw`` are the nodes whose rows go another way.
+        """
         fold = self._bind(node, rows) if rows is not None else self.folds[node.name]
         packed = self._seeds(node.name, fold)
+        for each in raw:
+            packed = _union([*self._no_rows_of(each, packed.schema), packed])
         if rows is not None:
             lifted = fold.lift(rows)
             live = lifted.mapInArrow(fold.packer(arrow_schema(lifted.schema)), SEED_SCHEMA)

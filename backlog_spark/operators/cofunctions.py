@@ -15,7 +15,7 @@ from backlog_spark.attributes import RecordAttributes, TwoInputFunction
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.functions import KeyedProcessFunction, ProcessContext
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
-from backlog_spark.plan import KeyedNode, PairNode, TransformNode
+from backlog_spark.plan import KeyedNode, TransformNode, pair_of
 from backlog_spark.streams import BacklogStream
 from backlog_spark.watermarks import EVENT_TIME
 
@@ -113,7 +113,7 @@ def connected(left: KeyedStream, right: KeyedStream, function: KeyedCoProcessFun
         order = None if left.order is None else _ORDER
         return ProcessFold(left.keys, function.bound(sides), schema, key_groups, order=order, control_first=is_first)
 
-    pair = TransformNode(PairNode(left.stream.node, right.stream.node), keyed)
+    pair = TransformNode(pair_of(left.stream.node, right.stream.node), keyed)
     return BacklogStream(KeyedNode(pair, name, bind, is_timed=True))
 
 

@@ -62,7 +62,8 @@ def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str) -> bs.Ba
     if shape == "join":
         # Sums change, and with them the pairs; their numbers by value are made of what is added and taken back.
         sums = left.key_by("k").sum("v").map("k", "v % 10 AS v")
-        joined = sums.key_by("k").join(right.map("k", "seq").key_by("k"), how="left")
+        newest = right.key_by("k").aggregate("max(seq) AS seq")
+        joined = sums.key_by("k").join(newest.key_by("k"), how="left")
         return joined.key_by("v").aggregate("count(*) AS n, max(seq) AS newest")
     left, right = left.with_watermark("ts", "2 seconds"), right.with_watermark("ts", "2 seconds")
     windows = bs.TumblingEventTimeWindows.of("10 seconds")

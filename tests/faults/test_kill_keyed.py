@@ -145,8 +145,8 @@ PAIRED = {
         SELECT a.k, a.v, a.seq, r.v FROM a LEFT JOIN r
         ON a.k = r.k AND r.ts BETWEEN a.ts - INTERVAL '5' SECOND AND a.ts + INTERVAL '5' SECOND""",
     "join": """
-        WITH a AS (SELECT k, sum(v) % 10 AS v FROM l GROUP BY k)
-        SELECT a.v, count(*), max(r.seq) FROM a LEFT JOIN r ON a.k = r.k GROUP BY a.v""",
+        WITH a AS (SELECT k, sum(v) % 10 AS v FROM l GROUP BY k), b AS (SELECT k, max(seq) AS seq FROM r GROUP BY k)
+        SELECT a.v, count(*), max(b.seq) FROM a LEFT JOIN b ON a.k = b.k GROUP BY a.v""",
 }
 SOME_PAIRED = {
     "interval_join": ["before what is handed over is valid", "in the first stream batch"],

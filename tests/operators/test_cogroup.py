@@ -205,6 +205,3 @@ def test_refused(spark: SparkSession, tmp_path: Path) -> None:
     other = grouped.where("user").equal_to("v").window(bs.EndOfStreamWindows.get()).apply(Pairs())
     with pytest.raises(bs.BacklogError, match="'user' is string on the left and 'v' is bigint on the right"):
         started(other)
-    twice = left.key_by("user").count().co_group(left.key_by("user").sum("v")).where("user").equal_to("user")
-    with pytest.raises(bs.BacklogError, match="Both inputs of an operator are keyed already"):
-        started(twice.window(bs.EndOfStreamWindows.get()).apply(Pairs()))
