@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from backlog_spark.attributes import RecordAttributes
     from backlog_spark.errors import BacklogError, SettingError
+    from backlog_spark.explaining import explain, explained
     from backlog_spark.foreign import ForeignQuery, RunContext, backlog_query
     from backlog_spark.keyedstreams import KeyedStream
     from backlog_spark.native import NativeHybrid, hybrid
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from backlog_spark.session import register
     from backlog_spark.sinks import DeltaAppend, DeltaUpsert, Sink
     from backlog_spark.streams import BacklogStream, source, stream
+    from backlog_spark.streamsql.queries import sql
+    from backlog_spark.streamsql.refusals import SqlError
     from backlog_spark.tracker import BacklogProgress, Switch
     from backlog_spark.windowedstreams import WindowedStream
 
@@ -77,6 +80,7 @@ __all__ = [
     "Sink",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
+    "SqlError",
     "Switch",
     "TimeWindow",
     "TumblingEventTimeWindows",
@@ -85,9 +89,12 @@ __all__ = [
     "WindowFunction",
     "WindowedStream",
     "backlog_query",
+    "explain",
+    "explained",
     "hybrid",
     "register",
     "source",
+    "sql",
     "stream",
 ]
 
@@ -121,6 +128,7 @@ _MODULES = {
     "Sink": "sinks",
     "SlidingEventTimeWindows": "operators.windows",
     "SlidingProcessingTimeWindows": "operators.windows",
+    "SqlError": "streamsql.refusals",
     "Switch": "tracker",
     "TimeWindow": "operators.windowfunctions",
     "TumblingEventTimeWindows": "operators.windows",
@@ -129,9 +137,12 @@ _MODULES = {
     "WindowFunction": "operators.windowfunctions",
     "WindowedStream": "windowedstreams",
     "backlog_query": "foreign",
+    "explain": "explaining",
+    "explained": "explaining",
     "hybrid": "native",
     "register": "session",
     "source": "streams",
+    "sql": "streamsql.queries",
     "stream": "streams",
 }
 

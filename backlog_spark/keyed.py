@@ -89,7 +89,7 @@ class KeyedPlan:
         self._shuffle_partitions = str(spark.conf.get("spark.sql.shuffle.partitions"))
         self._raw = RawRows()
         self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
-        self._folds: dict[str, Fold] = {}
+        self.folds: dict[str, Fold] = {}
         self._cleaned = False
         self.run = Run(0, Vehicle.STREAM)
         self.replays_only = False
@@ -165,10 +165,10 @@ class KeyedPlan:
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None
-        self._folds = plans.folds
+        self.folds = plans.folds
         operators = tuple(
             (name, {**fold.describe(), "mergeable": fold.mergeable})
-            for name, fold in ((name, self._folds[name]) for name in self._operators)
+            for name, fold in ((name, self.folds[name]) for name in self._operators)
         )
         if ledger is None:
             cores = self._spark.sparkContext.defaultParallelism
@@ -186,7 +186,7 @@ class KeyedPlan:
         self._cleaned = False
         self.must_leave = False
         if self._time is not None:
-            self._time.begin(self._folds, flags, has_ended=has_ended, sorted_run=run.vehicle is Vehicle.SORTED)
+            self._time.begin(self.folds, flags, has_ended=has_ended, sorted_run=run.vehicle is Vehicle.SORTED)
         return frame, plans.output, _configuration(ledger)
 
     @property
@@ -195,8 +195,8 @@ class KeyedPlan:
         # Rows that enter further down would not be folded by it.
         if any(isinstance(node, PairNode) and node.is_keyed for node in self._root.walk()):
             return False
-        if self._folds:
-            return self._folds[self._operators[0]].mergeable
+        if self.folds:
+            return self.folds[self._operators[0]].mergeable
         ledger = self._read()
         return ledger is None or bool(ledger.operators[0][1].get("mergeable"))
 
@@ -205,7 +205,7 @@ class KeyedPlan:
         """Columns of the side outputs of the last operator; those of the others would be lost and are refused."""
         last = last_keyed(self._root)
         assert last is not None
-        return self._folds[last.name].side_outputs
+        return self.folds[last.name].side_outputs
 
     @property
     def ends_by_itself(self) -> bool:
@@ -261,7 +261,7 @@ class KeyedPlan:
         if self.run.vehicle is Vehicle.STREAM:
             if not self._cleaned and batch_id > self.run.first_batch:
                 self._clean()
-            fold = self._folds[last.name]
+            fold = self.folds[last.name]
             return outputs_of(self._root, fold, batch) if fold.side_outputs else (batch, {})
 
         def fold_into(name: str, operator: Fold, rows: DataFrame) -> DataFrame:
@@ -278,7 +278,7 @@ class KeyedPlan:
             states = BatchState(self._checkpoint, name, self.run.epoch)
             states.write_handed_over(state, batch_id, self._shuffle_partitions)
 
-        folds = BatchFolds(self._folds, self._raw, fold_into, end, hand_over)
+        folds = BatchFolds(self.folds, self._raw, fold_into, end, hand_over)
         if self.run.epoch == 0:
             return folds.run(self._root, batch)
         # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators too,
@@ -361,7 +361,7 @@ class KeyedPlan:
         BacklogError
             No such operator, or the hand-over takes longer than a minute.
         """
-        if name not in self._folds:
+        if name not in self.folds:
             raise BacklogError(f"There is no keyed operator {name!r}.", f"There are: {', '.join(self._operators)}.")
         limit = time.monotonic() + _HAND_OVER_S
         while True:
@@ -390,7 +390,7 @@ class KeyedPlan:
 
     def _state_of_batch(self, name: str, run: Run) -> DataFrame | None:
         """Read now, as its files are about to move; None if they did so meanwhile."""
-        fold, versions = self._folds[name], BatchState(self._checkpoint, name, run.epoch)
+        fold, versions = self.folds[name], BatchState(self._checkpoint, name, run.epoch)
         newest = versions.newest()
         if newest is None:
             return fold.finish(self._spark.createDataFrame([], fold.state.spark()))
@@ -406,7 +406,7 @@ class KeyedPlan:
     def _state_of_stream(self, name: str) -> DataFrame:
         from pyspark.sql.types import StructType
 
-        fold = self._folds[name]
+        fold = self.folds[name]
         reader = self._spark.read.format("statestore").option("operatorId", keyed_from_output(self._root).index(name))
         # A map's entries by themselves, not one row a key group that holds them all.
         reader = reader.option("stateVarName", "buckets").option("flattenCollectionTypes", "true")

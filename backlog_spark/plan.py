@@ -121,10 +121,11 @@ class FrameNode(Node):
 
 @dataclass(frozen=True)
 class TransformNode(Node):
-    """Stateless Spark operations."""
+    """Stateless Spark operations; ``label`` is what `backlog_spark.explain` shows of them."""
 
     parent: Node
     function: Callable[[DataFrame], DataFrame]
+    label: str = ""
 
     @property
     def parents(self) -> tuple[Node, ...]:

@@ -309,6 +309,28 @@ class BacklogQuery(QueryRuns):
     # -- the query's state ---------------------------------------------------------------------------------
 
     @property
+    def stream(self) -> BacklogStream:
+        """What it was started from."""
+        return self._stream
+
+    @property
+    def keyed(self) -> KeyedPlan | None:
+        """Its keyed part, if there is a keyed operator; for `backlog_spark.explain`, to be read only."""
+        return self._keyed
+
+    @property
+    def sortsBacklog(self) -> bool:
+        """Whether its keyed operators are sorted while there is backlog; whether now, `keyed` tells."""
+        return self._mixed
+
+    @property
+    def sourcesInBacklog(self) -> tuple[str, ...]:
+        """Names of the sources that report backlog, as of the newest batch; a rule speaks for streaming DataFrames."""
+        flagged = zip(self._stream.sources, self._flags(), strict=True)
+        told = ("streaming DataFrames",) if self._judge.is_backlog else ()
+        return (*(source.name for source, is_backlog in flagged if is_backlog), *told)
+
+    @property
     def lateRows(self) -> int:
         """Rows that came behind the watermark and went to no side output, since the query was started here."""
         return 0 if self._keyed is None else self._keyed.late_rows

@@ -127,11 +127,11 @@ class BacklogStream:
             lost = lost_change_type(frame.schema, made.schema)
             return made if lost is None else frame.select(*chosen, CHANGE_TYPE)
 
-        return self.transform(select)
+        return BacklogStream(TransformNode(self.node, select, f"map {', '.join(map(str, columns))}"))
 
     def filter(self, condition: Column | str) -> BacklogStream:
         """The rows for which the condition is true."""
-        return self.transform(lambda frame: frame.where(condition))
+        return BacklogStream(TransformNode(self.node, lambda frame: frame.where(condition), f"filter {condition}"))
 
     def union(self, *others: BacklogStream) -> BacklogStream:
         """All rows of several streams with the same columns."""

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchFolds", "Plans", "RawRows", "last_keyed", "outputs_of"]
+__all__ = ["BatchFolds", "Plans", "RawRows", "last_keyed", "outputs_of", "with_event_time"]
 
 _RAW = "__raw"
 _MARKS = (EVENT_TIME, MARK)
@@ -145,22 +145,8 @@ class Plans:
     def _observed(self, node: WatermarkNode, frame: DataFrame) -> DataFrame:
         """Rows with their event time marked, and its greatest value observed batch by batch."""
         from pyspark.sql import functions as F
-        from pyspark.sql.types import TimestampType
 
-        if node.column not in frame.columns:
-            raise BacklogError(
-                f"with_watermark: the stream has no column {node.column!r}; it has {', '.join(frame.columns)}.",
-                "Check the name and its case.",
-            )
-        kind = frame.schema[node.column].dataType
-        if not isinstance(kind, TimestampType):
-            raise BacklogError(
-                f"with_watermark: column {node.column!r} is {kind.simpleString()}; event time is a timestamp.",
-                "Make one before, for example with .map('*', 'timestamp_millis(ms) AS ts').",
-            )
-        marked = frame.withColumn(
-            node.column, _column(node.column).alias(node.column, metadata={EVENT_TIME: node.column})
-        )
+        marked = with_event_time(node, frame)
         number, self._inputs = self._inputs, self._inputs + 1
         return marked.observe(observation_name(number), F.max(F.unix_millis(_column(node.column))).alias("greatest"))
 
@@ -260,6 +246,30 @@ class Plans:
             is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
             state = fold.state_of(read(fold.version_schema()).select("*", (~is_first).alias(EMIT)))
         return state.mapInArrow(PackState(fold.state), SEED_SCHEMA)
+
+
+def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:
+    """Rows with their event time marked.
+
+    Raises
+    ------
+    BacklogError
+        If there is no such column, or it is no timestamp.
+    """
+    from pyspark.sql.types import TimestampType
+
+    if node.column not in frame.columns:
+        raise BacklogError(
+            f"with_watermark: the stream has no column {node.column!r}; it has {', '.join(frame.columns)}.",
+            "Check the name and its case.",
+        )
+    kind = frame.schema[node.column].dataType
+    if not isinstance(kind, TimestampType):
+        raise BacklogError(
+            f"with_watermark: column {node.column!r} is {kind.simpleString()}; event time is a timestamp.",
+            "Make one before, for example with .map('*', 'timestamp_millis(ms) AS ts').",
+        )
+    return frame.withColumn(node.column, _column(node.column).alias(node.column, metadata={EVENT_TIME: node.column}))
 
 
 def handed_over_schema(fold: Fold) -> StructType:

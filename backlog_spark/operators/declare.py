@@ -15,7 +15,7 @@ from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.operators.aggregates.base import DeclaredAggregate
 from backlog_spark.operators.selectlist import select_items
 
-__all__ = ["parse_aggregates"]
+__all__ = ["AGGREGATES", "function_name", "parse_aggregates"]
 
 _KNOWN: dict[str, Callable[..., DeclaredAggregate]] = {
     "any": aggregates.BoolOr,
@@ -46,6 +46,9 @@ _KNOWN: dict[str, Callable[..., DeclaredAggregate]] = {
     "var_samp": aggregates.Variance,
     "variance": aggregates.Variance,
 }
+
+AGGREGATES = frozenset(_KNOWN)
+"""Names of the functions that can be declared."""
 
 _INSTEAD = {
     "any_value": "Use first, which is the same one every time.",
@@ -117,7 +120,7 @@ def _one(item: exp.Expr) -> DeclaredAggregate:
     ignore_nulls = isinstance(call, exp.IgnoreNulls)
     if isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
         call = call.this
-    name, arguments = _name(call), _arguments(call)
+    name, arguments = function_name(call), _arguments(call)
     if name in _KNOWN and any(isinstance(argument, exp.Distinct) for argument in arguments):
         raise BacklogError(
             f"{written}: DISTINCT would have to keep every value of every key.",
@@ -142,7 +145,7 @@ def _one(item: exp.Expr) -> DeclaredAggregate:
     return _KNOWN[name](*texts, **options)
 
 
-def _name(call: exp.Expr) -> str:
+def function_name(call: exp.Expr) -> str:
     """The function's name in Spark, for which sqlglot may have another; empty if this is no function call."""
     if not isinstance(call, exp.Func | exp.Any):
         return ""
@@ -176,7 +179,7 @@ def _argument(argument: exp.Expr, function: str) -> str:
 
 def _no_aggregate(written: str, call: exp.Expr) -> BacklogError:
     if isinstance(call, exp.AggFunc) or (isinstance(call, exp.Func) and not call.find(exp.AggFunc)):
-        name = _name(call)
+        name = function_name(call)
         problem = f"{written}: {name or _sql(call)} is not known here, or cannot be merged from parts of the rows."
         return BacklogError(problem, f"{_INSTEAD.get(name, '')} {_known()}".strip())
     if call.find(exp.AggFunc):

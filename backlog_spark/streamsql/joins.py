@@ -1,0 +1,327 @@
+"""Joins, as `KeyedStream.join` and `KeyedStream.interval_join`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp
+
+from backlog_spark.changes import CHANGE_TYPE
+from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
+from backlog_spark.streamsql.spans import event_time
+from backlog_spark.streamsql.times import Bounds, difference
+from backlog_spark.streamsql.translation import Translation, conjuncts
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+    from backlog_spark.keyedstreams import KeyedStream
+
+__all__ = ["joined"]
+
+_HOW: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
+# The side that is filled with NULL; its rows may be filtered before, as without a match they are not seen anyway.
+_FILLED: Final = {"left": "right", "right": "left"}
+
+
+@dataclass
+class _Conditions:
+    """What a join's conditions come to.
+
+    Parameters
+    ----------
+    keys : list of (Expr, Expr)
+        Equal expressions of each side.
+    bounds : Bounds
+    before : dict
+        Conditions on one side alone, to be applied before the join.
+    behind : list of (Expr, Expr)
+        Conditions to be applied to what is joined, and where they stand.
+    """
+
+    keys: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
+    bounds: Bounds = field(default_factory=Bounds)
+    timed: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
+    before: dict[str, list[tuple[exp.Expr, exp.Expr]]] = field(default_factory=lambda: {"left": [], "right": []})
+    behind: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
+
+
+def joined(tr: Translation, left: Rows, right: Rows, join: exp.Join, where: list[exp.Expr]) -> Rows:
+    """The rows of a join.
+
+    Parameters
+    ----------
+    where : list of Expr
+        Conditions of WHERE. Those of an inner join's two tables that can be decided here are taken out of it.
+
+    Raises
+    ------
+    SqlError
+    """
+    tr.statement.only(join, "this", "on", "using", "side", "kind")
+    how, kind = _HOW.get(str(join.args.get("side") or "").upper()), str(join.args.get("kind") or "").upper()
+    if how is None or kind not in ("", "INNER", "OUTER", "CROSS"):
+        shown = " ".join(filter(None, (join.args.get("side"), kind)))
+        raise tr.statement.refused(
+            join, f"{shown} JOIN is not known here.", "There are inner, LEFT, RIGHT and FULL joins."
+        )
+    for rows in (left, right):
+        if rows.span is not None:
+            raise tr.statement.refused(
+                rows.span.node, "rows of a window function are joined before they are grouped.", "Group in a subquery."
+            )
+    left, right = _told_apart(tr, left, right, join)
+    both = replace(left, columns=left.columns + right.columns)
+    on = [each for condition in [join.args.get("on")] if condition for each in conjuncts(condition)]
+    taken = [each for each in where if how == "inner" and _is_known(both, each)]
+    where[:] = [each for each in where if not any(each is one for one in taken)]
+    found = _sorted_out(tr, left, right, both, [*on, *taken], how)
+    using = join.args.get("using") or []
+    for name in using:
+        pair = [_of_using(tr, rows, name) for rows in (left, right)]
+        found.keys.append((pair[0], pair[1]))
+    is_interval = found.bounds.lower is not None and found.bounds.upper is not None
+    if not is_interval:
+        # Without both ends no row ever becomes too old: an ordinary join, and what there is a condition behind it.
+        found.behind += found.timed
+    if not found.keys:
+        raise tr.statement.refused(
+            join,
+            "CROSS JOIN, or a join without an equality of the two sides, is not possible."
+            if kind == "CROSS" or not on
+            else "a join without an equality of the two sides is not possible.",
+            "Add a.k = b.k, which tells the rows' keys.",
+        )
+    if how != "inner" and found.behind:
+        raise tr.statement.refused(
+            found.behind[0][1],
+            f"this condition of a {how.upper()} join cannot be decided before it.",
+            f"Put it into WHERE, or on the {_FILLED[how]} side alone." if how in _FILLED else "Put it into WHERE.",
+        )
+    for condition, node in found.before["left"]:
+        left = tr.filtered(left, condition, node)
+    for condition, node in found.before["right"]:
+        right = tr.filtered(right, condition, node)
+    result = _run(tr, left, right, found, how, join, is_interval=is_interval)
+    result = _merged(result, left, right, [name.name for name in using], how)
+    for condition, node in found.behind:
+        result = tr.filtered(result, condition, node)
+    return result
+
+
+def _is_known(rows: Rows, condition: exp.Expr) -> bool:
+    columns = list(condition.find_all(exp.Column))
+    return bool(columns) and not condition.find(exp.Query) and all(rows.has(column) for column in columns)
+
+
+def _told_apart(tr: Translation, left: Rows, right: Rows, node: exp.Expr) -> tuple[Rows, Rows]:
+    """Both sides with different names for all columns: the right one's are changed where need be."""
+    again = [table for table in right.tables if table.lower() in [each.lower() for each in left.tables]]
+    if again:
+        raise tr.statement.refused(node, f"two tables are named {again[0]!r}.", "Give one another name with AS.")
+    left = _without_commits(tr, left, node)
+    taken = {name.lower() for name in tr.schema(left.stream, node).names if name != CHANGE_TYPE}
+    names = tr.schema(right.stream, node).names
+    renamed: dict[str, str] = {}
+    for name in names:
+        if name in right.pseudo:
+            continue
+        new = name
+        while new.lower() in taken or (new != name and new in names):
+            new = f"{right.tables[0] if right.tables else 'right'}__{new}"
+        renamed[name] = new
+        taken.add(new.lower())
+    kept = [name for name in right.pseudo if name == CHANGE_TYPE]
+    if all(old == new for old, new in renamed.items()) and len(kept) == len(right.pseudo):
+        return left, right
+    return left, _renamed(tr, right, renamed, kept, node)
+
+
+def _without_commits(tr: Translation, rows: Rows, node: exp.Expr) -> Rows:
+    """Without the columns that tell when a row was committed: of two rows together there is no such time."""
+    if len(rows.pseudo) < 2:
+        return rows
+    names = [name for name in tr.schema(rows.stream, node).names if name not in rows.pseudo]
+    return _renamed(tr, rows, {name: name for name in names}, [CHANGE_TYPE], node)
+
+
+def _renamed(tr: Translation, rows: Rows, names: dict[str, str], kept: Sequence[str], node: exp.Expr) -> Rows:
+    def of(column: exp.Expr) -> exp.Expr:
+        def each(part: exp.Expr) -> exp.Expr:
+            return column_of(names.get(part.name, part.name)) if isinstance(part, exp.Column) else part
+
+        return column.transform(each)
+
+    chosen = [f"{text_of(column_of(old))} AS {text_of(column_of(new))}" for old, new in names.items()]
+    stream = rows.stream.map(*chosen, *(text_of(column_of(name)) for name in kept))
+    tr.schema(stream, node)
+    columns = tuple(
+        replace(c, column=of(c.column))
+        for c in rows.columns
+        if not (c.hidden and c.column.name in set(PSEUDO) - {*kept})
+    )
+    return replace(rows, stream=stream, columns=columns, pseudo=tuple(kept))
+
+
+def _sides_of(expression: exp.Expr, names: tuple[set[str], set[str]]) -> set[str]:
+    """Which sides a translated expression takes columns of."""
+    used = {column.name for column in expression.find_all(exp.Column)}
+    return {side for side, own in zip(("left", "right"), names, strict=True) if used & own}
+
+
+def _pair(equality: exp.EQ, names: tuple[set[str], set[str]]) -> tuple[exp.Expr, exp.Expr] | None:
+    """The left side's expression and the right side's, if an equality is of one of each."""
+    first, second = equality.this.unnest(), equality.expression.unnest()
+    sides = _sides_of(first, names), _sides_of(second, names)
+    if sides == ({"left"}, {"right"}):
+        return first, second
+    return (second, first) if sides == ({"right"}, {"left"}) else None
+
+
+def _sorted_out(
+    tr: Translation, left: Rows, right: Rows, both: Rows, conditions: Sequence[exp.Expr], how: str
+) -> _Conditions:
+    names = (set(tr.schema(left.stream, None).names), set(tr.schema(right.stream, None).names))
+    times = event_time(tr, left.stream), event_time(tr, right.stream)
+    found = _Conditions()
+    for written in conditions:
+        translated = both.translated(tr.statement, written)
+        for column in translated.find_all(exp.Column):
+            if column.name in PSEUDO:
+                raise tr.statement.refused(
+                    written, f"{column.name} in a join's condition.", "Filter by it in a subquery."
+                )
+        sides = _sides_of(translated, names)
+        if len(sides) == 2 and times[0] is not None and times[1] is not None:
+            by = difference(tr.statement, translated, times[0], times[1])
+            if by is not None:
+                for each in by:
+                    found.bounds.narrow(each)
+                if isinstance(translated, exp.EQ) and (pair := _pair(translated, names)) is not None:
+                    # Bounds are of milliseconds; equal times are equal to the microsecond.
+                    found.keys.append(pair)
+                else:
+                    found.timed.append((translated, written))
+                continue
+        if len(sides) == 2 and isinstance(translated, exp.EQ) and (pair := _pair(translated, names)) is not None:
+            found.keys.append(pair)
+            continue
+        if len(sides) == 1 and (how == "inner" or _FILLED.get(how) in sides):
+            found.before[next(iter(sides))].append((translated, written))
+            continue
+        found.behind.append((translated, written))
+    return found
+
+
+def _of_using(tr: Translation, rows: Rows, name: exp.Expr) -> exp.Expr:
+    """One side's column of USING."""
+    node = exp.Column(this=exp.to_identifier(name.name))
+    node.this.meta.update(name.meta)
+    return rows.resolved(tr.statement, node)
+
+
+def _run(
+    tr: Translation, left: Rows, right: Rows, found: _Conditions, how: str, join: exp.Join, *, is_interval: bool
+) -> Rows:
+    keys = _alike(tr, left, right, found.keys, join)
+    sides: list[KeyedStream] = []
+    chosen: list[list[str]] = []
+    for number, rows in enumerate((left, right)):
+        made: dict[str, exp.Expr] = {}
+        own: list[str] = []
+        for pair in keys:
+            key = pair[number]
+            if isinstance(key, exp.Column) and key.name not in own:
+                own.append(key.name)
+            else:
+                own.append(tr.hidden("key"))
+                made[own[-1]] = key
+        sides.append(tr.with_columns(rows, made, join).stream.key_by(*own))
+        chosen.append(own)
+    one, other = sides
+    bounds = found.bounds
+    with tr.statement.at(join):
+        if is_interval:
+            assert bounds.lower is not None
+            assert bounds.upper is not None
+            pairs = one.interval_join(other, how=how)
+            stream = pairs.between(
+                timedelta(milliseconds=bounds.lower),
+                timedelta(milliseconds=bounds.upper),
+                lower_exclusive=bounds.lower_exclusive,
+                upper_exclusive=bounds.upper_exclusive,
+                name=tr.operator(*chosen[0], "interval_join"),
+            )
+        else:
+            stream = one.join(other, how=how, name=tr.operator(*chosen[0], "join"))
+    names = tr.schema(stream, join, "JOIN").names
+    pseudo = (CHANGE_TYPE,) if CHANGE_TYPE in names else ()
+    columns = [c for c in (*left.columns, *right.columns) if not (c.hidden and c.column.name in PSEUDO)]
+    columns += [Visible("", name, column_of(name), hidden=True) for name in pseudo]
+    return Rows(stream, tuple(columns), pseudo)
+
+
+def _alike(
+    tr: Translation, left: Rows, right: Rows, keys: Sequence[tuple[exp.Expr, exp.Expr]], node: exp.Expr
+) -> list[tuple[exp.Expr, exp.Expr]]:
+    """The keys with one type on both sides, as an equality of Spark's compares them."""
+    from pyspark.sql.types import NumericType
+
+    made = []
+    for one, other in keys:
+        kinds = [_type(tr, rows, key, node) for rows, key in ((left, one), (right, other))]
+        if kinds[0] == kinds[1]:
+            made.append((one, other))
+            continue
+        place = next((part for part in one.walk() if "start" in part.meta), node)
+        if not all(isinstance(kind, NumericType) for kind in kinds):
+            raise tr.statement.refused(
+                place,
+                f"a join of {kinds[0].simpleString()} with {kinds[1].simpleString()}.",
+                "Cast one side: ON a.k = CAST(b.k AS …).",
+            )
+        with tr.statement.at(place):
+            both = tr.schemas.empty(_two(kinds)).selectExpr("coalesce(a, b) AS c").schema["c"].dataType
+        wide = exp.DataType.build(both.simpleString(), dialect="spark")
+        made.append(
+            tuple(  # type: ignore[arg-type]
+                key if kind == both else exp.Cast(this=key, to=wide.copy())
+                for key, kind in zip((one, other), kinds, strict=True)
+            )
+        )
+    return made
+
+
+def _two(kinds: Sequence[DataType]) -> StructType:
+    from pyspark.sql.types import StructType
+
+    return StructType().add("a", kinds[0]).add("b", kinds[1])
+
+
+def _type(tr: Translation, rows: Rows, key: exp.Expr, node: exp.Expr) -> DataType:
+    schema = tr.schema(rows.stream, node)
+    if isinstance(key, exp.Column):
+        return schema[key.name].dataType
+    with tr.statement.at(key):
+        return tr.schemas.empty(schema).selectExpr(f"{text_of(key)} AS key").schema["key"].dataType
+
+
+def _merged(rows: Rows, left: Rows, right: Rows, using: Sequence[str], how: str) -> Rows:
+    """With each column of USING once, before all others."""
+    if not using:
+        return rows
+    lower = [name.lower() for name in using]
+    merged = []
+    for name in using:
+        pair = [
+            next(c for c in side.columns if c.name.lower() == name.lower() and c.bare).column for side in (left, right)
+        ]
+        value = pair[1] if how == "right" else pair[0]
+        if how == "full":
+            value = exp.Coalesce(this=pair[0].copy(), expressions=[pair[1].copy()])
+        merged.append(Visible("", name, value))
+    others = [replace(c, bare=c.bare and c.name.lower() not in lower) for c in rows.columns]
+    return replace(rows, columns=(*merged, *others))

@@ -1,0 +1,297 @@
+"""Queries: WITH, FROM, WHERE, the SELECT list, UNION ALL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sqlglot import exp
+
+from backlog_spark.changes import CHANGE_TYPE
+from backlog_spark.errors import BacklogError
+from backlog_spark.schemas import Schemas
+from backlog_spark.streams import BacklogStream
+from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
+from backlog_spark.streamsql.items import UNNAMED, items_of
+from backlog_spark.streamsql.joins import joined
+from backlog_spark.streamsql.overs import has_over, with_over
+from backlog_spark.streamsql.parsing import parsed
+from backlog_spark.streamsql.rows import Rows, column_of, text_of
+from backlog_spark.streamsql.spans import event_time, is_window_function, window_table
+from backlog_spark.streamsql.translation import Translation, conjuncts, results_change
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["sql"]
+
+Tables = Mapping[str, exp.Query]
+
+
+def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStream:
+    """A stream from SQL: Spark's, with Flink's window table functions.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    query : str
+        A SELECT. It becomes the operators that one would chain by hand, and nothing runs before the stream is written.
+    **streams : BacklogStream
+        The tables that the query may name. Where it speaks of event time, a stream with `BacklogStream.with_watermark`.
+
+    Returns
+    -------
+    BacklogStream
+
+    Raises
+    ------
+    SqlError
+        For malformed SQL and for what is not possible: with the name of the construct, line and column, and what to do.
+    BacklogError
+        For what is no stream.
+
+    Notes
+    -----
+    Columns are looked up when this is called, so the sources are asked for their schemas. docs/sql.md tells what is
+    supported, beside Flink SQL.
+
+    Examples
+    --------
+    ``bs.sql(spark, "SELECT user_id, sum(amount) AS total FROM orders GROUP BY user_id", orders=orders)``
+    """
+    for name, stream in streams.items():
+        if not isinstance(stream, BacklogStream):
+            raise BacklogError(
+                f"sql was given {type(stream).__name__} as {name!r}.", "Wrap a streaming DataFrame with bs.stream(…)."
+            )
+    statement, tree = parsed(query)
+    given = {name.lower(): (name, stream) for name, stream in streams.items()}
+    tr = Translation(statement, Schemas(spark), given)
+    rows = _query(tr, tree, {})
+    # Under the names that the statement gives, which a change stream's columns do not have inside of it.
+    items = [(c.name, c.column, tree) for c in rows.columns if not c.hidden]
+    found = tr.projected(rows, items)
+    _check_sources(tr, found.stream, tree)
+    return found.stream
+
+
+def _check_sources(tr: Translation, stream: BacklogStream, node: exp.Expr) -> None:
+    from connectors import KEEPS_METADATA
+
+    names = [source.name for source in stream.sources if source.format in KEEPS_METADATA]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise tr.statement.refused(
+            node,
+            f"the source {twice[0]!r} would be read twice, and both would keep their files in one place.",
+            "Declare it twice with bs.source, under two names, and give bs.sql both.",
+        )
+
+
+def _query(tr: Translation, node: exp.Expr, tables: Tables) -> Rows:
+    if isinstance(node, exp.Subquery):
+        tr.statement.only(node, "this", "alias", "with_")
+        return _query(tr, node.this, _with(tr, node, tables))
+    if isinstance(node, exp.SetOperation):
+        return _union(tr, node, _with(tr, node, tables))
+    if isinstance(node, exp.Select):
+        return _select(tr, node, _with(tr, node, tables))
+    raise tr.statement.refused(node, f"{node.key.upper()} is no query.", "Write a SELECT.")
+
+
+def _with(tr: Translation, node: exp.Expr, tables: Tables) -> Tables:
+    """The queries of WITH beside those that are known already; each may name the ones before it."""
+    found = dict(tables)
+    clause = node.args.get("with_")
+    if clause is None:
+        return found
+    tr.statement.only(clause, "expressions")
+    for each in clause.expressions:
+        tr.statement.only(each, "this", "alias")
+        tr.statement.only(each.args["alias"], "this")
+        query = each.this.copy()
+        # What it may name is what was there before it: later definitions of a name do not count.
+        query.meta["tables"] = dict(found)
+        found[each.alias.lower()] = query
+    return found
+
+
+def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
+    if not isinstance(node, exp.Union) or node.args.get("distinct"):
+        name = "UNION" if isinstance(node, exp.Union) else node.key.upper()
+        raise tr.statement.refused(
+            node.expression,
+            f"{name} would have to compare all rows of both queries.",
+            "Write UNION ALL; SELECT DISTINCT … FROM (… UNION ALL …) leaves one of equal rows.",
+        )
+    tr.statement.only(node, "this", "expression", "distinct", "with_")
+    first = node.expression.unnest()
+    while isinstance(first, exp.SetOperation):
+        first = first.this.unnest()
+    first.meta[UNNAMED] = True
+    sides = [_query(tr, each, tables) for each in (node.this, node.expression)]
+    if any(side.stream.node.is_keyed for side in sides):
+        raise tr.statement.refused(
+            node.expression,
+            "UNION ALL of a query with keyed operators (GROUP BY, OVER, DISTINCT or a join).",
+            "Unite the rows before, in a subquery that is grouped then, or write both with queries of their own.",
+        )
+    columns = [[c for c in side.columns if not c.hidden] for side in sides]
+    if len(columns[0]) != len(columns[1]):
+        raise tr.statement.refused(
+            node.expression,
+            f"UNION ALL of {len(columns[0])} columns and {len(columns[1])}.",
+            "Give both queries the same columns, in the same order.",
+        )
+    names = [column.name for column in columns[0]]
+    changing = any(CHANGE_TYPE in side.pseudo for side in sides)
+    streams = []
+    for side, own, query in zip(sides, columns, (node.this, node.expression), strict=True):
+        items = [(name, column.column, query) for name, column in zip(names, own, strict=True)]
+        plain = tr.projected(replace(side, pseudo=()), items).stream
+        if changing:
+            # Rows of a stream that tells of no changes are inserts.
+            told = column_of(CHANGE_TYPE) if side.pseudo else exp.Literal.string("insert")
+            texts = [f"{text_of(c.column)} AS {text_of(column_of(n))}" for n, c in zip(names, own, strict=True)]
+            plain = side.stream.map(*texts, f"{text_of(told)} AS {text_of(column_of(CHANGE_TYPE))}")
+        streams.append(plain)
+    united = streams[0].union(*streams[1:])
+    tr.schema(united, node.expression, "UNION ALL")
+    return tr.table(united, "", node)
+
+
+def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
+    tr.statement.only(
+        select, "with_", "expressions", "distinct", "from_", "joins", "where", "group", "having", "windows"
+    )
+    source = select.args.get("from_")
+    if source is None:
+        raise tr.statement.refused(select, "a SELECT without FROM.", f"Name a stream: {_names(tr, tables)}.")
+    tr.statement.only(source, "this")
+    rows = _table(tr, source.this, tables)
+    where = conjuncts(select.args["where"].this) if select.args.get("where") else []
+    used, joins = _used(select), select.args.get("joins") or []
+    rights = [_table(tr, join.this, tables) for join in joins]
+    for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
+        if used is not None:
+            rows, right = tr.pruned(rows, used, join), tr.pruned(right, used, join)
+        early = _decided_early(where, [rows, right, *rights[number + 1 :]], joins[number + 1 :])
+        taken = list(early)
+        rows = joined(tr, rows, right, join, taken)
+        where = [each for each in where if not any(each is one for one in early) or any(each is one for one in taken)]
+    for condition in where:
+        rows = _where(tr, rows, condition)
+    items = items_of(tr, select, rows)
+    is_over = has_over(items)
+    if not is_over and select.args.get("windows"):
+        tr.statement.only(select, *(key for key in select.args if key != "windows"))
+    if is_grouped(select, items):
+        parts = _used(select, "expressions", "group", "having")
+        if parts is not None and rows.span is None and (rows.pseudo or results_change(rows.stream.node)):
+            # Rows that can be taken back may have to be kept.
+            rows = tr.pruned(rows, parts, select)
+        if is_over:
+            call = next(item.expression.find(exp.Window) for item in items if item.expression.find(exp.Window))
+            raise tr.statement.refused(
+                call, "OVER beside GROUP BY or an aggregate.", "Group in a subquery and put OVER around it."
+            )
+        found = grouped(tr, select, rows, items)
+    elif rows.span is not None:
+        raise tr.statement.refused(
+            rows.span.node,
+            "rows of a window function are not grouped.",
+            "GROUP BY window_start, window_end, or leave the function out.",
+        )
+    elif is_over:
+        used = _used(select, "expressions", "windows")
+        time = event_time(tr, rows.stream)
+        if used is not None:
+            rows = tr.pruned(rows, used | {c.name.lower() for c in rows.columns if c.column.name == time}, select)
+        found = with_over(tr, select, rows, items)
+    else:
+        rows = tr.as_data(rows, [item.expression for item in items], select)
+        found = tr.projected(rows, [(i.named(tr), i.translated(tr, rows), i.expression) for i in items])
+    if select.args.get("distinct"):
+        tr.statement.only(select.args["distinct"])
+        found = distinct(tr, found, select.expressions[0])
+    return found
+
+
+def _used(select: exp.Select, *parts: str) -> set[str] | None:
+    """The names in parts of a SELECT, of all but its FROM by default; None for all names there are."""
+    wanted = parts or tuple(key for key in select.args if key not in ("from_", "with_"))
+    found: set[str] = set()
+    for part in wanted:
+        given = select.args.get(part)
+        for each in given if isinstance(given, list) else [given] if given is not None else []:
+            for inner in [each.args.get("on"), *each.args.get("using", [])] if isinstance(each, exp.Join) else [each]:
+                if inner is None:
+                    continue
+                if any(not isinstance(star.parent, exp.Count) for star in inner.find_all(exp.Star)):
+                    return None
+                found |= {name.name.lower() for name in inner.find_all(exp.Identifier)}
+    return found
+
+
+def _decided_early(where: list[exp.Expr], inputs: list[Rows], later: list[exp.Join]) -> list[exp.Expr]:
+    """The conditions of WHERE that a join may take, as far as it is up to the joins behind it."""
+    if any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in later):
+        # These fill rows up with NULL, which WHERE has to see.
+        return []
+
+    def is_plain(column: exp.Column) -> bool:
+        # In the end a name that several tables have is ambiguous, though the first join knows one of them alone.
+        return len(column.parts) > 1 or sum(rows.has(column) for rows in inputs) == 1
+
+    return [each for each in where if all(is_plain(column) for column in each.find_all(exp.Column))]
+
+
+def _where(tr: Translation, rows: Rows, condition: exp.Expr) -> Rows:
+    translated = rows.translated(tr.statement, condition)
+    if rows.span is not None and any(each.meta.get("window") for each in translated.find_all(exp.Column)):
+        raise tr.statement.refused(condition, "WHERE on a column of the window.", "Put it into HAVING.")
+    if condition.find(exp.Window):
+        raise tr.statement.refused(condition, "OVER in WHERE.", "Put the OVER into a subquery.")
+    return tr.filtered(rows, translated, condition)
+
+
+def _table(tr: Translation, node: exp.Expr, tables: Tables) -> Rows:
+    """An item of FROM."""
+    if isinstance(node, exp.Subquery):
+        rows = _query(tr, node, tables)
+        if node.args.get("alias"):
+            tr.statement.only(node.args["alias"], "this")
+        return rows.aliased(node.alias)
+    if not isinstance(node, exp.Table):
+        raise tr.statement.refused(node, f"{node.key.upper()} in FROM is not known here.", "Name a stream.")
+    tr.statement.only(node, "this", "alias")
+    alias = node.args.get("alias")
+    if alias is not None:
+        tr.statement.only(alias, "this")
+    call = is_window_function(node)
+    if call is not None:
+        rows = window_table(tr, call, lambda table: _named(tr, table, tables))
+        return rows.aliased(node.alias) if alias is not None else rows
+    return _named(tr, node, tables).aliased(node.alias or node.name)
+
+
+def _named(tr: Translation, node: exp.Table, tables: Tables) -> Rows:
+    if not isinstance(node.this, exp.Identifier):
+        raise tr.statement.refused(
+            node, f"the table function {node.this.name or text_of(node.this)} is not known here.", "Name a stream."
+        )
+    tr.statement.only(node, "this", "alias")
+    name = node.name
+    if name.lower() in tables:
+        query = tables[name.lower()]
+        return _query(tr, query, query.meta["tables"]).aliased(name)
+    if name.lower() not in tr.streams:
+        raise tr.statement.refused(node, f"there is no table {name!r}.", f"Given are: {_names(tr, tables)}.")
+    given, stream = tr.streams[name.lower()]
+    return tr.table(stream, given, node)
+
+
+def _names(tr: Translation, tables: Tables) -> str:
+    names = [*(name for name, _ in tr.streams.values()), *tables]
+    return ", ".join(names) or "none; pass streams by name: bs.sql(spark, query, orders=orders)"

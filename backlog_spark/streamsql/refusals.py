@@ -1,0 +1,170 @@
+"""Where something stands in a statement, and how it is refused (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from sqlglot import exp
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.runs import first_line
+
+__all__ = ["SqlError", "Statement"]
+
+
+class SqlError(BacklogError):
+    """What a statement asks for and cannot have.
+
+    Parameters
+    ----------
+    problem : str
+        With the construct's name.
+    hint : str
+        What to write instead.
+    line, column : int
+        Where it begins in the text, both from 1 on.
+    """
+
+    def __init__(self, problem: str, hint: str = "", line: int = 1, column: int = 1) -> None:
+        self.line = line
+        self.column = column
+        super().__init__(f"SQL, line {line}, column {column}: {problem}", hint)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_restore, (self.problem, self.hint, self.line, self.column))
+
+
+def _restore(problem: str, hint: str, line: int, column: int) -> SqlError:
+    error = SqlError("", hint, line, column)
+    error.problem = problem
+    error.args = (problem, hint)
+    return error
+
+
+_ENDLESS: Final = "a stream has no end"
+_IN_THE_SINK: Final = "Leave it out, and apply it where the result is read."
+_WITH_CHAIN: Final = "Leave it out; docs/sql.md lists what there is."
+
+# Name and next step of each clause that a query may have, by sqlglot's name for it.
+_CLAUSES: Final[dict[str, tuple[str, str]]] = {
+    "order": (f"ORDER BY is not possible, as {_ENDLESS}", _IN_THE_SINK),
+    "sort": ("SORT BY is not possible: rows come out as they are ready", _IN_THE_SINK),
+    "cluster": ("CLUSTER BY is not possible: rows come out as they are ready", _IN_THE_SINK),
+    "distribute": ("DISTRIBUTE BY has no effect on a stream's sink", "Leave it out."),
+    "limit": (f"LIMIT is not possible, as {_ENDLESS}", _IN_THE_SINK),
+    "offset": (f"OFFSET is not possible, as {_ENDLESS}", _IN_THE_SINK),
+    "qualify": ("QUALIFY is not known here", "Put the OVER into a subquery and its condition into WHERE around it."),
+    "laterals": ("LATERAL VIEW is not known here", "Write explode(…) as an item of the SELECT list."),
+    "pivots": ("PIVOT and UNPIVOT are not known here", "Write sum(x) FILTER (WHERE …) for each column."),
+    "sample": ("TABLESAMPLE is not known here", "Write WHERE rand() < 0.1."),
+    "hint": ("a hint is not known here", "Leave it out; settings are those of the query's writer."),
+    "hints": ("a hint is not known here", "Leave it out; settings are those of the query's writer."),
+    "grouping_sets": ("GROUPING SETS is not known here", "Write a query for each grouping."),
+    "cube": ("CUBE is not known here", "Write a query for each grouping."),
+    "rollup": ("ROLLUP is not known here", "Write a query for each grouping."),
+    "totals": ("WITH TOTALS is not known here", "Write a query without GROUP BY."),
+    "all": ("GROUP BY ALL is not known here", "Name the columns."),
+    "into": ("INTO is not known here", "Choose the target with .write(…).to(sink)."),
+    "method": ("a NATURAL or ASOF join is not known here", "Write JOIN … ON a.k = b.k, or USING (k)."),
+    "recursive": ("WITH RECURSIVE is not known here", _WITH_CHAIN),
+    "db": ("a table's name has one part here", "Name the streams that were given to bs.sql."),
+    "version": (
+        "FOR SYSTEM_TIME AS OF, the temporal join, is not known here",
+        "Join with a time bound on both sides: b.at BETWEEN a.at - INTERVAL '1' HOUR AND a.at.",
+    ),
+    "joins": ("a join in parentheses is not known here", "Write the joins one after another, or use a subquery."),
+    "columns": ("renaming columns behind a table's alias is not known here", "Use a subquery with AS for each column."),
+    "exclude": ("an EXCLUDE or EXCEPT list is not known here", "Name the columns."),
+    "except_": ("* EXCEPT is not known here", "Name the columns."),
+    "replace": ("* REPLACE is not known here", "Name the columns."),
+    "rename": ("* RENAME is not known here", "Name the columns."),
+    "by_name": ("UNION BY NAME is not known here", "Put the columns into one order: UNION ALL goes by place."),
+    "kind": ("SELECT AS STRUCT and AS VALUE are not known here", "Write struct(…) AS name."),
+    "windows": ("a WINDOW clause without OVER has no effect", "Leave it out."),
+    "with_": ("WITH is understood in front of the statement or of a subquery", "Put it there."),
+}
+
+
+class Statement:
+    """The text of a statement, for the places in it.
+
+    Parameters
+    ----------
+    text : str
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def refused(self, node: exp.Expr | None, problem: str, hint: str = "") -> SqlError:
+        """An error that tells where a part of the statement begins."""
+        return self.refused_at(_start(node), problem, hint)
+
+    def refused_at(self, start: int, problem: str, hint: str = "") -> SqlError:
+        """The same for a place in the text, from 0 on."""
+        before = self.text[:start]
+        return SqlError(problem, hint, before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1)
+
+    @contextmanager
+    def at(self, node: exp.Expr | None, what: str = "") -> Iterator[None]:
+        """Errors of operators, and Spark's of expressions, with the place of what they are about."""
+        from pyspark.errors import AnalysisException, ParseException
+
+        before = f"{what}: " if what else ""
+        try:
+            yield
+        except SqlError:
+            raise
+        except BacklogError as error:
+            raise self.refused(node, before + error.problem, error.hint) from error
+        except (AnalysisException, ParseException) as error:
+            raise self.refused(node, f"{before}Spark refuses it: {first_line(error)}") from error
+
+    def only(self, node: exp.Expr, *understood: str) -> None:
+        """Refuse whatever a part of the statement has beside what is understood."""
+        for key, value in node.args.items():
+            if key in understood or value is None or value is False or value == []:
+                continue
+            told, hint = _CLAUSES.get(
+                key, (f"{key.rstrip('_').replace('_', ' ').upper()} is not known here", _WITH_CHAIN)
+            )
+            first = value[0] if isinstance(value, list) else value
+            if isinstance(first, exp.Hint):
+                first = node.expressions[0]  # a hint's places are those in itself
+            if isinstance(first, exp.With):
+                first = first.expressions[0].args.get("alias")
+            raise self.refused(first if isinstance(first, exp.Expr) else node, f"{told}.", hint)
+
+    def checked(self, expression: exp.Expr) -> None:
+        """Refuse what no expression over a stream's rows can have."""
+        for node in expression.walk():
+            if isinstance(node, exp.Query):
+                holder = node.find_ancestor(exp.Exists, exp.In)
+                name = (
+                    ("EXISTS" if isinstance(holder, exp.Exists) else "IN") + " (SELECT …)" if holder else "a subquery"
+                )
+                raise self.refused(
+                    node, f"{name} is not possible in an expression over a stream.", "Write it as a JOIN."
+                )
+            if isinstance(node, exp.Placeholder | exp.Parameter | exp.SessionParameter):
+                raise self.refused(
+                    node, f"the parameter {node.sql(dialect='spark')} has no value.", "Format the value into the text."
+                )
+            if isinstance(node, exp.DataType) and node.is_type("time"):
+                raise self.refused(
+                    node, "the type TIME is not known here.", "Keep times of the day as text or numbers."
+                )
+            if isinstance(node, exp.QueryTransform | exp.Unnest | exp.Lateral | exp.Kwarg):
+                raise self.refused(node, f"{node.key.upper()} is not known here.", _WITH_CHAIN)
+
+
+def _start(node: exp.Expr | None) -> int:
+    """Where the first token of a part stands that is known; else that of what the part belongs to."""
+    while node is not None:
+        found = [each.meta["start"] for each in node.walk() if "start" in each.meta]
+        if found:
+            return int(min(found))
+        node = node.parent
+    return 0

@@ -1,0 +1,178 @@
+"""What a query's part gives: a stream, and what its columns are called in the statement (pure but for schemas)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp
+from sqlglot.errors import ErrorLevel
+
+from backlog_spark.changes import METADATA
+from backlog_spark.streamsql.refusals import Statement
+
+if TYPE_CHECKING:
+    from backlog_spark.streams import BacklogStream
+    from backlog_spark.streamsql.spans import Span
+
+__all__ = ["PSEUDO", "Rows", "Visible", "column_of", "text_of"]
+
+PSEUDO: Final = METADATA
+"""Columns of change streams: no part of ``*``, and carried along by projections."""
+
+
+@dataclass(frozen=True)
+class Visible:
+    """A column as the statement sees it.
+
+    Parameters
+    ----------
+    table : str
+        The table's name or alias; empty for a column of several, such as one of USING.
+    name : str
+    column : Expr
+        What it is in the rows of the stream.
+    bare : bool
+        Whether it is found, and part of ``*``, without its table.
+    hidden : bool
+        Whether it is no part of any star.
+    """
+
+    table: str
+    name: str
+    column: exp.Expr
+    bare: bool = True
+    hidden: bool = False
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a table, a join or a query.
+
+    Parameters
+    ----------
+    stream : BacklogStream
+    columns : tuple of Visible
+    pseudo : tuple of str
+        The columns of the stream that tell of changes.
+    span : Span, optional
+        Windows that the rows are in and have not been grouped by.
+    """
+
+    stream: BacklogStream
+    columns: tuple[Visible, ...]
+    pseudo: tuple[str, ...] = ()
+    span: Span | None = None
+
+    def aliased(self, table: str) -> Rows:
+        """The same rows as a table of this name."""
+        return replace(self, columns=tuple(replace(column, table=table, bare=True) for column in self.columns))
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables."""
+        return list(dict.fromkeys(column.table for column in self.columns if column.table))
+
+    def star(self, statement: Statement, node: exp.Expr) -> list[Visible]:
+        """What ``*`` or ``t.*`` stands for."""
+        table = node.table if isinstance(node, exp.Column) else ""
+        if not table:
+            return [column for column in self.columns if column.bare and not column.hidden]
+        found = [c for c in self.columns if c.table.lower() == table.lower() and not c.hidden]
+        if not found:
+            raise statement.refused(
+                node, f"there is no table {table!r} in this FROM.", f"There are: {', '.join(self.tables)}."
+            )
+        return found
+
+    def resolved(self, statement: Statement, node: exp.Column) -> exp.Expr:
+        """What a column's name stands for in the rows of the stream.
+
+        Raises
+        ------
+        SqlError
+            For a name that no column has, or several have.
+        """
+        parts = [part.name for part in node.parts]
+        found = self._matches(parts)
+        if not found:
+            raise statement.refused(node, f"there is no column {'.'.join(parts)!r}.", self._known(parts))
+        (column, fields), *more = found
+        if more:
+            holders = ", ".join(f"{each.table}.{each.name}" for each, _ in found)
+            raise statement.refused(node, f"the column {'.'.join(parts)!r} is ambiguous.", f"Write one of {holders}.")
+        made = column.column.copy()
+        for field in fields:
+            made = exp.Dot(this=made, expression=exp.to_identifier(field, quoted=True))
+        # Of what was written the place remains, for messages.
+        place = next((part.meta for part in node.parts if "start" in part.meta), {})
+        for each in made.walk():
+            each.meta.update(place)
+        return made
+
+    def has(self, node: exp.Column) -> bool:
+        """Whether a name stands for anything."""
+        return bool(self._matches([part.name for part in node.parts]))
+
+    def _matches(self, parts: Sequence[str]) -> list[tuple[Visible, Sequence[str]]]:
+        names = [part.lower() for part in parts]
+        if len(parts) > 1:
+            of_table = [c for c in self.columns if [c.table.lower(), c.name.lower()] == names[:2]]
+            if of_table:
+                return [(column, parts[2:]) for column in of_table]
+        return [(column, parts[1:]) for column in self.columns if column.bare and column.name.lower() == names[0]]
+
+    def _known(self, parts: Sequence[str]) -> str:
+        if len(parts) > 1 and parts[0].lower() not in [table.lower() for table in self.tables]:
+            return f"There is no table {parts[0]!r} either; there are: {', '.join(self.tables)}."
+        shown = [column.name for column in self.columns if not column.hidden]
+        return f"There are: {', '.join(dict.fromkeys(shown))}."
+
+    def translated(self, statement: Statement, expression: exp.Expr) -> exp.Expr:
+        """An expression over the rows of the stream."""
+        statement.checked(expression)
+        return expression.transform(self._translation(statement))
+
+    def _translation(self, statement: Statement) -> Callable[[exp.Expr], exp.Expr]:
+        def of(node: exp.Expr) -> exp.Expr:
+            if isinstance(node, exp.Struct):
+                return self._struct(statement, node)
+            if isinstance(node, exp.Column) and isinstance(node.this, exp.Star):
+                raise statement.refused(node, "a star is not possible here.", "Name the columns.")
+            if isinstance(node, exp.Column):
+                return self.resolved(statement, node)
+            if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
+                raise statement.refused(node, "a star is not possible here.", "It is in count(*) and struct(*).")
+            return node
+
+        return of
+
+    def _struct(self, statement: Statement, node: exp.Struct) -> exp.Expr:
+        """A struct whose fields keep the names that the statement has for them."""
+        fields: list[exp.Expr] = []
+        for each in node.expressions:
+            if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
+                statement.only(each if isinstance(each, exp.Star) else each.this)
+                fields += [_field(column.name, column.column.copy()) for column in self.star(statement, each)]
+            elif isinstance(each, exp.Column):
+                fields.append(_field(each.name, self.resolved(statement, each)))
+            else:
+                fields.append(each.transform(self._translation(statement)))
+        made = exp.Struct(expressions=fields)
+        made.meta.update(node.meta)
+        return made
+
+
+def _field(name: str, value: exp.Expr) -> exp.Expr:
+    return exp.PropertyEQ(this=exp.to_identifier(name, quoted=True), expression=value)
+
+
+def column_of(name: str) -> exp.Column:
+    """The column of exactly this name."""
+    return exp.Column(this=exp.to_identifier(name, quoted=True))
+
+
+def text_of(expression: exp.Expr) -> str:
+    """An expression as Spark reads it."""
+    return str(expression.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE, comments=False))

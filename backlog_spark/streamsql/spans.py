@@ -1,0 +1,196 @@
+"""Windows in statements: Flink's table functions and Spark's functions in GROUP BY, as assigners."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp
+
+from backlog_spark.operators.windowed import WINDOW_COLUMNS
+from backlog_spark.operators.windows import (
+    CumulativeEventTimeWindows,
+    EventTimeSessionWindows,
+    SlidingEventTimeWindows,
+    TumblingEventTimeWindows,
+    WindowAssigner,
+)
+from backlog_spark.streamsql.parsing import TABLE_ARGUMENT
+from backlog_spark.streamsql.refusals import Statement
+from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
+from backlog_spark.streamsql.times import milliseconds
+from backlog_spark.streamsql.translation import Translation
+from backlog_spark.watermarks import event_time_of
+
+if TYPE_CHECKING:
+    from backlog_spark.streams import BacklogStream
+
+__all__ = ["SPARK_WINDOWS", "Span", "is_window_function", "span_of_call", "window_table"]
+
+SPARK_WINDOWS: Final = ("window", "session_window")
+
+
+@dataclass(frozen=True)
+class Span:
+    """The windows of a GROUP BY.
+
+    Parameters
+    ----------
+    assigner : WindowAssigner
+    node : Expr
+        Where they are written.
+    partition : tuple of Expr or None
+        Of sessions of a table function: the translated PARTITION BY columns. None where GROUP BY alone says it.
+    """
+
+    assigner: WindowAssigner
+    node: exp.Expr
+    partition: tuple[exp.Expr, ...] | None = None
+
+
+# Names of the arguments of Flink's functions behind DATA and TIMECOL, in their order; the last of these are optional.
+_ARGUMENTS: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {
+    "TUMBLE": (("SIZE",), ("OFFSET",)),
+    "HOP": (("SLIDE", "SIZE"), ("OFFSET",)),
+    "CUMULATE": (("STEP", "SIZE"), ("OFFSET",)),
+    "SESSION": (("GAP",), ()),
+}
+_FORMS: Final = {
+    "TUMBLE": "TUMBLE(TABLE t, DESCRIPTOR(at), size)",
+    "HOP": "HOP(TABLE t, DESCRIPTOR(at), slide, size)",
+    "CUMULATE": "CUMULATE(TABLE t, DESCRIPTOR(at), step, size)",
+    "SESSION": "SESSION(TABLE t PARTITION BY k, DESCRIPTOR(at), gap)",
+}
+
+
+def is_window_function(table: exp.Table) -> exp.Anonymous | None:
+    """The window function that a FROM item calls, within ``TABLE(…)`` or without; None if it calls none."""
+    call = table.this
+    if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
+        call = call.expressions[0]
+    return call if isinstance(call, exp.Anonymous) and call.name.upper() in _ARGUMENTS else None
+
+
+def window_table(tr: Translation, call: exp.Anonymous, table_of: Callable[[exp.Table], Rows]) -> Rows:
+    """The rows of a window table function, which are to be grouped by ``window_start`` and ``window_end``."""
+    name = call.name.upper()
+    given = _arguments(tr.statement, call, name)
+    table = given["DATA"]
+    if not isinstance(table, exp.Table):
+        raise tr.statement.refused(call, f"{name}: its first argument is no table.", f"Write {_FORMS[name]}.")
+    rows = table_of(table)
+    _check_time(tr, rows, given["TIMECOL"], name)
+    lengths = {k: timedelta(milliseconds=milliseconds(tr.statement, v)) for k, v in given.items() if k not in _TABLE}
+    written = table.meta.get(TABLE_ARGUMENT)
+    if written is not None and name != "SESSION":
+        raise tr.statement.refused(written[0], f"{name} has no PARTITION BY.", "Put the columns into GROUP BY.")
+    partition = tuple(rows.translated(tr.statement, each) for each in written or ()) if name == "SESSION" else None
+    taken = [column.name for column in rows.columns if column.name.lower() in WINDOW_COLUMNS]
+    if taken:
+        raise tr.statement.refused(
+            table, f"{name}: the table has a column {taken[0]!r} already.", "Rename it in a subquery."
+        )
+    with tr.statement.at(call):
+        span = Span(_assigner(name, lengths), call, partition)
+    marked = tuple(Visible("", name, window_column(name)) for name in WINDOW_COLUMNS)
+    return Rows(rows.stream, (*rows.columns, *marked), rows.pseudo, span)
+
+
+_TABLE: Final = ("DATA", "TIMECOL")
+
+
+def window_column(name: str) -> exp.Column:
+    """A column of the window, told from the table's own by a mark."""
+    made = column_of(name)
+    made.meta["window"] = True
+    return made
+
+
+def _arguments(statement: Statement, call: exp.Anonymous, name: str) -> dict[str, exp.Expr]:
+    needed, optional = _ARGUMENTS[name]
+    names = [*_TABLE, *needed, *optional]
+    found: dict[str, exp.Expr] = {}
+    for place, argument in enumerate(call.expressions):
+        key, value = (
+            (argument.name.upper(), argument.expression)
+            if isinstance(argument, exp.Kwarg)
+            else (names[place] if place < len(names) else "", argument)
+        )
+        if key not in names or key in found:
+            raise statement.refused(
+                argument, f"{name}: the argument {text_of(argument)} is one too many.", f"Write {_FORMS[name]}."
+            )
+        found[key] = value
+    missing = [key for key in (*_TABLE, *needed) if key not in found]
+    if missing:
+        raise statement.refused(call, f"{name}: {', '.join(missing)} is missing.", f"Write {_FORMS[name]}.")
+    return found
+
+
+def _assigner(name: str, lengths: Mapping[str, timedelta]) -> WindowAssigner:
+    offset = lengths.get("OFFSET", timedelta(0))
+    if name == "TUMBLE":
+        return TumblingEventTimeWindows.of(lengths["SIZE"], offset)
+    if name == "HOP":
+        return SlidingEventTimeWindows.of(lengths["SIZE"], lengths["SLIDE"], offset)
+    if name == "CUMULATE":
+        return CumulativeEventTimeWindows.of(lengths["SIZE"], lengths["STEP"], offset)
+    return EventTimeSessionWindows.with_gap(lengths["GAP"])
+
+
+def _check_time(tr: Translation, rows: Rows, descriptor: exp.Expr, name: str) -> None:
+    inner = descriptor.unnest()
+    is_one = isinstance(inner, exp.Anonymous) and inner.name.upper() == "DESCRIPTOR" and len(inner.expressions) == 1
+    column = inner.expressions[0] if is_one else None
+    if not isinstance(column, exp.Column):
+        raise tr.statement.refused(
+            descriptor, f"{name}: {text_of(descriptor)} is no DESCRIPTOR of a column.", f"Write {_FORMS[name]}."
+        )
+    check_event_time(tr, rows, column, name)
+
+
+def check_event_time(tr: Translation, rows: Rows, column: exp.Expr, what: str) -> None:
+    """Refuse a column that is not the stream's event time.
+
+    Raises
+    ------
+    SqlError
+    """
+    time = event_time(tr, rows.stream)
+    told = f"{what}: {text_of(column)} is not the stream's event time"
+    if time is None:
+        raise tr.statement.refused(
+            column,
+            f"{told}, as it has none.",
+            f"Give bs.sql a stream with .with_watermark({text_of(column)!r}, delay).",
+        )
+    if text_of(rows.translated(tr.statement, column)) != text_of(column_of(time)):
+        known = [each.name for each in rows.columns if each.column.name == time] or [time]
+        raise tr.statement.refused(column, f"{told}, which is {known[0]!r}.", f"Write {known[0]}.")
+
+
+def event_time(tr: Translation, stream: BacklogStream) -> str | None:
+    """The column of event time in a stream's rows."""
+    return event_time_of(tr.schema(stream, None))
+
+
+def span_of_call(tr: Translation, rows: Rows, call: exp.Expr) -> Span | None:
+    """The windows of ``window(at, …)`` and ``session_window(at, gap)`` in GROUP BY; None for other expressions."""
+    if not isinstance(call, exp.Anonymous) or call.name.lower() not in SPARK_WINDOWS:
+        return None
+    name, (time, *rest) = call.name.lower(), call.expressions or [None]
+    most = 3 if name == "window" else 1
+    if time is None or not 1 <= len(rest) <= most:
+        form = "window(at, size[, slide[, offset]])" if name == "window" else "session_window(at, gap)"
+        raise tr.statement.refused(call, f"{name}: {len(call.expressions)} arguments.", f"Write {form}.")
+    check_event_time(tr, rows, time, name)
+    first, *more = [timedelta(milliseconds=milliseconds(tr.statement, each)) for each in rest]
+    with tr.statement.at(call):
+        if name == "session_window":
+            return Span(EventTimeSessionWindows.with_gap(first), call)
+        slide, offset = [*more, *[first, timedelta(0)][len(more) :]]
+        if slide == first:
+            return Span(TumblingEventTimeWindows.of(first, offset), call)
+        return Span(SlidingEventTimeWindows.of(first, slide, offset), call)

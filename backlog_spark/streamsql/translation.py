@@ -1,0 +1,220 @@
+"""What the parts of a translation share: the statement, its streams, schemas, and steps made of checked expressions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp
+
+from backlog_spark.changes import CHANGE_TYPE
+from backlog_spark.plan import KeyedNode, Node, TransformNode, state_name
+from backlog_spark.schemas import Schemas
+from backlog_spark.streamsql.refusals import Statement
+from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.streams import BacklogStream
+
+__all__ = ["Translation", "conjuncts", "quoted_name", "results_change"]
+
+# Steps of Spark's plan that would make a projection or a filter stateful.
+_STATEFUL: Final = re.compile(r"^[\s:|+-]*(Aggregate|Window|Deduplicate|Sort|Distinct|Join)\b", re.MULTILINE)
+
+
+@dataclass
+class Translation:
+    """One statement on its way.
+
+    Parameters
+    ----------
+    statement : Statement
+    schemas : Schemas
+    streams : mapping of str to (str, BacklogStream)
+        What was given, by lower-case name.
+    """
+
+    statement: Statement
+    schemas: Schemas
+    streams: Mapping[str, tuple[str, BacklogStream]]
+    _taken: set[str] = field(default_factory=set)
+    _hidden: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for _, stream in self.streams.values():
+            self._taken |= {node.name for node in stream.node.walk() if isinstance(node, KeyedNode)}
+
+    # -- names ----------------------------------------------------------------------------------------------
+
+    def operator(self, *parts: str) -> str:
+        """A name for an operator's state, made of these and not yet taken."""
+        wanted = state_name("_".join(part.strip("_") for part in parts))
+        name, number = wanted, 1
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name
+
+    def hidden(self, what: str) -> str:
+        """A name for a column that the statement does not see."""
+        self._hidden[what] = self._hidden.get(what, 0) + 1
+        return f"__{what}{self._hidden[what]}"
+
+    # -- schemas --------------------------------------------------------------------------------------------
+
+    def schema(self, stream: BacklogStream, node: exp.Expr | None, what: str = "") -> StructType:
+        """A stream's columns; what is wrong with its last step is told with the place of a part of the statement."""
+        with self.statement.at(node, what):
+            return self.schemas.of(stream.node)
+
+    def table(self, stream: BacklogStream, name: str, node: exp.Expr | None) -> Rows:
+        """A stream's rows, under the names of its columns."""
+        names = self.schema(stream, node, f"the stream {name!r}").names
+        pseudo = tuple(column for column in names if column in PSEUDO) if CHANGE_TYPE in names else ()
+        columns = tuple(Visible(name, column, column_of(column), hidden=column in pseudo) for column in names)
+        return Rows(stream, columns, pseudo)
+
+    # -- steps ----------------------------------------------------------------------------------------------
+
+    def filtered(self, rows: Rows, condition: exp.Expr, node: exp.Expr) -> Rows:
+        """The rows for which a translated condition is true.
+
+        Where later rows take the place of earlier ones, one for which it is no longer true has to take the earlier one
+        away: the rows are told as changes.
+        """
+        if results_change(rows.stream.node):
+            rows = self.changes(rows, node)
+        stream = rows.stream.filter(text_of(condition))
+        self._stateless(stream, node, "the condition")
+        return replace(rows, stream=stream)
+
+    def changes(self, rows: Rows, node: exp.Expr) -> Rows:
+        """The same rows with the column that tells of changes, if rows change."""
+        with self.statement.at(node):
+            stream = rows.stream.changes()
+        names = self.schema(stream, node).names
+        return replace(rows, stream=stream, pseudo=tuple(name for name in PSEUDO if name in names))
+
+    def with_columns(self, rows: Rows, columns: Mapping[str, exp.Expr], node: exp.Expr) -> Rows:
+        """The same rows with further columns, of translated expressions."""
+        if not columns:
+            return rows
+        stream = rows.stream.map("*", *(f"{text_of(e)} AS {quoted_name(n)}" for n, e in columns.items()))
+        self._stateless(stream, node, "")
+        return replace(rows, stream=stream)
+
+    def pruned(self, rows: Rows, used: set[str], node: exp.Expr) -> Rows:
+        """The same rows without columns that nothing names, which an operator would keep in its state.
+
+        Parameters
+        ----------
+        used : set of str
+            Names, in lower case, of columns and perhaps of other things.
+        """
+        kept = tuple(c for c in rows.columns if c.name.lower() in used or c.hidden)
+        needed = {each.name for column in kept for each in column.column.find_all(exp.Column)} | {*rows.pseudo}
+        names = self.schema(rows.stream, node).names
+        chosen = [name for name in names if name in needed]
+        if len(chosen) == len(names) or not chosen:
+            return rows
+        stream = rows.stream.map(*(quoted_name(name) for name in chosen))
+        self.schema(stream, node)
+        return replace(rows, stream=stream, columns=kept)
+
+    def projected(self, rows: Rows, items: Sequence[tuple[str, exp.Expr, exp.Expr]]) -> Rows:
+        """Rows of these columns: name, translated expression, and where it stands.
+
+        Raises
+        ------
+        SqlError
+            For two columns of one name, and for what Spark does not take.
+        """
+        seen: dict[str, str] = {}
+        for name, _, node in items:
+            if name.lower() in seen:
+                raise self.statement.refused(
+                    node, f"two columns of the result are named {name!r}.", "Give one another name with AS."
+                )
+            seen[name.lower()] = name
+        carried = [name for name in rows.pseudo if name not in seen]
+        chosen = [*((n, e) for n, e, _ in items), *((name, column_of(name)) for name in carried)]
+        columns = tuple(
+            [Visible("", name, column_of(name)) for name, _, _ in items]
+            + [Visible("", name, column_of(name), hidden=True) for name in carried]
+        )
+        result = replace(rows, columns=columns, pseudo=tuple(carried), span=None)
+        given = self.schema(rows.stream, None).names
+        if [(n, text_of(e)) for n, e in chosen] == [(n, text_of(column_of(n))) for n in given]:
+            return result
+        stream = rows.stream.map(*(_item(n, e) for n, e in chosen))
+        try:
+            self._stateless(stream, items[0][2] if items else None, "the SELECT list")
+        except Exception:
+            # Spark tells of the first item that it does not take, but not where it is.
+            for name, expression, node in items:
+                self._stateless(rows.stream.map(_item(name, expression)), node, f"the column {name!r}")
+            raise
+        return replace(result, stream=stream)
+
+    def _stateless(self, stream: BacklogStream, node: exp.Expr | None, what: str) -> None:
+        self.schema(stream, node, what)
+        plan = self.schemas.frame(stream.node)._jdf.queryExecution().analyzed().toString()
+        found = _STATEFUL.search(plan)
+        if found:
+            raise self.statement.refused(
+                node,
+                f"{what + ': ' if what else ''}an aggregate or window function stands where none is understood.",
+                "Spark would keep its state by itself. docs/sql.md lists the functions that there are.",
+            )
+
+    def as_data(self, rows: Rows, nodes: Iterable[exp.Expr], node: exp.Expr) -> Rows:
+        """The rows of a change stream as rows like others, if one of these names what they tell of changes."""
+        asked = {c.name.lower() for each in nodes for c in each.find_all(exp.Column)}
+        if CHANGE_TYPE not in rows.pseudo or CHANGE_TYPE not in asked:
+            return rows
+        renamed = {name: f"__data{name}" for name in rows.pseudo}
+        names = self.schema(rows.stream, node).names
+        stream = self.selected(rows.stream, [_item(renamed.get(name, name), column_of(name)) for name in names], node)
+        columns = tuple(
+            replace(c, column=column_of(renamed[c.column.name])) if c.hidden and c.column.name in renamed else c
+            for c in rows.columns
+        )
+        return replace(rows, stream=stream, columns=columns, pseudo=())
+
+    def selected(self, stream: BacklogStream, texts: Sequence[str], node: exp.Expr) -> BacklogStream:
+        """These columns alone: `BacklogStream.map` would keep the change type beside them."""
+        made = type(stream)(
+            TransformNode(stream.node, lambda frame: frame.selectExpr(*texts), f"map {', '.join(texts)}")
+        )
+        self.schema(made, node)
+        return made
+
+
+def results_change(node: Node) -> bool:
+    """Whether later rows of a stream take the place of earlier ones without telling so."""
+    while isinstance(node, TransformNode):
+        node = node.parent
+    return isinstance(node, KeyedNode) and node.with_changes is not None
+
+
+def _item(name: str, expression: exp.Expr) -> str:
+    text = text_of(expression)
+    return text if text == quoted_name(name) else f"{text} AS {quoted_name(name)}"
+
+
+def quoted_name(name: str) -> str:
+    """A name in backticks."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
+    """The conditions that AND connects."""
+    inner = condition.unnest()
+    if isinstance(inner, exp.And):
+        return [*conjuncts(inner.this), *conjuncts(inner.expression)]
+    return [inner]

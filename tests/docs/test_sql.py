@@ -1,0 +1,55 @@
+"""The example of docs/sql.md runs, explains itself as the page says, and puts out what a reader would expect."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import backlog_spark as bs
+import connectors
+from backlog_spark.schemas import schema_of
+from tests.operators.conftest import Collect
+from tests.operators.events import multiset
+from tests.operators.scripted import append
+
+from .test_operators import wait_for
+from .test_windows import ORDERS, PAYMENTS, at
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
+
+
+def test_the_example_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    orders = [(1, "ann", 10, at(0)), (2, "ann", 25, at(5)), (3, "bob", 5, at(30)), (4, "ann", -1, at(40))]
+    for number, rows in enumerate((orders, [(9, "zoe", 1, at(600))])):
+        table = pa.table(list(zip(*rows, strict=True)), schema=ORDERS)
+        append(tmp_path / "orders", table, backlog=number == 0)
+    payments = pa.table(list(zip(*[(1, at(1)), (2, at(6))], strict=True)), schema=PAYMENTS)
+    append(tmp_path / "payments", payments, backlog=False)
+    sources = {n: bs.source("scripted", name=n, path=tmp_path / n) for n in ("orders", "payments")}
+    names: dict[str, Any] = {"bs": bs, "spark": spark, **sources}
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    exec(block, names)
+    first, _ = re.findall(r"```text\n(.*?)```", PAGE, re.DOTALL)
+    assert capsys.readouterr().out == first
+    assert schema_of(spark, names["paid"].node).names == ["customer", "amount", "paid_at"]
+    assert schema_of(spark, names["totals"].node).names == ["customer", "total", "_change_type"]
+    sink = Collect()
+    writer = names["hours"].write("hours").trigger(processing_time="50 ms", interval_during_backlog=0).to(sink)
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start(spark)
+    try:
+        wait_for(query, lambda: any(sink.batches.values()))
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    found = multiset(row for batch in sink.batches.values() for row in batch)
+    assert found == multiset([("ann", at(0).replace(tzinfo=None), 2, 17.5)])

@@ -1,0 +1,90 @@
+"""What `explain` tells of streams and of queries that run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+import backlog_spark as bs
+from tests.operators.conftest import Collect, wait
+from tests.operators.events import events, source
+from tests.operators.scripted import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def test_streams(spark: SparkSession, streams: dict[str, bs.BacklogStream], capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = streams["a"], streams["b"]
+    both = a.map("user", "v").union(b.map("user", "v")).filter("v > 3").transform(doubled)
+    bs.explain(both, spark=spark)
+    assert capsys.readouterr().out == (
+        "transform doubled\n"
+        "  filter v > 3\n"
+        "    union\n"
+        "      map user, v\n"
+        "        watermark ts, delay 5 s\n"
+        "          source a: scripted\n"
+        "      map user, v\n"
+        "        watermark ts, delay 5 s\n"
+        "          source b: scripted\n"
+    )
+    told = "at an interval during backlog of 0 sorted while a source reports backlog"
+    totals = a.key_by("user").sum("v")
+    assert bs.explained(totals, spark=spark).split("\n")[:2] == [
+        "aggregate user_sum_v by user",
+        f"  * {told}; stream otherwise",
+    ]
+    pairs = totals.key_by("user").join(b.map("user", "item").key_by("user"))
+    text = bs.explained(pairs, spark=spark)
+    later = "but not in a later stay, as rows of a second input enter behind the first operator"
+    assert text.count(f"* {told}, {later}; stream otherwise") == 2
+    assert "\n  left: aggregate user_sum_v by user\n" in text
+    assert "\n  right: map user, item\n" in text
+    with pytest.raises(bs.BacklogError, match="no column 'nothing'"):
+        bs.explained(a.key_by("user").over("sum(nothing)"), spark=spark)
+
+
+def doubled(frame: object) -> object:
+    return frame
+
+
+@pytest.mark.usefixtures("small_plans", "few_groups")
+def test_a_query_that_leaves_backlog(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path / "s", events(1, 5, 0), backlog=True)
+    sink = Collect()
+    writer = source(tmp_path).key_by("user").count().write("counts").to(sink)
+    writer = writer.trigger(processing_time="50 ms", interval_during_backlog=0)
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).start(spark)
+    try:
+        assert "    * sorted: s reported backlog, and the interval during backlog is 0\n" in bs.explained(query)
+        append(tmp_path / "s", events(2, 5, 5), backlog=False)
+        wait(lambda: query.backlogProgress.rows >= 10, query)
+        head, operator, why, *_ = bs.explained(query).split("\n")
+        assert head == "query counts: stream mode, 10 rows committed"
+        assert operator == "  aggregate user_count by user"
+        first = min(number for number, is_backlog in sink.backlog.items() if not is_backlog)
+        assert why == f"    * stream: the query has left backlog at batch {first}"
+    finally:
+        query.stop()
+
+
+@pytest.mark.parametrize(
+    ("during", "why"),
+    [
+        (None, "stream: no interval during backlog is set"),
+        ("30 minutes", "stream: the interval during backlog is 30 min, and spark.backlog.sortedBatch.enabled is false"),
+        (0, "stream: no source reported backlog at the start; a later backlog runs as stream, as state of n from two"),
+    ],
+)
+def test_a_query_that_runs_as_stream(spark: SparkSession, tmp_path: Path, during: str | int | None, why: str) -> None:
+    append(tmp_path / "s", events(1, 5, 0), backlog=False)
+    stream = source(tmp_path).key_by("user").over("row_number() AS n", name="n")
+    writer = stream.write("numbers").trigger(processing_time="1 second", interval_during_backlog=during).to(Collect())
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).start(spark)
+    try:
+        assert why in bs.explained(query)
+    finally:
+        query.stop()

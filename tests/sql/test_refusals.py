@@ -1,0 +1,170 @@
+"""What SQL over streams refuses: the construct by its name, where it stands, and what to do."""
+
+from __future__ import annotations
+
+import pickle
+from typing import TYPE_CHECKING
+
+import pytest
+
+import backlog_spark as bs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TUMBLE = "TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '1' MINUTE)"
+BY_WINDOW = "GROUP BY window_start, window_end"
+OVER = "OVER (PARTITION BY user ORDER BY ts"
+
+# Statement, where it is refused, and what is said.
+REFUSED = [
+    # Clauses
+    ("SELECT user FROM a ORDER BY v", "line 1, column 29: ORDER BY is not possible"),
+    ("SELECT user\nFROM a\nLIMIT 5", "line 3, column 7: LIMIT is not possible"),
+    ("SELECT user FROM a OFFSET 3", "line 1, column 27: OFFSET is not possible"),
+    ("SELECT user FROM a SORT BY v", "SORT BY is not possible"),
+    ("SELECT user FROM a CLUSTER BY v", "CLUSTER BY is not possible"),
+    ("SELECT user FROM a DISTRIBUTE BY v", "DISTRIBUTE BY has no effect"),
+    (f"SELECT row_number() {OVER}) AS n FROM a QUALIFY n = 1", "column 78: QUALIFY is not known here. Put the OVER"),
+    ("SELECT * FROM a PIVOT (sum(v) FOR user IN ('x'))", "column 24: PIVOT and UNPIVOT are not known"),
+    ("SELECT x FROM a LATERAL VIEW explode(array(1)) t AS x", "column 30: LATERAL VIEW is not known"),
+    ("SELECT user FROM a TABLESAMPLE (10 PERCENT)", "TABLESAMPLE is not known here"),
+    ("SELECT /*+ BROADCAST(a) */ user FROM a", "column 28: a hint is not known here"),
+    ("SELECT user, sum(v) AS s FROM a GROUP BY ROLLUP(user)", "column 49: ROLLUP is not known here"),
+    ("SELECT user, sum(v) AS s FROM a GROUP BY CUBE(user)", "column 47: CUBE is not known here"),
+    ("SELECT user, sum(v) AS s FROM a GROUP BY user WITH ROLLUP", "ROLLUP is not known here"),
+    ("SELECT user, sum(v) AS s FROM a GROUP BY GROUPING SETS ((user), ())", "GROUPING SETS is not known here"),
+    ("SELECT user, sum(v) AS s FROM a GROUP BY ALL", "GROUP BY ALL is not known here. Name the columns."),
+    ("SELECT user, sum(v) AS s FROM a GROUP BY 3", "column 42: GROUP BY 3: there is no such column. There are 2."),
+    ("SELECT * EXCEPT (v) FROM a", "column 18: * EXCEPT is not known here. Name the columns."),
+    ("SELECT user FROM a WINDOW w AS (PARTITION BY user ORDER BY ts)", "WINDOW clause without OVER"),
+    ("WITH RECURSIVE c AS (SELECT user FROM a) SELECT user FROM c", "WITH RECURSIVE is not known here"),
+    ("SELECT x FROM (SELECT user FROM a) AS t(x)", "renaming columns behind a table's alias"),
+    ("SELECT DISTINCT ON (user) user FROM a", "is not known here"),
+    # Statements
+    ("INSERT INTO a SELECT user FROM b", "line 1, column 1: INSERT is no query. Write a SELECT, and choose its target"),
+    ("UPDATE a SET v = 1", "column 1: UPDATE is no query"),
+    ("MERGE INTO a USING b ON a.v = b.v WHEN MATCHED THEN DELETE", "column 1: MERGE is no query"),
+    ("CREATE TABLE x AS SELECT user FROM a", "column 1: CREATE is no query"),
+    ("SELECT user FROM a; SELECT user FROM b", "column 21: there are several statements. Call bs.sql for each."),
+    ("", "line 1, column 1: there is no statement"),
+    ("SELECT user FROM\n  a WHERE (v = 1", "line 2, column 16: malformed: Expecting )"),
+    ("SELECT user,, v FROM a", "column 12: malformed: nothing follows a comma"),
+    ("SELECT user FROM a UNION SELECT user FROM b", "column 33: UNION would have to compare"),
+    ("SELECT user FROM a INTERSECT SELECT user FROM b", "INTERSECT would have to compare"),
+    ("SELECT user FROM a EXCEPT SELECT user FROM b", "EXCEPT would have to compare"),
+    ("SELECT user FROM a UNION ALL SELECT user, v FROM b", "column 37: UNION ALL of 1 columns and 2"),
+    ("SELECT user FROM a UNION ALL SELECT DISTINCT user FROM b", "UNION ALL of a query with keyed operators"),
+    # Names
+    ("SELECT user FROM nowhere", "column 18: there is no table 'nowhere'. Given are: a, b, plain, orders."),
+    ("SELECT user FROM db.a", "a table's name has one part here"),
+    ("SELECT user FROM range(10)", "the table function range is not known here"),
+    ("SELECT x FROM (VALUES (1)) AS t(x)", "VALUES in FROM is not known here"),
+    ("SELECT 1 AS one", "a SELECT without FROM"),
+    ("SELECT nothing FROM a", "column 8: there is no column 'nothing'. There are: user, item, v, price, seq, ts."),
+    ("SELECT x.user FROM a", "there is no column 'x.user'. There is no table 'x' either; there are: a."),
+    ("SELECT x.* FROM a", "there is no table 'x' in this FROM. There are: a."),
+    ("SELECT v FROM a JOIN b ON a.user = b.user", "column 8: the column 'v' is ambiguous. Write one of a.v, b.v."),
+    (
+        "SELECT a.v FROM a JOIN orders ON a.v = orders.id JOIN b ON b.v = a.v WHERE item = 3",
+        "column 76: the column 'item' is ambiguous. Write one of a.item, b.item.",
+    ),
+    ("SELECT a.v, b.v FROM a JOIN b ON a.user = b.user", "column 13: two columns of the result are named 'v'"),
+    ("SELECT user, v AS USER FROM a", "two columns of the result are named 'USER'. Give one another name"),
+    ("SELECT a.user FROM a JOIN a ON a.v = a.seq", "two tables are named 'a'. Give one another name with AS."),
+    ("SELECT user, v + 1 FROM a", "column 14: v + 1 has no name. Give it one with AS."),
+    # Expressions
+    ("SELECT user FROM a WHERE v IN (SELECT v FROM b)", "IN (SELECT …) is not possible in an expression"),
+    ("SELECT user FROM a WHERE EXISTS (SELECT v FROM b)", "EXISTS (SELECT …) is not possible in an expression"),
+    ("SELECT (SELECT max(v) FROM b) AS m FROM a", "a subquery is not possible in an expression"),
+    ("SELECT user FROM a WHERE v = :limit", "column 26: the parameter :limit has no value"),
+    ("SELECT user,\n  no_such(v) AS x FROM a", "line 2, column 3: the column 'x': Spark refuses it: [UNRES"),
+    ("SELECT user FROM a WHERE user + ts > 1", "the condition: Spark refuses it"),
+    ("SELECT histogram_numeric(v, 3) AS h FROM a", "column 8: the column 'h': an aggregate or window function stands"),
+    ("SELECT user FROM a WHERE sum(v) > 3", "column 26: the condition: Spark refuses it: [INVALID_WHERE_CONDITION]"),
+    # GROUP BY
+    ("SELECT user, v FROM a GROUP BY user", "column 14: the column 'v' is neither in GROUP BY nor in an aggregate"),
+    ("SELECT count(DISTINCT v) AS n FROM a", "column 8: COUNT(DISTINCT `v`) AS `n`: DISTINCT would have to keep"),
+    ("SELECT percentile_approx(v, 0.5) AS p FROM a", "is not known here, or cannot be merged"),
+    ("SELECT sum(max(v)) AS s FROM a", "an aggregate within an aggregate"),
+    ("SELECT sum(v) AS s FROM a GROUP BY sum(v)", "is an aggregate. Group by columns."),
+    # Windows
+    (f"SELECT * FROM TABLE({TUMBLE})", "column 21: rows of a window function are not grouped"),
+    (f"SELECT user, count(*) AS n FROM TABLE({TUMBLE}) GROUP BY user", "not grouped by window_start and window_end"),
+    (f"SELECT count(*) AS n FROM TABLE({TUMBLE}) WHERE window_start > now() {BY_WINDOW}", "WHERE on a column"),
+    (f"SELECT count(*) AS n FROM TABLE({TUMBLE.replace('TABLE a', 'TABLE plain')}) {BY_WINDOW}", "as it has none."),
+    (f"SELECT count(*) AS n FROM TABLE({TUMBLE.replace('(ts)', '(v)')}) {BY_WINDOW}", "v is not the stream's"),
+    (f"SELECT count(*) AS n FROM TABLE({TUMBLE.replace('MINUTE', 'MONTH')}) {BY_WINDOW}", "months and years"),
+    (f"SELECT count(*) AS n FROM TABLE(TUMBLE(TABLE a, DESCRIPTOR(ts))) {BY_WINDOW}", "TUMBLE: SIZE is missing"),
+    (f"SELECT count(*) AS n FROM TABLE({TUMBLE.replace('DESCRIPTOR(ts)', 'ts')}) {BY_WINDOW}", "ts is no DESCRIPTOR"),
+    (
+        f"SELECT count(*) AS n FROM CUMULATE(TABLE a, DESCRIPTOR(ts), INTERVAL '2' DAY, INTERVAL '3' DAY) {BY_WINDOW}",
+        "does not divide the size",
+    ),
+    (
+        f"""SELECT user, count(*) AS n FROM TABLE(SESSION(TABLE a PARTITION BY item, DESCRIPTOR(ts), INTERVAL '1' DAY))
+            {BY_WINDOW}, user""",
+        "line 2, column 22: SESSION has PARTITION BY `item`, GROUP BY other keys",
+    ),
+    ("SELECT count(*) AS n FROM a GROUP BY window(v, '1 day')", "column 45: window: v is not the stream's event time"),
+    ("SELECT count(*) AS n FROM a GROUP BY window(ts, '1 day'), window(ts, '2 days')", "GROUP BY has two windows"),
+    ("SELECT count(*) AS n FROM a GROUP BY window(ts, '1 day', '2 days')", "column 38: window slide"),
+    # OVER
+    (f"SELECT ntile(4) {OVER}) AS n FROM a", "column 8: over: NTILE"),
+    (f"SELECT sum(v) {OVER} DESC) AS s FROM a", "ORDER BY … DESC looks at rows that are to come"),
+    ("SELECT sum(v) OVER (PARTITION BY user) AS s FROM a", "OVER without ORDER BY. Write ORDER BY ts."),
+    ("SELECT sum(v) OVER (ORDER BY v) AS s FROM a", "OVER is ordered by v, not by the event time. Write ORDER BY ts."),
+    ("SELECT sum(v) OVER (ORDER BY ts) AS s FROM plain", "OVER needs the event time, and the stream has none"),
+    (f"SELECT sum(v) {OVER} ROWS BETWEEN 1 PRECEDING AND 1 FOLLOWING) AS s FROM a", "a frame ends with the current"),
+    (f"SELECT sum(v) {OVER}, seq) AS s FROM a", "a frame by RANGE is ordered by the event time alone"),
+    (f"SELECT lag(v) {OVER} ROWS 2 PRECEDING) AS s FROM a", "looks at all rows before, so it has no frame"),
+    (f"SELECT sum(v) {OVER}) AS s, sum(v) OVER (ORDER BY ts) AS t FROM a", "the windows of one SELECT differ"),
+    (f"SELECT sum(v) {OVER}) AS s, count(*) AS n FROM a", "OVER beside GROUP BY or an aggregate"),
+    ("SELECT sum(v) OVER w AS s FROM a", "column 20: there is no window 'w'"),
+    (f"SELECT user FROM a WHERE sum(v) {OVER}) > 3", "OVER in WHERE. Put the OVER into a subquery."),
+    # Joins
+    ("SELECT a.user FROM a JOIN b ON a.v > b.v", "column 27: a join without an equality of the two sides"),
+    ("SELECT a.user FROM a CROSS JOIN b", "column 33: CROSS JOIN, or a join without an equality"),
+    ("SELECT a.user FROM a, b", "CROSS JOIN, or a join without an equality"),
+    ("SELECT user FROM a NATURAL JOIN b", "a NATURAL or ASOF join is not known here"),
+    ("SELECT a.user FROM a LEFT SEMI JOIN b ON a.v = b.v", "LEFT SEMI JOIN is not known here"),
+    ("SELECT a.user FROM a JOIN b ON a.user = b.v", "a join of string with bigint. Cast one side"),
+    (
+        "SELECT a.v FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts AS r ON a.v = r.v",
+        "column 48: FOR SYSTEM_TIME AS OF, the temporal join, is not known here",
+    ),
+    (
+        "SELECT a.user FROM a LEFT JOIN b ON a.v = b.v AND a.item > 3",
+        "column 51: this condition of a LEFT join cannot be decided before it. Put it into WHERE, or on the right side",
+    ),
+    ("SELECT a.user FROM a FULL JOIN b ON a.v = b.v AND b.item > 3", "this condition of a FULL join"),
+    (
+        "SELECT a.v FROM a JOIN b ON a.v = b.v AND a.ts BETWEEN b.ts AND b.ts - INTERVAL '1' HOUR",
+        "interval = '[3600000 ms, 0 ms]': holds no time",
+    ),
+    # Streams that change
+    ("SELECT count(*) OVER (PARTITION BY id ORDER BY at) AS n FROM orders", "and over takes no row back"),
+    ("SELECT count(*) AS n FROM orders GROUP BY window(at, '1 day')", "and window takes no row back"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("query", "message"), REFUSED)
+def test_refused(spark: SparkSession, streams: dict[str, bs.BacklogStream], query: str, message: str) -> None:
+    with pytest.raises(bs.SqlError) as caught:
+        bs.sql(spark, query, **streams)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith(f"SQL, line {caught.value.line}, column {caught.value.column}: ")
+    assert caught.value.hint or "Spark refuses it" in caught.value.problem
+
+
+def test_what_is_no_stream_or_text(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:
+    with pytest.raises(bs.BacklogError, match=r"sql was given int as 'a'\. Wrap a streaming DataFrame"):
+        bs.sql(spark, "SELECT user FROM a", a=3)  # type: ignore[arg-type]
+    with pytest.raises(bs.BacklogError, match=r"sql was given NoneType\. Pass the text"):
+        bs.sql(spark, None, **streams)  # type: ignore[arg-type]
+
+
+def test_an_error_goes_through_pickle() -> None:
+    error = bs.SqlError("no.", "Do that.", 2, 7)
+    found = pickle.loads(pickle.dumps(error))
+    assert (str(found), found.line, found.column, found.hint) == (str(error), 2, 7, "Do that.")

@@ -1,0 +1,260 @@
+"""SQL over streams: wherever the switch falls, what Spark's batch SQL gives for all rows at once."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import backlog_spark as bs
+from tests.operators.conftest import Collect, wait
+from tests.operators.events import DELAY, events, flush, multiset, run, source
+
+from .conftest import CHANGES, change
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NOT_FLUSH = "(user IS NULL OR user <> '~flush')"
+
+
+def windows(table_function: str, spark_function: str, kind: str = "window") -> tuple[str, str]:
+    """One aggregation, with Flink's function and with Spark's."""
+    results = "sum(v + 1) AS total, sum(price) / count(*) AS mean, max(seq) FILTER (WHERE v > 0) AS newest"
+    having = "HAVING count(*) > 1"
+    return (
+        f"""SELECT upper(user) AS name, window_start, window_end AS until, {results}
+            FROM TABLE({table_function}) WHERE {NOT_FLUSH}
+            GROUP BY upper(user), window_start, window_end {having}""",
+        f"""SELECT upper(user) AS name, {kind}.start AS window_start, {kind}.end AS until, {results}
+            FROM a WHERE {NOT_FLUSH} GROUP BY {spark_function}, upper(user) {having}""",
+    )
+
+
+OVER = f"""
+    SELECT user, seq, sum(v) OVER w AS total, coalesce(lag(item + 1, 2) OVER last, -1) * 2 AS before,
+           row_number() OVER last AS number, avg(price) OVER w AS mean
+    FROM a WHERE {NOT_FLUSH} AND item <> 1
+    WINDOW w AS (PARTITION BY user, item % 2 ORDER BY ts, seq {{frame}}), last AS (PARTITION BY user, item % 2
+    ORDER BY ts, seq)"""
+
+JOIN = f"""
+    SELECT coalesce(l.user, r.user) AS name, l.seq, r.seq AS other, l.v, r.ts - l.ts AS apart
+    FROM (SELECT * FROM a WHERE {NOT_FLUSH}) AS l {{how}} JOIN (SELECT * FROM b WHERE {NOT_FLUSH}) AS r
+    ON l.user = r.user AND l.item + 1 = r.item AND r.ts > l.ts - INTERVAL '9' SECOND AND r.ts <= l.ts + {{upper}}"""
+
+# Rows come once: text for the stream, and for Spark's batch if it is another one.
+APPENDED: dict[str, tuple[str, str]] = {
+    "tumble": windows("TUMBLE(TABLE a, DESCRIPTOR(ts), INTERVAL '10' SECOND)", "window(ts, '10 seconds')"),
+    "hop": windows(
+        "HOP(DATA => TABLE a, TIMECOL => DESCRIPTOR(ts), SLIDE => INTERVAL '4' SECOND, SIZE => INTERVAL '10' SECOND)",
+        "window(ts, '10 seconds', '4 seconds')",
+    ),
+    "cumulate": (
+        f"""SELECT window_start, window_time, count(*) AS n
+            FROM CUMULATE(TABLE a, DESCRIPTOR(ts), INTERVAL '10' SECOND, INTERVAL '30' SECOND)
+            WHERE {NOT_FLUSH} GROUP BY window_start, window_end, window_time""",
+        f"""SELECT from_start AS window_start, until - INTERVAL '0.001' SECOND, count(*)
+            FROM (SELECT *, explode(transform(sequence(1, 3), n -> from_start + n * INTERVAL '10' SECOND)) AS until
+                  FROM (SELECT *, window(ts, '30 seconds').start AS from_start FROM a WHERE {NOT_FLUSH}))
+            WHERE ts < until GROUP BY from_start, until""",
+    ),
+    "session": (
+        f"""SELECT user, window_start, window_end, count(*) AS n
+            FROM TABLE(SESSION(TABLE a PARTITION BY user, DESCRIPTOR(ts), INTERVAL '5' SECOND)) WHERE {NOT_FLUSH}
+            GROUP BY user, window_start, window_end""",
+        f"""SELECT user, session_window.start, session_window.end, count(*) FROM a WHERE {NOT_FLUSH}
+            GROUP BY user, session_window(ts, '5 seconds')""",
+    ),
+    "Spark's functions": (
+        f"""SELECT w.start AS s, e, n FROM (
+            SELECT window(ts, '20 seconds', '10 seconds') AS w, window.end AS e, count(*) AS n FROM a WHERE {NOT_FLUSH}
+            GROUP BY 1)""",
+        "",
+    ),
+    "over rows": (OVER.format(frame="ROWS BETWEEN 3 PRECEDING AND CURRENT ROW"), ""),
+    "over rows unbounded": (OVER.format(frame="ROWS UNBOUNDED PRECEDING"), ""),
+    "over range": (
+        f"""SELECT user, sum(v) OVER (PARTITION BY user ORDER BY ts
+            RANGE BETWEEN INTERVAL '9' SECOND PRECEDING AND CURRENT ROW) AS total FROM a WHERE {NOT_FLUSH}""",
+        "",
+    ),
+    "left interval join": (JOIN.format(how="LEFT", upper="INTERVAL 4 SECONDS"), ""),
+    "full interval join": (JOIN.format(how="FULL OUTER", upper="INTERVAL '1' SECOND"), ""),
+    "inner interval join": (
+        """SELECT x.user, x.seq, y.seq AS other FROM a AS x, b AS y
+           WHERE x.user = y.user AND x.ts BETWEEN y.ts - INTERVAL '4' SECOND AND y.ts + INTERVAL '0.5' SECOND
+           AND x.item > y.item AND x.v IS NOT NULL AND x.user <> '~flush'""",
+        "",
+    ),
+    "distinct": (f"SELECT DISTINCT user, item % 2 AS odd FROM a WHERE {NOT_FLUSH}", ""),
+}
+
+# Later rows take the place of earlier ones: what is left at the end, by this many key columns, or by change types.
+UPDATED: dict[str, tuple[str, int]] = {
+    "groups of a union": (
+        """WITH both AS (SELECT user AS name, v, price FROM a UNION ALL SELECT upper(user), seq, price FROM b)
+           SELECT name, if(v > 0, 'up', 'down') AS direction, count(*) AS n, min(price) * 2 AS least, avg(v) AS mean
+           FROM both WHERE v IS NOT NULL GROUP BY name, 2""",
+        2,
+    ),
+    "all rows": ("SELECT sum(v) AS total, count(*) AS n, 'all' AS what FROM a", 0),
+    "having": ("SELECT user, sum(item) AS items FROM a GROUP BY user HAVING count(*) % 2 = 0 AND max(seq) > 3", -1),
+    "groups of groups": (
+        """SELECT n, count(*) AS users, sum(total) AS total FROM (
+             SELECT user, item, count(*) AS n, sum(v) AS total FROM a GROUP BY user, item
+           ) WHERE n > 2 GROUP BY n""",
+        -1,
+    ),
+    "distinct results": ("SELECT DISTINCT n FROM (SELECT user, count(*) AS n FROM a GROUP BY user)", -1),
+    "full join": (
+        "SELECT user, a.seq, b.seq AS other FROM a FULL JOIN b USING (user, item) WHERE a.v > 0 OR b.v > 0",
+        -1,
+    ),
+    "left join": (
+        """SELECT a.user, a.seq, n FROM a LEFT JOIN (SELECT user, item, price AS n FROM b WHERE item > 1) AS c
+           ON a.user = c.user AND c.item = a.item AND n > 0""",
+        -1,
+    ),
+    "groups with groups": (
+        """SELECT l.user, l.n, r.n AS other FROM (SELECT user, count(*) AS n FROM a GROUP BY user) AS l
+           LEFT JOIN (SELECT user, max(item) AS n FROM b WHERE item < 3 GROUP BY user) AS r ON l.user = r.user""",
+        -1,
+    ),
+    "group with rows": (
+        """SELECT t.user, t.n, b.seq FROM (SELECT user, count(*) AS n FROM a GROUP BY user) AS t
+           JOIN b ON t.user = b.user WHERE b.item = 1""",
+        -1,
+    ),
+}
+
+
+def of_spark(spark: SparkSession, query: str, tables: dict[str, list[pa.Table]]) -> Counter[Any]:
+    for name, parts in tables.items():
+        spark.createDataFrame(pa.concat_tables(parts).combine_chunks()).createOrReplaceTempView(name)
+    return multiset(spark.sql(query).collect())
+
+
+def left_over(sink: Collect) -> Counter[Any]:
+    """The rows of a change stream that have not been taken back."""
+    found: Counter[Any] = Counter()
+    for _, batch in sorted(sink.batches.items()):
+        for row in batch:
+            fields = row.asDict()
+            kind = fields.pop("_change_type")
+            for name in ("_commit_timestamp", "_commit_seq"):
+                fields.pop(name, None)
+            found[tuple(fields.values())] += 1 if kind in ("insert", "update_postimage") else -1
+        assert all(count >= 0 for count in found.values())
+    return +found
+
+
+def settled(
+    state: Callable[[Collect], Counter[Any]], expected: Counter[Any]
+) -> Callable[[bs.BacklogQuery, Collect], None]:
+    """For `run`, which cannot tell by the number of rows when all that is replaced has been."""
+
+    def check(query: bs.BacklogQuery, sink: Collect) -> None:
+        wait(lambda: state(sink) == expected, query)
+        query.processAllAvailable()
+
+    return check
+
+
+def known(root: Path, tables: dict[str, list[pa.Table]]) -> None:
+    """Let the sources tell their columns before they have a row."""
+    for name, parts in tables.items():
+        (root / name).mkdir()
+        pq.write_table(parts[0].slice(0, 0), root / name / "0000.parquet")
+
+
+def inputs(query: str, seed: int, rows: int = 40) -> dict[str, list[pa.Table]]:
+    names = [name for name in "ab" if re.search(rf"\b(FROM|JOIN|TABLE) {name}\b|, {name} AS", query)]
+    made = {n: [events(seed * 100 + i * 7 + ord(n), rows, i * rows, millis=True) for i in range(3)] for n in names}
+    return {name: [*tables, flush(tables)] for name, tables in made.items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "backlog"),
+    [("tumble", 1), ("over rows", 2), ("left interval join", 1), ("distinct", 2)]
+    + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in APPENDED for backlog in range(4)],
+)
+@pytest.mark.usefixtures("small_plans", "few_groups")
+def test_rows_that_come_once(spark: SparkSession, tmp_path: Path, name: str, backlog: int) -> None:
+    query, in_spark = APPENDED[name]
+    given = inputs(query, backlog)
+    expected = of_spark(spark, in_spark or query, given)
+    assert expected.total() > 4
+    known(tmp_path, given)
+    streams = {each: source(tmp_path, each) for each in given}
+    sink = run(spark, tmp_path, bs.sql(spark, query, **streams), given, backlog, expected)
+    assert multiset(r for b in sink.batches.values() for r in b) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "backlog"),
+    [("groups of a union", 1), ("groups of groups", 2), ("full join", 1)]
+    + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in UPDATED for backlog in range(4)],
+)
+@pytest.mark.usefixtures("small_plans", "few_groups")
+def test_rows_that_are_replaced(spark: SparkSession, tmp_path: Path, name: str, backlog: int) -> None:
+    query, keys = UPDATED[name]
+    given = inputs(query, backlog)
+    expected = of_spark(spark, query, given)
+    assert expected
+    known(tmp_path, given)
+    streams = {each: source(tmp_path, each) for each in given}
+    state = left_over if keys < 0 else lambda sink: multiset((*k, *v) for k, v in sink.newest(keys).items())
+    until = settled(state, expected)
+    sink = run(spark, tmp_path, bs.sql(spark, query, **streams), given, backlog, Counter(), check=until)
+    assert state(sink) == expected
+
+
+def history(seed: int, batches: int) -> tuple[list[pa.Table], list[tuple[Any, ...]]]:
+    """Random changes of a table as ``mysql_cdc`` tells them, and the table that is left."""
+    chance = random.Random(seed)
+    table: dict[int, tuple[str, int | None]] = {}
+    parts: list[Sequence[tuple[Any, ...]]] = []
+    seq = 0
+    for _ in range(batches):
+        rows: list[tuple[Any, ...]] = []
+        for _ in range(40):
+            seq += 1
+            key = chance.randrange(25)
+            new = chance.choice(["ann", "bob", "cy"]), chance.choice([None, chance.randrange(-9, 99)])
+            if key not in table:
+                rows.append(change("insert", seq, key, *new))
+                table[key] = new
+            elif chance.random() < 0.3:
+                rows.append(change("delete", seq, key, *table.pop(key)))
+            else:
+                rows.append(change("update_preimage", seq, key, *table[key]))
+                rows.append(change("update_postimage", seq, key, *new))
+                table[key] = new
+        parts.append(rows)
+    made = [pa.table(list(zip(*rows, strict=True)), schema=CHANGES) for rows in parts]
+    return made, [(key, *value) for key, value in table.items()]
+
+
+@pytest.mark.parametrize("backlog", [1, *(pytest.param(b, marks=pytest.mark.grid) for b in range(4))])
+@pytest.mark.usefixtures("small_plans", "few_groups")
+def test_groups_of_a_table_that_changes(spark: SparkSession, tmp_path: Path, backlog: int) -> None:
+    query = """
+        SELECT upper(user) AS name, count(*) AS n, sum(amount) AS total, max(amount) AS most
+        FROM (SELECT id, user, amount FROM orders WHERE amount >= 0) AS paid GROUP BY upper(user)"""
+    parts, table = history(backlog, 3)
+    spark.createDataFrame(table, "id long, user string, amount long").createOrReplaceTempView("orders")
+    expected = multiset(spark.sql(query).collect())
+    known(tmp_path, {"orders": parts})
+    orders = bs.source("scripted", name="orders", path=tmp_path / "orders").with_watermark("at", DELAY)
+    until = settled(left_over, expected)
+    stream = bs.sql(spark, query, orders=orders)
+    sink = run(spark, tmp_path, stream, {"orders": parts}, backlog, Counter(), check=until)
+    assert left_over(sink) == expected
