@@ -187,7 +187,7 @@ class KeyedPlan:
         self.must_leave = False
         if self._time is not None:
             self._time.begin(self.folds, flags, has_ended=has_ended, sorted_run=run.vehicle is Vehicle.SORTED)
-        return frame, plans.output, _configuration(ledger)
+        return frame, plans.output, ledger.configuration()
 
     @property
     def sorts_again(self) -> bool:
@@ -206,6 +206,11 @@ class KeyedPlan:
         last = last_keyed(self._root)
         assert last is not None
         return self.folds[last.name].side_outputs
+
+    @property
+    def reads_several_times(self) -> bool:
+        """Whether several operators take rows of their own from a batch of the present run."""
+        return self.run.vehicle is Vehicle.SORTED and len(self._raw.leaves) > 1
 
     @property
     def ends_by_itself(self) -> bool:
@@ -435,13 +440,3 @@ def _target(run: Run, *, replays_only: bool) -> str | None:
 
 def _seeds(operator: str) -> str:
     return f"backlog/seed/{operator}"
-
-
-def _configuration(ledger: Ledger) -> dict[str, str]:
-    return {
-        "spark.sql.shuffle.partitions": str(ledger.partitions),
-        "spark.sql.streaming.stateStore.providerClass": (
-            "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-        ),
-        "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    }

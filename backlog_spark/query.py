@@ -260,8 +260,9 @@ class BacklogQuery(QueryRuns):
         if self._keyed is None:
             self._outputs.write(batch, {}, info)
             return
-        # Several sinks read it, and each would run the plan again.
-        with persisted(batch) if self._outputs.several else contextlib.nullcontext():
+        # Several sinks or operators read it, and each would run the plan again.
+        several = self._outputs.several or self._keyed.reads_several_times
+        with persisted(batch) if several else contextlib.nullcontext():
             flags = self._flags(info.batch_id)
             ended = self._has_ended(info.batch_id)
             self._outputs.write(*self._keyed.output(batch, info.batch_id, self._name, flags, has_ended=ended), info)

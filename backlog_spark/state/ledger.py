@@ -160,6 +160,18 @@ class Ledger:
                 )
         return replace(self, operators=tuple(operators))
 
+    def configuration(self) -> dict[str, str]:
+        """What Spark's configuration must be in each run."""
+        return {
+            "spark.sql.shuffle.partitions": str(self.partitions),
+            "spark.sql.streaming.stateStore.providerClass": (
+                "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+            ),
+            "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+            # For what stands in a plan for the order of its sources alone: Spark would read it, and drop all.
+            "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan": "true",
+        }
+
     def to_json(self) -> dict[str, Any]:
         """As kept in the checkpoint."""
         return {
