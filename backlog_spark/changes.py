@@ -53,6 +53,13 @@ ASKED: Final = "asked"
 """Value of `MARK`: the user has asked for it."""
 
 
+_EXACT_JSON: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
 def is_change_stream(schema: StructType, keys: Collection[str] = ()) -> bool:
     """Whether rows say what they do. Who groups by the change type takes it for data."""
     return (
@@ -115,11 +122,14 @@ def identity_of(fields: Collection[tuple[StructField, Column]]) -> Column:
 
 def _hashable(name: str, kind: DataType, column: Column) -> Column:
     from pyspark.sql import functions as F
-    from pyspark.sql.types import ArrayType, MapType, StructType, VariantType
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType, VariantType
 
     if isinstance(kind, ArrayType | StructType) and not _has(kind, MapType | VariantType):
         # NULLs within are left out as well; as text they are not.
-        return F.to_json(column, {"ignoreNullFields": "false", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"})
+        return F.to_json(column, _EXACT_JSON)
+    if isinstance(kind, StringType):
+        # What a collation takes for equal has one hash.
+        return column.cast("binary")
     if _has(kind, MapType | VariantType):
         raise BacklogError(
             f"Column {name!r} is {kind.simpleString()}, by which a row cannot be found again that is taken back.",

@@ -230,6 +230,42 @@ class KeyedStream(Aggregations):
             )
         return WindowedStream(self._stream, self._keys, self._order, assigner)
 
+    def count_window(self, size: int, slide: int | None = None) -> WindowedStream:
+        """Group a key's rows by their number.
+
+        Rows are numbered as they arrive; those of one batch, or of one stay in backlog at an interval of 0, in the
+        order given to `BacklogStream.key_by`. Without an order, and where it leaves rows equal, they are numbered in
+        an order of no meaning, which is the same whenever the batch is repeated.
+
+        Parameters
+        ----------
+        size : int
+            Rows of a window.
+        slide : int, optional
+            At every so many rows of a key a window of the last ``size`` rows, of fewer as long as there are not so
+            many. Default: windows of ``size`` rows, one after another.
+
+        Raises
+        ------
+        SettingError
+            For what is no int of 1 or more, and for a slide greater than the size.
+        """
+        from backlog_spark.operators.triggers import CountedRows, whole_number
+        from backlog_spark.operators.windowed import WindowOptions
+        from backlog_spark.operators.windows import GlobalWindows
+        from backlog_spark.windowedstreams import WindowedStream
+
+        last = whole_number(size, "count_window size")
+        every = last if slide is None else whole_number(slide, "count_window slide")
+        if every > last:
+            raise SettingError(
+                "count_window slide", slide, f"is greater than the size {size}, so rows between windows would be lost.",
+                "Take a slide of at most the size.",
+            )  # fmt: skip
+        assigner = GlobalWindows.create()
+        options = WindowOptions(assigner, counted=CountedRows(every, last))
+        return WindowedStream(self._stream, self._keys, self._order, assigner, options)
+
     def over(
         self, *functions: str, rows: int | str | None = None, range: str | timedelta | None = None, name: str = ""
     ) -> BacklogStream:

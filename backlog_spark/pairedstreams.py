@@ -50,6 +50,11 @@ class CoGroupedStreams:
 
     def window(self, assigner: WindowAssigner) -> CoGroupedStreams:
         """The windows; `EndOfStreamWindows` puts everything out when both streams have ended."""
+        if assigner.is_global:
+            raise BacklogError(
+                "co_group: GlobalWindows are never put out, as co_group takes no trigger.",
+                "Take windows of time, or EndOfStreamWindows for one window that ends with the input.",
+            )
         return replace(self, _options=WindowOptions(assigner))
 
     def allowed_lateness(self, lateness: str | timedelta) -> CoGroupedStreams:

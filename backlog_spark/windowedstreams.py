@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from backlog_spark.operators.aggregate import Aggregate
     from backlog_spark.operators.fold import Fold
     from backlog_spark.operators.merge import MergeFold
+    from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger
     from backlog_spark.operators.windowfunctions import ProcessWindowFunction, WindowFunction
     from backlog_spark.operators.windows import WindowAssigner
     from backlog_spark.plan import Bind
@@ -34,6 +35,9 @@ class WindowedStream(Aggregations):
 
     A window is put out once, when the watermark has reached its end; with an allowed lateness again whenever late rows
     came. In backlog all windows wait for the switch, and those up to the greatest watermark are put out with its batch.
+
+    Windows that a number of rows ends, by `KeyedStream.count_window` or a `trigger`, have neither start nor end: these
+    columns are NULL. All that are full when a backlog ends are put out with its batch.
     """
 
     def __init__(
@@ -57,8 +61,9 @@ class WindowedStream(Aggregations):
         SettingError
             For what is no duration.
         BacklogError
-            For windows of processing time, which have no late rows.
+            For windows of processing time and global ones, which have no late rows.
         """
+        self._refuse_late_rows(f"allowed_lateness({str(lateness)!r})")
         if not self._options.assigner.is_event_time:
             raise BacklogError(
                 f"allowed_lateness({str(lateness)!r}): no row is late for windows of processing time.",
@@ -70,8 +75,64 @@ class WindowedStream(Aggregations):
         """Send rows that come when their windows have been given up to a side output, with the stream's columns.
 
         Without one they are counted (`BacklogQuery.lateRows`) and left out.
+
+        Raises
+        ------
+        BacklogError
+            For global windows, which have no late rows.
         """
+        self._refuse_late_rows(f"side_output_late_data({name!r})")
         return self._with(late_output=name)
+
+    def trigger(self, trigger: CountTrigger | PurgingTrigger) -> WindowedStream:
+        """When rows of ``bs.GlobalWindows`` are put out.
+
+        Parameters
+        ----------
+        trigger : CountTrigger or PurgingTrigger
+            ``bs.CountTrigger.of(100)``: at every 100th row of a key a window of all its rows so far, whose rows are
+            kept for ever; declared aggregates keep one row a key. ``bs.PurgingTrigger.of(bs.CountTrigger.of(100))``: a
+            window of the 100 rows since the last one, as ``count_window(100)``.
+
+        Raises
+        ------
+        BacklogError
+            For another trigger, for windows that end by themselves, and for a second trigger.
+        """
+        from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger
+
+        options = self._options
+        if not isinstance(trigger, CountTrigger | PurgingTrigger):
+            raise BacklogError(
+                f"trigger was given {trigger!r:.100}.",
+                "Pass bs.CountTrigger.of(100), or bs.PurgingTrigger.of(bs.CountTrigger.of(100)).",
+            )
+        if not options.assigner.is_global:
+            raise BacklogError(
+                f"trigger: {type(options.assigner).__name__} are put out when they end, and take no trigger.",
+                "Leave it out, or take bs.GlobalWindows.create().",
+            )
+        if options.counted is not None:
+            raise BacklogError(
+                "trigger: these windows have a trigger already.", "Give one, and none behind count_window."
+            )
+        return self._with(counted=trigger.rows())
+
+    def _refuse_late_rows(self, what: str) -> None:
+        if self._options.assigner.is_global:
+            raise BacklogError(
+                f"{what}: global windows go by the number of rows, and no row is late for them.", "Leave it out."
+            )
+
+    def _ready(self) -> WindowOptions:
+        """The options, if anything is ever put out."""
+        if self._options.assigner.is_global and self._options.counted is None:
+            raise BacklogError(
+                "GlobalWindows without a trigger are never put out.",
+                "Add .trigger(bs.CountTrigger.of(n)), take count_window(n) in their place, or EndOfStreamWindows for "
+                "one window that ends with the input.",
+            )
+        return self._options
 
     def _with(self, **changes: Any) -> WindowedStream:
         assigner = self._options.assigner
@@ -111,11 +172,14 @@ class WindowedStream(Aggregations):
         return self._keyed(name or "_".join([*self._keys, "reduce"]), make)
 
     def _keyed(self, name: str, make: Callable[[int], Callable[..., MergeFold]]) -> BacklogStream:
-        keys, options = self._keys, self._options
+        keys, order, options = self._keys, self._order, self._ready()
 
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            from backlog_spark.operators.countwindows import CountFold
             from backlog_spark.operators.sessions import SessionFold
 
+            if options.counted is not None:
+                return CountFold(keys, make(key_groups), schema, key_groups, options.counted, order)
             kind = SessionFold if options.assigner.is_session else WindowFold
             return kind(keys, make(key_groups), schema, replace(options, control_first=is_first))
 
@@ -129,7 +193,8 @@ class WindowedStream(Aggregations):
         named = state_name(f"{name}_window")
         rows = with_changes(self._stream.node, IMPLIED)
         refusal = refuse if options.lateness_ms else None
-        return BacklogStream(KeyedNode(rows, named, bind, is_timed=True, with_changes=refusal))
+        is_timed = options.counted is None
+        return BacklogStream(KeyedNode(rows, named, bind, is_timed=is_timed, with_changes=refusal))
 
     def apply(self, function: WindowFunction, *, name: str = "") -> BacklogStream:
         """All rows of a window to a function. They are kept until the window ends.
@@ -152,16 +217,21 @@ class WindowedStream(Aggregations):
 
     def _function(self, function: Any, kind: type[Any], what: str, name: str) -> BacklogStream:
         from backlog_spark.operators.cogroup import WindowRowsFold
+        from backlog_spark.operators.countwindows import CountRowsFold
+        from backlog_spark.operators.windowfunctions import ProcessWindowFunction
 
         if not isinstance(function, kind):
             raise BacklogError(
                 f"{what} was given {type(function).__name__}.", f"Pass an instance of a subclass of {kind.__name__}."
             )
-        keys, order, options = self._keys, self._order, self._options
+        keys, order, options = self._keys, self._order, self._ready()
 
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
             given = replace(options, control_first=is_first)
+            if given.counted is not None:
+                return CountRowsFold(function, schema, keys, key_groups, given, order=order)
             return WindowRowsFold(function, schema, keys, None, key_groups, given, order=order)
 
         named = state_name(name or "_".join([*keys, type(function).__name__]))
-        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True))
+        is_timed = options.counted is None or kind is ProcessWindowFunction
+        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=is_timed))

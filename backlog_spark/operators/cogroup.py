@@ -44,7 +44,7 @@ from backlog_spark.watermarks import EVENT_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = ["WindowRowsFold"]
 
@@ -66,6 +66,8 @@ class WindowRowsFold(RowsFold):
     options : WindowOptions
     order : str, optional
         Column that orders the rows that the function is given; of two inputs each has to have it.
+    own : sequence of (str, DataType), optional
+        As for `RowsFold`, if windows are told apart by something else than their bounds.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class WindowRowsFold(RowsFold):
         options: WindowOptions,
         *,
         order: str | None = None,
+        own: Sequence[tuple[str, DataType]] | None = None,
     ) -> None:
         from pyspark.sql.types import BooleanType, LongType, StructField, StructType, TimestampType
 
@@ -87,7 +90,7 @@ class WindowRowsFold(RowsFold):
             keys,
             right_keys,
             key_groups,
-            own=[(_START, LongType()), (_END, LongType()), (_FIRED, BooleanType())],
+            own=[(_START, LongType()), (_END, LongType()), (_FIRED, BooleanType())] if own is None else own,
             late_output=options.late_output,
             control_first=options.control_first,
         )
@@ -277,16 +280,25 @@ class WindowRowsFold(RowsFold):
         return tuple(found)
 
     def _call(self, groups: Groups, watermark: int) -> list[pa.RecordBatch]:
+        if self._function.is_vectorised:
+            return [self._fitted(self._instance().process_groups(groups))]
+        given = [[Rows(made, *span) for span in pairwise(bounds.tolist())] for made, bounds in self._lazy(groups)]
+        return self._call_each(groups.keys, groups.starts, groups.ends, given, watermark)
+
+    def _instance(self) -> Any:
         if self._mine is None:
             self._mine = copy.copy(self._function)
             self._mine.open()
-        if self._function.is_vectorised:
-            return [self._fitted(self._mine.process_groups(groups))]
-        keys = [python_values(column) for column in groups.keys.columns]
+        return self._mine
+
+    def _call_each(
+        self, keys_of: pa.RecordBatch, first: np.ndarray, end: np.ndarray, given: list[list[Rows]], watermark: int
+    ) -> list[pa.RecordBatch]:
+        """One call a window; the arguments are as in `Groups`, ``given`` has a list for each input."""
+        keys = [python_values(column) for column in keys_of.columns]
         key_values = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
-        starts, ends = groups.starts.tolist(), groups.ends.tolist()
-        given = [[Rows(made, *span) for span in pairwise(bounds.tolist())] for made, bounds in self._lazy(groups)]
-        function = self._mine
+        starts, ends = first.tolist(), end.tolist()
+        function = self._instance()
         out: list[Any] = []
         if isinstance(function, CoGroupFunction):
             results = map(function.co_group, *given)

@@ -23,6 +23,7 @@ from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step
 from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.merge import MergeFold
 from backlog_spark.operators.sides import quoted
+from backlog_spark.operators.triggers import CountedRows
 from backlog_spark.operators.windows import FOREVER, WindowAssigner
 from backlog_spark.state.keys import check_keys
 from backlog_spark.state.seeds import LIVE, Unpack, gathered, packed
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["WINDOW_COLUMNS", "WindowFold", "WindowOptions"]
+__all__ = ["END", "START", "WINDOW_COLUMNS", "WindowFold", "WindowOptions", "named_windows"]
 
 START: Final = "__start"
 END: Final = "__end"
@@ -58,12 +59,15 @@ class WindowOptions:
         Name of a side output for rows that come later than that; without one they are counted and left out.
     control_first : bool
         Whether a batch's watermark comes before its rows: for the first operator of a chain.
+    counted : CountedRows or None
+        Of global windows: which rows are put out, and when.
     """
 
     assigner: WindowAssigner
     lateness_ms: int = 0
     late_output: str | None = None
     control_first: bool = True
+    counted: CountedRows | None = None
 
 
 MakeInner = Callable[[Sequence[str], "StructType", Sequence[str]], MergeFold]

@@ -24,6 +24,7 @@ __all__ = [
     "CumulativeEventTimeWindows",
     "EndOfStreamWindows",
     "EventTimeSessionWindows",
+    "GlobalWindows",
     "ProcessingTimeSessionWindows",
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
@@ -59,6 +60,7 @@ class WindowAssigner:
     is_event_time = True
     is_session = False
     is_cumulative = False
+    is_global = False
 
     @property
     def is_unbounded(self) -> bool:
@@ -238,5 +240,16 @@ class EndOfStreamWindows(WindowAssigner):
 
     @classmethod
     def get(cls) -> Self:
+        """The assigner."""
+        return cls(0, 0)
+
+
+class GlobalWindows(WindowAssigner):
+    """One window a key, of which a trigger puts out rows; it never ends (Flink's ``GlobalWindows``)."""
+
+    is_global = True
+
+    @classmethod
+    def create(cls) -> Self:
         """The assigner."""
         return cls(0, 0)

@@ -41,6 +41,7 @@ from backlog_spark.operators.aggregates import (
     Variance,
     VariancePop,
 )
+from backlog_spark.operators.aggregates.groups import sum_decimals
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -827,3 +828,11 @@ def test_overflow_is_an_error_in_every_way(spark: SparkSession, aggregate: Aggre
 def test_what_does_not_fit_is_refused_with_the_reason(rows: DataFrame, aggregate: Aggregate, message: str) -> None:
     with pytest.raises(BacklogError, match=message):
         aggregate.slots(rows.schema)
+
+
+def test_decimals_in_memory_that_cannot_be_written() -> None:
+    kind = pa.decimal128(12, 2)
+    sent = pa.RecordBatch.from_arrays([pa.array([Decimal("1.25"), Decimal("2.00"), Decimal("-9.50")], kind)], ["x"])
+    data = pa.BufferReader(sent.serialize().to_pybytes())
+    (column,) = pa.ipc.read_record_batch(data, sent.schema).columns
+    assert sum_decimals(column, np.array([0, 2]), "sum").to_pylist() == [Decimal("3.25"), Decimal("-9.50")]

@@ -80,9 +80,10 @@ def sum_decimals(array: pa.Array, starts: Starts, label: str) -> pa.Array:
     BacklogError
         A sum does not fit into the type. Only the sum itself counts, whatever the order of its rows.
     """
-    parts = words(array).copy() if array.null_count else words(array)
-    valid = is_valid(array)
-    parts[~valid] = 0  # what stands under a NULL is undefined
+    parts = words(array)
+    if array.null_count:
+        parts = parts.copy()  # Arrow's memory may be read-only
+        parts[~is_valid(array)] = 0  # what stands under a NULL is undefined
     total, fits = _sum_words(parts, starts)
     halves = total.view(np.uint64)
     low, high = halves[:, 0], halves[:, 1].view(np.int64)
