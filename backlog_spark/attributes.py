@@ -9,11 +9,12 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Self
+from typing import Final, Self
 
 from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = [
+    "ALL_BACKLOG",
     "OneInputFunction",
     "OperatorAttributes",
     "OperatorAttributesBuilder",
@@ -100,6 +101,10 @@ def propagate_join(attributes: Iterable[RecordAttributes]) -> RecordAttributes:
     return RecordAttributes(any(_flags(attributes)))
 
 
+ALL_BACKLOG: Final = 0b11
+"""For `TwoInputFunction.take_attributes` and `OneInputFunction.take_attributes`: the rows of all inputs are backlog."""
+
+
 class _Emitter:
     """The part of a function that tells the operators behind it what holds for its rows (FLIP-327, ``Output``)."""
 
@@ -125,6 +130,10 @@ class OneInputFunction(_Emitter):
         output; so it must depend on nothing but its argument.
         """
 
+    def take_attributes(self, backlog: int) -> None:
+        """Called by the operator; ``backlog`` is not 0 if the rows of any input are backlog."""
+        self.process_record_attributes(RecordAttributes(backlog != 0))
+
     def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
         """What the operators behind are told when the input has these attributes."""
         self._emitted = None
@@ -140,6 +149,11 @@ class TwoInputFunction(_Emitter):
 
     def process_record_attributes2(self, attributes: RecordAttributes) -> None:
         """Told what holds for the rows of the second input (FLIP-327, ``processRecordAttributes2``)."""
+
+    def take_attributes(self, backlog: int) -> None:
+        """Called by the operator; bit 0 of ``backlog`` is set if the first input's rows are, bit 1 the second's."""
+        self.process_record_attributes1(RecordAttributes(backlog & 1 != 0))
+        self.process_record_attributes2(RecordAttributes(backlog & 2 != 0))
 
     def attributes_of_output(self, first: RecordAttributes, second: RecordAttributes) -> RecordAttributes:
         """What the operators behind are told when the inputs have these attributes."""

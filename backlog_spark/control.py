@@ -67,11 +67,11 @@ class Clerk:
         self._has_timers = has_timers
         self._next_timer = 0 if has_timers else NEVER
         self._watermark: int | None = None
-        self._backlog: dict[str, bool] = {}
+        self._backlog: dict[str, int] = {}
         self._holding = True
         self._lock = threading.Lock()
 
-    def tell(self, *, watermark: int | None, next_timer: int | None, backlog: Mapping[str, bool]) -> None:
+    def tell(self, *, watermark: int | None, next_timer: int | None, backlog: Mapping[str, int]) -> None:
         """Set what is told from the next batch on.
 
         Parameters
@@ -80,8 +80,8 @@ class Clerk:
             None tells none.
         next_timer : int or None
             When the next processing-time timer is due; None leaves it.
-        backlog : mapping of str to bool
-            Each operator's record attributes.
+        backlog : mapping of str to int
+            Each operator's record attributes, as in `backlog_spark.operators.fold.Clock`.
         """
         with self._lock:
             self._holding = False
@@ -220,7 +220,7 @@ class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         control = Control(
             watermark=Control.watermark if end["watermark"] is None else end["watermark"],
             now=end["now"] if end["now"] != start["now"] else None,
-            is_backlog=end["isBacklog"],
+            backlog=end["isBacklog"],
         )
         return [_Message(int(self._options["keygroups"]), control)]
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from backlog_spark.attributes import RecordAttributes, propagate_join, propagate_map, propagate_union
+from backlog_spark.attributes import RecordAttributes, propagate_map, propagate_union
 from backlog_spark.changes import CHANGE_TYPE, IMPLIED, lost_change_type
 from backlog_spark.errors import BacklogError
 
@@ -307,8 +307,10 @@ def watermark_nodes(root: Node) -> list[WatermarkNode]:
     return [node for node in root.walk() if isinstance(node, WatermarkNode)]
 
 
-def operator_attributes(root: Node, sources: Sequence[bool], folds: Mapping[str, Fold]) -> dict[str, RecordAttributes]:
-    """RecordAttributes of each keyed operator's input (FLIP-309, section "Propagation").
+def operator_attributes(
+    root: Node, sources: Sequence[bool], folds: Mapping[str, Fold]
+) -> dict[str, tuple[RecordAttributes, ...]]:
+    """RecordAttributes of each keyed operator's inputs, the left one first (FLIP-309, section "Propagation").
 
     Parameters
     ----------
@@ -318,22 +320,25 @@ def operator_attributes(root: Node, sources: Sequence[bool], folds: Mapping[str,
         The keyed operators.
     """
     flags = iter(sources)
-    found: dict[str, RecordAttributes] = {}
+    found: dict[str, tuple[RecordAttributes, ...]] = {}
 
-    def of(node: Node) -> RecordAttributes:
+    def of(node: Node) -> tuple[RecordAttributes, ...]:
         if isinstance(node, SourceNode):
-            return RecordAttributes(next(flags))
+            return (RecordAttributes(next(flags)),)
         if isinstance(node, FrameNode):
-            return RecordAttributes(False)
+            return (RecordAttributes(False),)
         inputs = [of(parent) for parent in node.parents]
         if isinstance(node, UnionNode):
-            return propagate_union(inputs)
+            return (propagate_union([each for (each,) in inputs]),)
         if isinstance(node, PairNode):
-            return propagate_join(inputs)
+            of_left, of_right = inputs if node.parents[0] is node.left else inputs[::-1]
+            return (*of_left, *of_right)
+        (rows,) = inputs
         if isinstance(node, KeyedNode):
-            found[node.name] = propagate_map(inputs[0])
-            return folds[node.name].attributes_of_output(inputs[0])
-        return propagate_map(inputs[0])
+            found[node.name] = rows
+            return (folds[node.name].attributes_of_output(*rows),)
+        # What a step does to the rows of two inputs it does to each of them.
+        return tuple(map(propagate_map, rows))
 
     of(root)
     return found

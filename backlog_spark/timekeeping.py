@@ -152,7 +152,7 @@ class Timekeeper:
         self._clerk.tell(
             watermark=None if held_back else END_OF_TIME if has_ended else self._watermarks.current,
             next_timer=next_timer,
-            backlog={name: each.is_backlog for name, each in attributes.items()},
+            backlog={name: sum(a.is_backlog << i for i, a in enumerate(each)) for name, each in attributes.items()},
         )
 
     def _recall(self, batch_id: int) -> None:

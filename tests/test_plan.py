@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from backlog_spark.attributes import OneInputFunction, RecordAttributes, TwoInputFunction
+from backlog_spark.attributes import OneInputFunction, RecordAttributes, TwoInputFunction, propagate_join
 from backlog_spark.plan import (
     KeyedNode,
     Node,
@@ -16,7 +16,10 @@ from backlog_spark.plan import (
     TransformNode,
     UnionNode,
     WatermarkNode,
+    enters_behind,
+    keyed_from_output,
     operator_attributes,
+    pair_of,
     source_positions,
 )
 
@@ -24,8 +27,8 @@ from backlog_spark.plan import (
 class Passes:
     """A fold of which only this is asked."""
 
-    def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
-        return attributes
+    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
+        return propagate_join(inputs)
 
 
 def source(name: str) -> SourceNode:
@@ -51,7 +54,7 @@ def test_attributes_along_a_chain(a: bool, b: bool) -> None:
     tree = keyed(keyed(union, "first"), "second")
     folds: Any = {"first": Passes(), "second": Passes()}
     expected = RecordAttributes(a and b)
-    assert operator_attributes(tree, [a, b], folds) == {"first": expected, "second": expected}
+    assert operator_attributes(tree, [a, b], folds) == {"first": (expected,), "second": (expected,)}
 
 
 def test_a_function_may_say_otherwise() -> None:
@@ -63,8 +66,8 @@ def test_a_function_may_say_otherwise() -> None:
     tree = keyed(keyed(source("a"), "first"), "second")
     folds: Any = {"first": Fresh(), "second": Passes()}
     assert operator_attributes(tree, [True], folds) == {
-        "first": RecordAttributes(True),
-        "second": RecordAttributes(False),
+        "first": (RecordAttributes(True),),
+        "second": (RecordAttributes(False),),
     }
     assert Fresh().attributes_of_output(RecordAttributes(False)) == RecordAttributes(False), "nothing emitted: the same"
 
@@ -83,9 +86,45 @@ def test_two_inputs(a: bool, b: bool) -> None:
     # The builder's default: backlog if any input is (FLIP-327, Public Interfaces 1).
     assert Both().attributes_of_output(RecordAttributes(a), RecordAttributes(b)) == RecordAttributes(a or b)
     assert told == [(1, a), (2, b)]
+    told.clear()
+    Both().take_attributes(a + 2 * b)
+    assert told == [(1, a), (2, b)]
 
     class Left(TwoInputFunction):
         def process_record_attributes1(self, attributes: RecordAttributes) -> None:
             self.emit_record_attributes(attributes)
 
     assert Left().attributes_of_output(RecordAttributes(a), RecordAttributes(b)) == RecordAttributes(a)
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))
+@pytest.mark.parametrize("keyed_side", ["left", "right", "both", "none"])
+def test_each_input_of_a_pair_has_its_own(a: bool, b: bool, keyed_side: str) -> None:
+    """Whichever of them Spark meets first; behind the operator it is backlog if either is (FLIP-309)."""
+    left = keyed(source("a"), "l") if keyed_side in ("left", "both") else source("a")
+    right = keyed(source("b"), "r") if keyed_side in ("right", "both") else source("b")
+    pair = TransformNode(pair_of(left, right), lambda f: f)
+    tree = keyed(keyed(pair, "joined"), "behind")
+    # Flags come in the order in which the sources are met.
+    met = [node.spec.name for node in tree.walk() if isinstance(node, SourceNode)]
+    flags = [{"a": a, "b": b}[name] for name in met]
+    folds: Any = {name: Passes() for name in ("l", "r", "joined", "behind")}
+    found = operator_attributes(tree, flags, folds)
+    assert found["joined"] == (RecordAttributes(a), RecordAttributes(b))
+    assert found["behind"] == (RecordAttributes(a or b),)
+
+
+def test_a_source_on_both_sides_is_read_twice() -> None:
+    shared = source("a")
+    pair = pair_of(keyed(shared, "l"), UnionNode((shared, source("a_2"))))
+    names = [node.spec.name for node in pair.walk() if isinstance(node, SourceNode)]
+    assert sorted(names) == ["a", "a_2", "a_3"]
+    assert pair_of(shared, source("b")).left is shared
+
+
+def test_sources_that_enter_behind_an_operator_stand_in_front() -> None:
+    tree = keyed(pair_of(keyed(source("a"), "l"), keyed(source("b"), "r", timed=True)), "joined")
+    assert enters_behind(tree)
+    assert source_positions(tree) == ([0, 1], frozenset({2, 3, 4, 5}))
+    assert keyed_from_output(tree) == ["joined", "l", "r"]
+    assert not enters_behind(keyed(pair_of(keyed(source("a"), "l"), source("b")), "joined"))

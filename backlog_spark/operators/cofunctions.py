@@ -77,14 +77,14 @@ class KeyedCoProcessFunction(KeyedProcessFunction, TwoInputFunction):
             at += len(names)
         return made
 
-    def process_record_attributes(self, attributes: RecordAttributes) -> None:
-        """Called by the operator with what holds for the rows of both inputs together."""
-        self.process_record_attributes1(attributes)
-        self.process_record_attributes2(attributes)
+    def take_attributes(self, backlog: int) -> None:
+        """Called by the operator; see `TwoInputFunction.take_attributes`."""
+        TwoInputFunction.take_attributes(self, backlog)
 
-    def attributes_of_output(self, first: RecordAttributes, second: RecordAttributes | None = None) -> RecordAttributes:
-        """What the operators behind are told when the inputs have these attributes, both the same if one is given."""
-        return TwoInputFunction.attributes_of_output(self, first, second or first)
+    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
+        """What the operators behind are told when the inputs have these attributes."""
+        first, second = inputs
+        return TwoInputFunction.attributes_of_output(self, first, second)
 
     def bound(self, sides: tuple[Side, Side]) -> KeyedCoProcessFunction:
         """A copy that knows the columns of its inputs."""

@@ -60,14 +60,14 @@ class Clock:
         The watermark before the batch, and the one that it brought or else the same.
     now : int or None
         Processing-time timers up to then fire; None fires none.
-    is_backlog : bool
-        The input's RecordAttributes.
+    backlog : int
+        The RecordAttributes of the inputs: bit 0 is set if the rows of the first one are backlog, bit 1 of the second.
     """
 
     before: int
     watermark: int
     now: int | None
-    is_backlog: bool
+    backlog: int
 
 
 @dataclass(frozen=True)
@@ -152,9 +152,11 @@ class Fold(ABC):
         """When the first event-time and processing-time timer of each row of state is due. For `timed` folds."""
         raise TypeError(f"{type(self).__name__} has no timers")
 
-    def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
-        """What holds for the rows that it puts out when these hold for its input."""
-        return attributes
+    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
+        """What holds for the rows that it puts out when these hold for its inputs."""
+        from backlog_spark.attributes import propagate_join
+
+        return propagate_join(inputs)
 
     @abstractmethod
     def version_schema(self) -> StructType:

@@ -146,8 +146,8 @@ class ProcessFold(Fold):
     def side_outputs(self) -> Mapping[str, StructType]:
         return self._sides
 
-    def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
-        return self._function.attributes_of_output(attributes)
+    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
+        return self._function.attributes_of_output(*inputs)
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class ProcessFold(Fold):
         old = combine([old, *(batch for batch, _ in arrived.seeds)], self.state.arrow())
         live = self._ordered(arrived.live)
         loop = self._loop = self._loop or KeyLoop(self._function, self._loop_schema)
-        loop.function.process_record_attributes(RecordAttributes(clock.is_backlog))
+        loop.function.take_attributes(clock.backlog)
         watermark = clock.watermark if self._control_first else clock.before
         late = 0
         if self._event_time is not None and watermark > MIN_WATERMARK and live.num_rows:

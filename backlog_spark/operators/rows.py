@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
 from backlog_spark.operators.functions import MIN_WATERMARK
@@ -393,7 +394,7 @@ class _AdvanceKeys:
     def _advance(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         fold = self._fold
         watermark = MIN_WATERMARK if self._end.watermark is None else self._end.watermark
-        clock = Clock(before=MIN_WATERMARK, watermark=watermark, now=None, is_backlog=True)
+        clock = Clock(before=MIN_WATERMARK, watermark=watermark, now=None, backlog=ALL_BACKLOG)
         fresh = fold.widened(combine(batches, self._placed))
         if self._output is not None:
             _, out = fold.advance(combine([], fresh.schema), fresh, clock)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from backlog_spark.attributes import RecordAttributes
+from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.operators.fold import CHANGED
 from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.keyloop import KeyLoop, python_values
@@ -43,7 +43,7 @@ class SortedLoop:
         fold = self._fold
         width = 1 + len(fold.keys)
         self._loop = KeyLoop(fold._function, fold._loop_schema)
-        self._loop.function.process_record_attributes(RecordAttributes(True))
+        self._loop.function.take_attributes(ALL_BACKLOG)
         held: _Held | None = None
         for batch in batches:
             if not batch.num_rows:

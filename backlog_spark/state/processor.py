@@ -57,14 +57,14 @@ class GroupProcessor(StatefulProcessor):
             before=store.watermark,
             watermark=max(store.watermark, control.watermark),
             now=control.now,
-            is_backlog=store.backlog if control.is_backlog is None else control.is_backlog,
+            backlog=store.backlog if control.backlog is None else control.backlog,
         )
         due_until = clock.watermark if self._fold.timed else MIN_WATERMARK
         old = store.load(arrived.hashes(), due_until, clock.now or MIN_WATERMARK)
         result = self._fold.step(old, arrived, clock)
         if result.state is not None:
             store.save(result.state)
-        store.watermark, store.backlog = clock.watermark, clock.is_backlog
+        store.watermark, store.backlog = clock.watermark, clock.backlog
         store.close()
         if self._report is not None:
             self._report.add({(self._name, int(key[0])): (store.next_processing_timer, result.late)})

@@ -61,13 +61,13 @@ class Control:
         Milliseconds since 1970; the least there is tells nothing.
     now : int or None
         Processing-time timers up to then are due.
-    is_backlog : bool or None
-        RecordAttributes of the operator's input.
+    backlog : int or None
+        RecordAttributes of the operator's inputs, as in `backlog_spark.operators.fold.Clock`.
     """
 
     watermark: int = -(2**63)
     now: int | None = None
-    is_backlog: bool | None = None
+    backlog: int | None = None
 
     def to_bytes(self) -> bytes:
         """As a packed row carries it."""

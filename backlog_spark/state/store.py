@@ -41,17 +41,17 @@ class GroupStore:
     def __init__(self, handle: StatefulProcessorHandle, schema: StateSchema, due: Due | None) -> None:
         self._schema = schema
         self._due_of = due
-        self._head = handle.getValueState("head", "keys long, bits int, watermark long, backlog boolean, due binary")
+        self._head = handle.getValueState("head", "keys long, bits int, watermark long, backlog int, due binary")
         self._buckets = handle.getMapState("buckets", "bucket int", "rows binary, slots int")
         self._arrow = {len(schema.slots): schema.arrow()}
         self.watermark = 0
-        self.backlog = False
+        self.backlog = 0
 
     def open(self, watermark: int) -> None:
         """Read what is known of the group; ``watermark`` is that of a group without state."""
         # Asked first: for a missing value the store answers with a line in the log, one for every key group.
         found = self._head.get() if self._head.exists() else None
-        self._keys, self._bits, self.watermark, self.backlog, due = found or (0, 0, watermark, False, None)
+        self._keys, self._bits, self.watermark, self.backlog, due = found or (0, 0, watermark, 0, None)
         self._touched: set[int] = set()
         self._old = 0
         self._due = np.full((2, 1 << self._bits), NEVER, dtype=np.int64)

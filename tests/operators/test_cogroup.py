@@ -14,7 +14,7 @@ import pytest
 
 import backlog_spark as bs
 
-from .conftest import Collect
+from .conftest import Collect, wait
 from .events import events, flush, multiset, run, source
 from .scripted import append, finish
 
@@ -159,6 +159,47 @@ class Balance(bs.KeyedCoProcessFunction):
     def process_element2(self, row: Any, ctx: Any) -> None:
         assert row._fields == ("who", "n", "ts"), "the columns of its own stream"
         self.rights.update(self.rights.value() + 1)
+
+
+class Told(bs.KeyedCoProcessFunction):
+    """Each row with what its stream, and the other one, was said to be."""
+
+    output = "side int, seq long, first boolean, second boolean"
+    first = second = False
+
+    def process_record_attributes1(self, attributes: bs.RecordAttributes) -> None:
+        self.first = attributes.is_backlog
+
+    def process_record_attributes2(self, attributes: bs.RecordAttributes) -> None:
+        self.second = attributes.is_backlog
+
+    def process_element1(self, row: Any, ctx: Any) -> Any:
+        yield 1, row.seq, self.first, self.second
+
+    def process_element2(self, row: Any, ctx: Any) -> Any:
+        yield 2, row.seq, self.first, self.second
+
+
+def test_each_input_has_its_record_attributes(spark: SparkSession, tmp_path: Path) -> None:
+    """With an interval during backlog above 0 the operators run as stream, while one input alone is backlog."""
+    lefts = [events(n + 800, 20, n * 100) for n in range(2)]
+    right = events(900, 20, 0)
+    for number, table in enumerate(lefts):
+        append(tmp_path / "l", table, backlog=not number)
+    append(tmp_path / "r", right, backlog=False)
+    stream = source(tmp_path, "l").key_by("user").connect(source(tmp_path, "r").key_by("user")).process(Told())
+    sink = Collect()
+    writer = stream.write("told").trigger(processing_time="50 ms", interval_during_backlog="1 hour")
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).to(sink).start(spark)
+    try:
+        wait(lambda: put_out(sink).total() == 60, query)
+    finally:
+        query.stop()
+    found = put_out(sink)
+    assert Counter(row for row in found.elements() if row[0] == 1) == Counter(
+        (1, seq, not number, False) for number, table in enumerate(lefts) for seq in table["seq"].to_pylist()
+    )
+    assert all(not row[3] for row in found), "the right stream never is"
 
 
 @pytest.mark.parametrize("backlog", [2, pytest.param(0, marks=pytest.mark.grid)])

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 LISTED = T.StructType().add("user", "string").add("ids", T.ArrayType(T.LongType()))
 ROWS = T.StructType().add("user", "string").add("at", "integer").add("ids", T.ArrayType(T.LongType()))
-CLOCK = Clock(MIN_WATERMARK, MIN_WATERMARK, None, False)
+CLOCK = Clock(MIN_WATERMARK, MIN_WATERMARK, None, 0)
 
 
 class Ids(bs.WindowFunction):

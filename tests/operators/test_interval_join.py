@@ -157,7 +157,7 @@ class Group:
         self.out: Counter[Any] = Counter()
 
     def take(self, rows: Iterable[Row], watermark: int, seeds: Sequence[tuple[pa.RecordBatch, bool]] = ()) -> None:
-        clock = Clock(before=self.watermark, watermark=max(self.watermark, watermark), now=None, is_backlog=False)
+        clock = Clock(before=self.watermark, watermark=max(self.watermark, watermark), now=None, backlog=0)
         step = self.fold.step(self.state, Arrived(tuple(seeds), batch(rows, self.fold, self.hash_of)), clock)
         if step.state is not None:
             self.state = step.state
@@ -271,7 +271,7 @@ def test_a_key_with_many_pairs_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) 
     fold = fold_of(Bounds(0, 100))
     rows = [Row(side, "a", 50 * side, number) for side in (LEFT, RIGHT) for number in range(150)]
     live = combine([batch(rows, fold, shared(9), [None] * len(rows))], fold.state.arrow())
-    _, out = fold.advance(combine([], fold.state.arrow()), live, Clock(0, 0, None, False))
+    _, out = fold.advance(combine([], fold.state.arrow()), live, Clock(0, 0, None, 0))
     assert sum(part.num_rows for part in out) == 150 * 150
     assert max(part.num_rows for part in out) == 1_000
 
@@ -307,7 +307,7 @@ def test_mistakes_are_told() -> None:
     nothing = batch([Row(RIGHT, "a", 1, 1)], fold, shared(9), [None]).to_pylist()
     rows = pa.RecordBatch.from_pylist([{**nothing[0], "t": None}], fold.state.arrow())
     with pytest.raises(BacklogError, match=r"column 'rts' of a row of the right stream is NULL.*an event time in each"):
-        fold.advance(rows.slice(1), rows, Clock(0, 0, None, False))
+        fold.advance(rows.slice(1), rows, Clock(0, 0, None, 0))
 
 
 def test_columns_of_the_output() -> None:

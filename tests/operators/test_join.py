@@ -93,7 +93,7 @@ class Group:
             for row in rows
         ]
         live = pa.RecordBatch.from_pylist(made, fold.live_schema())
-        clock = Clock(before=MIN_WATERMARK, watermark=MIN_WATERMARK, now=now, is_backlog=False)
+        clock = Clock(before=MIN_WATERMARK, watermark=MIN_WATERMARK, now=now, backlog=0)
         step = fold.step(self.state, Arrived((), live), clock)
         if step.state is not None:
             self.state = step.state

@@ -85,7 +85,7 @@ def drive(operator: ProcessFold, batches: list[tuple[list[Any], int | None]]) ->
     out: Counter[Any] = Counter()
     for rows, mark in batches:
         new = watermark if mark is None else max(watermark, mark)
-        result = operator.step(state, Arrived((), live(operator, rows)), Clock(watermark, new, None, False))
+        result = operator.step(state, Arrived((), live(operator, rows)), Clock(watermark, new, None, 0))
         state, watermark = state if result.state is None else result.state, new
         for tag, batch in result.outputs:
             out.update((tag, *row.values()) for row in batch.to_pylist())
@@ -205,7 +205,7 @@ def test_sorted_then_stream_is_stream(first: list[Any], second: list[Any], cuts:
     result = operator.step(
         combine([], operator.state.arrow()),
         Arrived(((state, False),), live(operator, [])),
-        Clock(MIN_WATERMARK, until, None, False),
+        Clock(MIN_WATERMARK, until, None, 0),
     )
     for tag, batch in result.outputs:
         out.update((tag, *row.values()) for row in batch.to_pylist())
