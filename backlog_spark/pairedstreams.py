@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -184,6 +185,34 @@ class IntervalJoin:
         named = state_name(name or "_".join([*left.keys, "interval_join"]))
         pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (left, right)))
         return BacklogStream(KeyedNode(pair, named, bind, is_timed=True))
+
+
+def temporal_join(
+    probe: BacklogStream,
+    build: BacklogStream,
+    *,
+    on: str | Sequence[str],
+    build_on: str | Sequence[str] | None,
+    how: str,
+    order: str | None,
+    name: str,
+) -> BacklogStream:
+    """See `BacklogStream.temporal_join`."""
+    from backlog_spark.operators.temporal_join import TemporalJoinFold
+
+    if not isinstance(build, BacklogStream):
+        raise BacklogError(
+            f"temporal_join was given {type(build).__name__}.", 'Pass a stream: clicks.temporal_join(users, on="id").'
+        )
+    left = (on,) if isinstance(on, str) else tuple(on)
+    right = left if build_on is None else (build_on,) if isinstance(build_on, str) else tuple(build_on)
+
+    def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+        return TemporalJoinFold(schema, left, right, key_groups, how=how, order=order)
+
+    pair = pair_of(*(with_changes(each.node, IMPLIED) for each in (probe, build)))
+    named = state_name(name or "_".join([*left, "temporal_join"]))
+    return BacklogStream(KeyedNode(pair, named, bind, is_timed=True))
 
 
 def signed_duration(value: str | timedelta, what: str) -> int:

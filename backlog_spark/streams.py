@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -190,6 +190,46 @@ class BacklogStream:
         from backlog_spark.pairedstreams import CoGroupedStreams
 
         return CoGroupedStreams(self, other)
+
+    def temporal_join(
+        self,
+        build: BacklogStream,
+        *,
+        on: str | Sequence[str],
+        build_on: str | Sequence[str] | None = None,
+        how: str = "left",
+        order: str | None = None,
+        name: str = "",
+    ) -> BacklogStream:
+        """Join each row, once, with what another stream has for its key when the row is processed (FLIP-326).
+
+        While the other stream, the build side, is processing backlog, rows wait: so none is joined before the build
+        side's snapshot has been read. A row that has come out stays, whatever becomes of the build side.
+
+        Parameters
+        ----------
+        build : BacklogStream
+            A change stream, such as ``mysql_cdc`` gives: its inserts, updates and deletes apply. Or a stream of newer
+            and newer rows, with an ``order``.
+        on : str or sequence of str
+            Key columns of this stream. NULL matches nothing.
+        build_on : str or sequence of str, optional
+            Those of the build side. Default: as ``on``.
+        how : str, default "left"
+            ``"left"`` or ``"inner"``: whether a row comes out that finds none, with NULLs.
+        order : str, optional
+            Column of a build side that is no change stream, by which the newest row of a key is found.
+        name : str, optional
+            Of the operator's state. Default: made of the keys.
+
+        Returns
+        -------
+        BacklogStream
+            This stream's columns, then those of the build side; a key of one name in both comes once.
+        """
+        from backlog_spark.pairedstreams import temporal_join
+
+        return temporal_join(self, build, on=on, build_on=build_on, how=how, order=order, name=name)
 
     def write(self, name: str) -> BacklogStreamWriter:
         """Begin a query.

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField, StructType
 
-__all__ = ["PIECE_ROWS", "JoinFold"]
+__all__ = ["PIECE_ROWS", "JoinFold", "pairs_of"]
 
 PIECE_ROWS: Final = 200_000
 """Pairs that are put together at a time: bounds what a key with many rows takes beside its output, 5 MB of places."""
@@ -79,6 +79,9 @@ class JoinFold(MultisetFold):
         For keys that do not fit, and columns of one name.
     """
 
+    name = "join"
+    """In messages."""
+
     def __init__(
         self,
         schema: StructType,
@@ -103,7 +106,6 @@ class JoinFold(MultisetFold):
             for side, own, keys in zip((LEFT, RIGHT), given, (left_keys, right_keys), strict=True)
         )
         self.takes_back = any(self._change_types)
-        self.changes = bool(self.takes_back or self._outer)
         self._rows = schema
         told = {
             prefixed(side, name)
@@ -112,9 +114,14 @@ class JoinFold(MultisetFold):
             if changes
         }
         kept = StructType([field for field in schema if field.name not in told])
-        super().__init__("join", kept, left_keys, right_keys, key_groups, own=self.own_columns())
+        super().__init__(self.name, kept, left_keys, right_keys, key_groups, own=self.own_columns())
         self._columns = self._output_columns()
         self._arrow = arrow_schema(self.output_schema())
+
+    @property
+    def changes(self) -> bool:
+        """Whether pairs can be taken back."""
+        return bool(self.takes_back or self._outer)
 
     def _output_columns(self) -> list[tuple[StructField, str | None, str | None]]:
         """Each column of the output, and the columns of left and right rows that it is taken from."""
@@ -130,7 +137,7 @@ class JoinFold(MultisetFold):
                 continue
             if field.name.lower() in taken or field.name == CHANGE_TYPE:
                 raise BacklogError(
-                    f"join: both streams have a column {field.name!r}, which is no key of both.",
+                    f"{self.name}: both streams have a column {field.name!r}, which is no key of both.",
                     f"Rename it on one side before key_by, for example with .map('*', '{field.name} AS other').",
                 )
             columns.append((_plain(field), None, self.value(RIGHT, field.name)))
@@ -171,9 +178,12 @@ class JoinFold(MultisetFold):
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
+        return self._joined(self.net(self.placed(version)))
+
+    def _joined(self, rows: DataFrame) -> DataFrame:
+        """The join of lifted rows that are there."""
         from pyspark.sql import functions as F
 
-        rows = self.net(self.placed(version))
         sides = []
         for side, name in ((LEFT, "l"), (RIGHT, "r")):
             keys = [F.col(k).alias(f"{name}_{k}") for k in self.state.key_names]
@@ -230,7 +240,7 @@ class JoinFold(MultisetFold):
                 (lefts[~changed], rights),
                 (lefts[changed], rights[~others[rights]]),
             ):
-                out += [self._paired(rows, *places, change) for places in _pairs(some, every, code)]
+                out += [self._paired(rows, *places, change) for places in pairs_of(some, every, code)]
         for outer in self._outer:
             out += self._alone(rows, outer, keyed, side, code, before, after, chosen)
         return rows.filter(pa.array(after & keyed)), out
@@ -276,7 +286,7 @@ class JoinFold(MultisetFold):
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
-def _pairs(lefts: np.ndarray, rights: np.ndarray, code: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def pairs_of(lefts: np.ndarray, rights: np.ndarray, code: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Places of left and right rows of one key, at most `PIECE_ROWS` pairs at a time."""
     ordered = rights[np.argsort(code[rights], kind="stable")]
     first = np.searchsorted(code[ordered], code[lefts], "left")

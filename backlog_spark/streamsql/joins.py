@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 
     from backlog_spark.keyedstreams import KeyedStream
 
-__all__ = ["joined"]
+__all__ = ["joined", "without_version"]
 
+_PROCESSING_TIME: Final = ("PROCTIME", "NOW", "CURRENT_TIMESTAMP")
 _HOW: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
 # The side that is filled with NULL; its rows may be filtered before, as without a match they are not seen anyway.
 _FILLED: Final = {"left": "right", "right": "left"}
@@ -83,7 +84,10 @@ def joined(tr: Translation, left: Rows, right: Rows, join: exp.Join, where: list
     for name in using:
         pair = [_of_using(tr, rows, name) for rows in (left, right)]
         found.keys.append((pair[0], pair[1]))
-    is_interval = found.bounds.lower is not None and found.bounds.upper is not None
+    version = join.this.args.get("version")
+    if version is not None:
+        _check_version(tr, left, version, join, how)
+    is_interval = version is None and found.bounds.lower is not None and found.bounds.upper is not None
     if not is_interval:
         # Without both ends no row ever becomes too old: an ordinary join, and what there is a condition behind it.
         found.behind += found.timed
@@ -110,6 +114,35 @@ def joined(tr: Translation, left: Rows, right: Rows, join: exp.Join, where: list
     for condition, node in found.behind:
         result = tr.filtered(result, condition, node)
     return result
+
+
+def without_version(table: exp.Expr) -> exp.Expr:
+    """A table of a join as it is without FOR SYSTEM_TIME AS OF, which says how it is joined."""
+    if not isinstance(table, exp.Table) or table.args.get("version") is None:
+        return table
+    plain = table.copy()
+    plain.set("version", None)
+    return plain
+
+
+def _check_version(tr: Translation, left: Rows, version: exp.Expr, join: exp.Join, how: str) -> None:
+    """Refuse FOR SYSTEM_TIME AS OF another time than that of processing."""
+    if str(version.name or version.args.get("this")).upper() != "TIMESTAMP" or version.args.get("kind") != "AS OF":
+        raise tr.statement.refused(join, "this version of a table is not known here.", "FOR SYSTEM_TIME AS OF is.")
+    if how not in ("inner", "left"):
+        raise tr.statement.refused(join, f"a {how.upper()} temporal join is not possible.", "Take LEFT JOIN or JOIN.")
+    time = version.expression
+    is_call = isinstance(time, exp.CurrentTimestamp) or (
+        isinstance(time, exp.Anonymous) and time.name.upper() in _PROCESSING_TIME and not time.expressions
+    )
+    # Flink's tables declare a column of that name for it.
+    is_column = isinstance(time, exp.Column) and time.name.lower() == "proctime" and not left.has(time)
+    if not is_call and not is_column:
+        raise tr.statement.refused(
+            time,
+            "FOR SYSTEM_TIME AS OF a time of the rows is not known here; it is the time of processing.",
+            "Write FOR SYSTEM_TIME AS OF PROCTIME(), or join with a bound on both times.",
+        )
 
 
 def _is_known(rows: Rows, condition: exp.Expr) -> bool:
@@ -254,6 +287,12 @@ def _run(
                 lower_exclusive=bounds.lower_exclusive,
                 upper_exclusive=bounds.upper_exclusive,
                 name=tr.operator(*chosen[0], "interval_join"),
+            )
+        elif join.this.args.get("version") is not None:
+            newest = event_time(tr, right.stream)
+            name = tr.operator(*chosen[0], "temporal_join")
+            stream = one.stream.temporal_join(
+                other.stream, on=chosen[0], build_on=chosen[1], how=how, order=newest, name=name
             )
         else:
             stream = one.join(other, how=how, name=tr.operator(*chosen[0], "join"))

@@ -14,7 +14,7 @@ from backlog_spark.schemas import Schemas
 from backlog_spark.streams import BacklogStream
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.items import UNNAMED, items_of
-from backlog_spark.streamsql.joins import joined
+from backlog_spark.streamsql.joins import joined, without_version
 from backlog_spark.streamsql.overs import has_over, with_over
 from backlog_spark.streamsql.parsing import parsed
 from backlog_spark.streamsql.rows import Rows, column_of, text_of
@@ -172,10 +172,12 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     rows = _table(tr, source.this, tables)
     where = conjuncts(select.args["where"].this) if select.args.get("where") else []
     used, joins = _used(select), select.args.get("joins") or []
-    rights = [_table(tr, join.this, tables) for join in joins]
+    rights = [_table(tr, without_version(join.this), tables) for join in joins]
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
         if used is not None:
-            rows, right = tr.pruned(rows, used, join), tr.pruned(right, used, join)
+            # The newest row of a temporal join's build side is known by its time.
+            newest = {event_time(tr, right.stream) or ""} if join.this.args.get("version") else set()
+            rows, right = tr.pruned(rows, used, join), tr.pruned(right, used | {n.lower() for n in newest}, join)
         early = _decided_early(where, [rows, right, *rights[number + 1 :]], joins[number + 1 :])
         taken = list(early)
         rows = joined(tr, rows, right, join, taken)

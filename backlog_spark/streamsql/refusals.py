@@ -71,8 +71,8 @@ _CLAUSES: Final[dict[str, tuple[str, str]]] = {
     "recursive": ("WITH RECURSIVE is not known here", _WITH_CHAIN),
     "db": ("a table's name has one part here", "Name the streams that were given to bs.sql."),
     "version": (
-        "FOR SYSTEM_TIME AS OF, the temporal join, is not known here",
-        "Join with a time bound on both sides: b.at BETWEEN a.at - INTERVAL '1' HOUR AND a.at.",
+        "FOR SYSTEM_TIME AS OF is known behind JOIN alone",
+        "Write FROM probe LEFT JOIN build FOR SYSTEM_TIME AS OF PROCTIME() ON probe.k = build.k.",
     ),
     "joins": ("a join in parentheses is not known here", "Write the joins one after another, or use a subquery."),
     "columns": ("renaming columns behind a table's alias is not known here", "Use a subquery with AS for each column."),

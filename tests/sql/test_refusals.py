@@ -131,8 +131,10 @@ REFUSED = [
     ("SELECT a.user FROM a JOIN b ON a.user = b.v", "a join of string with bigint. Cast one side"),
     (
         "SELECT a.v FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts AS r ON a.v = r.v",
-        "column 48: FOR SYSTEM_TIME AS OF, the temporal join, is not known here",
+        "column 48: FOR SYSTEM_TIME AS OF a time of the rows is not known here",
     ),
+    ("SELECT a.v FROM a FULL JOIN b FOR SYSTEM_TIME AS OF now() ON a.v = b.v", "a FULL temporal join is not possible"),
+    ("SELECT v FROM a FOR SYSTEM_TIME AS OF now()", "FOR SYSTEM_TIME AS OF is known behind JOIN alone"),
     (
         "SELECT a.user FROM a LEFT JOIN b ON a.v = b.v AND a.item > 3",
         "column 51: this condition of a LEFT join cannot be decided before it. Put it into WHERE, or on the right side",

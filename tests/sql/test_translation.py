@@ -57,6 +57,35 @@ TRANSLATED = {
         ["map `user`, `_change_type`", "filter `__result1` > 3", "aggregate user_aggregate by user", *A],
         "user _change_type",
     ),
+    "temporal join": (
+        """SELECT a.user, a.seq, o.amount FROM a LEFT JOIN orders FOR SYSTEM_TIME AS OF a.proctime AS o
+           ON a.user = o.user""",
+        [
+            "map `user`, `seq`, `amount`",
+            "temporal join user_temporal_join by user: left temporal join",
+            "left: map `user`, `seq`",
+            *A,
+            "right: map `user` AS `o__user`, `amount` AS `amount`, `_change_type`",
+            "map `user`, `amount`, `_change_type`, `_commit_timestamp`, `_commit_seq`",
+            "watermark at, delay 5 s",
+            "source orders: scripted",
+        ],
+        "user seq amount",
+    ),
+    "temporal join with the newest row": (
+        "SELECT a.user, b.v AS w FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.item = b.item AND b.v > 2",
+        [
+            "map `user`, `b__v` AS `w`",
+            "temporal join item_temporal_join by item: inner temporal join, the newest by r6",
+            "left: map `user`, `item`, `v`",
+            *A,
+            "right: filter `b__v` > 2",
+            "map `user` AS `b__user`, `item` AS `b__item`, `v` AS `b__v`, `ts` AS `ts`",
+            "map `user`, `item`, `v`, `ts`",
+            *B,
+        ],
+        "user w",
+    ),
     "groups of groups": (
         "SELECT n, count(*) AS users FROM (SELECT user, count(*) AS n FROM a GROUP BY user) GROUP BY n",
         ["aggregate n_aggregate by n: of changes", "map `n`", "aggregate user_aggregate by user", *A],

@@ -1,0 +1,169 @@
+"""The processing-time temporal join: each row of the probe side with what the build side has for its key by then.
+
+While the build side is processing backlog, its snapshot say, rows of the probe side wait: at an interval of 0
+as files, else in the state. What comes out is never taken back: a change of the build side counts for later probe rows.
+
+Source: FLIP-326; Flink's ``TemporalProcessTimeJoinOperator``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.changes import INSERT, refuse_changes
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.join import JoinFold, pairs_of
+from backlog_spark.operators.overresults import is_ordered
+from backlog_spark.operators.rows import SIDE_OF
+from backlog_spark.operators.sides import LEFT, RIGHT, side_schema
+from backlog_spark.state.keys import equal_runs
+from backlog_spark.state.store import NEVER
+from backlog_spark.state.tables import HASH, combine
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["TemporalJoinFold"]
+
+_HOW: Final = ("left", "inner")
+# Bit of `Clock.backlog`.
+_BUILD_IN_BACKLOG: Final = 2
+
+
+class TemporalJoinFold(JoinFold):
+    """Rows of the left stream, each once, with the rows that the right one has for their key.
+
+    Parameters
+    ----------
+    schema, left_keys, right_keys, key_groups
+        As for `JoinFold`.
+    how : str
+        ``"left"`` or ``"inner"``: whether a row comes out that finds none.
+    order : str, optional
+        Of a build side that is only added to: the column by which the newest row of a key is found. Needed then.
+
+    Raises
+    ------
+    SettingError
+        For another ``how``.
+    BacklogError
+        For a probe side that takes rows back, and a build side of which the newest row is not known.
+    """
+
+    name = "temporal_join"
+
+    def __init__(
+        self,
+        schema: StructType,
+        left_keys: Sequence[str],
+        right_keys: Sequence[str],
+        key_groups: int,
+        *,
+        how: str = "left",
+        order: str | None = None,
+    ) -> None:
+        if how not in _HOW:
+            raise SettingError("how", how, "is no kind of temporal join.", f"Take one of {', '.join(_HOW)}.")
+        refuse_changes(self.name, side_schema(schema, LEFT), left_keys)
+        super().__init__(schema, left_keys, right_keys, key_groups, how=how)
+        # Told whether the build side is processing backlog.
+        self.timed = True
+        build = self.sides[RIGHT].schema
+        self._newest_by: str | None = None
+        if self.takes_back:
+            return
+        if order is None:
+            raise BacklogError(
+                f"{self.name}: the build side has no '_change_type', and no column that tells the newest row of a key.",
+                "Name one: temporal_join(…, order='updated_at').",
+            )
+        if order not in build.names or not is_ordered(build[order].dataType):
+            raise BacklogError(
+                f"{self.name}: the build side cannot be ordered by {order!r}; it has {', '.join(build.names)}.",
+                "Name a column that is a number, a time or a text.",
+            )
+        self._newest_by = self.value(RIGHT, order)
+
+    @property
+    def changes(self) -> bool:
+        """Never: a row that has come out stays."""
+        return False
+
+    def describe(self) -> dict[str, Any]:
+        newest = "" if self._newest_by is None else f", the newest by {self._newest_by}"
+        return self.described(f"{self._how} temporal join{newest}")
+
+    # -- the sorted vehicle ---------------------------------------------------------------------------------
+
+    def net(self, lifted: DataFrame) -> DataFrame:
+        """All probe rows, and what the build side has."""
+        from pyspark.sql import functions as F
+
+        if self._newest_by is None:
+            return super().net(lifted)
+        probe, build = lifted.where(F.col(SIDE_OF) == LEFT), lifted.where(F.col(SIDE_OF) == RIGHT)
+        keys = [HASH, *self.state.key_names]
+        rest = [name for name in lifted.columns if name not in keys]
+        newest = build.groupBy(*keys).agg(F.max_by(F.struct(*rest), F.col(self._newest_by)).alias("one"))
+        return probe.unionByName(newest.select(*keys, "one.*"))
+
+    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+        return super().still_needed(lifted.where(f"{SIDE_OF} = {RIGHT}"), end)
+
+    # -- the stream vehicle ---------------------------------------------------------------------------------
+
+    def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        # Rows that wait are looked at whenever the control source ticks, which it does as long as there are some.
+        never = np.full(state.num_rows, NEVER, dtype=np.int64)
+        return never, np.where(state.column(SIDE_OF).to_numpy() == LEFT, 1, NEVER)
+
+    def advance(
+        self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
+    ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        rows = combine([kept, fresh], self.state.arrow())
+        side, keyed = rows.column(SIDE_OF).to_numpy(), self.keyed(rows)
+        _, there = self.present(kept, rows)
+        probe = np.flatnonzero(side == LEFT)
+        build = np.flatnonzero((side == RIGHT) & there & keyed)
+        if self._newest_by is not None:
+            build = self._newest(rows, build)
+        held = np.zeros(rows.num_rows, dtype=bool)
+        held[build] = True
+        if clock.backlog & _BUILD_IN_BACKLOG:
+            held[probe] = True
+            return rows.filter(pa.array(held)), []
+        hashes = rows.column(HASH).to_numpy()
+        chosen = np.concatenate([probe[keyed[probe]], build[np.isin(hashes[build], hashes[probe])]])
+        code = self._codes(rows, chosen)
+        lefts, rights = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
+        out = [self._paired(rows, *places, INSERT) for places in pairs_of(lefts, rights, code)]
+        if self._outer:
+            alone = probe[~keyed[probe] | ~np.isin(code[probe], code[rights])]
+            out.append(self._paired(rows, alone, None, INSERT))
+        return rows.filter(pa.array(held)), out
+
+    def _codes(self, rows: pa.RecordBatch, chosen: np.ndarray) -> np.ndarray:
+        """A number for each key of the chosen rows, above 0; 0 for others."""
+        hashes = rows.column(HASH).to_numpy()
+        order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in self.state.key_names])
+        code = np.zeros(rows.num_rows, dtype=np.int64)
+        code[chosen[order]] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen)))) + 1
+        return code
+
+    def _newest(self, rows: pa.RecordBatch, build: np.ndarray) -> np.ndarray:
+        """Of each key the last row by the order, and of equal ones the one that came last."""
+        if not len(build):
+            return build
+        values = rows.column(self._newest_by).take(pa.array(build))
+        ordered = build[pc.array_sort_indices(values, null_placement="at_start").to_numpy()]
+        hashes = rows.column(HASH).to_numpy()
+        by_key, starts = equal_runs(hashes[ordered], [rows.column(k).take(ordered) for k in self.state.key_names])
+        found: np.ndarray = ordered[by_key[np.append(starts[1:], len(ordered)) - 1]]
+        return found
