@@ -65,6 +65,8 @@ def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str) -> bs.Ba
         newest = right.key_by("k").aggregate("max(seq) AS seq")
         joined = sums.key_by("k").join(newest.key_by("k"), how="left")
         return joined.key_by("v").aggregate("count(*) AS n, max(seq) AS newest")
+    if shape == "temporal":
+        return left.temporal_join(right.map("k", "v AS w", "seq AS at"), on="k", order="at").map("k", "seq", "w", "at")
     left, right = left.with_watermark("ts", "2 seconds"), right.with_watermark("ts", "2 seconds")
     windows = bs.TumblingEventTimeWindows.of("10 seconds")
     if shape == "co_group":

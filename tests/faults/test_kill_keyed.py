@@ -199,6 +199,45 @@ def test_two_streams_survive(spark: SparkSession, tmp_path: Path, shape: str, po
     assert query.lateRows == 0
 
 
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(["before the output", "in the first stream batch"], id="some", marks=pytest.mark.grid),
+        pytest.param(list(PAIRED_POINTS), id="all", marks=pytest.mark.grid),
+    ],
+)
+def test_rows_that_waited_are_joined_once(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
+    """Which live row of the build side a live row meets is a matter of time; of those in backlog it is not."""
+    chance = random.Random(23)
+    job = {name: str(tmp_path / name) for name in ("script", "right", "checkpoint", "target")} | {"shape": "temporal"}
+    tables = {name: [timed_rows(chance, 200, n * 200) for n in range(4)] for name in ("script", "right")}
+    for name, given in tables.items():
+        for number, table in enumerate(given[:3]):
+            append(Path(job[name]), table, backlog=number < 2)
+    for point in points:
+        live_until_killed(job, point, tmp_path / "driver.log")
+    query = start(spark, job)
+    try:
+        before = query.backlogProgress.rows
+        for name, given in tables.items():
+            append(Path(job[name]), given[3], backlog=False)
+        wait_for_rows(query, before + sum(given[3].num_rows for given in tables.values()))
+    finally:
+        query.stop()
+    assert query.exception() is None
+    found = [tuple(row) for row in spark.read.format("delta").load(job["target"]).collect()]
+    lefts = pa.concat_tables(tables["script"]).to_pylist()
+    assert Counter(row[:2] for row in found) == Counter((row["k"], row["seq"]) for row in lefts)
+    rights = pa.concat_tables(tables["right"]).to_pylist()
+    newest = {row["k"]: (row["v"], row["seq"]) for row in rights if row["seq"] < 400}
+    for k, seq, w, at in found:
+        if seq < 400:
+            assert (w, at) == newest.get(k, (None, None))
+        else:
+            assert (k, w, at) in {(row["k"], row["v"], row["seq"]) for row in rights}
+            assert at >= newest[k][1], "no older one than there was"
+
+
 def millis(time: dt.datetime) -> int:
     return int(time.timestamp() * 1000)
 
