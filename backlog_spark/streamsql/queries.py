@@ -176,7 +176,8 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
         if used is not None:
             # The newest row of a temporal join's build side is known by its time.
-            newest = {event_time(tr, right.stream) or ""} if join.this.args.get("version") else set()
+            by_time = bool(join.this.args.get("version")) and not right.pseudo
+            newest = {event_time(tr, right.stream) or ""} if by_time else set()
             rows, right = tr.pruned(rows, used, join), tr.pruned(right, used | {n.lower() for n in newest}, join)
         early = _decided_early(where, [rows, right, *rights[number + 1 :]], joins[number + 1 :])
         taken = list(early)

@@ -183,7 +183,7 @@ def inputs(query: str, seed: int, rows: int = 40) -> dict[str, list[pa.Table]]:
 
 @pytest.mark.parametrize(
     ("name", "backlog"),
-    [("tumble", 1), ("over rows", 2), ("left interval join", 1), ("distinct", 2)]
+    [("tumble", 1), ("left interval join", 2)]
     + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in APPENDED for backlog in range(4)],
 )
 @pytest.mark.usefixtures("small_plans", "few_groups")
@@ -200,7 +200,7 @@ def test_rows_that_come_once(spark: SparkSession, tmp_path: Path, name: str, bac
 
 @pytest.mark.parametrize(
     ("name", "backlog"),
-    [("groups of a union", 1), ("groups of groups", 2), ("full join", 1)]
+    [("groups of groups", 2)]
     + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in UPDATED for backlog in range(4)],
 )
 @pytest.mark.usefixtures("small_plans", "few_groups")
