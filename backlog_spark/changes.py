@@ -21,6 +21,7 @@ __all__ = [
     "ASKED",
     "CHANGE_TYPE",
     "DELETE",
+    "EXACT_JSON",
     "IMPLIED",
     "INSERT",
     "MARK",
@@ -53,11 +54,12 @@ ASKED: Final = "asked"
 """Value of `MARK`: the user has asked for it."""
 
 
-_EXACT_JSON: Final = {
+EXACT_JSON: Final = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+"""Options of ``to_json`` with which other values give other texts."""
 
 
 def is_change_stream(schema: StructType, keys: Collection[str] = ()) -> bool:
@@ -126,7 +128,7 @@ def _hashable(name: str, kind: DataType, column: Column) -> Column:
 
     if isinstance(kind, ArrayType | StructType) and not _has(kind, MapType | VariantType):
         # NULLs within are left out as well; as text they are not.
-        return F.to_json(column, _EXACT_JSON)
+        return F.to_json(column, EXACT_JSON)
     if isinstance(kind, StringType):
         # What a collation takes for equal has one hash.
         return column.cast("binary")

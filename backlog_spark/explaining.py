@@ -18,6 +18,7 @@ from backlog_spark.plan import (
     TransformNode,
     UnionNode,
     WatermarkNode,
+    joins_results,
 )
 from backlog_spark.schemas import Schemas
 from backlog_spark.state.ledger import Vehicle
@@ -125,7 +126,7 @@ def _operator(node: KeyedNode, fold: Fold) -> str:
 
 def _cannot_return(root: Node, first: Fold) -> str:
     """Why a later stay in backlog is not sorted; empty if it is."""
-    if any(isinstance(node, PairNode) and node.is_keyed for node in root.walk()):
+    if joins_results(root):
         return "rows of a second input enter behind the first operator"
     if not first.mergeable:
         name = next(node.name for node in root.walk() if isinstance(node, KeyedNode))

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import StayEnd
-from backlog_spark.plan import KeyedNode, Node, PairNode, SourceNode, check_tree, foreign_positions, keyed_from_output
+from backlog_spark.plan import (
+    KeyedNode,
+    Node,
+    SourceNode,
+    check_tree,
+    foreign_positions,
+    joins_results,
+    keyed_from_output,
+)
 from backlog_spark.settings import MAX_KEY_GROUPS
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.seeds import UnpackState
@@ -193,7 +201,7 @@ class KeyedPlan:
     def sorts_again(self) -> bool:
         """Whether a later stay in backlog may run sorted, and a stream be left for it: the first operator collects."""
         # Rows that enter further down would not be folded by it.
-        if any(isinstance(node, PairNode) and node.is_keyed for node in self._root.walk()):
+        if joins_results(self._root):
             return False
         if self.folds:
             return self.folds[self._operators[0]].mergeable

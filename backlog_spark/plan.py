@@ -41,6 +41,7 @@ __all__ = [
     "check_tree",
     "enters_behind",
     "foreign_positions",
+    "joins_results",
     "keyed_from_output",
     "operator_attributes",
     "pair_of",
@@ -269,6 +270,11 @@ def enters_behind(root: Node) -> bool:
             return True
         inner = inner or isinstance(node, KeyedNode)
     return False
+
+
+def joins_results(root: Node) -> bool:
+    """Whether an input of an operator with two is the result of another: what only the first one folds is not all."""
+    return any(isinstance(node, PairNode) and node.is_keyed for node in root.walk())
 
 
 def source_positions(root: Node) -> tuple[list[int], frozenset[int]]:

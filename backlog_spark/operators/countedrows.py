@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.changes import identity_of
+from backlog_spark.changes import EXACT_JSON, identity_of
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.overresults import is_ordered
 from backlog_spark.operators.sides import quoted
@@ -55,16 +55,10 @@ def tie_of(schema: StructType) -> Column:
     from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType, VariantType
 
     def told(field: StructField) -> tuple[StructField, Column]:
-        column, kind = quoted(field.name), field.dataType
-        if isinstance(kind, ArrayType | StructType | MapType | VariantType):
-            options = {
-                "ignoreNullFields": "false",
-                "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
-                "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
-            }
-            return StructField(field.name, StringType()), F.to_json(column, options)
-        # What a collation takes for equal has one hash.
-        return field, column.cast("binary") if isinstance(kind, StringType) else column
+        column = quoted(field.name)
+        if isinstance(field.dataType, ArrayType | StructType | MapType | VariantType):
+            return StructField(field.name, StringType()), F.to_json(column, EXACT_JSON)
+        return field, column
 
     return identity_of([told(field) for field in schema])
 

@@ -19,16 +19,16 @@ import pyarrow.compute as pc
 from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.pairs import OUTER, output_columns, paired_columns
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
 from backlog_spark.state.keys import equal_runs, normalised
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine
-from backlog_spark.watermarks import EVENT_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 __all__ = ["MATCHED", "PIECE_ROWS", "IntervalJoinFold"]
 
@@ -38,7 +38,6 @@ MATCHED: Final = "matched"
 PIECE_ROWS: Final = 200_000
 """Pairs that are put together at a time: bounds what a key with many rows takes beside its output, 5 MB of places."""
 
-_OUTER: Final = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
 
 # 31,000 years: event times, which are within 292,000 years of 1970, never overflow with it in 64 bits.
 _LONGEST_MS: Final = 10**15
@@ -51,15 +50,6 @@ _SPAN_INTERVALS: Final = 8
 _SHORTEST_SPAN_MS: Final = 1_000
 
 _KEY, _AT, _SPAN = "key{}_{}", "at_{}", "span_{}"
-
-
-@dataclass(frozen=True)
-class _Output:
-    """A column of the output: its field, and the columns of left and right rows that it is taken from."""
-
-    field: StructField
-    left: str | None
-    right: str | None
 
 
 class IntervalJoinFold(RowsFold):
@@ -112,10 +102,10 @@ class IntervalJoinFold(RowsFold):
     ) -> None:
         from pyspark.sql.types import BooleanType
 
-        if how not in _OUTER:
-            raise SettingError("how", how, "is no kind of join.", f"Take one of {', '.join(_OUTER)}.")
+        if how not in OUTER:
+            raise SettingError("how", how, "is no kind of join.", f"Take one of {', '.join(OUTER)}.")
         self._how = how
-        self._outer: tuple[int, ...] = _OUTER[how]
+        self._outer: tuple[int, ...] = OUTER[how]
         # Times are whole milliseconds.
         self._lower = lower_ms + int(lower_exclusive)
         self._upper = upper_ms - int(upper_exclusive)
@@ -134,28 +124,9 @@ class IntervalJoinFold(RowsFold):
             "interval_join", schema, left_keys, right_keys, key_groups, own=own, control_first=control_first
         )
         self._times = (self.event_time_needed(LEFT), self.event_time_needed(RIGHT))
-        self._columns = self._output_columns()
+        self._columns = output_columns(self)
         self._arrow = arrow_schema(self.output_schema())
         self._state_arrow = self.state.arrow()
-
-    def _output_columns(self) -> list[_Output]:
-        left, right = self.sides
-        shared = {mine for mine, other in zip(left.keys, right.keys, strict=True) if mine == other}
-        columns = [
-            _Output(_unmarked(f), self.value(LEFT, f.name), self.value(RIGHT, f.name) if f.name in shared else None)
-            for f in left.schema
-        ]
-        taken = {name.lower() for name in left.schema.names}
-        for field in right.schema:
-            if field.name in shared:
-                continue
-            if field.name.lower() in taken:
-                raise BacklogError(
-                    f"interval_join: both streams have a column {field.name!r}, which is no key of both.",
-                    f"Rename it on one side before key_by, for example with .map('*', '{field.name} AS other').",
-                )
-            columns.append(_Output(_unmarked(field), None, self.value(RIGHT, field.name)))
-        return columns
 
     def describe(self) -> dict[str, Any]:
         return self.described(f"{self._how} join of right rows from {self._lower} ms to {self._upper} ms")
@@ -360,14 +331,8 @@ class IntervalJoinFold(RowsFold):
         return rows.filter(pa.array(~over)), out
 
     def _paired(self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None) -> pa.RecordBatch:
-        """Rows of the output from the places of left and right rows; one of them is None if that side has no rows."""
-        count = max(len(places) for places in (left, right) if places is not None)
-        at = [None if places is None else pa.array(places) for places in (left, right)]
-        columns = []
-        for field, output in zip(self._arrow, self._columns, strict=True):
-            given = zip((output.left, output.right), at, strict=True)
-            name, places = next(((n, p) for n, p in given if n is not None and p is not None), (None, None))
-            columns.append(pa.nulls(count, field.type) if name is None else rows.column(name).take(places))
+        """Rows of the output; see `paired_columns`."""
+        columns = paired_columns(rows, self._columns, self._arrow, left, right)
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
@@ -425,11 +390,3 @@ def _bits(column: pa.Array) -> np.ndarray:
     found: np.ndarray = column.to_numpy(zero_copy_only=False)
     # Arrow hands out what it must not have written to.
     return found.astype(bool, copy=True)
-
-
-def _unmarked(field: StructField) -> StructField:
-    """A field of the output, which need not have a value and is no event time."""
-    from pyspark.sql.types import StructField
-
-    kept = {name: value for name, value in field.metadata.items() if name != EVENT_TIME}
-    return StructField(field.name, field.dataType, True, kept)

@@ -26,26 +26,25 @@ from backlog_spark.changes import (
     is_change_stream,
     sign,
 )
-from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.errors import SettingError
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
+from backlog_spark.operators.pairs import OUTER, output_columns, paired_columns
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
 from backlog_spark.state.keys import equal_runs, group_of
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, arrow_schema, combine
-from backlog_spark.watermarks import EVENT_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql.types import StructType
 
 __all__ = ["PIECE_ROWS", "JoinFold", "pairs_of"]
 
 PIECE_ROWS: Final = 200_000
 """Pairs that are put together at a time: bounds what a key with many rows takes beside its output, 5 MB of places."""
 
-_OUTER: Final = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
 _HOW: Final = {"inner": "inner", "left": "left_outer", "right": "right_outer", "full": "full_outer"}
 
 
@@ -94,10 +93,10 @@ class JoinFold(MultisetFold):
     ) -> None:
         from pyspark.sql.types import StructType
 
-        if how not in _OUTER:
-            raise SettingError("how", how, "is no kind of join.", f"Take one of {', '.join(_OUTER)}.")
+        if how not in OUTER:
+            raise SettingError("how", how, "is no kind of join.", f"Take one of {', '.join(OUTER)}.")
         self._how = how
-        self._outer: tuple[int, ...] = _OUTER[how]
+        self._outer: tuple[int, ...] = OUTER[how]
         self._ttl = ttl_ms
         self.timed = ttl_ms is not None
         given = [side_schema(schema, side) for side in (LEFT, RIGHT)]
@@ -115,7 +114,7 @@ class JoinFold(MultisetFold):
         }
         kept = StructType([field for field in schema if field.name not in told])
         super().__init__(self.name, kept, left_keys, right_keys, key_groups, own=self.own_columns())
-        self._columns = self._output_columns()
+        self._columns = output_columns(self)
         self._arrow = arrow_schema(self.output_schema())
 
     @property
@@ -123,33 +122,13 @@ class JoinFold(MultisetFold):
         """Whether pairs can be taken back."""
         return bool(self.takes_back or self._outer)
 
-    def _output_columns(self) -> list[tuple[StructField, str | None, str | None]]:
-        """Each column of the output, and the columns of left and right rows that it is taken from."""
-        left, right = self.sides
-        shared = {mine for mine, other in zip(left.keys, right.keys, strict=True) if mine == other}
-        columns: list[tuple[StructField, str | None, str | None]] = [
-            (_plain(f), self.value(LEFT, f.name), self.value(RIGHT, f.name) if f.name in shared else None)
-            for f in left.schema
-        ]
-        taken = {name.lower() for name in left.schema.names}
-        for field in right.schema:
-            if field.name in shared:
-                continue
-            if field.name.lower() in taken or field.name == CHANGE_TYPE:
-                raise BacklogError(
-                    f"{self.name}: both streams have a column {field.name!r}, which is no key of both.",
-                    f"Rename it on one side before key_by, for example with .map('*', '{field.name} AS other').",
-                )
-            columns.append((_plain(field), None, self.value(RIGHT, field.name)))
-        return columns
-
     def describe(self) -> dict[str, Any]:
         return self.described(f"{self._how} join")
 
     def output_schema(self) -> StructType:
         from pyspark.sql.types import StringType, StructField, StructType
 
-        fields = [field for field, _, _ in self._columns]
+        fields = [column.field for column in self._columns]
         if self.changes:
             fields.append(StructField(CHANGE_TYPE, StringType(), True, {MARK: ASKED}))
         return StructType(fields)
@@ -194,9 +173,9 @@ class JoinFold(MultisetFold):
             on = on & (F.col(f"l_{key}") == F.col(f"r_{key}"))
         joined = sides[LEFT].join(sides[RIGHT], on, _HOW[self._how])
         columns = []
-        for field, left, right in self._columns:
-            value = F.coalesce(*(F.col(name) for name in (left, right) if name))
-            columns.append(value.alias(field.name, metadata=field.metadata))
+        for output in self._columns:
+            value = F.coalesce(*(F.col(name) for name in (output.left, output.right) if name))
+            columns.append(value.alias(output.field.name, metadata=output.field.metadata))
         if self.changes:
             columns.append(F.lit(INSERT).alias(CHANGE_TYPE, metadata={MARK: ASKED}))
         return joined.select(*columns)
@@ -273,16 +252,10 @@ class JoinFold(MultisetFold):
     def _paired(
         self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None, change: str
     ) -> pa.RecordBatch:
-        """Rows of the output from the places of left and right rows; one of them is None if that side has no rows."""
-        count = max(len(places) for places in (left, right) if places is not None)
-        at = [None if places is None else pa.array(places) for places in (left, right)]
-        columns = []
-        for (_, mine, other), field in zip(self._columns, self._arrow, strict=False):
-            given = zip((mine, other), at, strict=True)
-            name, places = next(((n, p) for n, p in given if n is not None and p is not None), (None, None))
-            columns.append(pa.nulls(count, field.type) if name is None else rows.column(name).take(places))
+        """Rows of the output, with what becomes of them; see `paired_columns`."""
+        columns = paired_columns(rows, self._columns, self._arrow, left, right)
         if self.changes:
-            columns.append(pa.array([change] * count, pa.string()))
+            columns.append(pa.array([change] * len(columns[0]), pa.string()))
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
@@ -298,11 +271,3 @@ def pairs_of(lefts: np.ndarray, rights: np.ndarray, code: np.ndarray) -> Iterato
         numbers = np.arange(start, min(start + PIECE_ROWS, total))
         of = np.searchsorted(ends, numbers, "right")
         yield lefts[of], ordered[numbers + offsets[of]]
-
-
-def _plain(field: StructField) -> StructField:
-    """A field of the output, which need not have a value and is no event time."""
-    from pyspark.sql.types import StructField
-
-    kept = {name: value for name, value in field.metadata.items() if name != EVENT_TIME}
-    return StructField(field.name, field.dataType, True, kept)

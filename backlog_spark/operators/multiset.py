@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.operators.rows import SIDE_OF, RowsFold
+from backlog_spark.operators.sides import quoted
 from backlog_spark.state.tables import HASH
 
 if TYPE_CHECKING:
@@ -141,19 +142,15 @@ def netted_rows(rows: DataFrame, by: Sequence[str], sign: str) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    rest: list[Any] = [F.col(_quoted(name)) for name in rows.columns if name not in (*by, sign)]
+    rest: list[Any] = [quoted(name) for name in rows.columns if name not in (*by, sign)]
     # Some row that was added, for the columns in which equal rows differ.
     one = F.max_by(F.struct(*rest), F.col(sign)) if rest else F.lit(None)
-    grouped = rows.groupBy(*map(_quoted, by)).agg(F.sum(sign).alias("__n"), one.alias("__one"))
+    grouped = rows.groupBy(*map(quoted, by)).agg(F.sum(sign).alias("__n"), one.alias("__one"))
     there = grouped.where("__n > 0").withColumn("__copy", F.explode(F.sequence(F.lit(1), F.col("__n").cast("int"))))
 
     def value(name: str) -> Column:
         if name == sign:
             return F.lit(1).alias(name)
-        return F.col(_quoted(name)) if name in by else F.col("__one").getField(name).alias(name)
+        return quoted(name) if name in by else F.col("__one").getField(name).alias(name)
 
     return there.select(*(value(name).alias(name, metadata=rows.schema[name].metadata) for name in rows.columns))
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, METADATA, POSTIMAGE, PREIMAGE
 from backlog_spark.errors import SettingError
 from backlog_spark.session import session_conf
 from backlog_spark.sinks.delta import DeltaSink, quoted
@@ -28,14 +29,12 @@ DEFAULT_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({"delta.enableDe
 """Properties of a table that the sink creates."""
 
 # The columns of a change stream, as the sources name them.
-_CHANGE_TYPE: Final = "_change_type"
 _SEQUENCE: Final = "_commit_seq"
-_METADATA: Final = (_CHANGE_TYPE, "_commit_timestamp", _SEQUENCE)
 
-_UPSERTS: Final = ("insert", "update_postimage")
+_UPSERTS: Final = (INSERT, POSTIMAGE)
 # A before-image removes its key unless the after-image puts it back: the same as dropping it when the key
 # stays, and right when the update changed the key or a filter upstream kept only the before-image.
-_DELETES: Final = ("delete", "update_preimage")
+_DELETES: Final = (DELETE, PREIMAGE)
 
 _RANK: Final = "__backlog_spark_rank"
 _IS_DELETE: Final = "__backlog_spark_is_delete"
@@ -106,9 +105,9 @@ class DeltaUpsert(DeltaSink):
         path: str,
         keys: Sequence[str],
         *,
-        change_type: str | None = _CHANGE_TYPE,
+        change_type: str | None = CHANGE_TYPE,
         sequence: str | None = _SEQUENCE,
-        metadata_columns: Sequence[str] = _METADATA,
+        metadata_columns: Sequence[str] = METADATA,
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
         merge_schema: bool = False,
@@ -127,7 +126,7 @@ class DeltaUpsert(DeltaSink):
         self.change_type = change_type
         self.sequence = sequence
         self.metadata_columns = tuple(metadata_columns)
-        self._by_default = (change_type, sequence, self.metadata_columns) == (_CHANGE_TYPE, _SEQUENCE, _METADATA)
+        self._by_default = (change_type, sequence, self.metadata_columns) == (CHANGE_TYPE, _SEQUENCE, METADATA)
 
     def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
         if batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog:
@@ -211,9 +210,9 @@ class DeltaUpsert(DeltaSink):
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
         schema = context.schema
         if self._by_default:
-            self.change_type, self.sequence, self.metadata_columns = _CHANGE_TYPE, _SEQUENCE, _METADATA
-            there = tuple(name for name in _METADATA if name in schema.names)
-            if context.rows_are_results and there in ((), (_CHANGE_TYPE,)):
+            self.change_type, self.sequence, self.metadata_columns = CHANGE_TYPE, _SEQUENCE, METADATA
+            there = tuple(name for name in METADATA if name in schema.names)
+            if context.rows_are_results and there in ((), (CHANGE_TYPE,)):
                 self.change_type, self.sequence, self.metadata_columns = there[0] if there else None, None, there
         names = set(schema.names)
         needed = [("metadata_columns", name) for name in self.metadata_columns]

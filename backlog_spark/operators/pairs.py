@@ -1,0 +1,87 @@
+"""What comes out of joins: the columns of both inputs side by side, filled from rows of state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from backlog_spark.changes import CHANGE_TYPE
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators.sides import LEFT, RIGHT
+from backlog_spark.watermarks import EVENT_TIME
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructField
+
+    from backlog_spark.operators.rows import RowsFold
+
+__all__ = ["OUTER", "Output", "output_columns", "paired_columns"]
+
+OUTER: Final = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
+"""The sides of each kind of join of which rows without a match come out."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A column of the output: its field, and the columns of left and right rows that it is taken from."""
+
+    field: StructField
+    left: str | None
+    right: str | None
+
+
+def output_columns(fold: RowsFold) -> list[Output]:
+    """All columns of the left rows, then all of the right ones; a key of one name on both sides comes once.
+
+    None is marked as event time, as both sides' are there.
+
+    Raises
+    ------
+    BacklogError
+        For another column of one name on both sides.
+    """
+    left, right = fold.sides
+    shared = {mine for mine, other in zip(left.keys, right.keys, strict=True) if mine == other}
+    columns = [
+        Output(_unmarked(f), fold.value(LEFT, f.name), fold.value(RIGHT, f.name) if f.name in shared else None)
+        for f in left.schema
+    ]
+    taken = {name.lower() for name in left.schema.names}
+    for field in right.schema:
+        if field.name in shared:
+            continue
+        if field.name.lower() in taken or field.name == CHANGE_TYPE:
+            raise BacklogError(
+                f"{fold.what}: both streams have a column {field.name!r}, which is no key of both.",
+                f"Rename it on one side before key_by, for example with .map('*', '{field.name} AS other').",
+            )
+        columns.append(Output(_unmarked(field), None, fold.value(RIGHT, field.name)))
+    return columns
+
+
+def paired_columns(
+    rows: pa.RecordBatch, columns: list[Output], schema: pa.Schema, left: np.ndarray | None, right: np.ndarray | None
+) -> list[pa.Array]:
+    """Columns of the output, of types ``schema``, from the places of left and right rows.
+
+    One of them is None if that side has no rows.
+    """
+    count = max(len(places) for places in (left, right) if places is not None)
+    at = [None if places is None else pa.array(places) for places in (left, right)]
+    found = []
+    for output, field in zip(columns, schema, strict=False):
+        given = zip((output.left, output.right), at, strict=True)
+        name, places = next(((n, p) for n, p in given if n is not None and p is not None), (None, None))
+        found.append(pa.nulls(count, field.type) if name is None else rows.column(name).take(places))
+    return found
+
+
+def _unmarked(field: StructField) -> StructField:
+    """A field of the output, which need not have a value and is no event time."""
+    from pyspark.sql.types import StructField
+
+    kept = {name: value for name, value in field.metadata.items() if name != EVENT_TIME}
+    return StructField(field.name, field.dataType, True, kept)
