@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid test faults torture check bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal test faults torture check bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -34,6 +34,9 @@ demo: $(PREPARED) java ## MySQL to Delta through a backlog [ROWS= INTERVAL= INTE
 demo-hybrid: $(PREPARED) java ## a year of files, then Kafka, to sums in Delta [ROWS= INTERVAL= INTERVAL_DURING_BACKLOG= SECONDS=]
 	@$(PY) -m examples.demo_hybrid $(call flag,--rows,$(ROWS)) $(call flag,--interval,$(INTERVAL)) \
 		$(call flag,--interval-during-backlog,$(INTERVAL_DURING_BACKLOG)) $(call flag,--seconds,$(SECONDS))
+
+demo-temporal: $(PREPARED) java ## clicks joined with a MySQL table, which they wait for [ROWS= SECONDS= SQL=1]
+	@$(PY) -m examples.temporal_join $(call flag,--rows,$(ROWS)) $(call flag,--seconds,$(SECONDS)) $(if $(SQL),--sql)
 
 test: $(PREPARED) java ## all tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from backlog_spark.errors import BacklogError, SettingError
     from backlog_spark.explaining import explain, explained
     from backlog_spark.foreign import ForeignQuery, RunContext, backlog_query
+    from backlog_spark.handle import JobStatus
     from backlog_spark.keyedstreams import KeyedStream
     from backlog_spark.native import NativeHybrid, hybrid
     from backlog_spark.operators.cofunctions import KeyedCoProcessFunction
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from backlog_spark.streamsql.queries import sql
     from backlog_spark.streamsql.refusals import SqlError
     from backlog_spark.tracker import BacklogProgress, Switch
+    from backlog_spark.watermarks import Watermark, WatermarkCharacteristic
     from backlog_spark.windowedstreams import WindowedStream
 
 __version__ = "0.1.0"
@@ -68,6 +70,7 @@ __all__ = [
     "EventTimeSessionWindows",
     "ForeignQuery",
     "GlobalWindows",
+    "JobStatus",
     "KeyedCoProcessFunction",
     "KeyedProcessFunction",
     "KeyedStream",
@@ -91,6 +94,8 @@ __all__ = [
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "ValueState",
+    "Watermark",
+    "WatermarkCharacteristic",
     "WindowFunction",
     "WindowedStream",
     "backlog_query",
@@ -119,6 +124,7 @@ _MODULES = {
     "EventTimeSessionWindows": "operators.windows",
     "ForeignQuery": "foreign",
     "GlobalWindows": "operators.windows",
+    "JobStatus": "handle",
     "KeyedCoProcessFunction": "operators.cofunctions",
     "KeyedProcessFunction": "operators.functions",
     "KeyedStream": "keyedstreams",
@@ -142,6 +148,8 @@ _MODULES = {
     "TumblingEventTimeWindows": "operators.windows",
     "TumblingProcessingTimeWindows": "operators.windows",
     "ValueState": "operators.functions",
+    "Watermark": "watermarks",
+    "WatermarkCharacteristic": "watermarks",
     "WindowFunction": "operators.windowfunctions",
     "WindowedStream": "windowedstreams",
     "backlog_query": "foreign",

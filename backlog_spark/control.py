@@ -14,40 +14,38 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.accumulators import AccumulatorParam
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.state.seeds import SEED_SCHEMA, Control, packed_control
-from backlog_spark.state.store import NEVER
+from backlog_spark.state.store import AT_EVERY_TICK, NEVER
+from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, Watermark
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Clerk", "ControlDataSource", "ControlServer", "GroupReports"]
+__all__ = ["Clerk", "ControlDataSource", "ControlServer"]
 
-# How often at most processing-time timers are looked after: a batch each time.
+# How often at most timers that go by the clock are looked after: a batch each time.
 _TICK_MS = 100
 
-Report = dict[tuple[str, int], tuple[int, int]]
 
+@dataclass
+class _Known:
+    """What an operator has reported."""
 
-class GroupReports(AccumulatorParam[Report]):
-    """Sums up what key groups report: when their next processing-time timer is due, and rows that were late."""
-
-    def zero(self, value: Report) -> Report:
-        return {}
-
-    def addInPlace(self, value1: Report, value2: Report) -> Report:
-        for group, (due, late) in value2.items():
-            value1[group] = (due, value1.get(group, (0, 0))[1] + late)
-        return value1
+    next_event: int = NEVER
+    next_processing: int = 0
+    """0: what is due after a start is not known before the key groups have been asked."""
+    is_firing: bool = False
+    budget: int | None = None
 
 
 class Clerk:
@@ -55,43 +53,60 @@ class Clerk:
 
     Parameters
     ----------
-    has_timers : bool
-        Whether any operator may have processing-time timers.
     clock : callable
         Milliseconds since 1970.
     """
 
-    def __init__(self, *, has_timers: bool, clock: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
+    def __init__(self, *, clock: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
         self._clock = clock
-        # What is due after a start is not known before the key groups have been asked.
-        self._has_timers = has_timers
-        self._next_timer = 0 if has_timers else NEVER
-        self._watermark: int | None = None
+        self._known: dict[str, _Known] = {}
+        self._watermarks: Callable[[], Mapping[str, Watermark]] = dict
         self._backlog: dict[str, int] = {}
         self._holding = True
         self._lock = threading.Lock()
 
-    def tell(self, *, watermark: int | None, next_timer: int | None, backlog: Mapping[str, int]) -> None:
+    def tell(self, *, watermarks: Callable[[], Mapping[str, Watermark]], backlog: Mapping[str, int]) -> None:
         """Set what is told from the next batch on.
 
         Parameters
         ----------
-        watermark : int or None
-            None tells none.
-        next_timer : int or None
-            When the next processing-time timer is due; None leaves it.
+        watermarks : callable
+            Gives each operator's watermark, as of now; those that are left out are told none.
         backlog : mapping of str to int
             Each operator's record attributes, as in `backlog_spark.operators.fold.Clock`.
         """
         with self._lock:
             self._holding = False
-            self._watermark, self._backlog = watermark, dict(backlog)
-            self._next_timer = self._next_timer if next_timer is None else next_timer
+            self._watermarks, self._backlog = watermarks, dict(backlog)
 
-    def begin(self) -> None:
-        """A run starts: what key groups reported before may have been taken back with its last batch."""
+    def report(
+        self, operator: str, *, next_event: int, next_processing: int, is_firing: bool, budget: int | None
+    ) -> None:
+        """What an operator's key groups have left to fire after a batch.
+
+        Parameters
+        ----------
+        operator : str
+        next_event, next_processing : int
+            When the next timers are due.
+        is_firing : bool
+            Whether timers are left that the watermark has made due: they go on at once, and time stands still.
+        budget : int or None
+            How many timers a key group may fire in the next batch; None: all.
+        """
         with self._lock:
-            self._next_timer = 0 if self._has_timers else NEVER
+            self._known[operator] = _Known(next_event, next_processing, is_firing, budget)
+
+    def begin(self, budgets: Mapping[str, int | None]) -> None:
+        """A run starts: what key groups reported before may have been taken back with its last batch.
+
+        Parameters
+        ----------
+        budgets : mapping of str to int or None
+            How many timers a key group of each operator may fire in the first batch.
+        """
+        with self._lock:
+            self._known = {name: _Known(budget=budget) for name, budget in budgets.items()}
 
     def hold(self) -> None:
         """Tell nothing new: for runs in which nobody listens."""
@@ -109,20 +124,47 @@ class Clerk:
         at_once : bool
             For runs that end when all is read: timers that become due later are left alone.
         """
-        offset = dict(start)
         with self._lock:
             if self._holding:
-                return offset
-            if self._watermark is not None and (start["watermark"] is None or self._watermark > start["watermark"]):
-                offset["watermark"] = self._watermark
-            backlog = self._backlog.get(operator)
-            if backlog is not None:
-                offset["isBacklog"] = backlog
-            now = self._clock()
-            due = self._next_timer <= now and now - (start["now"] or 0) >= _TICK_MS
-            if due and not (at_once and self._next_timer and start["now"]):
+                return dict(start)
+            known, now = self._known.get(operator, _Known()), self._clock()
+            offset = {**start, "isBacklog": self._backlog.get(operator, start["isBacklog"])}
+            if known.is_firing:
+                # Not the same offset as before, or there would be no batch.
+                offset["firing"] = (start.get("firing") or 0) + 1
+            else:
+                offset["firing"] = None
+                offset["watermark"] = self._reached(operator, start["watermark"], known, now, at_once=at_once)
+            if self._ticks(start["now"], known, now, at_once=at_once):
                 offset["now"] = now
-        return offset
+            told = ("watermark", "now", "firing")
+            if any(offset.get(each) != start.get(each) for each in told if each != "firing" or offset["firing"]):
+                offset["budget"] = known.budget
+            elif offset["isBacklog"] == start["isBacklog"]:
+                return dict(start)
+            return offset
+
+    def _reached(self, operator: str, before: int | None, known: _Known, now: int, *, at_once: bool) -> int | None:
+        """The watermark that an operator is told."""
+        found = self._watermarks().get(operator)
+        if found is None:
+            return before
+        reached = found.at(now)
+        # By the clock time goes on all the while: it is told when something is due, and not more often than it ticks.
+        by_clock = found.use_processing_time and reached < END_OF_TIME and before is not None
+        if by_clock and (now - (before or 0) < _TICK_MS or known.next_event > now or at_once):
+            return before
+        if reached == MIN_WATERMARK or (before is not None and reached <= before):
+            return before
+        return reached
+
+    @staticmethod
+    def _ticks(before: int | None, known: _Known, now: int, *, at_once: bool) -> bool:
+        """Whether an operator is told the time, for its processing-time timers."""
+        due = known.next_processing <= now and now - (before or 0) >= _TICK_MS
+        # Those that were due already and are still left have been interrupted.
+        is_left = known.budget is not None and before is not None and AT_EVERY_TICK < known.next_processing <= before
+        return due and not (at_once and known.next_processing and before and not is_left)
 
 
 class ControlServer:
@@ -194,7 +236,7 @@ class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._at_once = False
 
     def initialOffset(self) -> dict[str, Any]:
-        return {"watermark": None, "now": None, "isBacklog": None}
+        return {"watermark": None, "now": None, "isBacklog": None, "firing": None, "budget": None}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._at_once = True
@@ -221,6 +263,7 @@ class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             watermark=Control.watermark if end["watermark"] is None else end["watermark"],
             now=end["now"] if end["now"] != start["now"] else None,
             backlog=end["isBacklog"],
+            budget=end["budget"],
         )
         return [_Message(int(self._options["keygroups"]), control)]
 

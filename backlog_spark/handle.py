@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.coordinator import Mode
@@ -13,7 +14,20 @@ if TYPE_CHECKING:
 
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["QueryHandle"]
+__all__ = ["JobStatus", "QueryHandle"]
+
+
+class JobStatus(StrEnum):
+    """Where a query is, with Flink's names."""
+
+    RUNNING = "RUNNING"
+    """It runs, or is about to be restarted after a failure."""
+    FINISHED = "FINISHED"
+    """It has come to the end of its input, and all of it is committed."""
+    CANCELED = "CANCELED"
+    """It was stopped."""
+    FAILED = "FAILED"
+    """It failed, and restarts did not help."""
 
 
 class QueryHandle(ABC):
@@ -22,6 +36,7 @@ class QueryHandle(ABC):
     _name: str
     _tracker: QueryTracker
     _ended: threading.Event
+    _stopping: threading.Event
     _failure: BaseException | None
 
     @property
@@ -72,6 +87,15 @@ class QueryHandle(ABC):
     def isActive(self) -> bool:
         """Whether the query runs or is about to be restarted."""
         return not self._ended.is_set()
+
+    @property
+    def jobStatus(self) -> JobStatus:
+        """Whether it runs, and how it ended. A query whose sources have all finished ends by itself (FLIP-147)."""
+        if not self._ended.is_set():
+            return JobStatus.RUNNING
+        if self._failure is not None:
+            return JobStatus.FAILED
+        return JobStatus.CANCELED if self._stopping.is_set() else JobStatus.FINISHED
 
     @property
     def status(self) -> dict[str, Any]:

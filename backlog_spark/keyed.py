@@ -29,11 +29,11 @@ from backlog_spark.plan import (
 from backlog_spark.settings import MAX_KEY_GROUPS
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.seeds import UnpackState
+from backlog_spark.state.stays import StayEnds
 from backlog_spark.state.tables import arrow_schema
 from backlog_spark.state.versions import BatchState
 from backlog_spark.timekeeping import Timekeeper, was_executed
 from backlog_spark.vehicles import BatchFolds, Plans, RawRows, last_keyed, outputs_of
-from backlog_spark.watermarks import END_OF_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,9 +49,6 @@ _log = logging.getLogger(__name__)
 _HAND_OVER_S, _LOOK_S = 60, 0.2
 _LEDGER = "plan"
 _LEDGER_FILE = re.compile(rf"{_LEDGER}-(\d+)\.json")
-# How a stay in backlog ended whose operators had waited for it.
-_STAY_END = "stay-end"
-_STAY_END_FILE = re.compile(rf"{_STAY_END}-(\d+)\.json")
 # A partition costs 0.3 s of processor time a batch, whatever is in it, so there is one for each core; the groups of a
 # partition even out what each has to do.
 _GROUPS_PER_CORE, _LEAST_GROUPS = 16, 32
@@ -71,6 +68,8 @@ class KeyedPlan:
         Whether the query is in mixed mode: backlog runs sorted.
     has_rules : bool
         Whether a rule says when its streaming DataFrames are in backlog.
+    max_firing_ms : int, optional
+        How long a batch may fire timers, in milliseconds; None: until all that are due have fired.
     """
 
     def __init__(
@@ -82,12 +81,14 @@ class KeyedPlan:
         *,
         mixed: bool,
         has_rules: bool = False,
+        max_firing_ms: int | None = None,
     ) -> None:
         check_tree(root)
         self._has_rules = has_rules
         self.must_leave = False
         self._spark = spark
         self._checkpoint = checkpoint
+        self._stays = StayEnds(checkpoint)
         self._root = root
         ledger = self._read()
         cores = spark.sparkContext.defaultParallelism
@@ -105,14 +106,14 @@ class KeyedPlan:
         self._output: StructType | None = None
         self._time: Timekeeper | None = None
         if any(isinstance(node, KeyedNode) and node.is_timed for node in root.walk()):
-            self._time = Timekeeper(spark, checkpoint, root, self._key_groups, mixed=mixed)
+            self._time = Timekeeper(spark, checkpoint, root, self._key_groups, mixed=mixed, max_firing_ms=max_firing_ms)
 
     def start(
         self,
         *,
         in_backlog: bool,
         flags: Sequence[bool],
-        has_ended: bool,
+        finished: Sequence[bool],
         load: Callable[[SourceNode, str | None], DataFrame],
     ) -> tuple[DataFrame, StructType, dict[str, str]]:
         """Decide on the next run and prepare it. Called while no run of the query is active.
@@ -121,10 +122,8 @@ class KeyedPlan:
         ----------
         in_backlog : bool
             Whether the query is in mixed mode and a running source reports backlog.
-        flags : sequence of bool
-            Whether each declared source is processing backlog.
-        has_ended : bool
-            Whether all sources have finished.
+        flags, finished : sequence of bool
+            Whether each declared source is processing backlog, and whether it has come to its end.
         load : callable
             Loads a source, with the ``availableNowTarget`` that a run which ends by itself gives it.
 
@@ -169,7 +168,7 @@ class KeyedPlan:
             self._key_groups,
             None if self._time is None else self._time.control,
             None if self._time is None else self._time.reports,
-            self._stay_end(),
+            self._stays.put_out(),
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None
@@ -194,7 +193,8 @@ class KeyedPlan:
         self._cleaned = False
         self.must_leave = False
         if self._time is not None:
-            self._time.begin(self.folds, flags, has_ended=has_ended, sorted_run=run.vehicle is Vehicle.SORTED)
+            sorted_run = run.vehicle is Vehicle.SORTED
+            self._time.begin(self.folds, flags, finished, sorted_run=sorted_run, tasks=ledger.partitions)
         return frame, plans.output, ledger.configuration()
 
     @property
@@ -262,12 +262,12 @@ class KeyedPlan:
             self._checkpoint.delete(f"backlog/{_LEDGER}-{old}.json")
 
     def output(
-        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], *, has_ended: bool
+        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> tuple[DataFrame, dict[str, DataFrame]]:
         """What a batch of the present run gives to the sinks, the main one and those of side outputs.
 
         In the sorted vehicle executes it, once. ``flags`` are those of the declared sources at the batch's end, and
-        ``has_ended`` is whether all of them have finished then.
+        ``finished`` is which of them have come to their end then.
         """
         last = last_keyed(self._root)
         assert last is not None
@@ -285,7 +285,7 @@ class KeyedPlan:
 
         @functools.cache
         def end() -> StayEnd | None:
-            return self._end(batch, batch_id, query_name, flags, has_ended=has_ended)
+            return self._end(batch, batch_id, query_name, flags, finished)
 
         def hand_over(name: str, state: DataFrame) -> None:
             states = BatchState(self._checkpoint, name, self.run.epoch)
@@ -301,16 +301,15 @@ class KeyedPlan:
         return batch.sparkSession.createDataFrame([], self._output), {}
 
     def _end(
-        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], *, has_ended: bool
+        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> StayEnd | None:
         """The end of the stay, if this is its last batch: kept before anything of it is put out."""
-        name = f"{_STAY_END}-{batch_id}"
-        found = self._checkpoint.read_metadata(name)
+        found = self._stays.of(batch_id)
         if found is None:
             # Whether a rule still holds is only known afterwards: then the stream vehicle puts out what there is.
             if any(flags) or self._has_rules:
                 return None
-            earlier = self._stay_ended()
+            earlier = self._stays.newest()
             if earlier is not None and earlier != batch_id:
                 raise BacklogError(
                     f"Batch {batch_id} came after batch {earlier}, at whose end no source reported backlog, and before "
@@ -318,26 +317,11 @@ class KeyedPlan:
                     "Start the query again. If it happens again, a source brings rows behind the end of its backlog.",
                 )
             self._ensure_executed(batch, query_name)
-            watermark = None if self._time is None else self._time.watermark_after(batch_id, query_name)
-            watermark = END_OF_TIME if has_ended else watermark
-            found = {"watermark": watermark}
-            self._checkpoint.write_metadata(name, found, overwrite=False)
+            found = StayEnd(None if self._time is None else self._time.watermark_after(batch_id, query_name, finished))
+            self._stays.keep(batch_id, found)
         # What is left of streaming DataFrames is live now.
         self.must_leave = bool(foreign_positions(self._root))
-        return StayEnd(found["watermark"])
-
-    def _stay_ended(self) -> int | None:
-        """The batch with which the stay in backlog ended, if it is written down."""
-        names = self._checkpoint.names_in("backlog")
-        return max((int(m[1]) for name in names if (m := _STAY_END_FILE.fullmatch(name))), default=None)
-
-    def _stay_end(self) -> StayEnd | None:
-        """How the stay in backlog ended whose results have been put out; None before that."""
-        batch_id, committed = self._stay_ended(), self._checkpoint.latest_committed()
-        if batch_id is None or committed is None or committed < batch_id:
-            return None
-        found = self._checkpoint.read_metadata(f"{_STAY_END}-{batch_id}") or {}
-        return StayEnd(found.get("watermark"))
+        return found
 
     def _ensure_executed(self, batch: DataFrame, query_name: str) -> None:
         if not was_executed(self._spark, query_name):
@@ -346,13 +330,18 @@ class KeyedPlan:
             batch.write.format("noop").mode("overwrite").save()
 
     def written(
-        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], *, has_ended: bool
+        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> None:
-        """A batch has reached its sinks and is about to be committed; ``flags`` and ``has_ended`` are at its end."""
+        """A batch has reached its sinks and is about to be committed; ``flags`` and ``finished`` are at its end."""
         self._ensure_executed(batch, query_name)
         if self._time is not None:
             sorted_run = self.run.vehicle is Vehicle.SORTED
-            self._time.take(batch_id, query_name, flags, has_ended=has_ended, sorted_run=sorted_run)
+            self._time.take(batch_id, query_name, flags, finished, sorted_run=sorted_run)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether what the end of all sources makes due has been committed; asked in a stream run."""
+        return self._time is None or self._time.has_ended
 
     @property
     def late_rows(self) -> int:
@@ -409,7 +398,7 @@ class KeyedPlan:
             return fold.finish(self._spark.createDataFrame([], fold.state.spark()))
         try:
             version = versions.read(self._spark, fold, newest)
-            found = fold.finish(fold.handed_over(version, self._stay_end())).localCheckpoint()
+            found = fold.finish(fold.handed_over(version, self._stays.put_out())).localCheckpoint()
         except Exception:
             if self.run == run and not self._handing_over(run):
                 raise

@@ -12,8 +12,17 @@ from backlog_spark.changes import IMPLIED
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.windowed import WindowOptions
-from backlog_spark.plan import KeyedNode, pair_of, state_name, with_changes
+from backlog_spark.plan import (
+    FrameNode,
+    KeyedNode,
+    SourceNode,
+    pair_of,
+    state_name,
+    watermark_characteristic,
+    with_changes,
+)
 from backlog_spark.streams import BacklogStream
+from backlog_spark.temporaljoins import TemporalJoinKind, choose_temporal_join
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -195,20 +204,37 @@ def temporal_join(
     build_on: str | Sequence[str] | None,
     how: str,
     order: str | None,
+    as_of: str | None,
+    wait: bool,
     name: str,
 ) -> BacklogStream:
     """See `BacklogStream.temporal_join`."""
     from backlog_spark.operators.temporal_join import TemporalJoinFold
+    from backlog_spark.operators.versioned_join import VersionedJoinFold
 
     if not isinstance(build, BacklogStream):
         raise BacklogError(
             f"temporal_join was given {type(build).__name__}.", 'Pass a stream: clicks.temporal_join(users, on="id").'
         )
+    if as_of is not None and order is not None:
+        raise BacklogError(
+            f"temporal_join: order={order!r} beside as_of={as_of!r}.",
+            "Leave order out: versions are ordered by the build side's event time.",
+        )
+    leaves = [node for each in (probe, build) for node in each.node.walk() if isinstance(node, SourceNode | FrameNode)]
+    characteristics = {
+        node.spec.name if isinstance(node, SourceNode) else f"DataFrame {number}": watermark_characteristic(node)
+        for number, node in enumerate(leaves, 1)
+    }
+    kind = choose_temporal_join(characteristics, event_time=as_of is not None, wait=wait)
     left = (on,) if isinstance(on, str) else tuple(on)
     right = left if build_on is None else (build_on,) if isinstance(build_on, str) else tuple(build_on)
 
     def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
-        return TemporalJoinFold(schema, left, right, key_groups, how=how, order=order)
+        if as_of is not None:
+            return VersionedJoinFold(schema, left, right, key_groups, as_of=as_of, how=how, control_first=is_first)
+        waits = kind is TemporalJoinKind.WAITING
+        return TemporalJoinFold(schema, left, right, key_groups, how=how, order=order, wait=waits)
 
     pair = pair_of(*(with_changes(each.node, IMPLIED) for each in (probe, build)))
     named = state_name(name or "_".join([*left, "temporal_join"]))

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from backlog_spark.attributes import RecordAttributes, propagate_map, propagate_union
 from backlog_spark.changes import CHANGE_TYPE, IMPLIED, lost_change_type
 from backlog_spark.errors import BacklogError
+from backlog_spark.watermarks import WatermarkCharacteristic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,6 +47,8 @@ __all__ = [
     "operator_attributes",
     "pair_of",
     "state_name",
+    "uses_processing_time",
+    "watermark_characteristic",
     "watermark_nodes",
     "with_changes",
 ]
@@ -105,9 +108,10 @@ class SourceNode(Node):
 
 @dataclass(frozen=True, eq=False)
 class FrameNode(Node):
-    """A streaming DataFrame that the user made."""
+    """A streaming DataFrame that the user made; ``use_processing_time`` if its event time goes on with the clock."""
 
     frame: DataFrame
+    use_processing_time: bool = False
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -186,11 +190,14 @@ class WatermarkNode(Node):
     column : str
     delay_ms : int
         How much later than a row of a later time a row may come.
+    idle_ms : int, optional
+        After so long without rows the input is idle and holds no watermark back.
     """
 
     parent: Node
     column: str
     delay_ms: int
+    idle_ms: int | None = None
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -308,6 +315,27 @@ def keyed_from_output(root: Node) -> list[str]:
     return [root.name, *below] if isinstance(root, KeyedNode) else below
 
 
+_USE_PROCESSING_TIME = ("useprocessingtimeduringbinlog", "useprocessingtimeafterbacklog")
+
+
+def uses_processing_time(node: Node) -> bool:
+    """Whether the event time of a source's rows goes on with the system time once it has left backlog (FLIP-326)."""
+    if isinstance(node, FrameNode):
+        return node.use_processing_time
+    if not isinstance(node, SourceNode):
+        return False
+    given = {name.lower(): str(value).strip().lower() for name, value in node.spec.options.items()}
+    return any(given.get(name) == "true" for name in _USE_PROCESSING_TIME)
+
+
+def watermark_characteristic(node: SourceNode | FrameNode) -> WatermarkCharacteristic:
+    """Which watermarks a source can send: any if it tells when it has left backlog, or is said to be live."""
+    from connectors import CONNECTORS
+
+    tells = node.spec.format in CONNECTORS if isinstance(node, SourceNode) else node.use_processing_time
+    return WatermarkCharacteristic.ANY_WATERMARK if tells else WatermarkCharacteristic.UNDEFINED
+
+
 def watermark_nodes(root: Node) -> list[WatermarkNode]:
     """The inputs that have an event time, in plan order: their numbers."""
     return [node for node in root.walk() if isinstance(node, WatermarkNode)]
@@ -393,6 +421,6 @@ def check_tree(root: Node) -> None:
 
 
 def _has_unmarked_input(node: Node) -> bool:
-    if isinstance(node, WatermarkNode):
+    if isinstance(node, WatermarkNode) or uses_processing_time(node):
         return False
     return not node.parents or any(map(_has_unmarked_input, node.parents))

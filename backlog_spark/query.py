@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
@@ -51,6 +51,8 @@ _log = logging.getLogger(__name__)
 _POLL_SHARE = 10
 _POLL_MIN_MS, _POLL_MAX_MS = 20, 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
+# A batch fires timers for so long if there is no interval.
+_FIRING_MS = 1_000
 # Between two runs of the sorted vehicle that found nothing.
 _IDLE_RUN_MS = 1_000
 # The form in which Spark recognises that a Python sink was interrupted by stop(), which is no failure.
@@ -88,6 +90,7 @@ class BacklogQuery(QueryRuns):
         self._options = dict(options or {})
         self._sink_error: BacklogError | None = None
         self._last_run = False
+        self._finishing = False  # all sources have come to their end, and the run ends by itself
         self._mixed = False  # keyed operators run sorted while there is backlog
         self._infos: list[SourceInfo | None] = []
         self._foreign = foreign_positions(stream.node)
@@ -101,8 +104,9 @@ class BacklogQuery(QueryRuns):
             during = self.intervals.during_backlog_ms
             self._mixed = during == 0 or (enabled and during is not None)
             self._keyed = KeyedPlan(
-                spark, self._checkpoint, stream.node, key_groups, mixed=self._mixed, has_rules=bool(self._judge.needs)
-            )
+                spark, self._checkpoint, stream.node, key_groups, mixed=self._mixed, has_rules=bool(self._judge.needs),
+                max_firing_ms=_max_firing_ms(settings, self.intervals),
+            )  # fmt: skip
 
     # -- starting -------------------------------------------------------------------------------------------
 
@@ -163,29 +167,33 @@ class BacklogQuery(QueryRuns):
         if flag is None:
             flag = self._tracker.is_processing_backlog
         in_backlog = (flag or self._judge.is_backlog) and self._mixed and not self._last_run
-        return self._keyed.start(
-            in_backlog=in_backlog, flags=self._flags(), has_ended=self._has_ended(), load=self._load
-        )
+        return self._keyed.start(in_backlog=in_backlog, flags=self._flags(), finished=self._finished(), load=self._load)
 
     def _flags(self, batch_id: int | None = None) -> list[bool]:
         """Whether each declared source is processing backlog, at the end of a batch or of the newest one."""
+        found = zip(self._offsets(batch_id), self._infos, strict=True)
+        return [
+            offset.get("isProcessingBacklog") is True and offset.get("isFinished") is not True
+            if offset is not None
+            else info is not None and info.starts_in_backlog
+            for offset, info in found
+        ]
+
+    def _finished(self, batch_id: int | None = None) -> list[bool]:
+        """Whether each declared source has come to its end, at the end of a batch or of the newest one."""
+        return [(offset or {}).get("isFinished") is True for offset in self._offsets(batch_id)]
+
+    def _offsets(self, batch_id: int | None) -> list[dict[str, Any] | None]:
+        """Each declared source's offset at the end of a batch, or of the newest one; None for one without."""
         newest = self._checkpoint.latest_batch() if batch_id is None else batch_id
-        offsets = self._checkpoint.offsets(newest) if newest is not None else None
-        flags = []
-        for index, info in zip(source_positions(self._stream.node)[0], self._infos, strict=True):
-            offset = offsets[index] if offsets and index < len(offsets) else None
-            starts = info is not None and info.starts_in_backlog
-            flags.append(starts if offset is None else offset.get("isProcessingBacklog") is True)
-        return flags
+        offsets = (self._checkpoint.offsets(newest) if newest is not None else None) or []
+        places = source_positions(self._stream.node)[0]
+        return [offsets[place] if place < len(offsets) else None for place in places]
 
     def _has_ended(self, batch_id: int | None = None) -> bool:
         """Whether all sources have finished, at the end of a batch or of the newest one."""
-        newest = self._checkpoint.latest_batch() if batch_id is None else batch_id
-        offsets = self._checkpoint.offsets(newest) if newest is not None else None
-        places = source_positions(self._stream.node)[0]
-        if self._foreign or not places or not offsets or len(offsets) <= max(places):
-            return False
-        return all((offsets[place] or {}).get("isFinished") is True for place in places)
+        finished = self._finished(batch_id)
+        return bool(finished) and all(finished) and not self._foreign
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -193,22 +201,23 @@ class BacklogQuery(QueryRuns):
         return self._keyed is not None and self._keyed.ends_by_itself
 
     def _leave(self) -> bool:
+        if self._ends_by_itself or self._available_now or self._finishing:
+            return False
+        if self._has_ended(self._checkpoint.latest_committed()):
+            return True  # no row will come: what is left is one run that ends by itself
         # There is backlog again that another vehicle is to work off.
         return (
-            self._keyed is not None
-            and not self._keyed.ends_by_itself
-            and self._keyed.sorts_again
-            and self._mixed
-            and self._tracker.mode is Mode.BACKLOG
+            self._keyed is not None and self._keyed.sorts_again and self._mixed and self._tracker.mode is Mode.BACKLOG
         )
 
     def _run(self) -> StreamingQuery:
         frame, schema, conf = self._prepare()
+        self._finishing = self._has_ended() and not self._ends_by_itself
         self._open_sinks(schema)
         writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
         if self._keyed is not None:
             writer = writer.outputMode("update")
-        if self._available_now or self._ends_by_itself:
+        if self._available_now or self._ends_by_itself or self._finishing:
             writer = writer.trigger(availableNow=True)
         elif self._paced() or not self.intervals.interval_ms:
             writer = writer.trigger(processingTime="0 seconds")
@@ -264,9 +273,9 @@ class BacklogQuery(QueryRuns):
         several = self._outputs.several or self._keyed.reads_several_times
         with persisted(batch) if several else contextlib.nullcontext():
             flags = self._flags(info.batch_id)
-            ended = self._has_ended(info.batch_id)
-            self._outputs.write(*self._keyed.output(batch, info.batch_id, self._name, flags, has_ended=ended), info)
-            self._keyed.written(batch, info.batch_id, self._name, flags, has_ended=ended)
+            finished = self._finished(info.batch_id)
+            self._outputs.write(*self._keyed.output(batch, info.batch_id, self._name, flags, finished), info)
+            self._keyed.written(batch, info.batch_id, self._name, flags, finished)
         if self._keyed.must_leave:
             self._leaving = True
             for query in self._spark.streams.active:
@@ -286,7 +295,9 @@ class BacklogQuery(QueryRuns):
     # -- between runs, in the runner's own thread ------------------------------------------------------------
 
     def _go_on(self, *, idle: bool, left: bool) -> bool:
-        if not self._ends_by_itself and not left:
+        if self._finishing and (idle or self._keyed is None or self._keyed.has_ended):
+            return False
+        if not self._ends_by_itself and not left and not self._finishing:
             return False
         if idle:
             # All that streaming DataFrames have has been read, whatever the figures of the last batch were.
@@ -369,3 +380,11 @@ class BacklogQuery(QueryRuns):
                 self.streamingQuery.processAllAvailable()
             if self._checkpoint.latest_committed() == before or not self._paced():
                 return
+
+
+def _max_firing_ms(settings: Mapping[str, int | float | str | None], intervals: Intervals) -> int | None:
+    """How long a batch may fire timers; None if it is not to be interrupted."""
+    if settings["spark.backlog.timers.interruptible.enabled"] != "true":
+        return None
+    given = settings["spark.backlog.timers.maxFiringTime"]
+    return (intervals.interval_ms or _FIRING_MS) if given is None else int(given)

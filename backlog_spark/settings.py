@@ -200,6 +200,28 @@ _REGISTRY: Final = (
         parser=_choice("true", "false"),
     ),
     Setting(
+        name="spark.backlog.timers.interruptible.enabled",
+        type="true or false",
+        default="false",
+        bounds="true, false",
+        source="FLIP-443, `execution.checkpointing.unaligned.splittable-timers.enabled`",
+        description=(
+            "Let a batch stop firing event-time timers between two of them when its commit is due; the rest goes on in "
+            "the next batch at once. For windows, joins and over aggregation, and for functions that allow it "
+            "(`interruptible_timers`)."
+        ),
+        parser=_choice("true", "false"),
+    ),
+    Setting(
+        name="spark.backlog.timers.maxFiringTime",
+        type="duration",
+        default=None,
+        bounds="0 or more; unset: the interval, or 1 s without one; at least one timer fires",
+        source="backlog_spark",
+        description="How long a batch fires timers before it leaves the rest to the next one.",
+        parser=_duration(),
+    ),
+    Setting(
         name="spark.backlog.fastPythonStart",
         type="true or false",
         default="true",

@@ -17,6 +17,7 @@ from backlog_spark.plan import (
     TransformNode,
     UnionNode,
     WatermarkNode,
+    uses_processing_time,
     with_changes,
 )
 from backlog_spark.sinks import Sink
@@ -64,13 +65,16 @@ def source(format: str, *, name: str, options: Mapping[str, object] | None = Non
     return BacklogStream(SourceNode(SourceSpec(format, name, given)))
 
 
-def stream(frame: DataFrame) -> BacklogStream:
+def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStream:
     """Wrap a streaming DataFrame, to use what a `BacklogStream` offers.
 
     Parameters
     ----------
     frame : DataFrame
         Made with ``spark.readStream``, without stateful operations of Spark's own.
+    use_processing_time : bool
+        Its rows are live, and event time goes on with the system time (FLIP-326). Default false: nothing is known of
+        it, so its `WatermarkCharacteristic` is ``UNDEFINED``.
 
     Raises
     ------
@@ -79,7 +83,7 @@ def stream(frame: DataFrame) -> BacklogStream:
     """
     if not frame.isStreaming:
         raise BacklogError("bs.stream needs a streaming DataFrame.", "Make it with spark.readStream.")
-    return BacklogStream(FrameNode(frame))
+    return BacklogStream(FrameNode(frame, use_processing_time))
 
 
 def _text(value: object) -> str:
@@ -137,7 +141,9 @@ class BacklogStream:
         """All rows of several streams with the same columns."""
         return BacklogStream(UnionNode((self.node, *(o.node for o in others))))
 
-    def with_watermark(self, column: str, delay: str | timedelta) -> BacklogStream:
+    def with_watermark(
+        self, column: str, delay: str | timedelta, *, idle_timeout: str | timedelta | None = None
+    ) -> BacklogStream:
         """Say which column is the rows' event time, for timers and late rows. Before the first `key_by`.
 
         Parameters
@@ -149,14 +155,27 @@ class BacklogStream:
             greatest time seen less the delay and a millisecond; of several inputs the least one. A row is late when
             its time is at or before the watermark that its batch was given. During backlog, with an interval during
             backlog of 0, there is no watermark; at the switch the greatest one of the backlog is applied (FLIP-327).
+        idle_timeout : str or timedelta, optional
+            After so long without rows, by the driver's clock, the stream is idle and holds back no watermark that it
+            shares with others. Default: never. A source that has come to its end (FLIP-147) never does.
 
         Raises
         ------
         SettingError
             For a delay that is no duration.
+        BacklogError
+            If the event time of a source goes by the system time already.
         """
         delay_ms = parse_duration(delay, "with_watermark delay")
-        return BacklogStream(WatermarkNode(self.node, column, delay_ms))
+        idle_ms = None if idle_timeout is None else parse_duration(idle_timeout, "with_watermark idle_timeout")
+        if any(map(uses_processing_time, self.node.walk())):
+            raise BacklogError(
+                f"with_watermark({column!r}): a source of the stream uses processing time, so its event time goes on "
+                "with the system time and not with the rows.",
+                "Leave out with_watermark, or the source's option useProcessingTimeDuringBinlog, "
+                "useProcessingTimeAfterBacklog or use_processing_time.",
+            )
+        return BacklogStream(WatermarkNode(self.node, column, delay_ms, idle_ms))
 
     def key_by(self, *keys: str, order: str | None = None) -> KeyedStream:
         """Group rows by key, for the keyed operators.
@@ -199,18 +218,26 @@ class BacklogStream:
         build_on: str | Sequence[str] | None = None,
         how: str = "left",
         order: str | None = None,
+        as_of: str | None = None,
+        wait: bool = True,
         name: str = "",
     ) -> BacklogStream:
-        """Join each row, once, with what another stream has for its key when the row is processed (FLIP-326).
+        """Join each row, once, with what another stream has for its key when the row is processed, or had at its time.
 
         While the other stream, the build side, is processing backlog, rows wait: so none is joined before the build
-        side's snapshot has been read. A row that has come out stays, whatever becomes of the build side.
+        side's snapshot has been read (FLIP-326). A row that has come out stays, whatever becomes of the build side.
+
+        With ``as_of`` a row is joined with the version of its key that holds at its event time, the newest one at or
+        before it, and comes out when the watermark of both streams has reached that time. Rows of the build side are
+        versions from their own event time on, such as ``_commit_timestamp``; a delete ends the version before it, and
+        ``update_preimage`` is left out, so an update that changes a row's key does not end what the old key had. Where
+        the build side is filtered before, the version before one that is left out goes on.
 
         Parameters
         ----------
         build : BacklogStream
             A change stream, such as ``mysql_cdc`` gives: its inserts, updates and deletes apply. Or a stream of newer
-            and newer rows, with an ``order``.
+            and newer rows, with an ``order`` or ``as_of``. With ``as_of`` it has an event time (`with_watermark`).
         on : str or sequence of str
             Key columns of this stream. NULL matches nothing.
         build_on : str or sequence of str, optional
@@ -218,18 +245,35 @@ class BacklogStream:
         how : str, default "left"
             ``"left"`` or ``"inner"``: whether a row comes out that finds none, with NULLs.
         order : str, optional
-            Column of a build side that is no change stream, by which the newest row of a key is found.
+            Column of a build side that is no change stream, by which the newest row of a key is found. Not with
+            ``as_of``.
+        as_of : str, optional
+            This stream's event time, the column of `with_watermark`. Rows that are late are counted and left out; a
+            NULL in either stream's event time fails the query. Default: rows are joined as they are processed.
+        wait : bool, default True
+            False: rows are joined with what has been read so far, also while the build side is in backlog, as Flink's
+            temporal table functions do. At an interval during backlog of 0 nothing comes out before its end anyway.
         name : str, optional
             Of the operator's state. Default: made of the keys.
 
         Returns
         -------
         BacklogStream
-            This stream's columns, then those of the build side; a key of one name in both comes once.
+            This stream's columns, then those of the build side; a key of one name in both comes once. With ``as_of``
+            this stream's event time is that of the result.
+
+        Raises
+        ------
+        BacklogError
+            For ``order`` beside ``as_of``; if rows are to wait and a source of either stream cannot tell that it has
+            left backlog (`WatermarkCharacteristic` ``UNDEFINED``); when the query is started, for an ``as_of`` that is
+            not this stream's event time, a build side without one, and this stream being a change stream.
         """
         from backlog_spark.pairedstreams import temporal_join
 
-        return temporal_join(self, build, on=on, build_on=build_on, how=how, order=order, name=name)
+        return temporal_join(
+            self, build, on=on, build_on=build_on, how=how, order=order, as_of=as_of, wait=wait, name=name
+        )
 
     def write(self, name: str) -> BacklogStreamWriter:
         """Begin a query.

@@ -10,15 +10,18 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.checkpoint import Checkpoint
-from backlog_spark.control import Clerk, ControlDataSource, ControlServer, GroupReports
+from backlog_spark.control import Clerk, ControlDataSource, ControlServer
 from backlog_spark.operators.fold import Fold
-from backlog_spark.plan import Node, operator_attributes, watermark_nodes
+from backlog_spark.plan import KeyedNode, Node, operator_attributes, watermark_nodes
 from backlog_spark.session import register_source
-from backlog_spark.watermarks import END_OF_TIME, Watermarks, observation_name
+from backlog_spark.state.reports import FiringBudget, GroupReport, GroupReports
+from backlog_spark.watermarks import END_OF_TIME, observation_name
+from backlog_spark.watermarktree import WatermarkTree
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -43,81 +46,111 @@ class Timekeeper:
         ``spark.backlog.keyGroups``.
     mixed : bool
         Whether the query commits nothing while there is backlog: then no watermark is told either.
+    max_firing_ms : int, optional
+        How long a batch may fire timers before the rest is left to the next one, in milliseconds; None: all are fired.
     """
 
     def __init__(
-        self, spark: SparkSession, checkpoint: Checkpoint, root: Node, key_groups: int, *, mixed: bool
+        self,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
+        root: Node,
+        key_groups: int,
+        *,
+        mixed: bool,
+        max_firing_ms: int | None = None,
     ) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
         self._root = root
         self._key_groups = key_groups
         self._mixed = mixed
+        self._max_firing_ms = max_firing_ms
         self._inputs = len(watermark_nodes(root))
-        self._watermarks = self._fresh()
-        self._clerk = Clerk(has_timers=True)
+        self._times = self._fresh()
+        self._clerk = Clerk()
         self._server = ControlServer(self._clerk)
         self._folds: Mapping[str, Fold] = {}
+        self._timed = [node.name for node in root.walk() if isinstance(node, KeyedNode) and node.is_timed]
+        self._budgets: dict[str, FiringBudget] = {}
+        # The watermark of which all timers have fired, of each operator.
+        self._passed: dict[str, int | None] = {}
         self.reports: Accumulator[Any] = spark.sparkContext.accumulator({}, GroupReports())
         self._told_late = 0
         self._kept: list[int] = []
         register_source(spark, ControlDataSource)
 
-    def _fresh(self) -> Watermarks:
-        return Watermarks([node.delay_ms for node in watermark_nodes(self._root)])
+    def _fresh(self) -> WatermarkTree:
+        return WatermarkTree(self._root, lambda: int(time.time() * 1000))
 
     def control(self, operator: str) -> DataFrame:
         """An operator's control source."""
         options = {**self._server.options, "operator": operator, "keyGroups": str(self._key_groups)}
         return self._spark.readStream.format("backlog_control").options(**options).load()
 
-    def begin(self, folds: Mapping[str, Fold], flags: Sequence[bool], *, has_ended: bool, sorted_run: bool) -> None:
+    def begin(
+        self,
+        folds: Mapping[str, Fold],
+        flags: Sequence[bool],
+        finished: Sequence[bool],
+        *,
+        sorted_run: bool,
+        tasks: int,
+    ) -> None:
         """A run starts; called while none is active.
 
         Parameters
         ----------
         folds : mapping of str to Fold
-        flags : sequence of bool
-            Whether each declared source is processing backlog.
-        has_ended : bool
-            Whether all sources have finished, so that no row will come.
+        flags, finished : sequence of bool
+            Whether each declared source is processing backlog, and whether it has come to its end.
         sorted_run : bool
             In the sorted vehicle nobody listens.
+        tasks : int
+            Partitions of the state.
         """
         self._folds = folds
-        self._watermarks = self._fresh()
+        self._times = self._fresh()
         committed = self._checkpoint.latest_committed()
         names = self._checkpoint.names_in("backlog")
         self._kept = sorted(int(m[1]) for name in names if (m := _FILE.fullmatch(name)))
         # One of a batch that was not committed counts when that has been replayed.
         for newest in [n for n in self._kept if committed is not None and n <= committed][-1:]:
             self._recall(newest)
-        self._clerk.begin()
+        if self._max_firing_ms is not None:
+            for name in self._timed:
+                if folds[name].interruptible and name not in self._budgets:
+                    self._budgets[name] = FiringBudget(self._max_firing_ms, self._key_groups, tasks)
+        # Nothing is known of the timers that are left until the key groups have been asked.
+        self._passed = dict.fromkeys(self._timed)
+        self._clerk.begin({name: budget.of({}) for name, budget in self._budgets.items()})
         if sorted_run:
             self._clerk.hold()
         else:
-            self._tell(flags, None, has_ended=has_ended)
+            self._tell(flags, finished)
 
-    def take(self, batch_id: int, query_name: str, flags: Sequence[bool], *, has_ended: bool, sorted_run: bool) -> None:
+    def take(
+        self, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool], *, sorted_run: bool
+    ) -> None:
         """A batch has been written and is about to be committed.
 
         Parameters
         ----------
-        flags : sequence of bool
-            Whether each declared source is processing backlog at the batch's end.
-        has_ended : bool
-            Whether all sources have finished at the batch's end.
+        flags, finished : sequence of bool
+            Whether each declared source is processing backlog at the batch's end, and whether it has come to its own.
         """
         if self._inputs and batch_id in self._kept:
             self._recall(batch_id)
         elif self._inputs:
             observed = self._observed(query_name)
-            if self._watermarks.take(observed or ()):
+            if self._times.take(observed or ()):
                 self._keep(batch_id)
         if not sorted_run:
-            told = self.reports.value
-            self._tell(flags, min((due for due, _ in told.values()), default=None), has_ended=has_ended)
-            late = sum(late for _, late in told.values())
+            told: Mapping[tuple[str, int], GroupReport] = self.reports.value
+            for name in self._timed:
+                self._report(name, {group: report for (operator, group), report in told.items() if operator == name})
+            self._tell(flags, finished)
+            late = sum(report.late for report in told.values())
             if late > self._told_late:
                 _log.warning(
                     "Query %s: %d rows came behind the watermark and were left out, %d so far. "
@@ -126,15 +159,39 @@ class Timekeeper:
                 )  # fmt: skip
                 self._told_late = late
 
-    def watermark_after(self, batch_id: int, query_name: str) -> int | None:
-        """The watermark that holds when the batch under way, which has been executed, is committed."""
+    def _report(self, operator: str, reports: Mapping[int, GroupReport]) -> None:
+        if not reports:
+            return
+        is_firing = any(report.is_firing for report in reports.values())
+        if not is_firing:
+            self._passed[operator] = min(report.watermark for report in reports.values())
+        budget = self._budgets.get(operator)
+        self._clerk.report(
+            operator,
+            next_event=min(report.next_event for report in reports.values()),
+            next_processing=min(report.next_processing for report in reports.values()),
+            is_firing=is_firing and budget is not None,
+            budget=None if budget is None else budget.of(reports),
+        )
+
+    def watermark_after(self, batch_id: int, query_name: str, finished: Sequence[bool]) -> int | None:
+        """The watermark that holds for all operators when the batch under way, which has been executed, is committed.
+
+        Then no source is in backlog; ``finished`` is which ones have come to their end.
+        """
         ahead = self._fresh()
-        ahead.take(self._watermarks.greatest)
+        ahead.take(self._times.greatest)
         if batch_id in self._kept:
             ahead.take((self._checkpoint.read_metadata(f"event-time-{batch_id}") or {}).get("greatest", ()))
         else:
             ahead.take(self._observed(query_name) or ())
-        return ahead.current
+        ahead.follow([False] * len(finished), finished)
+        return ahead.least()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether every operator has been told of the end of its inputs, and nothing is left to fire."""
+        return all(self._passed.get(name) == END_OF_TIME for name in self._timed)
 
     @property
     def late_rows(self) -> int:
@@ -145,24 +202,24 @@ class Timekeeper:
         """Stop listening to control sources."""
         self._server.close()
 
-    def _tell(self, flags: Sequence[bool], next_timer: int | None, *, has_ended: bool) -> None:
+    def _tell(self, flags: Sequence[bool], finished: Sequence[bool]) -> None:
+        times = self._times
+        times.follow(flags, finished)
+        passed = {name: self._passed[name] for name in self._budgets}
         # In mixed mode the greatest watermark of the backlog is told when it ends (FLIP-327, "Watermark strategy").
         held_back = self._mixed and any(flags)
         attributes = operator_attributes(self._root, flags, self._folds)
         self._clerk.tell(
-            watermark=None if held_back else END_OF_TIME if has_ended else self._watermarks.current,
-            next_timer=next_timer,
+            watermarks=dict if held_back else lambda: times.watermarks(passed),
             backlog={name: sum(a.is_backlog << i for i, a in enumerate(each)) for name, each in attributes.items()},
         )
 
     def _recall(self, batch_id: int) -> None:
         found = self._checkpoint.read_metadata(f"event-time-{batch_id}") or {}
-        self._watermarks.take(found.get("greatest", ()))
+        self._times.take(found.get("greatest", ()))
 
     def _keep(self, batch_id: int) -> None:
-        self._checkpoint.write_metadata(
-            f"event-time-{batch_id}", {"greatest": self._watermarks.greatest}, overwrite=False
-        )
+        self._checkpoint.write_metadata(f"event-time-{batch_id}", {"greatest": self._times.greatest}, overwrite=False)
         # The newest one before this batch counts until it has committed.
         for old in [n for n in self._kept if n < batch_id][:-1]:
             self._checkpoint.delete(f"backlog/event-time-{old}.json")

@@ -84,7 +84,8 @@ def main(run: Callable[[argparse.Namespace], str], parser: argparse.ArgumentPars
     arguments = parser.parse_args()
     logging.getLogger("py4j").setLevel(logging.ERROR)
     try:
-        parse_duration(arguments.interval_during_backlog, "INTERVAL_DURING_BACKLOG")
+        during = getattr(arguments, "interval_during_backlog", "0")
+        parse_duration(during, "INTERVAL_DURING_BACKLOG")
         last = run(arguments)
     except Exception as error:
         last = f"demo: FAILED {type(error).__name__}: {' '.join(str(error).split())[:1000]}"

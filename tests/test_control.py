@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
 from typing import Any
 
 import pytest
 
-from backlog_spark.control import Clerk, ControlDataSource, ControlServer, GroupReports
+from backlog_spark.control import Clerk, ControlDataSource, ControlServer
 from backlog_spark.errors import BacklogError
 from backlog_spark.state.seeds import CONTROL, Control
-from backlog_spark.state.store import NEVER
+from backlog_spark.state.store import AT_EVERY_TICK, NEVER
+from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, Watermark
 
-START: dict[str, Any] = {"watermark": None, "now": None, "isBacklog": None}
+START: dict[str, Any] = {"watermark": None, "now": None, "isBacklog": None, "firing": None, "budget": None}
 
 
 class Clock:
@@ -24,31 +26,50 @@ class Clock:
         return self.now
 
 
+def settled(clerk: Clerk, operator: str = "f", *, next_event: int = NEVER, next_processing: int = NEVER) -> None:
+    """All key groups have answered, and fire nothing."""
+    clerk.report(operator, next_event=next_event, next_processing=next_processing, is_firing=False, budget=None)
+
+
+def at(time: int) -> Callable[[], dict[str, Watermark]]:
+    return lambda: {"f": Watermark(time)}
+
+
 def test_a_watermark_is_told_once_and_never_goes_back() -> None:
-    clerk = Clerk(has_timers=False, clock=Clock())
+    clerk = Clerk(clock=Clock())
     assert clerk.answer("f", START, at_once=False) == START, "before there is anything to tell"
-    clerk.tell(watermark=50, next_timer=None, backlog={"f": False, "g": True})
+    settled(clerk)
+    clerk.tell(watermarks=at(50), backlog={"f": False, "g": True})
     told = clerk.answer("f", START, at_once=False)
-    assert told == {"watermark": 50, "now": None, "isBacklog": False}
+    assert told == {**START, "watermark": 50, "isBacklog": False}
     assert clerk.answer("f", told, at_once=False) == told
-    clerk.tell(watermark=40, next_timer=None, backlog={"f": False})
+    clerk.tell(watermarks=at(40), backlog={"f": False})
     assert clerk.answer("f", told, at_once=False) == told
-    clerk.tell(watermark=None, next_timer=None, backlog={"f": True})
+    clerk.tell(watermarks=dict, backlog={"f": True})
     assert clerk.answer("f", told, at_once=False) == {**told, "isBacklog": True}
     clerk.hold()
     assert clerk.answer("f", START, at_once=False) == START
 
 
+def test_each_operator_is_told_its_own_watermark() -> None:
+    clerk = Clerk(clock=Clock())
+    settled(clerk)
+    settled(clerk, "g")
+    clerk.tell(watermarks=lambda: {"f": Watermark(50), "g": Watermark(MIN_WATERMARK)}, backlog={})
+    assert clerk.answer("f", START, at_once=False)["watermark"] == 50
+    assert clerk.answer("g", START, at_once=False) == START
+
+
 def test_ticks_come_when_a_timer_is_due() -> None:
     clock = Clock()
-    clerk = Clerk(has_timers=True, clock=clock)
-    clerk.tell(watermark=None, next_timer=None, backlog={})
+    clerk = Clerk(clock=clock)
+    clerk.tell(watermarks=dict, backlog={})
     first = clerk.answer("f", START, at_once=False)
     assert first["now"] == 10_000, "what is due after a start is not known"
-    clerk.tell(watermark=None, next_timer=NEVER, backlog={})
+    settled(clerk)
     clock.now += 10**6
     assert clerk.answer("f", first, at_once=False) == first
-    clerk.tell(watermark=None, next_timer=clock.now + 500, backlog={})
+    settled(clerk, next_processing=clock.now + 500)
     assert clerk.answer("f", first, at_once=False) == first
     clock.now += 500
     second = clerk.answer("f", first, at_once=False)
@@ -58,25 +79,77 @@ def test_ticks_come_when_a_timer_is_due() -> None:
     clock.now += 50
     assert clerk.answer("f", second, at_once=False)["now"] == clock.now
     # A run that ends when all is read: once at its start, whatever comes due meanwhile.
-    clerk.begin()
+    clerk.begin({})
     once = clerk.answer("f", second, at_once=True)
     assert once["now"] == clock.now
-    clerk.tell(watermark=None, next_timer=clock.now + 10, backlog={})
+    settled(clerk, next_processing=clock.now + 10)
     clock.now += 1_000
     assert clerk.answer("f", once, at_once=True) == once
 
 
-def test_reports_add_up() -> None:
-    reports = GroupReports()
-    total = reports.zero({})
-    for one in ({("f", 1): (NEVER, 2)}, {("f", 1): (70, 1), ("f", 2): (50, 0)}, {("f", 2): (NEVER, 0)}):
-        total = reports.addInPlace(total, one)
-    assert total == {("f", 1): (70, 3), ("f", 2): (NEVER, 0)}
+def test_what_is_left_to_fire_goes_on_at_once_and_time_stands_still() -> None:
+    clock = Clock()
+    clerk = Clerk(clock=clock)
+    settled(clerk)
+    clerk.report("f", next_event=NEVER, next_processing=NEVER, is_firing=False, budget=100)
+    clerk.tell(watermarks=at(50), backlog={})
+    told = clerk.answer("f", START, at_once=True)
+    assert (told["watermark"], told["budget"], told["firing"]) == (50, 100, None)
+    clerk.tell(watermarks=at(60), backlog={})
+    for round_ in (1, 2, 3):
+        clerk.report("f", next_event=40, next_processing=NEVER, is_firing=True, budget=100 * round_)
+        before, told = told, clerk.answer("f", told, at_once=True)
+        assert told != before
+        assert (told["watermark"], told["budget"], told["firing"]) == (50, 100 * round_, round_)
+    clerk.report("f", next_event=55, next_processing=NEVER, is_firing=False, budget=300)
+    told = clerk.answer("f", told, at_once=True)
+    assert (told["watermark"], told["budget"], told["firing"]) == (60, 300, None)
+    assert clerk.answer("f", told, at_once=True) == told
+
+
+def test_processing_timers_that_were_interrupted_go_on_though_the_run_ends_when_all_is_read() -> None:
+    clock = Clock()
+    clerk = Clerk(clock=clock)
+    clerk.begin({"f": 10})
+    clerk.tell(watermarks=dict, backlog={})
+    first = clerk.answer("f", START, at_once=True)
+    assert (first["now"], first["budget"]) == (10_000, 10)
+    clock.now += 200
+    clerk.report("f", next_event=NEVER, next_processing=9_000, is_firing=False, budget=10)
+    second = clerk.answer("f", first, at_once=True)
+    assert second["now"] == clock.now
+    clock.now += 200
+    # Those that wait for something else than a time are not left of anything.
+    clerk.report("f", next_event=NEVER, next_processing=AT_EVERY_TICK, is_firing=False, budget=10)
+    assert clerk.answer("f", second, at_once=True) == second
+    assert clerk.answer("f", second, at_once=False)["now"] == clock.now
+
+
+def test_event_time_that_goes_by_the_clock_is_told_when_a_timer_is_due() -> None:
+    clock = Clock()
+    clerk = Clerk(clock=clock)
+    settled(clerk, next_event=10_500)
+    clerk.tell(watermarks=lambda: {"f": Watermark(9_999, use_processing_time=True)}, backlog={})
+    first = clerk.answer("f", START, at_once=False)
+    assert first["watermark"] == 10_000
+    clock.now = 10_499
+    assert clerk.answer("f", first, at_once=False) == first
+    clock.now = 10_501
+    second = clerk.answer("f", first, at_once=False)
+    assert second["watermark"] == 10_501
+    clock.now += 50
+    assert clerk.answer("f", second, at_once=False) == second
+    settled(clerk)
+    clock.now += 10**6
+    assert clerk.answer("f", second, at_once=False) == second, "nothing is due"
+    clerk.tell(watermarks=lambda: {"f": Watermark(END_OF_TIME, use_processing_time=True)}, backlog={})
+    assert clerk.answer("f", second, at_once=True)["watermark"] == END_OF_TIME
 
 
 def test_a_source_asks_the_server() -> None:
-    clerk = Clerk(has_timers=False, clock=Clock())
-    clerk.tell(watermark=7, next_timer=None, backlog={"f": True})
+    clerk = Clerk(clock=Clock())
+    settled(clerk)
+    clerk.tell(watermarks=at(7), backlog={"f": 1})
     server = ControlServer(clerk)
     options = {**server.options, "operator": "f", "keyGroups": "3"}
     try:
@@ -86,14 +159,14 @@ def test_a_source_asks_the_server() -> None:
         reader: Any = ControlDataSource({k.lower(): v for k, v in options.items()}).streamReader(None)  # type: ignore[arg-type]
         start = reader.initialOffset()
         end = reader.latestOffset(start, None)
-        assert end == {"watermark": 7, "now": None, "isBacklog": True}
+        assert end == {**START, "watermark": 7, "isBacklog": 1}
         assert json.loads(json.dumps(end)) == end
         assert not reader.partitions(end, end)
         (message,) = reader.partitions(start, end)
         (batch,) = reader.read(message)
         assert batch.column("__group").to_pylist() == [0, 1, 2]
         assert set(batch.column("origin").to_pylist()) == {CONTROL}
-        assert {Control.from_bytes(d.as_py()) for d in batch.column("data")} == {Control(7, None, True)}
+        assert {Control.from_bytes(d.as_py()) for d in batch.column("data")} == {Control(7, None, 1)}
     finally:
         server.close()
     lost: Any = ControlDataSource({k.lower(): v for k, v in options.items()}).streamReader(None)  # type: ignore[arg-type]

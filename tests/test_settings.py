@@ -16,6 +16,8 @@ def test_defaults() -> None:
         "spark.backlog.restart.delay": 1_000,
         "spark.backlog.keyGroups": None,
         "spark.backlog.sortedBatch.enabled": "false",
+        "spark.backlog.timers.interruptible.enabled": "false",
+        "spark.backlog.timers.maxFiringTime": None,
         "spark.backlog.fastPythonStart": "true",
         "spark.backlog.progress": "auto",
         "spark.backlog.rule.offsetsBehindLatest": None,
@@ -41,6 +43,8 @@ def test_parsed_settings() -> None:
             "spark.backlog.restart.delay": "1 min",
             "spark.backlog.keyGroups": "32768",
             "spark.backlog.sortedBatch.enabled": "TRUE",
+            "spark.backlog.timers.interruptible.enabled": "True",
+            "spark.backlog.timers.maxFiringTime": "2 s",
             "spark.backlog.fastPythonStart": "False",
             "spark.backlog.progress": "OFF",
             "spark.backlog.rule.offsetsBehindLatest": "1000000",
@@ -52,7 +56,8 @@ def test_parsed_settings() -> None:
         }
     )
     assert [v for v in values.values() if v is not None] == [
-        30_000, 0, 1000, 60_000, 32_768, "true", "false", "off", 1_000_000, 10 * 2**30, 2**29, 3_600_000, 1.5, 0,
+        30_000, 0, 1000, 60_000, 32_768, "true", "true", 2_000, "false", "off", 1_000_000, 10 * 2**30, 2**29,
+        3_600_000, 1.5, 0,
     ]  # fmt: skip
     assert list(values) == list(SETTINGS)
 

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Clock, StayEnd
-from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.keyloop import as_batch, python_values
 from backlog_spark.operators.process import struct_of
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
@@ -40,7 +39,7 @@ from backlog_spark.operators.windows import FOREVER
 from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine
-from backlog_spark.watermarks import EVENT_TIME
+from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

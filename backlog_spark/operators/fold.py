@@ -62,12 +62,16 @@ class Clock:
         Processing-time timers up to then fire; None fires none.
     backlog : int
         The RecordAttributes of the inputs: bit 0 is set if the rows of the first one are backlog, bit 1 of the second.
+    budget : int or None
+        After so many timers firing stops, between two of them; what is left is due in the next batch (FLIP-443). Of
+        folds that are `Fold.interruptible`. Default None: all fire.
     """
 
     before: int
     watermark: int
     now: int | None
     backlog: int
+    budget: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,14 @@ class Step:
         Number of the output and rows; 0 is the main one.
     late : int
         Rows that were late and went nowhere.
+    fired : int
+        How many timers have fired, if the fold counts them.
     """
 
     state: pa.RecordBatch | None
     outputs: list[tuple[int, pa.RecordBatch]] = field(default_factory=list)
     late: int = 0
+    fired: int = 0
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,8 @@ class Fold(ABC):
     """Whether it needs the control source: watermarks, timers, record attributes."""
     mergeable = True
     """Whether states made from different rows can be merged, so that a later stay in backlog can run sorted."""
+    interruptible = False
+    """Whether what is due at a watermark may be worked on in several batches, some keys in each (FLIP-443)."""
     waits = False
     """Whether it puts out nothing before the end of a stay, and then by `output_at_end` instead of `output_of`."""
 

@@ -7,10 +7,11 @@ types, as attributes of the class: they are columns of Arrow tables and never pi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from backlog_spark.attributes import OneInputFunction
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.timers import ProcessContext, TimerService
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "MIN_WATERMARK",
     "KeyedProcessFunction",
     "ListState",
     "MapState",
@@ -29,9 +29,6 @@ __all__ = [
     "TimerService",
     "ValueState",
 ]
-
-MIN_WATERMARK: Final = -(2**63)
-"""`TimerService.current_watermark` before there is one, and during backlog."""
 
 
 class State:
@@ -230,110 +227,6 @@ class OutputTag:
         self.name = name
 
 
-class TimerService:
-    """Timers of the present key, and the clocks. Times are milliseconds since 1970 UTC.
-
-    A key has at most one timer of each kind for a time; registering it again changes nothing. What is registered for a
-    time that has passed fires at the next opportunity, not at once.
-    """
-
-    def __init__(self) -> None:
-        self.watermark = MIN_WATERMARK
-        self.processing_time = 0
-
-    def bind(self, event: list[Any], processing: list[Any], cursor: list[int], *, has_event_time: bool) -> None:
-        """Give it the keys' timers. Called by the operator, never by a function."""
-        self._event, self._processing, self._cursor = event, processing, cursor
-        self._has_event_time = has_event_time
-
-    def current_watermark(self) -> int:
-        """The watermark of the batch; ``MIN_WATERMARK`` before the first and during backlog (FLIP-327, Timer Service).
-
-        While event-time timers fire it is the one that they fire for.
-        """
-        return self.watermark
-
-    def current_processing_time(self) -> int:
-        """The time at which the batch is processed."""
-        return self.processing_time
-
-    def register_event_time_timer(self, timestamp: int) -> None:
-        """Have `KeyedProcessFunction.on_timer` called when the watermark has reached ``timestamp``.
-
-        In backlog that is at the switch, with the greatest watermark of the backlog.
-        """
-        if not self._has_event_time:
-            raise BacklogError(
-                "register_event_time_timer was called, but the stream has no watermark: the timer would never fire.",
-                'Add .with_watermark("<column>", "<delay>") before key_by, or use processing time.',
-            )
-        self._add(self._event, timestamp)
-
-    def register_processing_time_timer(self, timestamp: int) -> None:
-        """Have `KeyedProcessFunction.on_timer` called when the clock has reached ``timestamp``; in backlog too."""
-        self._add(self._processing, timestamp)
-
-    def delete_event_time_timer(self, timestamp: int) -> None:
-        """Take a timer back, if it is there."""
-        self._remove(self._event, timestamp)
-
-    def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Take a timer back, if it is there."""
-        self._remove(self._processing, timestamp)
-
-    def _add(self, timers: list[Any], timestamp: int) -> None:
-        if type(timestamp) is not int:
-            raise BacklogError(
-                f"A timer was registered for {timestamp!r}, of type {type(timestamp).__name__}.",
-                "Pass milliseconds since 1970 as int, such as ctx.timestamp() + 60_000.",
-            )
-        at = self._cursor[0]
-        if timers[at] is None:
-            timers[at] = [timestamp]
-        elif timestamp not in timers[at]:
-            timers[at].append(timestamp)
-
-    def _remove(self, timers: list[Any], timestamp: int) -> None:
-        found = timers[self._cursor[0]]
-        if found is not None and timestamp in found:
-            found.remove(timestamp)
-
-
-class ProcessContext:
-    """What a function can ask while it has a row or a timer. The same object at every call."""
-
-    def __init__(self, timers: TimerService) -> None:
-        self._timers = timers
-        self._keys: list[Any] = []
-        self._cursor: list[int] = [0]
-        self._times: Any = None
-        self._row: list[int] = [0]
-        self._domain = ""
-        self._fired = 0
-
-    def timer_service(self) -> TimerService:
-        """The timers of the present key."""
-        return self._timers
-
-    def get_current_key(self) -> Any:
-        """The key: its value, or a tuple of them if the stream is keyed by several columns."""
-        return self._keys[self._cursor[0]]
-
-    def timestamp(self) -> int | None:
-        """Event time of the row in milliseconds, or the time that the timer was set for.
-
-        None without a watermark, for a row whose time is NULL, and in `process_batch`, which has the column itself.
-        """
-        if self._domain:
-            return self._fired
-        found: int | None = None if self._times is None else self._times[self._row[0]]
-        return found
-
-    def time_domain(self) -> str:
-        """In `KeyedProcessFunction.on_timer`: ``"event"`` or ``"processing"``; else empty."""
-        return self._domain
-
-
 class KeyedProcessFunction(OneInputFunction):
     """A function of the rows of one key. The same class serves backlog and stream; subclass it.
 
@@ -345,6 +238,10 @@ class KeyedProcessFunction(OneInputFunction):
     ----------
     output : str or StructType
         Columns of the rows that it puts out; to be set in the subclass.
+    interruptible_timers : bool
+        Whether firing may stop between two timers and go on in the next batch, with
+        ``spark.backlog.timers.interruptible.enabled`` (FLIP-443). Default false: what a watermark makes due is fired in
+        one batch. A key that gets rows in between has all its due timers fired before them.
 
     Examples
     --------
@@ -363,6 +260,7 @@ class KeyedProcessFunction(OneInputFunction):
     """
 
     output: ClassVar[str | StructType] = ""
+    interruptible_timers: ClassVar[bool] = False
 
     def open(self) -> None:
         """Called once in each task before anything else; for what cannot be sent to workers."""
@@ -413,6 +311,19 @@ class KeyedProcessFunction(OneInputFunction):
             f"A timer of {type(self).__name__} fires at {timestamp}, but it has no on_timer.", "Define on_timer."
         )
 
+    def on_end(self, ctx: ProcessContext) -> Iterable[Any] | None:
+        """Called once for each key that has state, when all inputs have come to their end (FLIP-147).
+
+        All its event-time timers have fired by then; processing-time timers that are not due yet never will. What the
+        key keeps is removed afterwards. By default nothing is put out, and the state stays.
+
+        Returns
+        -------
+        iterable of tuple, optional
+            As from `process_element`.
+        """
+        return None
+
     # -- what the operator reads ----------------------------------------------------------------------------
 
     def declared_states(self) -> dict[str, State]:
@@ -427,6 +338,11 @@ class KeyedProcessFunction(OneInputFunction):
     def is_vectorised(self) -> bool:
         """Whether it takes a key's rows as Arrow."""
         return type(self).process_batch is not KeyedProcessFunction.process_batch
+
+    @property
+    def ends(self) -> bool:
+        """Whether it wants to know when its inputs have come to their end."""
+        return type(self).on_end is not KeyedProcessFunction.on_end
 
     def _declared(self, kind: type[Any]) -> dict[str, Any]:
         found: dict[str, Any] = {}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import datetime as dt
+import heapq
 from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.watermarks import END_OF_TIME
 
 from .functions import KeyedProcessFunction, ListState, MapState, OutputTag, ProcessContext, TimerService
 
@@ -40,6 +42,8 @@ class LoopSchema:
         The main output, then the side outputs by name.
     late : str or None
         The side output that late rows go to.
+    clocked : bool
+        Whether event time goes on with the system time, though rows have none (FLIP-326).
     """
 
     rows: pa.Schema
@@ -47,6 +51,7 @@ class LoopSchema:
     state: pa.Schema
     outputs: tuple[tuple[str, pa.Schema], ...]
     late: str | None = None
+    clocked: bool = False
 
 
 def epoch_millis(times: pa.Array) -> pa.Array:
@@ -97,7 +102,7 @@ class KeyLoop:
         for state, values in zip(self._states, columns, strict=False):
             state.bind(values, self._cursor)
         self._event, self._processing = columns[-2], columns[-1]
-        has_event_time = self._schema.event_time is not None
+        has_event_time = self._schema.event_time is not None or self._schema.clocked
         self._timers.bind(self._event, self._processing, self._cursor, has_event_time=has_event_time)
 
     def set_clocks(self, watermark: int, processing_time: int) -> None:
@@ -162,31 +167,76 @@ class KeyLoop:
 
     # -- timers ---------------------------------------------------------------------------------------------
 
-    def fire_event_timers(self, watermark: int, places: Iterable[int]) -> None:
-        """Fire what is due at the watermark, and what that registers, in the order of time within a key."""
+    def fire_event_timers(self, watermark: int, places: Iterable[int], most: int | None = None) -> int:
+        """Fire what is due at the watermark, and what that registers, in the order of time within a key.
+
+        Parameters
+        ----------
+        watermark : int
+        places : iterable of int
+            Which of the loaded keys.
+        most : int, optional
+            Stop after so many. Default: fire all.
+
+        Returns
+        -------
+        int
+            How many have fired.
+        """
         self._timers.watermark = watermark
-        self._fire("event", self._event, watermark, places)
+        return self._fire("event", self._event, watermark, places, most)
 
-    def fire_processing_timers(self, now: int, places: Iterable[int]) -> None:
-        """Fire what is due by the clock; what is registered meanwhile waits for the next time."""
+    def fire_processing_timers(self, now: int, places: Iterable[int], most: int | None = None) -> int:
+        """Fire what is due by the clock, as `fire_event_timers` does."""
         self._timers.processing_time = max(self._timers.processing_time, now)
-        self._fire("processing", self._processing, now, places)
+        return self._fire("processing", self._processing, now, places, most)
 
-    def _fire(self, domain: str, timers: list[Any], until: int, places: Iterable[int]) -> None:
-        context = self.context
+    def _fire(self, domain: str, timers: list[Any], until: int, places: Iterable[int], most: int | None) -> int:
+        context, service, fired = self.context, self._timers, 0
         context._domain = domain
         try:
             for place in places:
+                if not timers[place]:
+                    continue
                 self._cursor[0] = place
-                while timers[place]:
-                    due = min(timers[place])
-                    if due > until:
-                        break
-                    timers[place].remove(due)
-                    context._fired = due
-                    self._take(self._function.on_timer(due, context))
+                due = [time for time in timers[place] if time <= until]
+                if not due:
+                    continue
+                heapq.heapify(due)
+                service.registered.clear()
+                mine = service.timers_of(timers)
+                while due:
+                    if fired == most:
+                        return fired
+                    time = heapq.heappop(due)
+                    if time not in mine:  # deleted, or registered twice
+                        continue
+                    del mine[time]
+                    context._fired = time
+                    self._take(self._function.on_timer(time, context))
+                    fired += 1
+                    for registered in service.registered:
+                        if registered <= until:
+                            heapq.heappush(due, registered)
+                    service.registered.clear()
         finally:
             context._domain = ""
+        return fired
+
+    def end(self, places: Iterable[int], most: int | None = None) -> int:
+        """Tell keys that have nothing due any more that the input has ended, and forget them; how many were told."""
+        told = 0
+        for place in places:
+            if told == most:
+                break
+            self._cursor[0] = place
+            self._take(self._function.on_end(self.context))
+            # Nothing comes after it: what it registers is due.
+            self._fire("event", self._event, END_OF_TIME, (place,), None)
+            for column in self._columns:
+                column[place] = None
+            told += 1
+        return told
 
     # -- what comes out -------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from backlog_spark.attributes import RecordAttributes
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
-from backlog_spark.operators.functions import MIN_WATERMARK, KeyedProcessFunction, MapState
+from backlog_spark.operators.functions import KeyedProcessFunction, MapState
 from backlog_spark.operators.functions import ListState as ListStateOf
 from backlog_spark.operators.keyloop import KeyLoop, LoopSchema, epoch_millis, python_values
 from backlog_spark.operators.rows import PackRowsAsTheyAre
@@ -22,7 +22,7 @@ from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, 
 from backlog_spark.state.seeds import Unpack
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
-from backlog_spark.watermarks import event_time_of
+from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, event_time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -32,6 +32,8 @@ __all__ = ["ProcessFold", "struct_of"]
 
 _EVENT_TIMERS, _PROCESSING_TIMERS = "t_event", "t_processing"
 _MAIN: Final = "the main output"
+# When a key is due that wants to know of the end of its input: with the last of all watermarks.
+_AT_END: Final = END_OF_TIME - 1
 
 
 class ProcessFold(Fold):
@@ -53,6 +55,8 @@ class ProcessFold(Fold):
     control_first : bool
         Whether a batch's watermark comes before its rows: for the first operator of a chain. The ones behind it are
         given rows that belong before it.
+    clocked : bool
+        Whether event time goes on with the system time, though rows have none (FLIP-326).
     """
 
     timed = True
@@ -68,6 +72,7 @@ class ProcessFold(Fold):
         order: str | None = None,
         late_output: str | None = None,
         control_first: bool = True,
+        clocked: bool = False,
     ) -> None:
         from pyspark.sql.types import ArrayType, LongType
 
@@ -113,6 +118,7 @@ class ProcessFold(Fold):
             state=pa.schema([self.state.arrow().field(name) for name in (*states, _EVENT_TIMERS, _PROCESSING_TIMERS)]),
             outputs=((_MAIN, arrow_schema(self._output)), *((n, arrow_schema(s)) for n, s in self._sides.items())),
             late=late_output,
+            clocked=clocked,
         )
 
     def _timed(self, output: StructType) -> StructType:
@@ -168,8 +174,16 @@ class ProcessFold(Fold):
     def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
         return PackRowsAsTheyAre(lifted, self.live_schema())
 
+    @property
+    def interruptible(self) -> bool:  # type: ignore[override]
+        """As the function says."""
+        return self._function.interruptible_timers
+
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        return _first(state.column(_EVENT_TIMERS)), _first(state.column(_PROCESSING_TIMERS))
+        event = _first(state.column(_EVENT_TIMERS))
+        if self._function.ends:
+            event = np.minimum(event, _AT_END)
+        return event, _first(state.column(_PROCESSING_TIMERS))
 
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
         old = combine([old, *(batch for batch, _ in arrived.seeds)], self.state.arrow())
@@ -192,11 +206,9 @@ class ProcessFold(Fold):
         # State has a key once and stands before the input, so it can only be the first of a key's run.
         firsts = order[starts] if len(starts) else starts
         known = firsts < old.num_rows
-        event, processing = self.due(old) if old.num_rows else (np.zeros(0, np.int64), np.zeros(0, np.int64))
-        is_due = (event <= clock.watermark) | (processing <= (MIN_WATERMARK if clock.now is None else clock.now))
         has_rows = (ends - starts) > known
         active = has_rows.copy()
-        active[known] |= is_due[firsts[known]]
+        active[known] |= self._chosen_due(old, clock, has_rows[known], firsts[known])
         if not active.any() and not arrived.seeds:
             return Step(None, loop.outputs(), late)
         chosen = np.flatnonzero(active)
@@ -205,19 +217,47 @@ class ProcessFold(Fold):
         key_rows = ids.take(pa.array(firsts[chosen]))
         loop.load(key_values(key_rows), [python_values(column) for column in loaded])
         loop.set_clocks(watermark, int(time.time() * 1000))
-        everything = range(len(chosen))
-        if self._control_first:
-            loop.fire_event_timers(clock.watermark, everything)
+        fired = loop.fire_event_timers(watermark, np.flatnonzero(has_rows[chosen]).tolist())
         self._process(loop, live, order, starts, ends, known, chosen, old.num_rows)
         # Those of the operators behind, and what was registered for a time that has passed.
-        loop.fire_event_timers(clock.watermark, everything)
-        if clock.now is not None:
-            loop.fire_processing_timers(clock.now, everything)
+        fired += self._fire(loop, clock, range(len(chosen)), fired)
         new = self._state_rows(key_rows, loop.state())
         untouched = np.ones(old.num_rows, dtype=bool)
         untouched[firsts[chosen][known[chosen]]] = False
         state = combine([old.filter(pa.array(untouched)), new], self.state.arrow())
-        return Step(state, loop.outputs(), late)
+        return Step(state, loop.outputs(), late, fired)
+
+    def _chosen_due(self, old: pa.RecordBatch, clock: Clock, has_rows: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Which keys are worked on for their timers; with a budget those first due, and as many as it may suffice for.
+
+        Keys with rows have all that is due fired before these, as without interruption; they use the budget first.
+        """
+        event, processing = self.due(old) if old.num_rows else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+        now = MIN_WATERMARK if clock.now is None else clock.now
+        is_due: np.ndarray = ((event <= clock.watermark) | (processing <= now))[places]
+        if clock.budget is None or not is_due.any():
+            return is_due
+        first = np.minimum(event, processing)[places]
+        by_time = np.lexsort((first, ~has_rows))
+        by_time = by_time[is_due[by_time]]
+        # A key with timers has one at least.
+        chosen = np.zeros(len(places), dtype=bool)
+        chosen[by_time[: max(clock.budget, int((has_rows & is_due).sum()))]] = True
+        return chosen
+
+    def _fire(self, loop: KeyLoop, clock: Clock, places: range, spent: int) -> int:
+        """Fire what is due, within the budget; how many."""
+        fired = 0
+
+        def left() -> int | None:
+            return None if clock.budget is None else max(0, clock.budget - spent - fired)
+
+        fired += loop.fire_event_timers(clock.watermark, places, left())
+        if clock.now is not None:
+            fired += loop.fire_processing_timers(clock.now, places, left())
+        if clock.watermark == END_OF_TIME and self._function.ends and left() != 0:
+            fired += loop.end(places, left())
+        return fired
 
     def _process(
         self, loop: KeyLoop, live: pa.RecordBatch, order: np.ndarray, starts: np.ndarray, ends: np.ndarray,

@@ -19,13 +19,12 @@ import pyarrow.compute as pc
 from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
-from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
 from backlog_spark.state.keys import check_keys, group_of, groups_of, hash_of, normalised
 from backlog_spark.state.seeds import LIVE, Unpack, packed
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
-from backlog_spark.watermarks import event_time_of
+from backlog_spark.watermarks import MIN_WATERMARK, event_time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -70,6 +69,8 @@ class RowsFold(Fold):
     timed = True
     mergeable = False
     waits = True
+    # What it puts out does not depend on when it does so.
+    interruptible = True
 
     def __init__(
         self,

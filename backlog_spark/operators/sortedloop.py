@@ -12,10 +12,10 @@ import pyarrow as pa
 
 from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.operators.fold import CHANGED
-from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.keyloop import KeyLoop, python_values
 from backlog_spark.state.keys import equal_runs, groups_of
 from backlog_spark.state.tables import GROUP, combine, to_bytes
+from backlog_spark.watermarks import MIN_WATERMARK
 
 if TYPE_CHECKING:
     from backlog_spark.operators.process import ProcessFold

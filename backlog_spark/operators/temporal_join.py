@@ -23,7 +23,7 @@ from backlog_spark.operators.overresults import is_ordered
 from backlog_spark.operators.rows import SIDE_OF
 from backlog_spark.operators.sides import LEFT, RIGHT, side_schema
 from backlog_spark.state.keys import equal_runs
-from backlog_spark.state.store import NEVER
+from backlog_spark.state.store import AT_EVERY_TICK, NEVER
 from backlog_spark.state.tables import HASH, combine
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ class TemporalJoinFold(JoinFold):
         ``"left"`` or ``"inner"``: whether a row comes out that finds none.
     order : str, optional
         Of a build side that is only added to: the column by which the newest row of a key is found. Needed then.
+    wait : bool
+        Whether rows wait while the build side is in backlog.
 
     Raises
     ------
@@ -68,6 +70,7 @@ class TemporalJoinFold(JoinFold):
         *,
         how: str = "left",
         order: str | None = None,
+        wait: bool = True,
     ) -> None:
         if how not in _HOW:
             raise SettingError("how", how, "is no kind of temporal join.", f"Take one of {', '.join(_HOW)}.")
@@ -75,6 +78,7 @@ class TemporalJoinFold(JoinFold):
         super().__init__(schema, left_keys, right_keys, key_groups, how=how)
         # Told whether the build side is processing backlog.
         self.timed = True
+        self._wait = wait
         build = self.sides[RIGHT].schema
         self._newest_by: str | None = None
         if self.takes_back:
@@ -122,7 +126,7 @@ class TemporalJoinFold(JoinFold):
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         # Rows that wait are looked at whenever the control source ticks, which it does as long as there are some.
         never = np.full(state.num_rows, NEVER, dtype=np.int64)
-        return never, np.where(state.column(SIDE_OF).to_numpy() == LEFT, 1, NEVER)
+        return never, np.where(state.column(SIDE_OF).to_numpy() == LEFT, AT_EVERY_TICK, NEVER)
 
     def advance(
         self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
@@ -136,7 +140,7 @@ class TemporalJoinFold(JoinFold):
             build = self._newest(rows, build)
         held = np.zeros(rows.num_rows, dtype=bool)
         held[build] = True
-        if clock.backlog & _BUILD_IN_BACKLOG:
+        if self._wait and clock.backlog & _BUILD_IN_BACKLOG:
             held[probe] = True
             return rows.filter(pa.array(held)), []
         hashes = rows.column(HASH).to_numpy()

@@ -20,7 +20,6 @@ import pyarrow.compute as pc
 from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step
-from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.merge import MergeFold
 from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.triggers import CountedRows
@@ -29,7 +28,7 @@ from backlog_spark.state.keys import check_keys
 from backlog_spark.state.seeds import LIVE, Unpack, gathered, packed
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, merged
-from backlog_spark.watermarks import EVENT_TIME, event_time_of
+from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK, event_time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -89,6 +88,8 @@ class WindowFold(Fold):
 
     timed = True
     mergeable = False
+    # What it puts out does not depend on when it does so.
+    interruptible = True
     waits = True
 
     def __init__(self, keys: Sequence[str], make: MakeInner, schema: StructType, options: WindowOptions) -> None:

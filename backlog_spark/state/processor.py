@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
 from backlog_spark.operators.fold import Arrived, Clock
-from backlog_spark.operators.functions import MIN_WATERMARK
+from backlog_spark.watermarks import MIN_WATERMARK
 
+from .reports import GroupReport
 from .seeds import CONTROL, DATA_ROWS, LIVE, SEED_SILENT, Control
 from .store import GroupStore
 from .tables import combine, cut, from_bytes, to_bytes
@@ -33,8 +36,7 @@ class GroupProcessor(StatefulProcessor):
     name : str
         The operator's.
     report : Accumulator, optional
-        Of `backlog_spark.control.GroupReports`: told when the group's next processing-time timer is due, and how many
-        rows were late.
+        Of `backlog_spark.state.reports.GroupReports`: told of the group's timers and of late rows.
     """
 
     def __init__(self, fold: Fold, name: str = "", report: Accumulator[Any] | None = None) -> None:
@@ -50,7 +52,7 @@ class GroupProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         import pandas as pd
 
-        store = self._store
+        store, began = self._store, time.perf_counter()
         store.open(MIN_WATERMARK)
         arrived, control = self._read(rows)
         clock = Clock(
@@ -58,16 +60,27 @@ class GroupProcessor(StatefulProcessor):
             watermark=max(store.watermark, control.watermark),
             now=control.now,
             backlog=store.backlog if control.backlog is None else control.backlog,
+            budget=control.budget,
         )
         due_until = clock.watermark if self._fold.timed else MIN_WATERMARK
-        old = store.load(arrived.hashes(), due_until, clock.now or MIN_WATERMARK)
+        old = store.load(arrived.hashes(), due_until, clock.now or MIN_WATERMARK, clock.budget)
         result = self._fold.step(old, arrived, clock)
         if result.state is not None:
             store.save(result.state)
         store.watermark, store.backlog = clock.watermark, clock.backlog
         store.close()
         if self._report is not None:
-            self._report.add({(self._name, int(key[0])): (store.next_processing_timer, result.late)})
+            context = TaskContext.get()
+            report = GroupReport(
+                watermark=clock.watermark,
+                next_event=store.next_event_timer,
+                next_processing=store.next_processing_timer,
+                partition=0 if context is None else context.partitionId(),
+                late=result.late,
+                fired=result.fired or store.due_rows,
+                seconds=time.perf_counter() - began,
+            )
+            self._report.add({(self._name, int(key[0])): report})
         pieces = [(tag, to_bytes(piece)) for tag, batch in result.outputs for piece in cut(batch, DATA_ROWS)]
         yield pd.DataFrame(
             {

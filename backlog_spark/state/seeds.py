@@ -63,11 +63,14 @@ class Control:
         Processing-time timers up to then are due.
     backlog : int or None
         RecordAttributes of the operator's inputs, as in `backlog_spark.operators.fold.Clock`.
+    budget : int or None
+        How many timers a key group may fire; None: all that are due.
     """
 
     watermark: int = -(2**63)
     now: int | None = None
     backlog: int | None = None
+    budget: int | None = None
 
     def to_bytes(self) -> bytes:
         """As a packed row carries it."""

@@ -15,10 +15,12 @@ from pyspark.sql.streaming import StatefulProcessorHandle
 
 from .tables import StateSchema, bucket_bits, buckets_of, combine, from_bytes, split_by, to_bytes
 
-__all__ = ["NEVER", "GroupStore"]
+__all__ = ["AT_EVERY_TICK", "NEVER", "GroupStore"]
 
 NEVER: Final = 2**63 - 1
 """When a key without timers is due."""
+AT_EVERY_TICK: Final = 1
+"""When a key is due that waits for something else than a time: whenever the control source tells the time."""
 
 # From this share of a group's buckets on, reading all of them in one go is cheaper than asking for each.
 _READ_ALL = 0.5
@@ -46,6 +48,8 @@ class GroupStore:
         self._arrow = {len(schema.slots): schema.arrow()}
         self.watermark = 0
         self.backlog = 0
+        self.due_rows = 0
+        """Of the rows that were loaded, those with something due, if `load` was given a limit."""
 
     def open(self, watermark: int) -> None:
         """Read what is known of the group; ``watermark`` is that of a group without state."""
@@ -59,19 +63,54 @@ class GroupStore:
             self._due = np.frombuffer(bytes(due), dtype=np.int64).reshape(2, -1).copy()
 
     @property
+    def next_event_timer(self) -> int:
+        """When the first event-time timer of the group is due, or `NEVER`."""
+        return int(self._due[0].min())
+
+    @property
     def next_processing_timer(self) -> int:
         """When the first processing-time timer of the group is due, or `NEVER`."""
         return int(self._due[1].min())
 
-    def load(self, hashes: np.ndarray, watermark: int, now: int) -> pa.RecordBatch:
-        """The rows of the buckets that hold these keys, or timers that are due."""
+    def load(self, hashes: np.ndarray, watermark: int, now: int, most: int | None = None) -> pa.RecordBatch:
+        """The rows of the buckets that hold these keys, or timers that are due.
+
+        Parameters
+        ----------
+        hashes : numpy.ndarray
+        watermark, now : int
+            Event-time and processing-time timers up to then are due.
+        most : int, optional
+            Of buckets that are wanted for their timers only, those first due are read until so many rows have some.
+            Default: all of them.
+        """
+        watermark = min(watermark, NEVER - 1)  # the end of time is not before never
+        self.due_rows = 0
+        loaded: dict[int, pa.RecordBatch] = {}
         if self._keys:
-            due = np.flatnonzero((self._due[0] <= watermark) | (self._due[1] <= now))
-            self._touched = {*np.unique(buckets_of(hashes, self._bits)).tolist(), *due.tolist()}
-        loaded = self._read(self._touched) if self._touched else {}
+            is_due = (self._due[0] <= watermark) | (self._due[1] <= now)
+            wanted = set(np.unique(buckets_of(hashes, self._bits)).tolist())
+            if most is None:
+                wanted.update(np.flatnonzero(is_due).tolist())
+            loaded = self._read(wanted) if wanted else {}
+            if most is not None and is_due.any():
+                self.due_rows = sum(self._count_due(batch, watermark, now) for batch in loaded.values())
+                for number in np.argsort(self._due.min(axis=0), kind="stable").tolist():
+                    if self.due_rows >= most:
+                        break
+                    if is_due[number] and number not in wanted:
+                        wanted.add(number)
+                        loaded.update(self._read({number}))
+                        self.due_rows += self._count_due(loaded[number], watermark, now)
+            self._touched = wanted
         rows = combine(loaded.values(), self._schema.arrow())
         self._old = rows.num_rows
         return rows
+
+    def _count_due(self, rows: pa.RecordBatch, watermark: int, now: int) -> int:
+        assert self._due_of is not None, "only operators with timers have any that are due"
+        event, processing = self._due_of(rows)
+        return int(((event <= watermark) | (processing <= now)).sum())
 
     def save(self, rows: pa.RecordBatch) -> None:
         """Put the rows in the place of those that `load` gave. Called once after it."""

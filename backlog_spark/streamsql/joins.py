@@ -74,7 +74,9 @@ def joined(tr: Translation, left: Rows, right: Rows, join: exp.Join, where: list
             raise tr.statement.refused(
                 rows.span.node, "rows of a window function are joined before they are grouped.", "Group in a subquery."
             )
-    left, right = _told_apart(tr, left, right, join)
+    version = join.this.args.get("version")
+    as_of = None if version is None else _as_of(tr, left, version, join, how)
+    left, right = _told_apart(tr, left, right, join, commits=as_of is not None)
     both = replace(left, columns=left.columns + right.columns)
     on = [each for condition in [join.args.get("on")] if condition for each in conjuncts(condition)]
     taken = [each for each in where if how == "inner" and _is_known(both, each)]
@@ -84,9 +86,10 @@ def joined(tr: Translation, left: Rows, right: Rows, join: exp.Join, where: list
     for name in using:
         pair = [_of_using(tr, rows, name) for rows in (left, right)]
         found.keys.append((pair[0], pair[1]))
-    version = join.this.args.get("version")
-    if version is not None:
-        _check_version(tr, left, version, join, how)
+    if as_of is not None or (version is not None and CHANGE_TYPE not in right.pseudo):
+        # Which version holds, or which row is the newest, does not depend on what is asked of it.
+        found.behind += found.before["right"]
+        found.before["right"] = []
     is_interval = version is None and found.bounds.lower is not None and found.bounds.upper is not None
     if not is_interval:
         # Without both ends no row ever becomes too old: an ordinary join, and what there is a condition behind it.
@@ -103,13 +106,15 @@ def joined(tr: Translation, left: Rows, right: Rows, join: exp.Join, where: list
         raise tr.statement.refused(
             found.behind[0][1],
             f"this condition of a {how.upper()} join cannot be decided before it.",
-            f"Put it into WHERE, or on the {_FILLED[how]} side alone." if how in _FILLED else "Put it into WHERE.",
+            f"Put it into WHERE, or on the {_FILLED[how]} side alone."
+            if how in _FILLED and as_of is None
+            else "Put it into WHERE.",
         )
     for condition, node in found.before["left"]:
         left = tr.filtered(left, condition, node)
     for condition, node in found.before["right"]:
         right = tr.filtered(right, condition, node)
-    result = _run(tr, left, right, found, how, join, is_interval=is_interval)
+    result = _run(tr, left, right, found, how, join, is_interval=is_interval, as_of=as_of)
     result = _merged(result, left, right, [name.name for name in using], how)
     for condition, node in found.behind:
         result = tr.filtered(result, condition, node)
@@ -125,24 +130,35 @@ def without_version(table: exp.Expr) -> exp.Expr:
     return plain
 
 
-def _check_version(tr: Translation, left: Rows, version: exp.Expr, join: exp.Join, how: str) -> None:
-    """Refuse FOR SYSTEM_TIME AS OF another time than that of processing."""
+def _as_of(tr: Translation, left: Rows, version: exp.Expr, join: exp.Join, how: str) -> str | None:
+    """The left rows' event time, if FOR SYSTEM_TIME AS OF names it; None for the time of processing.
+
+    Raises
+    ------
+    SqlError
+        For another time.
+    """
     if str(version.name or version.args.get("this")).upper() != "TIMESTAMP" or version.args.get("kind") != "AS OF":
         raise tr.statement.refused(join, "this version of a table is not known here.", "FOR SYSTEM_TIME AS OF is.")
     if how not in ("inner", "left"):
         raise tr.statement.refused(join, f"a {how.upper()} temporal join is not possible.", "Take LEFT JOIN or JOIN.")
     time = version.expression
-    is_call = isinstance(time, exp.CurrentTimestamp) or (
+    if isinstance(time, exp.CurrentTimestamp) or (
         isinstance(time, exp.Anonymous) and time.name.upper() in _PROCESSING_TIME and not time.expressions
+    ):
+        return None
+    if isinstance(time, exp.Column) and left.has(time):
+        column = left.resolved(tr.statement, time)
+        if isinstance(column, exp.Column) and column.name == event_time(tr, left.stream):
+            return str(column.name)
+    elif isinstance(time, exp.Column) and time.name.lower() == "proctime":
+        # Flink's tables declare a column of that name for it.
+        return None
+    raise tr.statement.refused(
+        time,
+        f"FOR SYSTEM_TIME AS OF {text_of(time)}: it is neither the rows' event time nor the time of processing.",
+        "Write PROCTIME(), or the column of with_watermark.",
     )
-    # Flink's tables declare a column of that name for it.
-    is_column = isinstance(time, exp.Column) and time.name.lower() == "proctime" and not left.has(time)
-    if not is_call and not is_column:
-        raise tr.statement.refused(
-            time,
-            "FOR SYSTEM_TIME AS OF a time of the rows is not known here; it is the time of processing.",
-            "Write FOR SYSTEM_TIME AS OF PROCTIME(), or join with a bound on both times.",
-        )
 
 
 def _is_known(rows: Rows, condition: exp.Expr) -> bool:
@@ -150,8 +166,11 @@ def _is_known(rows: Rows, condition: exp.Expr) -> bool:
     return bool(columns) and not condition.find(exp.Query) and all(rows.has(column) for column in columns)
 
 
-def _told_apart(tr: Translation, left: Rows, right: Rows, node: exp.Expr) -> tuple[Rows, Rows]:
-    """Both sides with different names for all columns: the right one's are changed where need be."""
+def _told_apart(tr: Translation, left: Rows, right: Rows, node: exp.Expr, *, commits: bool) -> tuple[Rows, Rows]:
+    """Both sides with different names for all columns: the right one's are changed where need be.
+
+    With ``commits`` the right side keeps the columns that tell when a row was committed.
+    """
     again = [table for table in right.tables if table.lower() in [each.lower() for each in left.tables]]
     if again:
         raise tr.statement.refused(node, f"two tables are named {again[0]!r}.", "Give one another name with AS.")
@@ -167,7 +186,7 @@ def _told_apart(tr: Translation, left: Rows, right: Rows, node: exp.Expr) -> tup
             new = f"{right.tables[0] if right.tables else 'right'}__{new}"
         renamed[name] = new
         taken.add(new.lower())
-    kept = [name for name in right.pseudo if name == CHANGE_TYPE]
+    kept = [name for name in right.pseudo if commits or name == CHANGE_TYPE]
     if all(old == new for old, new in renamed.items()) and len(kept) == len(right.pseudo):
         return left, right
     return left, _renamed(tr, right, renamed, kept, node)
@@ -257,7 +276,15 @@ def _of_using(tr: Translation, rows: Rows, name: exp.Expr) -> exp.Expr:
 
 
 def _run(
-    tr: Translation, left: Rows, right: Rows, found: _Conditions, how: str, join: exp.Join, *, is_interval: bool
+    tr: Translation,
+    left: Rows,
+    right: Rows,
+    found: _Conditions,
+    how: str,
+    join: exp.Join,
+    *,
+    is_interval: bool,
+    as_of: str | None,
 ) -> Rows:
     keys = _alike(tr, left, right, found.keys, join)
     sides: list[KeyedStream] = []
@@ -289,10 +316,10 @@ def _run(
                 name=tr.operator(*chosen[0], "interval_join"),
             )
         elif join.this.args.get("version") is not None:
-            newest = event_time(tr, right.stream)
+            newest = event_time(tr, right.stream) if as_of is None else None
             name = tr.operator(*chosen[0], "temporal_join")
             stream = one.stream.temporal_join(
-                other.stream, on=chosen[0], build_on=chosen[1], how=how, order=newest, name=name
+                other.stream, on=chosen[0], build_on=chosen[1], how=how, order=newest, as_of=as_of, name=name
             )
         else:
             stream = one.join(other, how=how, name=tr.operator(*chosen[0], "join"))

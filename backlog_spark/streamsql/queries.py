@@ -175,10 +175,13 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     rights = [_table(tr, without_version(join.this), tables) for join in joins]
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
         if used is not None:
-            # The newest row of a temporal join's build side is known by its time.
-            by_time = bool(join.this.args.get("version")) and not right.pseudo
-            newest = {event_time(tr, right.stream) or ""} if by_time else set()
-            rows, right = tr.pruned(rows, used, join), tr.pruned(right, used | {n.lower() for n in newest}, join)
+            # A temporal join finds rows of the build side by their time, but for changes as of now.
+            as_of = _as_of(join)
+            at_rows = as_of is not None and as_of.name.lower() != "proctime"
+            by_time = at_rows or (join.this.args.get("version") and not right.pseudo)
+            newest = {event_time(tr, right.stream), *(["_commit_seq"] if at_rows else [])} if by_time else set()
+            of_build = {c.name.lower() for c in right.columns if c.column.name in newest}
+            rows, right = tr.pruned(rows, used, join), tr.pruned(right, used | of_build, join)
         early = _decided_early(where, [rows, right, *rights[number + 1 :]], joins[number + 1 :])
         taken = list(early)
         rows = joined(tr, rows, right, join, taken)
@@ -221,6 +224,12 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     return found
 
 
+def _as_of(join: exp.Join) -> exp.Column | None:
+    """The column that FOR SYSTEM_TIME AS OF names."""
+    version = join.this.args.get("version")
+    return version.expression if version is not None and isinstance(version.expression, exp.Column) else None
+
+
 def _used(select: exp.Select, *parts: str) -> set[str] | None:
     """The names in parts of a SELECT, of all but its FROM by default; None for all names there are."""
     wanted = parts or tuple(key for key in select.args if key not in ("from_", "with_"))
@@ -228,7 +237,8 @@ def _used(select: exp.Select, *parts: str) -> set[str] | None:
     for part in wanted:
         given = select.args.get(part)
         for each in given if isinstance(given, list) else [given] if given is not None else []:
-            for inner in [each.args.get("on"), *each.args.get("using", [])] if isinstance(each, exp.Join) else [each]:
+            is_join = isinstance(each, exp.Join)
+            for inner in [each.args.get("on"), *each.args.get("using", []), _as_of(each)] if is_join else [each]:
                 if inner is None:
                     continue
                 if any(not isinstance(star.parent, exp.Count) for star in inner.find_all(exp.Star)):

@@ -65,6 +65,15 @@ OPTIONS = (
         "0, or at least `interval`",
     ),
     Option(
+        "useProcessingTimeAfterBacklog",
+        "boolean",
+        "false",
+        "When the backlog has ended event time goes on with the system time (FLIP-326), for the timers of the "
+        "operators behind it. Excludes `with_watermark`. Works in queries of `backlog_spark`; a plain `readStream` is "
+        "not changed by it.",
+        "true, false",
+    ),
+    Option(
         "availableNowTarget",
         "string",
         "latest",

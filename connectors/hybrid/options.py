@@ -102,6 +102,9 @@ class HybridOptions:
                 of_phase[index] = {o: v for o, v in of_phase[index].items() if o.lower() not in _CSV}
         interval, during = given.get("interval"), given.get("intervalduringbacklog")
         resolve_intervals({}, {}, [("hybrid", dict(options))])
+        by_clock = given.get("useprocessingtimeafterbacklog", "false")
+        if by_clock.strip().lower() not in ("true", "false"):
+            raise SettingError("useProcessingTimeAfterBacklog", by_clock, "is neither true nor false.")
         target = given.get("availablenowtarget", "latest")
         if target not in _TARGETS:
             raise SettingError("availableNowTarget", target, f"is none of {', '.join(_TARGETS)}.")

@@ -207,6 +207,15 @@ OPTIONS = (
         "> 0",
     ),
     Option(
+        "useProcessingTimeDuringBinlog",
+        "boolean",
+        "false",
+        "From the binary log phase on event time goes on with the system time (FLIP-326), for the timers of the "
+        "operators behind it. Excludes `with_watermark`. Works in queries of `backlog_spark`; a plain `readStream` is "
+        "not changed by it.",
+        "true, false",
+    ),
+    Option(
         "availableNowTarget",
         "string",
         "latest",

@@ -148,6 +148,7 @@ class MySqlOptions:
                 raise SettingError(name, given.get(name), "mysql_cdc needs this option.", f'Set .option("{name}", …).')
         tables, pattern = _tables(given)
         form = _choice(given, "format", ("row", "debezium"))
+        _choice(given, "useProcessingTimeDuringBinlog", ("false", "true"))  # what it does is the query's
         several = form != "row" or bool(pattern) or len(tables) > 1
         mode = _startup_mode(given)
         target = given.get("availablenowtarget", "latest")

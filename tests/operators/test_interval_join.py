@@ -23,13 +23,12 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd
-from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.interval_join import MATCHED, IntervalJoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
 from backlog_spark.plan import KeyedNode, PairNode
 from backlog_spark.state.tables import arrow_schema, combine
 from backlog_spark.streams import BacklogStream
-from backlog_spark.watermarks import EVENT_TIME
+from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
 
 from .conftest import Collect, wait
 from .scripted import append

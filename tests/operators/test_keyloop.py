@@ -18,12 +18,11 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType, Time
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Arrived, Clock
-from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.keyloop import epoch_millis
 from backlog_spark.operators.process import ProcessFold
 from backlog_spark.operators.sortedloop import SortedLoop
 from backlog_spark.state.tables import arrow_schema, combine, from_bytes
-from backlog_spark.watermarks import EVENT_TIME
+from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
 
 SCHEMA = (
     StructType()

@@ -20,11 +20,10 @@ from pyspark.sql import types as T
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators import frames
 from backlog_spark.operators.fold import Clock
-from backlog_spark.operators.functions import MIN_WATERMARK
 from backlog_spark.operators.over import OverFold, OverFunction, parse_over
 from backlog_spark.plan import KeyedNode
 from backlog_spark.streams import BacklogStream
-from backlog_spark.watermarks import EVENT_TIME
+from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
 
 from .conftest import plain
 from .events import EPOCH, SCHEMA, events, flush, run, source

@@ -130,8 +130,36 @@ REFUSED = [
     ("SELECT a.user FROM a LEFT SEMI JOIN b ON a.v = b.v", "LEFT SEMI JOIN is not known here"),
     ("SELECT a.user FROM a JOIN b ON a.user = b.v", "a join of string with bigint. Cast one side"),
     (
-        "SELECT a.v FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts AS r ON a.v = r.v",
-        "column 48: FOR SYSTEM_TIME AS OF a time of the rows is not known here",
+        "SELECT a.v FROM a JOIN b FOR SYSTEM_TIME AS OF a.seq AS r ON a.v = r.v",
+        "column 48: FOR SYSTEM_TIME AS OF a.seq: it is neither the rows' event time nor the time of processing. Write",
+    ),
+    (
+        "SELECT a.v FROM a JOIN b FOR SYSTEM_TIME AS OF a.v AS r ON a.v = r.v",
+        "column 48: FOR SYSTEM_TIME AS OF a.v: it is neither the rows' event time nor the time of processing. Write",
+    ),
+    (
+        "SELECT a.ts FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts - INTERVAL '1' HOUR AS r ON a.v = r.v",
+        "AS OF a.ts - INTERVAL '1' HOUR: it is neither the rows' event time nor",
+    ),
+    (
+        "SELECT a.ts FROM a JOIN b FOR SYSTEM_TIME AS OF TIMESTAMP '2026-01-01 00:00:00' AS r ON a.v = r.v",
+        "it is neither the rows' event time nor the time of processing",
+    ),
+    (
+        "SELECT p.ts FROM plain AS p JOIN b FOR SYSTEM_TIME AS OF p.ts AS r ON p.v = r.v",
+        "FOR SYSTEM_TIME AS OF p.ts: it is neither the rows' event time nor the time of processing",
+    ),
+    (
+        "SELECT a.ts FROM a JOIN plain FOR SYSTEM_TIME AS OF a.ts AS r ON a.v = r.v",
+        "temporal_join: the build side has no event time, by which as_of finds its versions",
+    ),
+    (
+        "SELECT o.at FROM orders AS o JOIN b FOR SYSTEM_TIME AS OF o.at AS r ON o.user = r.user",
+        "and temporal_join takes no row back",
+    ),
+    (
+        "SELECT a.ts FROM a LEFT JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.v = b.v AND b.item > 3",
+        "column 76: this condition of a LEFT join cannot be decided before it. Put it into WHERE.",
     ),
     ("SELECT a.v FROM a FULL JOIN b FOR SYSTEM_TIME AS OF now() ON a.v = b.v", "a FULL temporal join is not possible"),
     ("SELECT v FROM a FOR SYSTEM_TIME AS OF now()", "FOR SYSTEM_TIME AS OF is known behind JOIN alone"),

@@ -94,6 +94,13 @@ APPENDED: dict[str, tuple[str, str]] = {
            AND x.item > y.item AND x.v IS NOT NULL AND x.user <> '~flush'""",
         "",
     ),
+    "version": (
+        f"""SELECT l.user, l.ts, l.seq, r.seq AS newest FROM a AS l LEFT JOIN b FOR SYSTEM_TIME AS OF l.ts AS r
+            ON l.user = r.user WHERE {NOT_FLUSH.replace("user", "l.user")}""",
+        f"""SELECT l.user, l.ts, first(l.seq), max_by(r.seq, r.ts) AS newest
+            FROM a AS l LEFT JOIN b AS r ON l.user = r.user AND r.ts <= l.ts
+            WHERE {NOT_FLUSH.replace("user", "l.user")} GROUP BY l.user, l.ts, l.seq""",
+    ),
     "distinct": (f"SELECT DISTINCT user, item % 2 AS odd FROM a WHERE {NOT_FLUSH}", ""),
 }
 
@@ -183,7 +190,7 @@ def inputs(query: str, seed: int, rows: int = 40) -> dict[str, list[pa.Table]]:
 
 @pytest.mark.parametrize(
     ("name", "backlog"),
-    [("tumble", 1), ("left interval join", 2)]
+    [("tumble", 1), ("left interval join", 2), ("version", 2)]
     + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in APPENDED for backlog in range(4)],
 )
 @pytest.mark.usefixtures("small_plans", "few_groups")

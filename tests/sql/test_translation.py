@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import backlog_spark as bs
+from backlog_spark.plan import SourceNode
 from backlog_spark.schemas import Schemas, schema_of
 from backlog_spark.streamsql.times import Bounds, Difference
 from backlog_spark.watermarks import EVENT_TIME
@@ -85,6 +86,38 @@ TRANSLATED = {
             *B,
         ],
         "user w",
+    ),
+    "temporal join at the rows' time": (
+        "SELECT a.user, a.ts, b.v AS w FROM a LEFT JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.item = b.item",
+        [
+            "map `user`, `ts`, `b__v` AS `w`",
+            "versioned join item_temporal_join by item: left join of versions by b__ts as of ts",
+            "left: map `user`, `item`, `v`, `ts`",
+            *A,
+            "right: map `user` AS `b__user`, `item` AS `b__item`, `v` AS `b__v`, `ts` AS `b__ts`",
+            "map `user`, `item`, `v`, `ts`",
+            *B,
+        ],
+        "user ts w",
+    ),
+    "temporal join at the rows' time with a table that changes": (
+        """SELECT x.user, x.ts, o.amount FROM a AS x JOIN orders FOR SYSTEM_TIME AS OF ts AS o
+           ON x.user = o.user AND x.item > 2 AND o.amount > 3 WHERE o.at < x.ts""",
+        [
+            "map `user`, `ts`, `amount`",
+            "filter `at` < `ts`",
+            "filter `amount` > 3",
+            "versioned join user_temporal_join by user: inner join of versions by at, then _commit_seq as of ts",
+            "left: filter `item` > 2",
+            "map `user`, `item`, `ts`",
+            *A,
+            "right: map `user` AS `o__user`, `amount` AS `amount`, `at` AS `at`, `_change_type`, `_commit_timestamp`, "
+            "`_commit_seq`",
+            "map `user`, `amount`, `at`, `_change_type`, `_commit_timestamp`, `_commit_seq`",
+            "watermark at, delay 5 s",
+            "source orders: scripted",
+        ],
+        "user ts amount",
     ),
     "groups of groups": (
         "SELECT n, count(*) AS users FROM (SELECT user, count(*) AS n FROM a GROUP BY user) GROUP BY n",
@@ -288,6 +321,20 @@ def test_event_time_is_kept(spark: SparkSession, streams: dict[str, bs.BacklogSt
         **streams,
     )
     assert schema_of(spark, windowed.node).names == ["end", "n"]
+    of_version = bs.sql(
+        spark, "SELECT a.ts, b.v FROM a JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.item = b.item", **streams
+    )
+    assert schema_of(spark, of_version.node)["ts"].metadata == {EVENT_TIME: "ts"}
+
+
+def test_the_time_of_a_commit_is_that_of_a_version(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:
+    source = next(node for node in streams["orders"].node.walk() if isinstance(node, SourceNode))
+    orders = bs.BacklogStream(source).with_watermark("_commit_timestamp", "5 seconds")
+    query = "SELECT a.ts, o.* FROM a JOIN orders FOR SYSTEM_TIME AS OF a.ts AS o ON a.user = o.user"
+    stream = bs.sql(spark, query, a=streams["a"], orders=orders)
+    joined = next(line for line in operators(bs.explained(stream, spark=spark)) if line.startswith("versioned join"))
+    assert joined.endswith("inner join of versions by _commit_timestamp, then _commit_seq as of ts")
+    assert schema_of(spark, stream.node).names == ["ts", "id", "user", "amount", "at"]
 
 
 def test_types_are_those_of_spark(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:

@@ -1,0 +1,383 @@
+"""Timers that can be interrupted, and the end of input: a key group as a worker drives it, and real queries."""
+
+from __future__ import annotations
+
+import copy
+import datetime as dt
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StringType, StructType, TimestampType
+
+import backlog_spark as bs
+from backlog_spark.handle import JobStatus
+from backlog_spark.operators.process import ProcessFold
+from backlog_spark.state.processor import GroupProcessor
+from backlog_spark.state.reports import FiringBudget, GroupReport
+from backlog_spark.state.seeds import CONTROL, LIVE, Control
+from backlog_spark.state.store import GroupStore
+from backlog_spark.state.tables import StateSchema, bucket_bits, from_bytes, to_bytes
+from backlog_spark.watermarks import END_OF_TIME, EVENT_TIME, MIN_WATERMARK
+
+from .conftest import Collect, wait
+from .scripted import append, finish
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+KEYS = "abcd"
+
+
+class Handle:
+    """Spark's state store, as far as a key group sees it."""
+
+    def __init__(self) -> None:
+        self.head: Any = None
+        self.buckets: dict[tuple[int], Any] = {}
+        self.reads = 0
+
+    def getValueState(self, name: str, schema: str) -> Any:
+        return self
+
+    def getMapState(self, name: str, keys: str, values: str) -> Any:
+        return self
+
+    def exists(self) -> bool:
+        return self.head is not None
+
+    def get(self) -> Any:
+        return self.head
+
+    def update(self, head: Any) -> None:
+        self.head = head
+
+    def iterator(self) -> Iterator[Any]:
+        self.reads += len(self.buckets)
+        return iter(list(self.buckets.items()))
+
+    def getValue(self, key: tuple[int]) -> Any:
+        self.reads += 1
+        return self.buckets.get(key)
+
+    def updateValue(self, key: tuple[int], value: Any) -> None:
+        self.buckets[key] = value
+
+    def removeKey(self, key: tuple[int]) -> None:
+        self.buckets.pop(key, None)
+
+
+class Chatty(bs.KeyedProcessFunction):
+    """Tells of each row and timer in the order in which a key sees them."""
+
+    # Types as objects, as texts are read by a Spark session.
+    output = (
+        StructType()
+        .add("key", StringType())
+        .add("nth", LongType())
+        .add("what", StringType())
+        .add("at", LongType())
+        .add("watermark", LongType())
+    )
+    interruptible_timers = True
+    seen = bs.ValueState(LongType(), default=0)
+
+    def _tell(self, ctx: Any, what: str, at: int) -> Any:
+        self.seen.update(self.seen.value() + 1)
+        return ctx.get_current_key(), self.seen.value(), what, at, ctx.timer_service().current_watermark()
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        for ahead in range(row.timers):
+            ctx.timer_service().register_event_time_timer(ctx.timestamp() + 3 * ahead)
+        ctx.timer_service().delete_event_time_timer(ctx.timestamp() + 1)
+        yield self._tell(ctx, "row", ctx.timestamp())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        if timestamp % 5 == 0:
+            ctx.timer_service().register_event_time_timer(timestamp + 4)
+            ctx.timer_service().delete_event_time_timer(timestamp + 3)
+        yield self._tell(ctx, "timer", timestamp)
+
+
+class Ending(Chatty):
+    """And of the end of the input."""
+
+    def on_end(self, ctx: Any) -> Any:
+        yield self._tell(ctx, "end", 0)
+
+
+SCHEMA = (
+    StructType()
+    .add("key", StringType())
+    .add("timers", LongType())
+    .add("ts", TimestampType(), metadata={EVENT_TIME: "ts"})
+)
+Row = tuple[str, int, int]
+Batch = tuple[list[Row], int | None]
+"""Rows of key, number of timers and event time, and the watermark that comes with them."""
+
+
+class Group:
+    """One key group, in one life after another."""
+
+    def __init__(self, function: bs.KeyedProcessFunction, *, control_first: bool) -> None:
+        self.fold = ProcessFold(["key"], function, SCHEMA, 1, control_first=control_first)
+        self.handle = Handle()
+        self.reports: list[GroupReport] = []
+        self.told: dict[str, list[Any]] = defaultdict(list)
+        self.fired = 0
+
+    def add(self, report: dict[Any, GroupReport]) -> None:
+        self.reports += report.values()
+
+    def run(self, rows: list[Row], watermark: int | None, budget: int | None = None) -> list[Any]:
+        """A batch, and what it puts out; with a new process each time."""
+        made = [
+            {"__hash": ord(k) % 2, "k0": k, "r0": k, "r1": n, "r2": EPOCH + dt.timedelta(milliseconds=t)}
+            for k, n, t in rows
+        ]
+        packed = [(LIVE, to_bytes(pa.RecordBatch.from_pylist(made, self.fold.live_schema())))] if made else []
+        control = Control(MIN_WATERMARK if watermark is None else watermark, None, None, budget)
+        packed.append((CONTROL, control.to_bytes()))
+        frame = pd.DataFrame({"origin": [o for o, _ in packed], "slots": 0, "data": [d for _, d in packed]})
+        processor = GroupProcessor(copy.deepcopy(self.fold), "f", self)  # type: ignore[arg-type]
+        processor.init(self.handle)  # type: ignore[arg-type]
+        schema = self.fold._loop_schema.outputs[0][1]
+        out = []
+        for made_frame in processor.handleInputRows((0,), iter([frame]), None):
+            for data in made_frame["data"]:
+                out += [tuple(row.values()) for row in from_bytes(bytes(data), schema).to_pylist()]
+        return out
+
+    def take(self, rows: list[Row], watermark: int | None, budget: int | None = None, *, killed: bool = False) -> None:
+        if killed:
+            # What was written before the kill is what is written after it: the sink has it already.
+            before = copy.deepcopy((self.handle.head, self.handle.buckets))
+            first = self.run(rows, watermark, budget)
+            self.handle.head, self.handle.buckets = before
+            assert self.run(rows, watermark, budget) == first
+            out = first
+        else:
+            out = self.run(rows, watermark, budget)
+        for row in out:
+            self.told[row[0]].append(row[1:])
+        self.fired = sum(row[2] != "row" for row in out)
+
+    @property
+    def is_firing(self) -> bool:
+        return self.reports[-1].is_firing
+
+
+batches = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.sampled_from(KEYS), st.integers(0, 6), st.integers(0, 60)), max_size=6),
+        st.one_of(st.none(), st.integers(0, 80)),
+    ),
+    max_size=8,
+)
+
+
+@pytest.mark.parametrize("function", [Chatty, Ending])
+@given(st.data(), batches, st.booleans())
+def test_an_interrupted_run_is_the_golden_run(
+    function: type[Chatty], data: Any, script: list[Batch], first: bool
+) -> None:
+    """Interrupted anywhere, killed anywhere, ended in the middle: each key sees and tells the same, in one order."""
+    script = [*script, ([], END_OF_TIME)]
+    golden, other = (Group(function(), control_first=first) for _ in range(2))
+    for rows, watermark in script:
+        golden.take(rows, watermark)
+        assert not golden.is_firing
+    waiting = list(script)
+    reached = MIN_WATERMARK
+    while waiting or other.is_firing:
+        rows: list[Row] = []
+        watermark: int | None = None
+        # While timers are left time stands still: rows that bring no watermark come in between.
+        if waiting and (not other.reports or not other.is_firing or waiting[0][1] is None):
+            rows, watermark = waiting.pop(0)
+            reached = max(reached, MIN_WATERMARK if watermark is None else watermark)
+        budget = data.draw(st.one_of(st.none(), st.integers(1, 4)))
+        other.take(rows, watermark, budget, killed=data.draw(st.booleans()))
+        if budget is not None and not rows:
+            assert other.fired <= budget
+        assert other.reports[-1].watermark == reached
+    assert other.told == golden.told
+    assert sum(row[1] == "end" for told in other.told.values() for row in told) == (
+        len(other.told) if function is Ending else 0
+    )
+    if function is Ending:
+        assert not other.handle.buckets, "nothing is kept of what has ended"
+
+
+def test_a_key_with_a_million_timers() -> None:
+    """One key, one watermark; it took hours when each timer was looked for among all."""
+    group = Group(Chatty(), control_first=True)
+    group.take([("a", 300_000, 0)], None)
+    rounds, budget = 0, 100_000
+    group.take([], 10**9, budget)
+    while group.is_firing:
+        assert group.fired == budget
+        group.take([], None, budget)
+        rounds += 1
+    # Each fifth of them registers another one and deletes one.
+    assert rounds == 2 or rounds == 3
+    times = [row[2] for row in group.told["a"] if row[1] == "timer"]
+    assert times == sorted(set(times))
+    assert len(times) >= 240_000
+
+
+def test_of_what_is_due_no_more_is_read_than_may_fire() -> None:
+    schema = StateSchema((LongType(),), (LongType(),), ("at",))
+    keys = 40_000
+
+    def due(rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        return rows.column("at").to_numpy(), np.full(rows.num_rows, 2**63 - 1)
+
+    handle = Handle()
+    store = GroupStore(handle, schema, due)  # type: ignore[arg-type]
+    hashes = np.random.default_rng(1).integers(-(2**63), 2**63, keys)
+    store.open(MIN_WATERMARK)
+    store.load(hashes, MIN_WATERMARK, MIN_WATERMARK)
+    columns = [pa.array(hashes), pa.array(range(keys)), pa.array([7] * keys)]
+    store.save(pa.RecordBatch.from_arrays(columns, schema=schema.arrow()))
+    store.close()
+    per_bucket = keys / 2 ** bucket_bits(keys)
+    left, rounds = keys, 0
+    while left:
+        store.open(MIN_WATERMARK)
+        handle.reads = 0
+        rows = store.load(np.zeros(0, np.int64), 7, MIN_WATERMARK, 5_000)
+        assert store.due_rows == rows.num_rows >= min(5_000, left)
+        assert rows.num_rows < 5_000 + 2 * per_bucket
+        assert handle.reads <= 5_000 / per_bucket + 2
+        store.save(rows.slice(0, 0))
+        store.close()
+        left -= rows.num_rows
+        rounds += 1
+        assert (store.next_event_timer == 7) == bool(left)
+    assert rounds >= 4
+
+
+# -- real queries -----------------------------------------------------------------------------------------------------
+
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def events(first: int, count: int, *, first_key: int = 0) -> pa.Table:
+    """Row n is of second n, of one of twenty keys."""
+    numbers = range(first, first + count)
+    times = pa.array([START + dt.timedelta(seconds=n) for n in numbers], pa.timestamp("us", "UTC"))
+    return pa.table({"k": [first_key + n % 20 for n in numbers], "n": list(numbers), "ts": times})
+
+
+class Echo(bs.KeyedProcessFunction):
+    """Each row comes back when the watermark is at its time."""
+
+    output = "k long, ts timestamp"
+    interruptible_timers = True
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        ctx.timer_service().register_event_time_timer(ctx.timestamp())
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ctx.get_current_key(), EPOCH + dt.timedelta(milliseconds=timestamp)
+
+
+class Minutes(bs.KeyedProcessFunction):
+    """Behind `Echo`: how many rows of a minute had come when the watermark closed it."""
+
+    output = "minute timestamp, rows long"
+    rows = bs.ValueState("long", default=0)
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        self.rows.update(self.rows.value() + 1)
+        ctx.timer_service().register_event_time_timer(ctx.timestamp() // 60_000 * 60_000 + 59_999)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield ctx.get_current_key(), self.rows.value()
+        self.rows.clear()
+
+
+@pytest.fixture
+def interrupted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Two key groups that may fire thirty timers a batch each, whatever they take."""
+    conf = {"spark.backlog.timers.interruptible.enabled": "true", "spark.backlog.keyGroups": "2"}
+    monkeypatch.setattr(FiringBudget, "of", lambda self, reports: 30)
+    for name, value in conf.items():
+        spark.conf.set(name, value)
+    yield
+    for name in conf:
+        spark.conf.unset(name)
+
+
+def put_out(sink: Collect) -> Counter[Any]:
+    return Counter(tuple(row) for batch in sink.batches.values() for row in batch)
+
+
+@pytest.mark.usefixtures("small_plans", "interrupted")
+@pytest.mark.parametrize("during", [0, None])
+def test_fired_timers_and_commits_alternate(spark: SparkSession, tmp_path: Path, during: Any) -> None:
+    """At the switch, where all that was registered in backlog is due, and in the stream; to the end of the input."""
+    # Of other keys: one that has rows has what is due fired before them.
+    tables = [events(0, 200), events(200, 100, first_key=50)]
+    for number, table in enumerate(tables):
+        append(tmp_path / "s", table, backlog=number < 1)
+    finish(tmp_path / "s")
+    sink = Collect()
+    source = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("ts", "1 second")
+    writer = (
+        source.key_by("k").process(Echo()).write("q").trigger(processing_time="50 ms", interval_during_backlog=during)
+    )
+    query = writer.option("checkpointLocation", str(tmp_path / "check")).to(sink).start(spark)
+    assert query.awaitTermination(120), "it ends by itself"
+    assert query.jobStatus is JobStatus.FINISHED
+    expected = Counter((row["k"], row["ts"].replace(tzinfo=None)) for table in tables for row in table.to_pylist())
+    assert Counter((k, ts.replace(tzinfo=None)) for k, ts in put_out(sink)) == expected
+    sizes = [len(rows) for rows in sink.batches.values() if rows]
+    assert max(sizes) <= 60
+    assert len(sizes) >= 5
+    # Within a key in the order of time, over all batches.
+    of_key: dict[int, list[Any]] = defaultdict(list)
+    for _, rows in sorted(sink.batches.items()):
+        for k, ts in rows:
+            of_key[k].append(ts)
+    assert all(times == sorted(times) for times in of_key.values())
+    # Started again it has nothing to do, and says so.
+    again = Collect()
+    writer = (
+        source.key_by("k").process(Echo()).write("q").trigger(processing_time="50 ms", interval_during_backlog=during)
+    )
+    query = writer.option("checkpointLocation", str(tmp_path / "check")).to(again).start(spark)
+    assert query.awaitTermination(60)
+    assert query.jobStatus is JobStatus.FINISHED
+    assert not put_out(again)
+
+
+@pytest.mark.usefixtures("small_plans", "interrupted")
+def test_the_watermark_is_passed_on_when_the_last_timer_has_fired(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path / "s", events(0, 240), backlog=False)
+    sink = Collect()
+    source = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("ts", "0 seconds")
+    stream = source.key_by("k").process(Echo())
+    stream = stream.map("k", "ts", "date_trunc('minute', ts) AS minute").key_by("minute").process(Minutes())
+    writer = stream.write("q").trigger(processing_time="50 ms").to(sink)
+    query = writer.option("checkpointLocation", str(tmp_path / "check")).start(spark)
+    try:
+        append(tmp_path / "s", events(240, 61), backlog=False)
+        wait(lambda: put_out(sink).total() >= 5, query)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.jobStatus is JobStatus.CANCELED
+    # Each minute once, with all of its rows.
+    assert Counter(rows for _, rows in put_out(sink)) == {60: 5}
+    assert query.lateRows == 0
