@@ -324,7 +324,7 @@ def put_out(sink: Collect) -> Counter[Any]:
 
 
 @pytest.mark.usefixtures("small_plans", "interrupted")
-@pytest.mark.parametrize("during", [0, None])
+@pytest.mark.parametrize("during", [0, pytest.param(None, marks=pytest.mark.grid)])
 def test_fired_timers_and_commits_alternate(spark: SparkSession, tmp_path: Path, during: Any) -> None:
     """At the switch, where all that was registered in backlog is due, and in the stream; to the end of the input."""
     # Of other keys: one that has rows has what is due fired before them.
