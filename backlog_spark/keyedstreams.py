@@ -318,7 +318,13 @@ class KeyedStream(Aggregations):
         return ConnectedStreams(self, other_keyed(other, "connect"))
 
     def join(
-        self, other: KeyedStream, *, how: str = "inner", ttl: str | timedelta | None = None, name: str = ""
+        self,
+        other: KeyedStream,
+        *,
+        how: str = "inner",
+        ttl: str | timedelta | None = None,
+        interruptible: bool = False,
+        name: str = "",
     ) -> BacklogStream:
         """Join with the rows of another stream, keyed alike, however far apart they come.
 
@@ -335,6 +341,9 @@ class KeyedStream(Aggregations):
             How long after its arrival a row is kept, by the clock; those of a stay in backlog from its end on. A row
             that is gone matches nothing and is not taken back, as with Flink's ``table.exec.state.ttl``. Default:
             for ever.
+        interruptible : bool, default False
+            Whether a batch may stop between any two pairs, with ``spark.backlog.timers.interruptible.enabled``
+            (FLIP-443): pairs of a key with very many go on coming out after the commit. The same at each start.
         name : str, optional
             Of the operator's state. Default: made of the keys.
 
@@ -358,11 +367,11 @@ class KeyedStream(Aggregations):
         left_keys, right_keys = self._keys, right.keys
 
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
-            return JoinFold(schema, left_keys, right_keys, key_groups, how=how, ttl_ms=ttl_ms)
+            return JoinFold(schema, left_keys, right_keys, key_groups, how=how, ttl_ms=ttl_ms, cuts=interruptible)
 
         pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (self, right)))
         named = state_name(name or "_".join([*self._keys, "join"]))
-        return BacklogStream(KeyedNode(pair, named, bind, is_timed=ttl_ms is not None))
+        return BacklogStream(KeyedNode(pair, named, bind, is_timed=ttl_ms is not None or interruptible))
 
     def interval_join(self, other: KeyedStream, *, how: str = "inner") -> IntervalJoin:
         """Join with the rows of another stream, keyed alike, whose event times are not far apart.

@@ -23,9 +23,9 @@ from .common import main
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-USERS = "CREATE TABLE shop.user_info (user_id INT PRIMARY KEY, gender VARCHAR(1) NOT NULL)"
+USERS = "CREATE TABLE {database}.user_info (user_id INT PRIMARY KEY, gender VARCHAR(1) NOT NULL)"
 FILL = """
-INSERT INTO shop.user_info
+INSERT INTO {database}.user_info
 WITH RECURSIVE s (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM s WHERE n < {last})
 SELECT n, IF(n % 2, 'f', 'm') FROM s"""
 JOIN = """
@@ -34,22 +34,25 @@ LEFT JOIN user_info FOR SYSTEM_TIME AS OF PROCTIME()
 ON click_event.user_id = user_info.user_id"""
 
 
-def load(server: MySQLServer, users: int) -> None:
+def load(server: MySQLServer, users: int, database: str = "shop") -> None:
     """Create the table, with users 0 to ``users`` - 1."""
     with server.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("CREATE DATABASE shop")
-        cursor.execute(USERS)
+        cursor.execute(f"CREATE DATABASE {database}")
+        cursor.execute(USERS.format(database=database))
         cursor.execute(f"SET cte_max_recursion_depth = {users + 1}")
-        cursor.execute(FILL.format(first=0, last=users - 1))
+        cursor.execute(FILL.format(database=database, first=0, last=users - 1))
 
 
-def joined(spark: SparkSession, server: MySQLServer, users: int, *, sql: bool = False) -> bs.BacklogStream:
+def joined(
+    spark: SparkSession, server: MySQLServer, users: int, database: str = "shop", *, sql: bool = False
+) -> bs.BacklogStream:
     """Generated clicks with the gender of their user; one in eleven is of a user who is not in the snapshot."""
     generated = spark.readStream.format("rate").option("rowsPerSecond", 2_000).load()
     clicks = generated.selectExpr(f"CAST(value % {users + users // 10} AS INT) AS user_id", "value AS item_id")
     click_event = bs.stream(clicks, use_processing_time=True)
     user_info = bs.source(
-        "mysql_cdc", name="user_info", host="127.0.0.1", port=server.port, user="root", table="shop.user_info",
+        "mysql_cdc", name="user_info", host="127.0.0.1", port=server.port, user="root",
+        table=f"{database}.user_info",
         useProcessingTimeDuringBinlog=True,
     )  # fmt: skip
     if sql:

@@ -10,10 +10,12 @@ Source: Flink's ``StreamingJoinOperator``; its ``table.exec.state.ttl``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backlog_spark.changes import (
     ASKED,
@@ -27,7 +29,8 @@ from backlog_spark.changes import (
     sign,
 )
 from backlog_spark.errors import SettingError
-from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.fold import Arrived, Clock, StayEnd, Step
+from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
 from backlog_spark.operators.pairs import OUTER, output_columns, paired_columns
 from backlog_spark.operators.rows import SIDE_OF, TIME
@@ -35,6 +38,7 @@ from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quo
 from backlog_spark.state.keys import equal_runs, group_of
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, arrow_schema, combine
+from backlog_spark.watermarks import MIN_WATERMARK
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -69,6 +73,9 @@ class JoinFold(MultisetFold):
     ttl_ms : int, optional
         How long after its arrival a row is kept, by the clock; rows of a stay in backlog from the end of the stay on.
         What came of it stays. Default: for ever.
+    cuts : bool
+        Whether a batch stops putting out pairs, between any two, when its budget is used up (FLIP-443). What is left
+        waits in the state, in its order: rows whose turn has not come, and how many pairs of the first one are out.
 
     Raises
     ------
@@ -90,15 +97,18 @@ class JoinFold(MultisetFold):
         *,
         how: str = "inner",
         ttl_ms: int | None = None,
+        cuts: bool = False,
     ) -> None:
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import LongType, StructType
 
         if how not in OUTER:
             raise SettingError("how", how, "is no kind of join.", f"Take one of {', '.join(OUTER)}.")
         self._how = how
-        self._outer: tuple[int, ...] = OUTER[how]
+        self.outer: tuple[int, ...] = OUTER[how]
+        """The sides of which rows without a match come out."""
         self._ttl = ttl_ms
-        self.timed = ttl_ms is not None
+        self.timed = ttl_ms is not None or cuts
+        self.interruptible = cuts
         given = [side_schema(schema, side) for side in (LEFT, RIGHT)]
         self._change_types = tuple(
             prefixed(side, CHANGE_TYPE) if is_change_stream(own, keys) else None
@@ -113,14 +123,15 @@ class JoinFold(MultisetFold):
             if changes
         }
         kept = StructType([field for field in schema if field.name not in told])
-        super().__init__(self.name, kept, left_keys, right_keys, key_groups, own=self.own_columns())
+        own = [*self.own_columns(), *([(TURN, LongType()), (DONE, LongType())] if cuts else [])]
+        super().__init__(self.name, kept, left_keys, right_keys, key_groups, own=own)
         self._columns = output_columns(self)
         self._arrow = arrow_schema(self.output_schema())
 
     @property
     def changes(self) -> bool:
         """Whether pairs can be taken back."""
-        return bool(self.takes_back or self._outer)
+        return bool(self.takes_back or self.outer)
 
     def describe(self) -> dict[str, Any]:
         return self.described(f"{self._how} join")
@@ -191,14 +202,32 @@ class JoinFold(MultisetFold):
         return np.zeros(live.num_rows, dtype=bool)
 
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        never = np.full(state.num_rows, NEVER, dtype=np.int64)
-        return (never, never) if self._ttl is None else (never, state.column(TIME).to_numpy() + self._ttl)
+        event = processing = np.full(state.num_rows, NEVER, dtype=np.int64)
+        if self._ttl is not None:
+            processing = state.column(TIME).to_numpy() + self._ttl
+        if self.interruptible:
+            # At once, and before any watermark goes on.
+            waits = state.column(TURN).is_valid().to_numpy(zero_copy_only=False)
+            event, processing = np.where(waits, MIN_WATERMARK, event), np.where(waits, NEVER, processing)
+        return event, processing
+
+    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
+        step = super().step(old, arrived, clock)
+        return replace(step, fired=sum(rows.num_rows for _, rows in step.outputs)) if self.interruptible else step
 
     def advance(
         self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
     ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        if clock.now is not None and self._ttl is not None:
+        in_progress = self.interruptible and bool(pc.max(kept.column(DONE)).as_py())
+        # Pairs of a row in progress are counted: none of them may go.
+        if clock.now is not None and self._ttl is not None and not in_progress:
             kept = kept.filter(pa.array(self.due(kept)[1] > clock.now))
+        if self.interruptible:
+            return advance_in_turn(self, kept, fresh, clock.budget)
+        return self.worked(kept, fresh)
+
+    def worked(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """What is kept after new rows, and what they change in the result."""
         rows = combine([kept, fresh], self.state.arrow())
         before, after = self.present(kept, rows)
         keyed, side = self.keyed(rows), rows.column(SIDE_OF).to_numpy()
@@ -220,9 +249,14 @@ class JoinFold(MultisetFold):
                 (lefts[changed], rights[~others[rights]]),
             ):
                 out += [self._paired(rows, *places, change) for places in pairs_of(some, every, code)]
-        for outer in self._outer:
+        for outer in self.outer:
             out += self._alone(rows, outer, keyed, side, code, before, after, chosen)
         return rows.filter(pa.array(after & keyed)), out
+
+    def settled(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> pa.RecordBatch:
+        """What is kept after new rows; what they change has been put out."""
+        rows = combine([kept, fresh], self.state.arrow())
+        return rows.filter(pa.array(self.present(kept, rows)[1] & self.keyed(rows)))
 
     def _alone(
         self,

@@ -148,7 +148,7 @@ class TemporalJoinFold(JoinFold):
         code = self._codes(rows, chosen)
         lefts, rights = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
         out = [self._paired(rows, *places, INSERT) for places in pairs_of(lefts, rights, code)]
-        if self._outer:
+        if self.outer:
             alone = probe[~keyed[probe] | ~np.isin(code[probe], code[rights])]
             out.append(self._paired(rows, alone, None, INSERT))
         return rows.filter(pa.array(held)), out

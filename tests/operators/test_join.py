@@ -21,6 +21,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.join import JoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
+from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import combine
 from backlog_spark.watermarks import MIN_WATERMARK
 
@@ -51,8 +52,8 @@ def schema(*, changes: bool) -> StructType:
     return out
 
 
-def fold_of(how: str, *, changes: bool, ttl_ms: int | None = None) -> JoinFold:
-    return JoinFold(schema(changes=changes), ["k"], ["k"], 4, how=how, ttl_ms=ttl_ms)
+def fold_of(how: str, *, changes: bool, ttl_ms: int | None = None, cuts: bool = False) -> JoinFold:
+    return JoinFold(schema(changes=changes), ["k"], ["k"], 4, how=how, ttl_ms=ttl_ms, cuts=cuts)
 
 
 def joined(rows: Iterable[Row], how: str) -> Counter[Any]:
@@ -79,7 +80,10 @@ class Group:
         self.state = combine([], fold.state.arrow())
         self.out: Counter[Any] = Counter()
 
-    def take(self, rows: Sequence[Row], now: int | None = None, at: int | None = None) -> None:
+    def take(
+        self, rows: Sequence[Row], now: int | None = None, at: int | None = None, budget: int | None = None
+    ) -> int:
+        """Work on a batch; how many rows it put out."""
         fold = self.fold
         made = [
             {
@@ -93,7 +97,7 @@ class Group:
             for row in rows
         ]
         live = pa.RecordBatch.from_pylist(made, fold.live_schema())
-        clock = Clock(before=MIN_WATERMARK, watermark=MIN_WATERMARK, now=now, backlog=0)
+        clock = Clock(before=MIN_WATERMARK, watermark=MIN_WATERMARK, now=now, backlog=0, budget=budget)
         step = fold.step(self.state, Arrived((), live), clock)
         if step.state is not None:
             self.state = step.state
@@ -104,6 +108,7 @@ class Group:
                 assert change in (INSERT, DELETE)
                 self.out[(found["k"], found["v"], found["w"])] += 1 if change == INSERT else -1
         assert min(self.out.values(), default=0) >= 0, "nothing is taken back that was not put out"
+        return sum(part.num_rows for _, part in step.outputs)
 
 
 plain_rows = st.lists(
@@ -129,6 +134,44 @@ def test_any_cut_into_batches_gives_the_join(data: Any, plain: list[Any], how: s
     group.take(rows[at:])
     assert +group.out == joined(rows, how)
     assert group.state.num_rows == sum(row.sign for row in rows if row.key is not None)
+
+
+@given(st.data(), plain_rows, st.sampled_from(list(OUTER)), st.booleans())
+def test_cut_between_any_two_pairs_it_gives_the_join(data: Any, plain: list[Any], how: str, changes: bool) -> None:
+    """With few keys and many pairs; a batch puts out no more than it may, and what was cut goes on before the rest."""
+    rows = [Row(*row) for row in plain]
+    if changes:
+        rows = [row._replace(sign=data.draw(st.sampled_from([1, 1, -1]))) for row in rows]
+        rows = [row for at, row in enumerate(rows) if row.sign > 0 or is_there(rows[:at], row)]
+    fold = fold_of(how, changes=changes, cuts=True)
+    group = Group(fold)
+    at = 0
+
+    def waits() -> bool:
+        event, _ = fold.due(group.state)
+        assert set(event.tolist()) <= {MIN_WATERMARK, NEVER}
+        return bool((event == MIN_WATERMARK).any())
+
+    while at < len(rows) or waits():
+        end = data.draw(st.integers(at, len(rows)))
+        budget = data.draw(st.one_of(st.none(), st.integers(1, 5)))
+        count = group.take(rows[at:end], budget=budget)
+        # Of an outer side a pair is two rows.
+        assert budget is None or count <= budget + (1 if fold.outer else 0)
+        at = end
+        if budget is None:
+            assert not waits()
+            assert +group.out == joined(rows[:at], how)
+    assert +group.out == joined(rows, how)
+
+
+def test_a_hot_key_is_cut_within_the_matches_of_one_row() -> None:
+    group = Group(fold_of("inner", changes=False, cuts=True))
+    group.take([Row(RIGHT, "a", n) for n in range(1_000)], budget=10)
+    assert group.take([Row(LEFT, "a", 1), Row(LEFT, "b", 2), Row(RIGHT, "b", 3)], budget=300) == 300
+    assert [group.take([], budget=300) for _ in range(5)] == [300, 300, 101, 0, 0]
+    assert +group.out == joined([*(Row(RIGHT, "a", n) for n in range(1_000)), Row(LEFT, "a", 1), Row(LEFT, "b", 2),
+                                 Row(RIGHT, "b", 3)], "inner")  # fmt: skip
 
 
 def is_there(before: Sequence[Row], row: Row) -> bool:
