@@ -67,7 +67,7 @@ def _wait(condition: Callable[[], bool], query: Any) -> None:
 
 def ours_time(
     spark: SparkSession, inputs: Mapping[str, tuple[Path, str]], operate: Operate, expected: int,
-    sink: Written | None = None, *, in_backlog: bool = True,
+    sink: Written | None = None, *, in_backlog: bool = True, use_processing_time: bool = False,
 ) -> float:  # fmt: skip
     """Seconds from the start of a new query until so many rows have been written.
 
@@ -81,6 +81,8 @@ def ours_time(
     sink : Written, optional
     in_backlog : bool
         Whether the files are backlog: they come in one batch then. Else they come file by file, as a stream.
+    use_processing_time : bool
+        As of `backlog_spark.stream`.
     """
     sink = sink or Written()
     with tempfile.TemporaryDirectory(prefix="backlog-bench-", ignore_cleanup_errors=True) as made:
@@ -93,7 +95,8 @@ def ours_time(
             reader = spark.readStream.schema(ddl)
             native = (reader if in_backlog else reader.option("maxFilesPerTrigger", 1)).parquet(str(files))
             flag = bs.source("backlog_flag", name=f"flag {name}", ddl=ddl)
-            streams[name] = bs.stream(native).union(flag) if in_backlog else bs.stream(native)
+            stream = bs.stream(native, use_processing_time=use_processing_time)
+            streams[name] = stream.union(flag) if in_backlog else stream
         writer = operate(streams).write(f"bench {time.time_ns()}")
         writer = writer.trigger(interval_during_backlog=0 if in_backlog else None)
         began = time.perf_counter()

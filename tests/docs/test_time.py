@@ -1,0 +1,57 @@
+"""The example of docs/time.md runs, ends by itself, and puts out what a reader would expect."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import backlog_spark as bs
+import connectors
+from backlog_spark.settings import SETTINGS
+from tests.operators.conftest import Collect
+from tests.operators.scripted import append, finish
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PAGE = (Path(__file__).parents[2] / "docs" / "time.md").read_text()
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+ORDERS = pa.schema([("customer", pa.string()), ("amount", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
+
+
+def at(second: int) -> dt.datetime:
+    return START + dt.timedelta(seconds=second)
+
+
+def test_settings_and_names_are_there() -> None:
+    assert set(re.findall(r"`(spark\.backlog\.[\w.]+)", PAGE)) <= set(SETTINGS)
+    assert {name for name in re.findall(r"`bs\.(\w+)", PAGE) if not hasattr(bs, name)} == set()
+
+
+def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    orders = [("ann", 10, at(0)), ("ann", 5, at(30)), ("bob", 7, at(40)), ("ann", 1, at(200)), ("eve", 2, at(210))]
+    for number, rows in enumerate((orders[:3], orders[3:])):
+        table = pa.table(list(zip(*rows, strict=True)), schema=ORDERS)
+        append(tmp_path / "orders", table, backlog=number == 0)
+    finish(tmp_path / "orders")
+    (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    block = block.replace("/lake/checkpoints/baskets", str(tmp_path / "checkpoint"))
+    block = block.replace('bs.DeltaAppend("/lake/baskets")', "sink").replace('"10 seconds"', '"100 ms"')
+    sink = Collect()
+    names: dict[str, Any] = {
+        "bs": bs, "spark": spark, "sink": sink, "orders": bs.source("scripted", name="orders", path=tmp_path / "orders")
+    }  # fmt: skip
+    exec(block, names)
+    query: bs.BacklogQuery = names["baskets"]
+    assert query.awaitTermination(120)
+    assert query.jobStatus is bs.JobStatus.FINISHED
+    found = sorted(tuple(row) for batch in sink.batches.values() for row in batch)
+    baskets = [("ann", 1), ("ann", 15), ("bob", 7), ("eve", 2)]
+    totals = [("ann", 16), ("bob", 7), ("eve", 2)]
+    assert found == sorted([*((*row, "a basket") for row in baskets), *((*row, "in all") for row in totals)])
