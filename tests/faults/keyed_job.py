@@ -15,6 +15,7 @@ import connectors
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.query import BacklogQuery
 from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.state.reports import FiringBudget
 from backlog_spark.state.versions import BatchState
 from backlog_spark.timekeeping import Timekeeper
 
@@ -28,6 +29,7 @@ class Windows(bs.KeyedProcessFunction):
     """Sums by ten seconds of event time, once the watermark has passed; odd values to a side output as they come."""
 
     output = "k long, window long, n long, total long"
+    interruptible_timers = True
     odd = bs.OutputTag("k long, v long, nth long")
     nth = bs.ValueState("long", default=0)
     sums = bs.MapState("long", "struct<n: long, total: long>")
@@ -82,6 +84,7 @@ def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str) -> bs.Ba
 def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
     connectors.add_connector("scripted", "tests.operators.scripted", "ScriptedDataSource")
+    spark.conf.set("spark.backlog.timers.interruptible.enabled", str("interrupted" in job).lower())
     source = bs.source("scripted", name="s", path=job["script"])
     if "shape" in job:
         other = bs.source("scripted", name="r", path=job["right"])
@@ -209,6 +212,29 @@ TIMED_POINTS: dict[str, Callable[[], None]] = {
 }
 
 
+# Of the same query when a batch may fire a few timers only. The first stream batch takes the state in.
+INTERRUPTED_POINTS: dict[str, Callable[[], None]] = {
+    "when some timers have fired": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(2))),
+    "when some timers have been written": lambda: before(KeyedPlan, "written", only_when_streaming(on_call(2))),
+    "when more timers have been committed": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(4))),
+}
+
+
+def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
+    """For a method of a keyed plan: only in a run of the stream vehicle."""
+
+    def checked(self: KeyedPlan, *args: Any, **kwargs: Any) -> None:
+        if not self.ends_by_itself:
+            act()
+
+    return checked
+
+
+def fire_few(timers: int = 3) -> None:
+    """Let each key group fire so many timers in a batch, whatever they take."""
+    FiringBudget.of = lambda self, reports: timers  # type: ignore[method-assign]
+
+
 # Of queries with two inputs, whose results come at the end of the backlog.
 PAIRED_POINTS: dict[str, Callable[[], None]] = {
     "while tasks keep rows": lambda: during_the_fold(rows_fold()),
@@ -259,8 +285,11 @@ def main() -> None:
     from backlog_spark.embedded.session import local_session
 
     job = json.loads(sys.argv[1])
-    every = {**POINTS, **TIMED_POINTS, **PAIRED_POINTS} if "shape" in job else {**POINTS, **TIMED_POINTS}
+    every = {**POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS}
+    every |= PAIRED_POINTS if "shape" in job else {}
     every[sys.argv[2]]()
+    if "interrupted" in job:
+        fire_few()
     # Lives are short: compiling more than simply costs more than it gains.
     conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
     start(local_session("job", conf=conf), job).awaitTermination()

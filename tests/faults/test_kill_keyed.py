@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from backlog_spark.state.reports import FiringBudget
 from tests.operators.scripted import append
 
-from .keyed_job import AGGREGATES, PAIRED_POINTS, POINTS, TIMED_POINTS, WINDOW_MS, start
+from .keyed_job import AGGREGATES, INTERRUPTED_POINTS, PAIRED_POINTS, POINTS, TIMED_POINTS, WINDOW_MS, start
 from .test_kill_driver import task_workers
 
 if TYPE_CHECKING:
@@ -92,11 +93,22 @@ def timed_rows(chance: random.Random, count: int, first: int) -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    "points", [SOME_TIMED, pytest.param(list(TIMED_POINTS), marks=pytest.mark.grid)], ids=["some", "all"]
+    "points",
+    [
+        pytest.param(SOME_TIMED, id="some"),
+        pytest.param(list(INTERRUPTED_POINTS)[1:2], id="interrupted some"),
+        pytest.param(list(TIMED_POINTS), id="all", marks=pytest.mark.grid),
+        pytest.param(list(INTERRUPTED_POINTS), id="interrupted all", marks=pytest.mark.grid),
+    ],
 )
-def test_time_and_side_outputs_survive(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
+def test_time_and_side_outputs_survive(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: list[str]
+) -> None:
     chance = random.Random(11)
     job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target", "odd")}
+    if points[0] in INTERRUPTED_POINTS:
+        job["interrupted"] = "yes"
+        monkeypatch.setattr(FiringBudget, "of", lambda self, reports: 3)
     tables = [timed_rows(chance, 500, n * 500) for n in range(5)]
     for number, table in enumerate(tables[:3]):
         append(Path(job["script"]), table, backlog=number < 2)

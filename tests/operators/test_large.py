@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
 from benchmarks.flag import add_flag_connector
 
 from .conftest import Collect, wait
+from .scripted import append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -123,3 +125,49 @@ def test_a_key_group_of_100_megabytes(spark: SparkSession, tmp_path: Path) -> No
     assert query.exception() is None
     live = [row for batch in list(sink.batches.values())[1:] for row in batch]
     assert {(row["k"], row["text"], row["n"]) for row in live} == {(n * 1000, "x", 2) for n in range(1_000)}
+
+
+class Sums(bs.Sink):
+    """How many rows there were, and what they add up to."""
+
+    def __init__(self) -> None:
+        self.rows = self.joined = self.total = 0
+
+    def open(self, context: Any) -> None:
+        pass
+
+    def write(self, batch_df: Any, batch: Any) -> None:
+        found = batch_df.selectExpr("count(*) AS n", "count(name) AS joined", "sum(click) AS total").first()
+        self.rows, self.joined = self.rows + found["n"], self.joined + found["joined"]
+        self.total += found["total"] or 0
+
+
+@pytest.mark.grid
+@pytest.mark.parametrize("during", [0, "1 hour"])
+def test_ten_million_rows_wait_for_the_build_side(spark: SparkSession, tmp_path: Path, during: Any) -> None:
+    """At an interval of 0 as files, above it in the state; neither the driver nor a worker holds them."""
+    rows, users = 10_000_000, 1_000
+    made = spark.range(0, rows, 1, 40).selectExpr("id % 2000 AS k", "id AS click")
+    made.write.parquet(str(tmp_path / "in"))
+    names = pa.table({"k": list(range(users)), "name": [f"user {n}" for n in range(users)], "at": [0] * users})
+    append(tmp_path / "u", names, backlog=True)
+    reader = spark.readStream.schema("k long, click long").option("maxFilesPerTrigger", 10)
+    clicks = bs.stream(reader.parquet(str(tmp_path / "in")), use_processing_time=True)
+    stream = clicks.temporal_join(bs.source("scripted", name="u", path=tmp_path / "u"), on="k", order="at")
+    sink = Sums()
+    writer = stream.write("large").trigger(processing_time="100 ms", interval_during_backlog=during).to(sink)
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).start(spark)
+    with peak_of_workers() as peak:
+        try:
+            if during:
+                wait(lambda: query.backlogProgress.rows >= rows, query, 900)
+                assert not sink.rows
+            append(tmp_path / "u", names.slice(0, 0), backlog=False)
+            wait(lambda: sink.rows >= rows, query, 900)
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert query.exception() is None
+    assert (sink.rows, sink.joined, sink.total) == (rows, rows // 2, rows * (rows - 1) // 2)
+    # In the state a worker holds a key group's rows, one in 32 of all, with what is put out of them.
+    assert peak[0] < 1_500 * MEGABYTE, f"{peak[0] / MEGABYTE:.0f} MB"
