@@ -95,7 +95,7 @@ def timed_rows(chance: random.Random, count: int, first: int) -> pa.Table:
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(SOME_TIMED, id="some"),
+        pytest.param(SOME_TIMED, id="some", marks=pytest.mark.grid),
         pytest.param(list(INTERRUPTED_POINTS)[1:2], id="interrupted some"),
         pytest.param(list(TIMED_POINTS), id="all", marks=pytest.mark.grid),
         pytest.param(list(INTERRUPTED_POINTS), id="interrupted all", marks=pytest.mark.grid),
@@ -164,7 +164,7 @@ SOME_PAIRED = {
     "interval_join": ["before what is handed over is valid", "in the first stream batch"],
     "co_group": ["before the commit"],
     "chain": ["before the output", "after the first stream output"],
-    "join": ["before the commit", "in the first stream batch"],
+    "join": ["in the first stream batch"],
 }
 
 

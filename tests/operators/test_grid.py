@@ -163,7 +163,7 @@ def two_of_each() -> list[Case]:
 # Between them: a switch, none, and a stay after live rows up to the last row; NULL among the keys; 1, 2, 5 partitions.
 SAMPLE = [
     (Example(1, 160, (True, True, False), "composite", 2), aggregates("aggregates", two_of_each())),
-    (Example(3, 120, (False, True, False), "decimal", 5, "last"), REDUCE),
+    pytest.param(Example(3, 120, (False, True, False), "decimal", 5, "last"), REDUCE, marks=pytest.mark.grid),
 ]
 
 

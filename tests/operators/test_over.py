@@ -413,7 +413,7 @@ def tables() -> list[pa.Table]:
 
 @pytest.mark.parametrize(
     ("case", "backlog"),
-    [("rows unbounded", 1), ("range 9 s", 2)]
+    [("range 9 s", 2)]
     + [pytest.param(case, backlog, marks=pytest.mark.grid) for case in CASES for backlog in range(4)],
 )
 @pytest.mark.usefixtures("small_plans")

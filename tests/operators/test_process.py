@@ -151,7 +151,8 @@ def source(root: Path, partitions: int = 2) -> bs.BacklogStream:
 
 
 @pytest.mark.parametrize(
-    ("backlog", "live", "partitions"), [(2, 2, 2), pytest.param(0, 3, 1, marks=pytest.mark.grid), (1, 1, 5)]
+    ("backlog", "live", "partitions"),
+    [(2, 2, 2), *(pytest.param(*given, marks=pytest.mark.grid) for given in ((0, 3, 1), (1, 1, 5)))],
 )
 def test_state(spark: SparkSession, tmp_path: Path, backlog: int, live: int, partitions: int) -> None:
     chance = random.Random(backlog)

@@ -381,3 +381,40 @@ def test_the_watermark_is_passed_on_when_the_last_timer_has_fired(spark: SparkSe
     # Each minute once, with all of its rows.
     assert Counter(rows for _, rows in put_out(sink)) == {60: 5}
     assert query.lateRows == 0
+
+
+class Later(bs.KeyedProcessFunction):
+    """By event time, though rows have none."""
+
+    output = "k long, early long"
+
+    def process_element(self, row: Any, ctx: Any) -> None:
+        timers = ctx.timer_service()
+        timers.register_event_time_timer(timers.current_processing_time() + 300)
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        timers = ctx.timer_service()
+        assert ctx.time_domain() == "event"
+        yield ctx.get_current_key(), max(0, timestamp - timers.current_watermark())
+
+
+@pytest.mark.usefixtures("small_plans")
+def test_event_time_goes_on_with_the_clock_when_the_backlog_has_ended(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path / "s", events(0, 20), backlog=True)
+    append(tmp_path / "s", events(0, 0), backlog=True)
+    sink = Collect()
+    source = bs.source("scripted", name="s", path=tmp_path / "s", useProcessingTimeAfterBacklog=True)
+    writer = source.key_by("k").process(Later()).write("q").trigger(processing_time="50 ms").to(sink)
+    query = writer.option("checkpointLocation", str(tmp_path / "check")).start(spark)
+    try:
+        wait(lambda: query.backlogProgress.rows == 20, query)
+        query.processAllAvailable()
+        assert query.isProcessingBacklog
+        assert not put_out(sink), "time stands still in backlog, however long it takes"
+        append(tmp_path / "s", events(20, 20, first_key=50), backlog=False)
+        # No row follows; the clock alone makes them due.
+        wait(lambda: put_out(sink).total() == 40, query)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert put_out(sink) == Counter((k, 0) for k in [*range(20), *range(50, 70)])

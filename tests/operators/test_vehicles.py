@@ -83,7 +83,7 @@ def runs(root: Path) -> list[tuple[int, str, int]]:
 @pytest.mark.parametrize(
     ("seed", "backlog", "live", "partitions"),
     # micro-batches in backlog and after it: none, all in one, many
-    [(1, 3, 2, 2), (2, 0, 3, 1), pytest.param(3, 1, 1, 5, marks=pytest.mark.grid)],
+    [(1, 3, 2, 2), *(pytest.param(*given, marks=pytest.mark.grid) for given in ((2, 0, 3, 1), (3, 1, 1, 5)))],
 )
 def test_batch_then_stream_is_one_batch(
     spark: SparkSession, tmp_path: Path, seed: int, backlog: int, live: int, partitions: int

@@ -85,10 +85,8 @@ CASES = {
 @pytest.mark.parametrize(
     ("kind", "backlog"),
     [
-        ("tumbling", 2),
         ("sliding", 1),
         ("session", 2),
-        ("cumulative", 3),
         *(pytest.param(k, b, marks=pytest.mark.grid) for k in CASES for b in range(5)),
     ],
 )
