@@ -135,7 +135,9 @@ class Clerk:
             else:
                 offset["firing"] = None
                 offset["watermark"] = self._reached(operator, start["watermark"], known, now, at_once=at_once)
-            if self._ticks(start["now"], known, now, at_once=at_once):
+            # Rows that wait for the end of a backlog are looked at when that is told.
+            is_new = offset["isBacklog"] != start["isBacklog"] and known.next_processing <= AT_EVERY_TICK
+            if is_new or self._ticks(start["now"], known, now, at_once=at_once):
                 offset["now"] = now
             told = ("watermark", "now", "firing")
             if any(offset.get(each) != start.get(each) for each in told if each != "firing" or offset["firing"]):
@@ -152,7 +154,8 @@ class Clerk:
         reached = found.at(now)
         # By the clock time goes on all the while: it is told when something is due, and not more often than it ticks.
         by_clock = found.use_processing_time and reached < END_OF_TIME and before is not None
-        if by_clock and (now - (before or 0) < _TICK_MS or known.next_event > now or at_once):
+        is_unknown = known.next_processing == 0
+        if by_clock and not is_unknown and (now - (before or 0) < _TICK_MS or known.next_event > now or at_once):
             return before
         if reached == MIN_WATERMARK or (before is not None and reached <= before):
             return before
@@ -161,9 +164,9 @@ class Clerk:
     @staticmethod
     def _ticks(before: int | None, known: _Known, now: int, *, at_once: bool) -> bool:
         """Whether an operator is told the time, for its processing-time timers."""
-        due = known.next_processing <= now and now - (before or 0) >= _TICK_MS
         # Those that were due already and are still left have been interrupted.
         is_left = known.budget is not None and before is not None and AT_EVERY_TICK < known.next_processing <= before
+        due = known.next_processing <= now and (is_left or now - (before or 0) >= _TICK_MS)
         return due and not (at_once and known.next_processing and before and not is_left)
 
 

@@ -75,6 +75,7 @@ class Timekeeper:
         self._budgets: dict[str, FiringBudget] = {}
         # The watermark of which all timers have fired, of each operator.
         self._passed: dict[str, int | None] = {}
+        self._firing: set[str] = set()
         self.reports: Accumulator[Any] = spark.sparkContext.accumulator({}, GroupReports())
         self._told_late = 0
         self._kept: list[int] = []
@@ -160,10 +161,12 @@ class Timekeeper:
                 self._told_late = late
 
     def _report(self, operator: str, reports: Mapping[int, GroupReport]) -> None:
-        if not reports:
-            return
+        if len(reports) < self._key_groups:
+            return  # some have not been asked in this process: the first thing that they are told is the time
         is_firing = any(report.is_firing for report in reports.values())
+        self._firing.add(operator)
         if not is_firing:
+            self._firing.discard(operator)
             self._passed[operator] = min(report.watermark for report in reports.values())
         budget = self._budgets.get(operator)
         self._clerk.report(
@@ -205,12 +208,12 @@ class Timekeeper:
     def _tell(self, flags: Sequence[bool], finished: Sequence[bool]) -> None:
         times = self._times
         times.follow(flags, finished)
-        passed = {name: self._passed[name] for name in self._budgets}
+        passed, firing = {name: self._passed[name] for name in self._budgets}, set(self._firing)
         # In mixed mode the greatest watermark of the backlog is told when it ends (FLIP-327, "Watermark strategy").
         held_back = self._mixed and any(flags)
         attributes = operator_attributes(self._root, flags, self._folds)
         self._clerk.tell(
-            watermarks=dict if held_back else lambda: times.watermarks(passed),
+            watermarks=dict if held_back else lambda: times.watermarks(passed, firing),
             backlog={name: sum(a.is_backlog << i for i, a in enumerate(each)) for name, each in attributes.items()},
         )
 

@@ -161,11 +161,12 @@ class _Channel:
     use_processing_time: bool = False
     idle: bool = False
     aligned: bool = True
+    finished: bool = False
 
     @property
     def active(self) -> bool:
-        """With processing time a channel always is."""
-        return self.use_processing_time or not self.idle
+        """With processing time a channel always is, as long as it has not come to its end."""
+        return not self.finished and (self.use_processing_time or not self.idle)
 
     def take(self, watermark: Watermark) -> None:
         """The greatest timestamp counts, and processing time stays."""
@@ -231,6 +232,15 @@ class WatermarkValve:
         # Nothing is held back any more: what any of them has said counts.
         return self._to(Watermark(max(each.timestamp for each in self._channels)))
 
+    def finish(self, channel: int) -> Watermark | None:
+        """A channel has come to its end and counts no more (FLIP-147); the input's new watermark, or None."""
+        at = self._channels[channel]
+        if at.finished:
+            return None
+        at.finished, at.aligned = True, False
+        self._idle = not any(each.active for each in self._channels)
+        return self._move()
+
     def _realign(self, at: _Channel) -> None:
         if self._last.use_processing_time:
             at.aligned = at.use_processing_time
@@ -281,6 +291,10 @@ class CombinedWatermarkStatus:
     def update_status(self, number: int, *, idle: bool) -> None:
         """An input has become idle or active."""
         self._inputs[number].idle = idle
+
+    def finish(self, number: int) -> None:
+        """An input has come to its end and counts no more (FLIP-147)."""
+        self._inputs[number].finished = True
 
     @property
     def is_idle(self) -> bool:

@@ -9,7 +9,7 @@ Flink's ``BoundedOutOfOrdernessWatermarks`` and ``WatermarksWithIdleness``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from backlog_spark.plan import (
@@ -35,11 +35,23 @@ __all__ = ["WatermarkTree"]
 
 
 class _Status(NamedTuple):
-    watermark: Watermark
+    """What a part of the tree gives: no watermark if it has no event time; an ended one holds nothing back."""
+
+    watermark: Watermark | None
     idle: bool = False
+    ended: bool = False
+
+    @property
+    def order(self) -> int:
+        return MIN_WATERMARK if self.watermark is None else self.watermark.timestamp
+
+    @property
+    def by_clock(self) -> bool:
+        return self.watermark is not None and self.watermark.use_processing_time
 
 
-_Part = Callable[[int], _Status | None]
+_ENDED = _Status(Watermark(END_OF_TIME), ended=True)
+_Part = Callable[[int], _Status]
 
 
 class WatermarkTree:
@@ -60,6 +72,7 @@ class WatermarkTree:
         self._finished: list[bool] = []
         self._found: dict[str, Watermark] = {}
         self._passed: Mapping[str, int | None] = {}
+        self._firing: Collection[str] = ()
         self._root = self._part(root)
 
     # -- what is told ---------------------------------------------------------------------------------------
@@ -87,7 +100,9 @@ class WatermarkTree:
 
     # -- what follows from it -------------------------------------------------------------------------------
 
-    def watermarks(self, passed: Mapping[str, int | None] | None = None) -> dict[str, Watermark]:
+    def watermarks(
+        self, passed: Mapping[str, int | None] | None = None, firing: Collection[str] = ()
+    ) -> dict[str, Watermark]:
         """The watermark of each keyed operator whose inputs give one, by name.
 
         Parameters
@@ -95,8 +110,10 @@ class WatermarkTree:
         passed : mapping of str to int or None, optional
             Of operators whose timers may fire in several batches: the watermark of which the last timer has fired.
             The operators behind them are given no later one.
+        firing : collection of str, optional
+            Those that have timers left to fire: behind them time does not go on with the clock either.
         """
-        self._passed = passed or {}
+        self._passed, self._firing = passed or {}, firing
         self._found = {}
         self._root(self._clock())
         return self._found
@@ -114,112 +131,107 @@ class WatermarkTree:
             number = len(self._in_backlog)
             self._in_backlog.append(True)
             self._finished.append(False)
-            return self._clocked(range(number, number + 1)) if uses_processing_time(node) else _nothing
+            return self._clocked(number) if uses_processing_time(node) else self._timeless(number)
         if isinstance(node, FrameNode):
-            return self._clocked(range(0)) if uses_processing_time(node) else _nothing
-        if isinstance(node, WatermarkNode):
-            first = len(self._in_backlog)
-            self._part(node.parent)
-            return self._timed(node, self._sources_of(node, first))
-        first = len(self._in_backlog)
+            # Nothing tells that it has ended.
+            return self._clocked(None) if uses_processing_time(node) else self._timeless(None)
         below = [self._part(parent) for parent in node.parents]
+        if isinstance(node, WatermarkNode):
+            return self._timed(node, below[0])
         if isinstance(node, UnionNode):
             return self._union(below)
         if isinstance(node, PairNode):
             return self._pair(below)
-        if isinstance(node, KeyedNode):
-            return self._operator(node.name, below[0], self._sources_of(node, first))
-        return below[0]
+        return self._operator(node.name, below[0]) if isinstance(node, KeyedNode) else below[0]
 
-    def _sources_of(self, node: Node, first: int) -> range:
-        """The sources that have to finish for a node to end, the first of which has this number; none of them can if
-        there are streaming DataFrames among them."""
-        foreign = any(isinstance(each, FrameNode) for each in node.walk())
-        return range(0) if foreign else range(first, len(self._in_backlog))
+    def _timeless(self, source: int | None) -> _Part:
+        return lambda now: _Status(None, ended=source is not None and self._finished[source])
 
-    def _has_ended(self, sources: range) -> bool:
-        return bool(sources) and all(self._finished[each] for each in sources)
+    def _clocked(self, source: int | None) -> _Part:
+        output = WatermarkOutput(self._clock)
 
-    def _timed(self, node: WatermarkNode, sources: range) -> _Part:
+        def status(now: int) -> _Status:
+            if output.last is None and (source is None or not self._in_backlog[source]):
+                output.emit(Watermark(now - 1, use_processing_time=True))
+            ended = source is not None and self._finished[source]
+            return _Status(output.last or Watermark(MIN_WATERMARK), ended=ended)
+
+        return status
+
+    def _timed(self, node: WatermarkNode, below: _Part) -> _Part:
         number = len(self._greatest)
         self._greatest.append(None)
         self._moved.append(self._clock())
         output = WatermarkOutput(self._clock)
 
         def status(now: int) -> _Status:
-            if self._has_ended(sources):
-                return _Status(Watermark(END_OF_TIME))
             greatest = self._greatest[number]
             if greatest is not None:
                 output.emit(Watermark(greatest - node.delay_ms - 1))
             idle = node.idle_ms is not None and now - self._moved[number] > node.idle_ms
-            return _Status(output.last or Watermark(MIN_WATERMARK), idle)
-
-        return status
-
-    def _clocked(self, sources: range) -> _Part:
-        output = WatermarkOutput(self._clock)
-
-        def status(now: int) -> _Status:
-            if self._has_ended(sources):
-                return _Status(Watermark(END_OF_TIME, use_processing_time=True))
-            if output.last is None and not any(self._in_backlog[each] for each in sources):
-                output.emit(Watermark(now - 1, use_processing_time=True))
-            return _Status(output.last or Watermark(MIN_WATERMARK))
+            return _Status(output.last or Watermark(MIN_WATERMARK), idle, below(now).ended)
 
         return status
 
     def _union(self, below: Sequence[_Part]) -> _Part:
-        valve: WatermarkValve | None = None
+        valve = WatermarkValve(len(below))
 
-        def status(now: int) -> _Status | None:
-            nonlocal valve
-            channels = [found for each in below if (found := each(now)) is not None]
-            if not channels:
-                return None
-            valve = valve or WatermarkValve(len(channels))
+        def status(now: int) -> _Status:
+            channels = list(enumerate(each(now) for each in below))
             # They move together: one that catches up counts before another one has gone ahead.
-            for number, each in sorted(enumerate(channels), key=lambda channel: channel[1].watermark.timestamp):
-                valve.input_status(number, idle=each.idle)
-                valve.input_watermark(number, each.watermark)
-            return _Status(valve.watermark, valve.is_idle)
+            for number, each in sorted(channels, key=lambda channel: channel[1].order):
+                if each.ended:
+                    valve.finish(number)
+                    continue
+                valve.input_status(number, idle=each.idle or each.watermark is None)
+                if each.watermark is not None:
+                    valve.input_watermark(number, each.watermark)
+            return _together([each for _, each in channels], valve.watermark, idle=valve.is_idle)
 
         return status
 
     def _pair(self, below: Sequence[_Part]) -> _Part:
-        combined: CombinedWatermarkStatus | None = None
+        combined = CombinedWatermarkStatus(len(below))
 
-        def status(now: int) -> _Status | None:
-            nonlocal combined
-            inputs = [found for each in below if (found := each(now)) is not None]
-            if not inputs:
-                return None
-            combined = combined or CombinedWatermarkStatus(len(inputs))
+        def status(now: int) -> _Status:
+            inputs = [each(now) for each in below]
             for number, each in enumerate(inputs):
-                combined.update(number, each.watermark)
-                combined.update_status(number, idle=each.idle)
-            return _Status(combined.watermark(now), combined.is_idle)
+                if each.ended:
+                    combined.finish(number)
+                    continue
+                if each.watermark is not None:
+                    combined.update(number, each.watermark)
+                combined.update_status(number, idle=each.idle or each.watermark is None)
+            found = combined.watermark(now)
+            if found.timestamp == now and any(each.by_clock for each in inputs):
+                # The other one is ahead of the clock: until then it is the clock that goes on.
+                found = Watermark(now, use_processing_time=True)
+            return _together(inputs, found, idle=combined.is_idle)
 
         return status
 
-    def _operator(self, name: str, below: _Part, sources: range) -> _Part:
-        def status(now: int) -> _Status | None:
+    def _operator(self, name: str, below: _Part) -> _Part:
+        def status(now: int) -> _Status:
             found = below(now)
-            if found is None:
-                # Without any time of its own it is told of the end all the same.
-                if not self._has_ended(sources):
-                    return None
-                found = _Status(Watermark(END_OF_TIME))
+            if found.ended:
+                # Also without any time of its own.
+                found = _ENDED
+            if found.watermark is None:
+                return found
             self._found[name] = found.watermark
             if name not in self._passed:
                 return found
             passed = self._passed[name]
-            at = MIN_WATERMARK if passed is None else min(passed, found.watermark.at(now))
-            is_through = found.watermark.use_processing_time and passed is not None
-            return found if is_through else found._replace(watermark=Watermark(at))
+            if found.by_clock and passed is not None and name not in self._firing:
+                return found
+            until = MIN_WATERMARK if passed is None else min(passed, found.watermark.at(now))
+            return _Status(Watermark(until), found.idle, found.ended and until == END_OF_TIME)
 
         return status
 
 
-def _nothing(now: int) -> None:
-    return None
+def _together(parts: Sequence[_Status], watermark: Watermark, *, idle: bool) -> _Status:
+    """What several parts give."""
+    if all(each.ended for each in parts):
+        return _ENDED
+    return _Status(None if all(each.watermark is None for each in parts) else watermark, idle)

@@ -146,6 +146,32 @@ def test_event_time_that_goes_by_the_clock_is_told_when_a_timer_is_due() -> None
     assert clerk.answer("f", second, at_once=True)["watermark"] == END_OF_TIME
 
 
+def test_by_the_clock_a_run_that_ends_when_all_is_read_is_told_once() -> None:
+    clock = Clock()
+    clerk = Clerk(clock=clock)
+    clerk.begin({})
+    clerk.tell(watermarks=lambda: {"f": Watermark(9_999, use_processing_time=True)}, backlog={})
+    before = {**START, "watermark": 500, "now": 400}
+    told = clerk.answer("f", before, at_once=True)
+    assert (told["watermark"], told["now"]) == (10_000, 10_000)
+    settled(clerk, next_event=10_050)
+    clock.now += 10_000
+    assert clerk.answer("f", told, at_once=True) == told
+
+
+def test_rows_that_wait_for_the_end_of_a_backlog_are_looked_at_when_it_is_told() -> None:
+    clock = Clock()
+    clerk = Clerk(clock=clock)
+    settled(clerk, next_processing=AT_EVERY_TICK)
+    clerk.tell(watermarks=dict, backlog={"f": 0})
+    before = {**START, "now": 9_990, "isBacklog": 2}
+    told = clerk.answer("f", before, at_once=True)
+    assert (told["isBacklog"], told["now"]) == (0, 10_000)
+    settled(clerk)
+    clerk.tell(watermarks=dict, backlog={"f": 2})
+    assert clerk.answer("f", told, at_once=True) == {**told, "isBacklog": 2}, "nothing waits"
+
+
 def test_a_source_asks_the_server() -> None:
     clerk = Clerk(clock=Clock())
     settled(clerk)

@@ -167,3 +167,96 @@ def test_a_strategy_and_processing_time_exclude_each_other() -> None:
         with pytest.raises(BacklogError, match=r"with_watermark\('ts'\): a source of the stream uses processing time"):
             stream.filter("x > 1").with_watermark("ts", "1 second")
     bs.source("mysql_cdc", name="a", useProcessingTimeDuringBinlog=False).with_watermark("ts", "1 second")
+
+
+# -- inputs that have ended ---------------------------------------------------------------------------------------
+
+
+def finished(times: WatermarkTree, *flags: bool) -> None:
+    times.follow([False] * len(flags), flags)
+
+
+@pytest.mark.parametrize("join", [lambda a, b: one(a.union(b), "x"), lambda a, b: two(a, b, "x")])
+def test_an_input_that_ended_does_not_end_an_idle_one(join: Any) -> None:
+    clock = Clock()
+    times = tree(join(timed("a"), timed("b", idle_timeout="1 second")), clock)
+    finished(times, False, False)
+    times.take([100, 50])
+    assert at(times.watermarks()) == {"x": 39}
+    finished(times, True, False)
+    clock.now += 1_001
+    assert times.watermarks()["x"].timestamp < END_OF_TIME
+    times.take([None, 500])
+    assert at(times.watermarks()) == {"x": 489}
+    finished(times, True, True)
+    assert at(times.watermarks()) == {"x": END_OF_TIME}
+
+
+@pytest.mark.parametrize("join", [lambda a, b: one(a.union(b), "x"), lambda a, b: two(a, b, "x")])
+@pytest.mark.parametrize("first", [True, False])
+def test_an_event_time_that_ended_beside_processing_time(join: Any, first: bool) -> None:
+    clock = Clock()
+    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    times = tree(join(timed("a"), users) if first else join(users, timed("a")), clock)
+    finished(times, False, False)
+    times.take([100])
+    assert at(times.watermarks()) == {"x": 89}
+    finished(times, first, not first)
+    found = times.watermarks()["x"]
+    assert found.use_processing_time, "what is left goes by the clock"
+    assert found.at(clock.now) == clock.now
+    finished(times, True, True)
+    assert at(times.watermarks()) == {"x": END_OF_TIME}
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_an_input_without_event_time_keeps_the_operator_from_its_end(which: int) -> None:
+    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    plain = bs.source("hybrid", name="plain")
+    times = tree(two(users, plain, "x"))
+    finished(times, which == 0, which == 1)
+    assert all(each.timestamp < END_OF_TIME for each in times.watermarks().values())
+    finished(times, True, True)
+    assert at(times.watermarks()) == {"x": END_OF_TIME}
+
+
+def test_results_without_event_time_end_beside_an_input_that_goes_on() -> None:
+    clock = Clock()
+    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    times = tree(two(one(bs.source("hybrid", name="plain"), "first"), users, "x"), clock)
+    finished(times, False, False)
+    assert times.watermarks()["x"].use_processing_time
+    # Inputs that are not keyed come first.
+    finished(times, False, True)
+    found = times.watermarks()
+    assert found["first"] == Watermark(END_OF_TIME)
+    assert found["x"].at(clock.now) == clock.now
+
+
+def test_behind_timers_that_still_fire_there_is_no_end() -> None:
+    clock = Clock()
+    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    for stream, clocked in ((users, True), (timed("a"), False)):
+        times = tree(one(one(stream, "first"), "second"), clock)
+        finished(times, False)
+        times.take([] if clocked else [100])
+        reached = clock.now if clocked else 89
+        assert times.watermarks({"first": 50})["second"].at(clock.now) == (reached if clocked else 50)
+        assert times.watermarks({"first": 50}, {"first"})["second"].at(clock.now) == 50
+        finished(times, True)
+        assert at(times.watermarks({"first": 50})) == {"first": END_OF_TIME, "second": 50}
+        assert at(times.watermarks({"first": None})) == {"first": END_OF_TIME, "second": MIN_WATERMARK}
+        assert at(times.watermarks({"first": END_OF_TIME})) == {"first": END_OF_TIME, "second": END_OF_TIME}
+
+
+def test_an_event_time_ahead_of_the_clock_lets_the_clock_go_on() -> None:
+    clock = Clock()
+    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    times = tree(two(users, timed("a"), "x"), clock)
+    finished(times, False, False)
+    times.take([clock.now + 1_000])
+    found = times.watermarks()["x"]
+    assert found.use_processing_time, "so that it is told when something is due, and not at every question"
+    assert found.at(clock.now) == clock.now
+    clock.now += 5_000
+    assert at(times.watermarks()) == {"x": clock.now - 5_000 + 1_000 - 10 - 1}

@@ -302,6 +302,9 @@ class KeyedProcessFunction(OneInputFunction):
     def on_timer(self, timestamp: int, ctx: ProcessContext) -> Iterable[Any] | None:
         """Called when a timer fires, in the order of their times within a key.
 
+        At the end of input every event-time timer fires, so one that registers the next one each time would never end:
+        look at ``ctx.timer_service().current_watermark()``, which is `backlog_spark.watermarks.END_OF_TIME` then.
+
         Returns
         -------
         iterable of tuple, optional

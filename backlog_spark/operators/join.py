@@ -115,6 +115,7 @@ class JoinFold(MultisetFold):
             for side, own, keys in zip((LEFT, RIGHT), given, (left_keys, right_keys), strict=True)
         )
         self.takes_back = any(self._change_types)
+        self.numbered = cuts
         self._rows = schema
         told = {
             prefixed(side, name)
@@ -158,7 +159,7 @@ class JoinFold(MultisetFold):
     def more_placed(self) -> list[Column]:
         from pyspark.sql import functions as F
 
-        if not self.takes_back:
+        if not (self.takes_back or self.numbered):
             return []
         signs = [F.lit(1) if name is None else sign(quoted(name)) for name in self._change_types]
         # Of both sides: the other side's columns are NULL.

@@ -1,8 +1,8 @@
 """A join that may stop between any two pairs and go on in the next batch (FLIP-443, "Future work").
 
-New rows are worked on in the order in which they came. Those whose turn does not come in a batch stay in the state, and
-of the first of them it is known how many of its pairs have been put out. Until it is done nothing else is, so the rows
-that it matches are the same ones, in the same order, in every batch.
+New rows are worked on batch by batch, those of one batch in an order of their own. Rows whose turn does not come stay
+in the state, and of one that was cut it is known how many of its matches are out. Until it is done no other row of its
+key is, so what it matches are the same rows, in the same order, in every batch.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.operators.multiset import ROW, SIGN_OF
 from backlog_spark.operators.rows import SIDE_OF
 from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.tables import HASH, combine
@@ -33,33 +34,94 @@ def advance_in_turn(
 ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
     """As `RowsFold.advance`, with about ``budget`` rows of output at most; None: all of them."""
     waits = kept.column(TURN).is_valid()
-    queue = kept.filter(waits)
-    queue = queue.take(pc.array_sort_indices(queue.column(TURN)))
-    done = (queue.column(DONE)[0].as_py() or 0) if queue.num_rows else 0
-    settled, work = kept.filter(pc.invert(waits)), _without_turns(combine([queue, fresh], kept.schema))
-    out: list[pa.RecordBatch] = []
-    # With a row of an outer side its match's loss of loneliness is told: two rows for a pair.
-    width = 1 + bool(fold.outer)
-    left = np.iinfo(np.int64).max if budget is None else budget
-    while work.num_rows and left > 0:
-        if not done:
-            rows = int(np.searchsorted(np.cumsum(width * _matches(fold, settled, work) + 1), left, "right"))
-            if rows:
-                settled, more = fold.worked(settled, work.slice(0, rows))
-                out += more
-                left -= sum(piece.num_rows for piece in more)
-                work = work.slice(rows)
-                continue
-        row = work.slice(0, 1)
-        mine, others = _of_its_key(fold, settled, row)
-        some = others[done : done + max(1, left // width)]
-        _, more = fold.worked(settled.take(pa.array(np.concatenate([mine, some]))), row)
-        out += more
-        left -= sum(piece.num_rows for piece in more)
-        done += len(some)
-        if done >= len(others):
-            settled, work, done = fold.settled(settled, row), work.slice(1), 0
-    return combine([settled, _with_turns(work, done)], kept.schema), out
+    settled, queue = kept.filter(pc.invert(waits)), kept.filter(waits)
+    started = pc.greater(queue.column(DONE), 0)
+    begun, queue = (
+        rows.take(pc.array_sort_indices(rows.column(TURN)))
+        for rows in (queue.filter(started), queue.filter(pc.invert(started)))
+    )
+    work = _without_turns(combine([queue, _in_one_order(fold, fresh)], kept.schema))
+    joining = _Joining(fold, settled, np.iinfo(np.int64).max if budget is None else budget)
+    # A row that was cut before goes on first. There may be several, as not all keys of a group are looked at each time.
+    cut = []
+    for number, before in enumerate(begun.column(DONE).to_pylist()):
+        row = _without_turns(begun.slice(number, 1))
+        done = joining.one(row, before)
+        if done is not None:
+            cut.append((row, done))
+    while work.num_rows and joining.left > 0:
+        count = joining.several(work)
+        if not count:
+            row, count = work.slice(0, 1), 1
+            done = joining.one(row, 0)
+            if done is not None:
+                cut.append((row, done))
+        work = work.slice(count)
+    rest = [*(row for row, _ in cut), work]
+    turned = _with_turns(combine(rest, kept.schema), [done for _, done in cut])
+    return combine([joining.settled, turned], kept.schema), joining.out
+
+
+class _Joining:
+    """What has been joined so far in a batch, and how much more may come out."""
+
+    def __init__(self, fold: JoinFold, settled: pa.RecordBatch, left: int) -> None:
+        self._fold = fold
+        # With a row of an outer side its match's loss of loneliness is told: two rows for a pair.
+        self._width = 1 + bool(fold.outer)
+        self.settled = settled
+        self.left = left
+        self.out: list[pa.RecordBatch] = []
+
+    def several(self, work: pa.RecordBatch) -> int:
+        """Join the first rows, as many as may come out whole; how many they were."""
+        count = int(
+            np.searchsorted(np.cumsum(self._width * _matches(self._fold, self.settled, work) + 1), self.left, "right")
+        )
+        if count:
+            self.settled, more = self._fold.worked(self.settled, work.slice(0, count))
+            self._put_out(more)
+        return count
+
+    def one(self, row: pa.RecordBatch, done: int) -> int | None:
+        """Join a row of which ``done`` matches are out; how many are out then, or None if all of them are."""
+        mine, others = _of_its_key(self._fold, self.settled, row)
+        while self.left > 0 and done < len(others):
+            some = others[done : done + max(1, self.left // self._width)]
+            _, more = self._fold.worked(self.settled.take(pa.array(np.concatenate([mine, some]))), row)
+            self._put_out(more)
+            done += len(some)
+        if done < len(others):
+            return done
+        self.settled = self._fold.settled(self.settled, row)
+        return None
+
+    def _put_out(self, rows: list[pa.RecordBatch]) -> None:
+        self.out += rows
+        self.left -= sum(piece.num_rows for piece in rows)
+
+
+def _in_one_order(fold: JoinFold, fresh: pa.RecordBatch) -> pa.RecordBatch:
+    """New rows of a batch without those that it takes back itself, in an order that does not depend on how they came.
+
+    A batch that is repeated has to stop at the same pair.
+    """
+    if not fresh.num_rows:
+        return fresh
+    sign = fresh.column(SIGN_OF).to_numpy()
+    numbers = [fresh.column(name).to_numpy() for name in (HASH, SIDE_OF, ROW)]
+    # Equal rows together, those that take back first.
+    order = np.lexsort((sign, *reversed(numbers)))
+    differs = np.zeros(len(order), dtype=bool)
+    differs[0] = True
+    for column in numbers:
+        differs[1:] |= np.diff(column[order]) != 0
+    starts, of = np.flatnonzero(differs), np.cumsum(differs) - 1
+    net = np.add.reduceat(sign[order], starts)[of]
+    gone = np.add.reduceat((sign[order] < 0).astype(np.int64), starts)[of]
+    rank = np.arange(len(order)) - starts[of] - np.where(sign[order] > 0, gone, 0)
+    chosen = order[(sign[order] * net > 0) & (rank < np.abs(net))]
+    return fresh.take(pa.array(chosen[np.argsort(sign[chosen], kind="stable")]))
 
 
 def _without_turns(rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -67,9 +129,10 @@ def _without_turns(rows: pa.RecordBatch) -> pa.RecordBatch:
     return _with(rows, nothing, nothing)
 
 
-def _with_turns(rows: pa.RecordBatch, done: int) -> pa.RecordBatch:
-    turns = pa.array(range(rows.num_rows), pa.int64())
-    return _with(rows, turns, pa.array([done] * min(1, rows.num_rows) + [0] * (rows.num_rows - 1), pa.int64()))
+def _with_turns(rows: pa.RecordBatch, done: list[int]) -> pa.RecordBatch:
+    """Rows that wait, in their order; the first of them have been begun."""
+    begun = pa.array(done + [0] * (rows.num_rows - len(done)), pa.int64())
+    return _with(rows, pa.array(range(rows.num_rows), pa.int64()), begun)
 
 
 def _with(rows: pa.RecordBatch, turns: pa.Array, done: pa.Array) -> pa.RecordBatch:
@@ -104,9 +167,10 @@ def _of_its_key(fold: JoinFold, settled: pa.RecordBatch, row: pa.RecordBatch) ->
     """Places of the rows of a row's key: of its own side, and of the other one."""
     if not fold.keyed(row)[0]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    same = settled.column(HASH).to_numpy() == row.column(HASH)[0].as_py()
-    for name in fold.state.key_names:
-        equal = pc.fill_null(pc.equal(settled.column(name), row.column(name)[0]), False)
-        same &= equal.to_numpy(zero_copy_only=False)
-    is_mine = settled.column(SIDE_OF).to_numpy() == row.column(SIDE_OF)[0].as_py()
-    return np.flatnonzero(same & is_mine), np.flatnonzero(same & ~is_mine)
+    near = np.flatnonzero(settled.column(HASH).to_numpy() == row.column(HASH)[0].as_py())
+    both = combine([row, settled.take(pa.array(near))], settled.schema)
+    order, starts = equal_runs(both.column(HASH).to_numpy(), [both.column(k) for k in fold.state.key_names])
+    runs = np.split(order, starts[1:])
+    same = near[np.sort(next(run for run in runs if 0 in run)[1:] - 1)]
+    is_mine = settled.column(SIDE_OF).to_numpy()[same] == row.column(SIDE_OF)[0].as_py()
+    return same[is_mine], same[~is_mine]

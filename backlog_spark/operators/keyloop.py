@@ -224,11 +224,13 @@ class KeyLoop:
         return fired
 
     def end(self, places: Iterable[int], most: int | None = None) -> int:
-        """Tell keys that have nothing due any more that the input has ended, and forget them; how many were told."""
+        """Tell keys with state, and nothing due any more, that the input has ended, and forget them; how many were."""
         told = 0
         for place in places:
             if told == most:
                 break
+            if not self._holds(place):
+                continue
             self._cursor[0] = place
             self._take(self._function.on_end(self.context))
             # Nothing comes after it: what it registers is due.
@@ -237,6 +239,15 @@ class KeyLoop:
                 column[place] = None
             told += 1
         return told
+
+    def _holds(self, place: int) -> bool:
+        """Whether a key has any state or timer."""
+        kinds = [*map(type, self._states), ListState, ListState]
+        for values, kind in zip(self._columns, kinds, strict=True):
+            value = values[place]
+            if value is not None and (value or not issubclass(kind, ListState | MapState)):
+                return True
+        return False
 
     # -- what comes out -------------------------------------------------------------------------------------
 

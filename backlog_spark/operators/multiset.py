@@ -37,16 +37,18 @@ class MultisetFold(RowsFold):
     """
 
     takes_back = False
+    numbered = False
+    """Whether rows have the columns `OWN` though none is taken back."""
 
     def own_columns(self) -> Sequence[tuple[str, DataType]]:
         """For the constructor of `RowsFold`."""
         from pyspark.sql.types import IntegerType, LongType
 
-        return [(ROW, LongType()), (SIGN_OF, IntegerType())] if self.takes_back else []
+        return [(ROW, LongType()), (SIGN_OF, IntegerType())] if self.takes_back or self.numbered else []
 
     def live_schema(self) -> pa.Schema:
         schema = super().live_schema()
-        for name in OWN if self.takes_back else ():
+        for name in OWN if self.takes_back or self.numbered else ():
             schema = schema.append(self.state.arrow().field(name))
         return schema
 

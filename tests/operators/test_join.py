@@ -92,7 +92,7 @@ class Group:
                 "side": row.side,
                 "t": at,
                 **dict(zip(fold.values(row.side), (row.key, row.value), strict=True)),
-                **({"row": hash((row.key, row.value)), "sign": row.sign} if fold.takes_back else {}),
+                **({"row": hash((row.key, row.value)), "sign": row.sign} if fold.takes_back or fold.numbered else {}),
             }
             for row in rows
         ]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -20,14 +19,14 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 import backlog_spark as bs
 from backlog_spark.handle import JobStatus
 from backlog_spark.operators.process import ProcessFold
-from backlog_spark.state.processor import GroupProcessor
 from backlog_spark.state.reports import FiringBudget, GroupReport
-from backlog_spark.state.seeds import CONTROL, LIVE, Control
+from backlog_spark.state.seeds import Control
 from backlog_spark.state.store import GroupStore
-from backlog_spark.state.tables import StateSchema, bucket_bits, from_bytes, to_bytes
+from backlog_spark.state.tables import StateSchema, bucket_bits, from_bytes
 from backlog_spark.watermarks import END_OF_TIME, EVENT_TIME, MIN_WATERMARK
 
 from .conftest import Collect, wait
+from .groups import Handle, run
 from .scripted import append, finish
 
 if TYPE_CHECKING:
@@ -35,44 +34,6 @@ if TYPE_CHECKING:
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 KEYS = "abcd"
-
-
-class Handle:
-    """Spark's state store, as far as a key group sees it."""
-
-    def __init__(self) -> None:
-        self.head: Any = None
-        self.buckets: dict[tuple[int], Any] = {}
-        self.reads = 0
-
-    def getValueState(self, name: str, schema: str) -> Any:
-        return self
-
-    def getMapState(self, name: str, keys: str, values: str) -> Any:
-        return self
-
-    def exists(self) -> bool:
-        return self.head is not None
-
-    def get(self) -> Any:
-        return self.head
-
-    def update(self, head: Any) -> None:
-        self.head = head
-
-    def iterator(self) -> Iterator[Any]:
-        self.reads += len(self.buckets)
-        return iter(list(self.buckets.items()))
-
-    def getValue(self, key: tuple[int]) -> Any:
-        self.reads += 1
-        return self.buckets.get(key)
-
-    def updateValue(self, key: tuple[int], value: Any) -> None:
-        self.buckets[key] = value
-
-    def removeKey(self, key: tuple[int]) -> None:
-        self.buckets.pop(key, None)
 
 
 class Chatty(bs.KeyedProcessFunction):
@@ -135,27 +96,17 @@ class Group:
         self.told: dict[str, list[Any]] = defaultdict(list)
         self.fired = 0
 
-    def add(self, report: dict[Any, GroupReport]) -> None:
-        self.reports += report.values()
-
     def run(self, rows: list[Row], watermark: int | None, budget: int | None = None) -> list[Any]:
         """A batch, and what it puts out; with a new process each time."""
         made = [
-            {"__hash": ord(k) % 2, "k0": k, "r0": k, "r1": n, "r2": EPOCH + dt.timedelta(milliseconds=t)}
+            {"__hash": ord(k) % 3 << 32, "k0": k, "r0": k, "r1": n, "r2": EPOCH + dt.timedelta(milliseconds=t)}
             for k, n, t in rows
         ]
-        packed = [(LIVE, to_bytes(pa.RecordBatch.from_pylist(made, self.fold.live_schema())))] if made else []
+        live = pa.RecordBatch.from_pylist(made, self.fold.live_schema())
         control = Control(MIN_WATERMARK if watermark is None else watermark, None, None, budget)
-        packed.append((CONTROL, control.to_bytes()))
-        frame = pd.DataFrame({"origin": [o for o, _ in packed], "slots": 0, "data": [d for _, d in packed]})
-        processor = GroupProcessor(copy.deepcopy(self.fold), "f", self)  # type: ignore[arg-type]
-        processor.init(self.handle)  # type: ignore[arg-type]
+        found = run(copy.deepcopy(self.fold), self.handle, live, control, self.reports)
         schema = self.fold._loop_schema.outputs[0][1]
-        out = []
-        for made_frame in processor.handleInputRows((0,), iter([frame]), None):
-            for data in made_frame["data"]:
-                out += [tuple(row.values()) for row in from_bytes(bytes(data), schema).to_pylist()]
-        return out
+        return [tuple(row.values()) for data in found for row in from_bytes(data, schema).to_pylist()]
 
     def take(self, rows: list[Row], watermark: int | None, budget: int | None = None, *, killed: bool = False) -> None:
         if killed:
@@ -191,6 +142,13 @@ def test_an_interrupted_run_is_the_golden_run(
     function: type[Chatty], data: Any, script: list[Batch], first: bool
 ) -> None:
     """Interrupted anywhere, killed anywhere, ended in the middle: each key sees and tells the same, in one order."""
+    with pytest.MonkeyPatch.context() as patch:
+        # Some of the keys in each bucket.
+        patch.setattr("backlog_spark.state.tables.BUCKET_KEYS", 2)
+        compare(function, data, script, first)
+
+
+def compare(function: type[Chatty], data: Any, script: list[Batch], first: bool) -> None:
     script = [*script, ([], END_OF_TIME)]
     golden, other = (Group(function(), control_first=first) for _ in range(2))
     for rows, watermark in script:
@@ -216,6 +174,25 @@ def test_an_interrupted_run_is_the_golden_run(
     )
     if function is Ending:
         assert not other.handle.buckets, "nothing is kept of what has ended"
+
+
+class Clearing(Ending):
+    """Keeps nothing when its last timer has fired."""
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        yield self._tell(ctx, "timer", timestamp)
+        self.seen.clear()
+
+
+@pytest.mark.parametrize("budget", [None, 1])
+def test_a_key_that_keeps_nothing_is_not_told_of_the_end(budget: int | None) -> None:
+    group = Group(Clearing(), control_first=True)
+    group.take([("a", 1, 10), ("b", 0, 10)], None)
+    group.take([], END_OF_TIME, budget)
+    while group.is_firing:
+        group.take([], None, budget)
+    assert [row[1] for row in group.told["a"]] == ["row", "timer"]
+    assert [row[1] for row in group.told["b"]] == ["row", "end"]
 
 
 def test_a_key_with_a_million_timers() -> None:

@@ -1,0 +1,75 @@
+"""A key group as a worker of the stream vehicle drives it, with a state store that is a dictionary."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+
+from backlog_spark.operators.fold import Fold
+from backlog_spark.state.processor import GroupProcessor
+from backlog_spark.state.reports import GroupReport
+from backlog_spark.state.seeds import CONTROL, LIVE, Control
+from backlog_spark.state.tables import to_bytes
+
+__all__ = ["Handle", "run"]
+
+
+class Handle:
+    """Spark's state store, as far as a key group sees it."""
+
+    def __init__(self) -> None:
+        self.head: Any = None
+        self.buckets: dict[tuple[int], Any] = {}
+        self.reads = 0
+
+    def getValueState(self, name: str, schema: str) -> Any:
+        return self
+
+    def getMapState(self, name: str, keys: str, values: str) -> Any:
+        return self
+
+    def exists(self) -> bool:
+        return self.head is not None
+
+    def get(self) -> Any:
+        return self.head
+
+    def update(self, head: Any) -> None:
+        self.head = head
+
+    def iterator(self) -> Iterator[Any]:
+        self.reads += len(self.buckets)
+        return iter(list(self.buckets.items()))
+
+    def getValue(self, key: tuple[int]) -> Any:
+        self.reads += 1
+        return self.buckets.get(key)
+
+    def updateValue(self, key: tuple[int], value: Any) -> None:
+        self.buckets[key] = value
+
+    def removeKey(self, key: tuple[int]) -> None:
+        self.buckets.pop(key, None)
+
+
+class _Reports:
+    """Spark's accumulator, as far as a key group sees it."""
+
+    def __init__(self, kept: list[GroupReport]) -> None:
+        self._kept = kept
+
+    def add(self, report: dict[Any, GroupReport]) -> None:
+        self._kept += report.values()
+
+
+def run(fold: Fold, handle: Handle, live: pa.RecordBatch, control: Control, reports: list[GroupReport]) -> list[bytes]:
+    """One batch, in a process of its own: the packed rows that it puts out; its report is added to ``reports``."""
+    packed = [(LIVE, to_bytes(live))] if live.num_rows else []
+    packed.append((CONTROL, control.to_bytes()))
+    frame = pd.DataFrame({"origin": [o for o, _ in packed], "slots": 0, "data": [d for _, d in packed]})
+    processor = GroupProcessor(fold, "f", _Reports(reports))  # type: ignore[arg-type]
+    processor.init(handle)  # type: ignore[arg-type]
+    return [bytes(data) for made in processor.handleInputRows((0,), iter([frame]), None) for data in made["data"]]

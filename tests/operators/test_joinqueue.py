@@ -1,0 +1,120 @@
+"""A join that is cut between any two pairs: through the state store, in any order of arrival, killed anywhere."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.types import DoubleType, IntegerType, LongType, StructType
+
+from backlog_spark.changes import CHANGE_TYPE, DELETE
+from backlog_spark.operators.join import JoinFold
+from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
+from backlog_spark.state.reports import GroupReport
+from backlog_spark.state.seeds import Control
+from backlog_spark.state.tables import from_bytes
+
+from .groups import Handle, run
+from .test_join import OUTER, Row, fold_of, joined
+
+
+class Group:
+    """One key group of small buckets, of which only some are looked at in a batch."""
+
+    def __init__(self, fold: JoinFold) -> None:
+        self.fold = fold
+        self.handle = Handle()
+        self.reports: list[GroupReport] = []
+        self.out: Counter[Any] = Counter()
+
+    def run(self, rows: list[Row], budget: int | None) -> Counter[Any]:
+        made = [
+            {
+                "__hash": sum((row.key or "").encode()) % 8 << 32,  # the bits that choose the bucket
+                "k0": row.key,
+                "side": row.side,
+                **dict(zip(self.fold.values(row.side), (row.key, row.value), strict=True)),
+                **{"row": hash((row.key, row.value)), "sign": row.sign},
+            }
+            for row in rows
+        ]
+        live = pa.RecordBatch.from_pylist(made, self.fold.live_schema())
+        out: Counter[Any] = Counter()
+        for data in run(copy.deepcopy(self.fold), self.handle, live, Control(budget=budget), self.reports):
+            for found in from_bytes(data, self.fold._arrow).to_pylist():
+                change = -1 if found.get(CHANGE_TYPE) == DELETE else 1
+                out[(found["k"], found["v"], found["w"])] += change
+        return out
+
+    def take(self, rows: list[Row], budget: int | None, shuffled: list[Row]) -> None:
+        """A batch, killed when it was written, and repeated with its rows in another order."""
+        before = copy.deepcopy((self.handle.head, self.handle.buckets))
+        first = self.run(rows, budget)
+        self.handle.head, self.handle.buckets = before
+        assert self.run(shuffled, budget) == first
+        self.out.update(first)
+        assert min(self.out.values(), default=0) >= 0, "nothing is taken back that was not put out"
+
+
+batches = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from([LEFT, RIGHT]), st.sampled_from([*"abcdefgh", None]), st.integers(0, 2)), max_size=12
+    ),
+    max_size=5,
+)
+
+
+@given(st.data(), batches, st.sampled_from(list(OUTER)), st.booleans())
+def test_any_cut_gives_the_join(data: Any, script: list[Any], how: str, changes: bool) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backlog_spark.state.tables.BUCKET_KEYS", 2)
+        group = Group(fold_of(how, changes=changes, cuts=True))
+        rows: list[Row] = []
+        for plain in [*script, []]:
+            batch = [Row(*row) for row in plain]
+            if changes:
+                there = Counter(row._replace(sign=1) for row in rows for _ in range(row.sign > 0))
+                there.subtract(row._replace(sign=1) for row in rows if row.sign < 0)
+                there.update(batch)
+                back = data.draw(st.lists(st.sampled_from(sorted(+there, key=str)), max_size=4)) if +there else []
+                # No more than there are, in any order with those that are added.
+                batch += [row._replace(sign=-1) for row, n in Counter(back).items() for _ in range(min(n, there[row]))]
+            rows += batch
+            budget = data.draw(st.one_of(st.none(), st.integers(1, 5)))
+            shuffled = data.draw(st.permutations(batch))
+            group.take(batch, budget, shuffled)
+        while group.reports[-1].is_firing:
+            group.take([], data.draw(st.integers(1, 5)), [])
+        assert +group.out == joined(rows, how)
+
+
+def test_nan_is_a_key_like_any_other() -> None:
+    schema = StructType().add(SIDE, IntegerType())
+    for prefix, value in (("l:", "v"), ("r:", "w")):
+        schema = schema.add(prefix + "k", DoubleType()).add(prefix + value, LongType())
+    fold = JoinFold(schema, ["k"], ["k"], 4, cuts=True)
+    handle, reports, pairs = Handle(), [], 0  # type: ignore[var-annotated]
+    nan = float("nan")
+    rows = [(RIGHT, n) for n in range(20)] + [(LEFT, 1)]
+    made = [
+        {
+            "__hash": 1,
+            "k0": nan,
+            "side": side,
+            **dict(zip(fold.values(side), (nan, n), strict=True)),
+            "row": n,
+            "sign": 1,
+        }
+        for side, n in rows
+    ]
+    live = pa.RecordBatch.from_pylist(made, fold.live_schema())
+    for batch in [live, *[live.slice(0, 0)] * 10]:
+        found = run(copy.deepcopy(fold), handle, batch, Control(budget=5), reports)
+        pairs += sum(from_bytes(data, fold._arrow).num_rows for data in found)
+    assert pairs == 20
+    assert not reports[-1].is_firing
