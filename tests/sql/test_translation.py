@@ -77,11 +77,11 @@ TRANSLATED = {
         "SELECT a.user, b.v AS w FROM a JOIN b FOR SYSTEM_TIME AS OF PROCTIME() ON a.item = b.item AND b.v > 2",
         [
             "map `user`, `b__v` AS `w`",
+            "filter `b__v` > 2",
             "temporal join item_temporal_join by item: inner temporal join, the newest by r6",
             "left: map `user`, `item`, `v`",
             *A,
-            "right: filter `b__v` > 2",
-            "map `user` AS `b__user`, `item` AS `b__item`, `v` AS `b__v`, `ts` AS `ts`",
+            "right: map `user` AS `b__user`, `item` AS `b__item`, `v` AS `b__v`, `ts` AS `ts`",
             "map `user`, `item`, `v`, `ts`",
             *B,
         ],
