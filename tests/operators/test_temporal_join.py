@@ -248,6 +248,23 @@ def test_no_click_is_joined_before_the_snapshot_is_there(spark: SparkSession, tm
     assert sink.schema.names == ["user_id", "item", "gender"]
 
 
+@pytest.mark.usefixtures("small_plans")
+def test_a_run_that_ends_when_all_is_read_joins_what_waited(spark: SparkSession, tmp_path: Path) -> None:
+    append(tmp_path / "c", clicks(0, 30), backlog=False)
+    append(tmp_path / "u", SNAPSHOT[0], backlog=True)
+    append(tmp_path / "u", SNAPSHOT[0].slice(0, 0), backlog=False)
+    source = {name: bs.source("scripted", name=name, path=tmp_path / name) for name in "cu"}
+    sink = Collect()
+    writer = source["c"].temporal_join(source["u"], on="user_id").write("q")
+    writer = writer.trigger(available_now=True, interval_during_backlog="1 hour")
+    query = writer.option("checkpointLocation", str(tmp_path / "check")).to(sink).start(spark)
+    assert query.awaitTermination(120)
+    assert query.jobStatus is bs.JobStatus.FINISHED
+    genders = {0: "m", 1: "f", 2: "m", 3: "f"}
+    expected = Counter((r["user_id"], r["item"], genders.get(r["user_id"])) for r in clicks(0, 30).to_pylist())
+    assert Counter(tuple(row) for batch in sink.batches.values() for row in batch) == expected
+
+
 @pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_newer_rows_of_a_build_side_without_changes(spark: SparkSession, tmp_path: Path) -> None:
