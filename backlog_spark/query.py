@@ -203,7 +203,7 @@ class BacklogQuery(QueryRuns):
     def _leave(self) -> bool:
         if self._ends_by_itself or self._available_now or self._finishing:
             return False
-        if self._has_ended(self._checkpoint.latest_committed()):
+        if not self._tracker.has_running_sources and self._has_ended(self._checkpoint.latest_committed()):
             return True  # no row will come: what is left is one run that ends by itself
         # There is backlog again that another vehicle is to work off.
         return (

@@ -171,6 +171,12 @@ class QueryTracker:
             return self._last_batch
 
     @property
+    def has_running_sources(self) -> bool:
+        """Whether any source may still have rows, as far as has been reported."""
+        with self._lock:
+            return bool(self._coordinator.sources)
+
+    @property
     def is_processing_backlog(self) -> bool:
         """Whether any running source reports backlog."""
         with self._lock:

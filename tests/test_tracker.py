@@ -83,3 +83,16 @@ def test_without_the_interval_during_backlog_the_flag_is_told_but_nothing_is_swi
     made.take(report(0, source(0, None, 1, 100, (True, True))))
     assert (made.mode, made.is_processing_backlog) == (Mode.STREAM, True)
     assert switches(made) == [(-1, Mode.STREAM, 1_000)]
+
+
+def test_no_source_runs_when_all_have_finished() -> None:
+    made = tracker(flags=(True, True))
+    assert made.has_running_sources
+    made.take(report(0, source(0, None, 1, 9, (True, False), finished=True), source(1, None, 1, 9, (True, True))))
+    assert made.has_running_sources
+    made.take(report(1, source(0, 1, 1, 0, (False, False), finished=True), source(1, 1, 2, 9, (True, False))))
+    assert made.has_running_sources, "it has left its backlog and goes on"
+    made.take(
+        report(2, source(0, 1, 1, 0, (False, False), finished=True), source(1, 2, 3, 9, (False, False), finished=True))
+    )
+    assert not made.has_running_sources
