@@ -19,6 +19,7 @@ from backlog_spark.plan import (
     UnionNode,
     WatermarkNode,
     joins_results,
+    uses_processing_time,
 )
 from backlog_spark.schemas import Schemas
 from backlog_spark.state.ledger import Vehicle
@@ -106,16 +107,21 @@ def _lines(
 
 def _told(node: Node) -> str:
     if isinstance(node, SourceNode):
-        return f"source {node.spec.name}: {node.spec.format}"
+        return f"source {node.spec.name}: {node.spec.format}{_by_clock(node)}"
     if isinstance(node, FrameNode):
-        return f"streaming DataFrame: {', '.join(node.frame.columns)}"
+        return f"streaming DataFrame: {', '.join(node.frame.columns)}{_by_clock(node)}"
     if isinstance(node, TransformNode):
         return node.label or f"transform {getattr(node.function, '__qualname__', type(node.function).__name__)}"
     if isinstance(node, UnionNode):
         return "union"
     if isinstance(node, WatermarkNode):
-        return f"watermark {node.column}, delay {format_duration(node.delay_ms)}"
+        idle = "" if node.idle_ms is None else f", idle after {format_duration(node.idle_ms)}"
+        return f"watermark {node.column}, delay {format_duration(node.delay_ms)}{idle}"
     return type(node).__name__
+
+
+def _by_clock(node: Node) -> str:
+    return ", event time by the clock after its backlog" if uses_processing_time(node) else ""
 
 
 def _operator(node: KeyedNode, fold: Fold) -> str:

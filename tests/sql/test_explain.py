@@ -43,6 +43,14 @@ def test_streams(spark: SparkSession, streams: dict[str, bs.BacklogStream], caps
     assert text.count(f"* {told}, {later}; stream otherwise") == 2
     assert "\n  left: aggregate user_sum_v by user\n" in text
     assert "\n  right: map user, item\n" in text
+    rows = spark.readStream.format("rate").load()
+    live = bs.stream(rows, use_processing_time=True).map("CAST(value AS STRING) AS user", "value AS clicks")
+    text = bs.explained(live.temporal_join(totals, on="user"), spark=spark)
+    assert "streaming DataFrame: timestamp, value, event time by the clock after its backlog\n" in text
+    timed = bs.stream(rows).with_watermark("timestamp", "1 second", idle_timeout="1 minute").key_by("value")
+    assert "watermark timestamp, delay 1 s, idle after 1 min\n" in bs.explained(
+        timed.over("count(*) AS n"), spark=spark
+    )
     with pytest.raises(bs.BacklogError, match="no column 'nothing'"):
         bs.explained(a.key_by("user").over("sum(nothing)"), spark=spark)
 
