@@ -41,17 +41,17 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
         append(tmp_path / "orders", table, backlog=number == 0)
     finish(tmp_path / "orders")
     (block,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
-    block = block.replace("/lake/checkpoints/baskets", str(tmp_path / "checkpoint"))
-    block = block.replace('bs.DeltaAppend("/lake/baskets")', "sink").replace('"10 seconds"', '"100 ms"')
+    block = block.replace("/lake/checkpoints/bought", str(tmp_path / "checkpoint"))
+    block = block.replace('bs.DeltaAppend("/lake/bought")', "sink").replace('"10 seconds"', '"100 ms"')
     sink = Collect()
     names: dict[str, Any] = {
         "bs": bs, "spark": spark, "sink": sink, "orders": bs.source("scripted", name="orders", path=tmp_path / "orders")
     }  # fmt: skip
     exec(block, names)
-    query: bs.BacklogQuery = names["baskets"]
+    query: bs.BacklogQuery = names["bought"]
     assert query.awaitTermination(120)
     assert query.jobStatus is bs.JobStatus.FINISHED
     found = sorted(tuple(row) for batch in sink.batches.values() for row in batch)
-    baskets = [("ann", 1), ("ann", 15), ("bob", 7), ("eve", 2)]
+    minutes = [("ann", 1), ("ann", 15), ("bob", 7), ("eve", 2)]
     totals = [("ann", 16), ("bob", 7), ("eve", 2)]
-    assert found == sorted([*((*row, "a basket") for row in baskets), *((*row, "in all") for row in totals)])
+    assert found == sorted([*((*row, "a minute") for row in minutes), *((*row, "in all") for row in totals)])
