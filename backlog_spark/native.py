@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError, SettingError
 
@@ -130,22 +130,24 @@ class NativeHybrid:
         """Make a batch that was planned and not committed one that Spark can go on with. Called before each start.
 
         Spark 4.2.0 compares the shuffle partitions of the two newest batches when it starts
-        (``OfflineStateRepartitionUtils.isRepartitionBatch``), but the log's second format does not keep them: it fails
-        with ``None.get``, at every start. They are added here as the session has them, which is what Spark takes for
-        what is not in the log.
+        (``OfflineStateRepartitionUtils.isRepartitionBatch``), but the log's second format does not always keep them:
+        it fails with ``None.get``, at every start, and for a difference says that state is being repartitioned. They
+        are added here: as the other batch has them, else as the session does.
         """
         newest = checkpoint.latest_batch()
         if newest is None or newest == checkpoint.latest_committed():
             return
+        logged: dict[str, tuple[dict[str, Any], list[str]]] = {}
         for batch in range(max(0, newest - 1), newest + 1):
             name = f"offsets/{batch}"
             version, told, *offsets = (checkpoint.read_file(name) or "\n").split("\n")
-            if version != "v2":
-                continue
-            metadata = json.loads(told)
+            if version == "v2":
+                logged[name] = json.loads(told), offsets
+        known = [metadata["conf"][_PARTITIONS] for metadata, _ in logged.values() if _PARTITIONS in metadata["conf"]]
+        for name, (metadata, offsets) in logged.items():
             if _PARTITIONS not in metadata["conf"]:
-                metadata["conf"][_PARTITIONS] = self._spark.conf.get(_PARTITIONS)
-                checkpoint.write_file(name, "\n".join([version, json.dumps(metadata), *offsets]))
+                metadata["conf"][_PARTITIONS] = known[0] if known else self._spark.conf.get(_PARTITIONS)
+                checkpoint.write_file(name, "\n".join(["v2", json.dumps(metadata), *offsets]))
 
     def enter(self, checkpoint: Checkpoint, phase: int) -> None:
         """Record that a phase begins. Called before its first run, when the run before has ended."""
