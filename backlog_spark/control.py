@@ -139,8 +139,7 @@ class Clerk:
             is_new = offset["isBacklog"] != start["isBacklog"] and known.next_processing <= AT_EVERY_TICK
             if is_new or self._ticks(start["now"], known, now, at_once=at_once):
                 offset["now"] = now
-            told = ("watermark", "now", "firing")
-            if any(offset.get(each) != start.get(each) for each in told if each != "firing" or offset["firing"]):
+            if known.is_firing or (offset["watermark"], offset["now"]) != (start["watermark"], start["now"]):
                 offset["budget"] = known.budget
             elif offset["isBacklog"] == start["isBacklog"]:
                 return dict(start)

@@ -164,8 +164,9 @@ class Timekeeper:
         if len(reports) < self._key_groups:
             return  # some have not been asked in this process: the first thing that they are told is the time
         is_firing = any(report.is_firing for report in reports.values())
-        self._firing.add(operator)
-        if not is_firing:
+        if is_firing:
+            self._firing.add(operator)
+        else:
             self._firing.discard(operator)
             self._passed[operator] = min(report.watermark for report in reports.values())
         budget = self._budgets.get(operator)
