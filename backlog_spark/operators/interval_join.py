@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Clock, StayEnd
-from backlog_spark.operators.pairs import OUTER, output_columns, paired_columns
+from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired_columns
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
 from backlog_spark.state.keys import equal_runs, normalised
@@ -102,8 +102,7 @@ class IntervalJoinFold(RowsFold):
     ) -> None:
         from pyspark.sql.types import BooleanType
 
-        if how not in OUTER:
-            raise SettingError("how", how, "is no kind of join.", f"Take one of {', '.join(OUTER)}.")
+        check_kind(how, OUTER)
         self._how = how
         self._outer: tuple[int, ...] = OUTER[how]
         # Times are whole milliseconds.

@@ -28,14 +28,13 @@ from backlog_spark.changes import (
     is_change_stream,
     sign,
 )
-from backlog_spark.errors import SettingError
 from backlog_spark.operators.fold import Arrived, Clock, StayEnd, Step
 from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
-from backlog_spark.operators.pairs import OUTER, output_columns, paired_columns
+from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired_columns
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
-from backlog_spark.state.keys import equal_runs, group_of
+from backlog_spark.state.keys import group_of
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, arrow_schema, combine
 from backlog_spark.watermarks import MIN_WATERMARK
@@ -101,8 +100,7 @@ class JoinFold(MultisetFold):
     ) -> None:
         from pyspark.sql.types import LongType, StructType
 
-        if how not in OUTER:
-            raise SettingError("how", how, "is no kind of join.", f"Take one of {', '.join(OUTER)}.")
+        check_kind(how, OUTER)
         self._how = how
         self.outer: tuple[int, ...] = OUTER[how]
         """The sides of which rows without a match come out."""
@@ -235,9 +233,7 @@ class JoinFold(MultisetFold):
         hashes = rows.column(HASH).to_numpy()
         # Of what is kept, most are other keys that share a bucket with the new ones.
         chosen = np.flatnonzero(keyed & np.isin(hashes, hashes[before != after]))
-        order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in self.state.key_names])
-        code = np.zeros(rows.num_rows, dtype=np.int64)
-        code[chosen[order]] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen))))
+        code = self.codes(rows, chosen)
         left, right = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
 
         out: list[pa.RecordBatch] = []

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backlog_spark.operators.rows import SIDE_OF, RowsFold
 from backlog_spark.operators.sides import quoted
@@ -68,13 +67,6 @@ class MultisetFold(RowsFold):
             return old, np.ones(rows.num_rows, dtype=bool)
         numbers = [rows.column(name).to_numpy() for name in (HASH, SIDE_OF, ROW)]
         return present(numbers, rows.column(SIGN_OF).to_numpy(), old, ~self.keyed(rows))
-
-    def keyed(self, rows: pa.RecordBatch) -> np.ndarray:
-        """Which rows have no NULL in their keys; joins match only those."""
-        found = np.ones(rows.num_rows, dtype=bool)
-        for name in self.state.key_names:
-            found &= pc.is_valid(rows.column(name)).to_numpy(zero_copy_only=False)
-        return found
 
 
 def present(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -9,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from backlog_spark.changes import CHANGE_TYPE
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.sides import LEFT, RIGHT
 from backlog_spark.watermarks import EVENT_TIME
 
@@ -18,10 +19,23 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.rows import RowsFold
 
-__all__ = ["OUTER", "Output", "output_columns", "paired_columns"]
+__all__ = ["OUTER", "TEMPORAL", "Output", "check_kind", "output_columns", "paired_columns"]
 
 OUTER: Final = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
 """The sides of each kind of join of which rows without a match come out."""
+TEMPORAL: Final = ("left", "inner")
+"""The kinds of a temporal join."""
+
+
+def check_kind(how: str, kinds: Collection[str], what: str = "join") -> None:
+    """Refuse a kind of join that there is not.
+
+    Raises
+    ------
+    SettingError
+    """
+    if how not in kinds:
+        raise SettingError("how", how, f"is no kind of {what}.", f"Take one of {', '.join(kinds)}.")
 
 
 @dataclass(frozen=True)

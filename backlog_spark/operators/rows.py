@@ -20,7 +20,7 @@ from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
-from backlog_spark.state.keys import check_keys, group_of, groups_of, hash_of, normalised
+from backlog_spark.state.keys import check_keys, equal_runs, group_of, groups_of, hash_of, normalised
 from backlog_spark.state.seeds import LIVE, Unpack, packed
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
@@ -285,6 +285,21 @@ class RowsFold(Fold):
             zero_copy_only=False
         )
         return found
+
+    def keyed(self, rows: pa.RecordBatch) -> np.ndarray:
+        """Which rows have no NULL in their keys; joins match only those."""
+        found = np.ones(rows.num_rows, dtype=bool)
+        for name in self.state.key_names:
+            found &= pc.is_valid(rows.column(name)).to_numpy(zero_copy_only=False)
+        return found
+
+    def codes(self, rows: pa.RecordBatch, chosen: np.ndarray) -> np.ndarray:
+        """A number for each key of the chosen rows, above 0; 0 for others."""
+        hashes = rows.column(HASH).to_numpy()
+        order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in self.state.key_names])
+        code = np.zeros(rows.num_rows, dtype=np.int64)
+        code[chosen[order]] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen)))) + 1
+        return code
 
     def widened(self, live: pa.RecordBatch) -> pa.RecordBatch:
         """Live rows as rows of state."""

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.changes import INSERT, refuse_changes
-from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.join import JoinFold, pairs_of
 from backlog_spark.operators.overresults import is_ordered
+from backlog_spark.operators.pairs import TEMPORAL, check_kind
 from backlog_spark.operators.rows import SIDE_OF
 from backlog_spark.operators.sides import LEFT, RIGHT, side_schema
 from backlog_spark.state.keys import equal_runs
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 __all__ = ["TemporalJoinFold"]
 
-_HOW: Final = ("left", "inner")
 # Bit of `Clock.backlog`.
 _BUILD_IN_BACKLOG: Final = 2
 
@@ -72,8 +72,7 @@ class TemporalJoinFold(JoinFold):
         order: str | None = None,
         wait: bool = True,
     ) -> None:
-        if how not in _HOW:
-            raise SettingError("how", how, "is no kind of temporal join.", f"Take one of {', '.join(_HOW)}.")
+        check_kind(how, TEMPORAL, "temporal join")
         refuse_changes(self.name, side_schema(schema, LEFT), left_keys)
         super().__init__(schema, left_keys, right_keys, key_groups, how=how)
         # Told whether the build side is processing backlog.
@@ -145,21 +144,13 @@ class TemporalJoinFold(JoinFold):
             return rows.filter(pa.array(held)), []
         hashes = rows.column(HASH).to_numpy()
         chosen = np.concatenate([probe[keyed[probe]], build[np.isin(hashes[build], hashes[probe])]])
-        code = self._codes(rows, chosen)
+        code = self.codes(rows, chosen)
         lefts, rights = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
         out = [self._paired(rows, *places, INSERT) for places in pairs_of(lefts, rights, code)]
         if self.outer:
             alone = probe[~keyed[probe] | ~np.isin(code[probe], code[rights])]
             out.append(self._paired(rows, alone, None, INSERT))
         return rows.filter(pa.array(held)), out
-
-    def _codes(self, rows: pa.RecordBatch, chosen: np.ndarray) -> np.ndarray:
-        """A number for each key of the chosen rows, above 0; 0 for others."""
-        hashes = rows.column(HASH).to_numpy()
-        order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in self.state.key_names])
-        code = np.zeros(rows.num_rows, dtype=np.int64)
-        code[chosen[order]] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen)))) + 1
-        return code
 
     def _newest(self, rows: pa.RecordBatch, build: np.ndarray) -> np.ndarray:
         """Of each key the last row by the order, and of equal ones the one that came last."""

@@ -17,16 +17,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from backlog_spark.changes import CHANGE_TYPE, METADATA, PREIMAGE, is_change_stream, refuse_changes, sign
-from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.errors import BacklogError
 from backlog_spark.operators import frames
 from backlog_spark.operators.aggregates import groups
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.join import PIECE_ROWS
 from backlog_spark.operators.overresults import is_ordered
-from backlog_spark.operators.pairs import Output, output_columns, paired_columns
+from backlog_spark.operators.pairs import TEMPORAL, Output, check_kind, output_columns, paired_columns
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
-from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine
 from backlog_spark.watermarks import event_time_of
@@ -45,7 +44,6 @@ SEQ: Final = "seq"
 """Of state and live rows, if the build side has the column: the commit that a version is of."""
 
 _COMMIT_SEQ: Final = "_commit_seq"
-_HOW: Final = ("left", "inner")
 _NEWEST: Final = "__newest"
 
 Integers = npt.NDArray[np.int64]
@@ -112,8 +110,7 @@ class VersionedJoinFold(RowsFold):
     ) -> None:
         from pyspark.sql.types import BooleanType, LongType, StructType
 
-        if how not in _HOW:
-            raise SettingError("how", how, "is no kind of temporal join.", f"Take one of {', '.join(_HOW)}.")
+        check_kind(how, TEMPORAL, "temporal join")
         self._how = how
         probe, build = (side_schema(schema, side) for side in (LEFT, RIGHT))
         refuse_changes(self.name, probe, left_keys)
@@ -333,11 +330,9 @@ class VersionedJoinFold(RowsFold):
             raise self._without_time(int(side[~groups.is_valid(rows.column(TIME))][0]))
         micros = rows.column(MICROS).to_numpy()
         reached = rows.column(TIME).to_numpy() <= clock.watermark
-        keyed = np.ones(rows.num_rows, dtype=np.bool_)
-        for name in self.state.key_names:
-            keyed &= groups.is_valid(rows.column(name))
+        keyed = self.keyed(rows)
         is_probe = side == LEFT
-        code = self._codes(rows, np.flatnonzero(keyed & (reached | ~is_probe)))
+        code = self.codes(rows, np.flatnonzero(keyed & (reached | ~is_probe)))
 
         versions = self._versions(rows, np.flatnonzero(keyed & ~is_probe), code, micros)
         gone = np.zeros(len(versions), dtype=np.bool_)
@@ -359,14 +354,6 @@ class VersionedJoinFold(RowsFold):
         stays = is_probe & ~reached & (keyed | (self._how == "left"))
         stays[versions[~over]] = True
         return rows.filter(pa.array(stays)), out
-
-    def _codes(self, rows: pa.RecordBatch, chosen: Integers) -> Integers:
-        """A number for each key of the chosen rows."""
-        hashes = rows.column(HASH).to_numpy()[chosen]
-        order, starts = equal_runs(hashes, [rows.column(k).take(pa.array(chosen)) for k in self.state.key_names])
-        code = np.zeros(rows.num_rows, dtype=np.int64)
-        code[chosen[order]] = np.repeat(np.arange(len(starts)), np.diff(starts, append=len(chosen)))
-        return code
 
     def _versions(self, rows: pa.RecordBatch, build: Integers, code: Integers, micros: Integers) -> Integers:
         """Places of the versions by key and time; of those of one time the one that counts."""
