@@ -48,6 +48,9 @@ _log = logging.getLogger(__name__)
 # state() waits so long for a hand-over, and looks so often.
 _HAND_OVER_S, _LOOK_S = 60, 0.2
 _LEDGER = "plan"
+# Spark pins a stream's number of partitions and switches adaptive execution off for it. A batch of backlog, which is
+# most of the rows, needs neither.
+_BATCH_SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
 _LEDGER_FILE = re.compile(rf"{_LEDGER}-(\d+)\.json")
 # A partition costs 0.3 s of processor time a batch, whatever is in it, so there is one for each core; the groups of a
 # partition even out what each has to do.
@@ -95,7 +98,8 @@ class KeyedPlan:
         self._key_groups = key_groups or (
             min(MAX_KEY_GROUPS, max(_LEAST_GROUPS, _GROUPS_PER_CORE * cores)) if ledger is None else ledger.key_groups
         )
-        self._shuffle_partitions = str(spark.conf.get("spark.sql.shuffle.partitions"))
+        # What a batch of backlog is executed with: the user's own, not what the stream is pinned to.
+        self._of_batch = {name: str(spark.conf.get(name)) for name in _BATCH_SETTINGS}
         self._raw = RawRows()
         self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
         self.folds: dict[str, Fold] = {}
@@ -221,6 +225,11 @@ class KeyedPlan:
         return self.run.vehicle is Vehicle.SORTED and len(self._raw.leaves) > 1
 
     @property
+    def settings_of_batch(self) -> Mapping[str, str]:
+        """What the session's configuration must be while a batch of the present run is put out."""
+        return self._of_batch if self.run.vehicle is Vehicle.SORTED else {}
+
+    @property
     def ends_by_itself(self) -> bool:
         """Whether the present run ends without a stop, and another one follows it."""
         return self.run.vehicle is Vehicle.SORTED or self.replays_only
@@ -281,15 +290,14 @@ class KeyedPlan:
             state = BatchState(self._checkpoint, name, self.run.epoch)
             # Batch N - 1 has committed, so nothing before its version is needed again.
             state.drop_below(batch_id - 1)
-            return state.write(operator, rows, batch_id, self._shuffle_partitions)
+            return state.write(operator, rows, batch_id)
 
         @functools.cache
         def end() -> StayEnd | None:
             return self._end(batch, batch_id, query_name, flags, finished)
 
         def hand_over(name: str, state: DataFrame) -> None:
-            states = BatchState(self._checkpoint, name, self.run.epoch)
-            states.write_handed_over(state, batch_id, self._shuffle_partitions)
+            BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
 
         folds = BatchFolds(self.folds, self._raw, fold_into, end, hand_over)
         if self.run.epoch == 0:

@@ -27,7 +27,7 @@ from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, foreign_positions, source_positions, state_name
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns, end_at_boundary, first_line
-from backlog_spark.session import persisted, register, session_conf
+from backlog_spark.session import arrow_batches, persisted, register, session_conf
 from backlog_spark.settings import PREFIX, parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
@@ -271,10 +271,13 @@ class BacklogQuery(QueryRuns):
             return
         # Several sinks or operators read it, and each would run the plan again.
         several = self._outputs.several or self._keyed.reads_several_times
-        with persisted(batch) if several else contextlib.nullcontext():
+        spark, settings = batch.sparkSession, self._keyed.settings_of_batch
+        with persisted(batch) if several else contextlib.nullcontext(), session_conf(spark, settings):
             flags = self._flags(info.batch_id)
             finished = self._finished(info.batch_id)
-            self._outputs.write(*self._keyed.output(batch, info.batch_id, self._name, flags, finished), info)
+            output, sides = self._keyed.output(batch, info.batch_id, self._name, flags, finished)
+            with session_conf(spark, arrow_batches(output) if settings else {}):
+                self._outputs.write(output, sides, info)
             self._keyed.written(batch, info.batch_id, self._name, flags, finished)
         if self._keyed.must_leave:
             self._leaving = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["persisted", "register", "register_source", "session_conf", "session_listener"]
+__all__ = ["arrow_batches", "persisted", "register", "register_source", "session_conf", "session_listener"]
 
 _lock = threading.Lock()
 _sources: weakref.WeakKeyDictionary[Any, dict[str, type[DataSource]]] = weakref.WeakKeyDictionary()
@@ -95,6 +96,31 @@ def session_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[Non
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
+
+
+_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_NO_LIMIT = f"{2**31 - 1}b"
+_FIXED = {"boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
+
+
+def arrow_batches(frame: DataFrame) -> dict[str, str]:
+    """Configuration for the job that executes a batch DataFrame: its Arrow batches limited by their rows alone.
+
+    Spark also adds up the bytes of all columns after each row, which takes longer than to write the row. That is needed
+    where a value may have any length, so this is empty if one of those goes to Python.
+    """
+
+    def reaches_python(plan: Any) -> Iterator[dict[str, Any]]:
+        children = plan.children()
+        for i in range(children.size()):
+            child = children.apply(i)
+            if plan.nodeName() in ("MapInArrow", "MapInPandas", "PythonMapInArrow"):
+                yield json.loads(child.schema().json())
+            yield from reaches_python(child)
+
+    fields = [field for schema in reaches_python(frame._jdf.queryExecution().analyzed()) for field in schema["fields"]]
+    fixed = all(f["type"] in _FIXED or str(f["type"]).startswith("decimal") for f in fields)
+    return {_ARROW_BYTES: _NO_LIMIT} if fields and fixed else {}
 
 
 @contextmanager

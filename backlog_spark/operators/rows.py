@@ -18,7 +18,9 @@ import pyarrow.compute as pc
 
 from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.errors import BacklogError
+from backlog_spark.garbage import collect_rarely
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
+from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, groups_of, hash_of, normalised
 from backlog_spark.state.seeds import LIVE, Unpack, packed
@@ -197,9 +199,17 @@ class RowsFold(Fold):
 
         So by default all rows of a key, or of as many as have one hash, have to fit into a worker's memory.
         """
-        placed = self.placed(version).repartition(HASH).sortWithinPartitions(HASH)
         out = self.output_schema()
-        return placed.mapInArrow(_AdvanceKeys(self, arrow_schema(placed.schema), end, arrow_schema(out)), out)
+        return self._advanced_by_key(self.placed(version), end, out, arrow_schema(out))
+
+    def _advanced_by_key(
+        self, placed: DataFrame, end: StayEnd, columns: StructType, output: pa.Schema | None
+    ) -> DataFrame:
+        """What `_AdvanceKeys` makes of placed rows."""
+        sides = [(side, self.values(number)) for number, side in enumerate(self.sides)]
+        narrow = Narrow(placed, self.state.key_names, SIDE_OF, sides)
+        rows = narrow.of(placed).repartition(HASH).sortWithinPartitions(HASH)
+        return rows.mapInArrow(_AdvanceKeys(self, narrow, end, output), columns)
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
         """All rows while nothing has been put out, else those that `still_needed` gives, which may change ``own``."""
@@ -218,9 +228,8 @@ class RowsFold(Fold):
         needs, with the operator's own columns where they are not NULL. By default what `advance` leaves."""
         from pyspark.sql.types import IntegerType, StructType
 
-        placed = lifted.drop(GROUP).repartition(HASH).sortWithinPartitions(HASH)
         out = StructType([*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields])
-        return placed.mapInArrow(_AdvanceKeys(self, arrow_schema(placed.schema), end, None), out)
+        return self._advanced_by_key(lifted.drop(GROUP), end, out, None)
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
@@ -376,20 +385,21 @@ class _AdvanceKeys:
     Parameters
     ----------
     fold : RowsFold
-    placed : pyarrow.Schema
-        Of what comes in.
+    narrow : Narrow
+        How the rows come in.
     end : StayEnd
     output : pyarrow.Schema or None
         Of what is put out; None gives the state that is left instead.
     """
 
-    def __init__(self, fold: RowsFold, placed: pa.Schema, end: StayEnd, output: pa.Schema | None) -> None:
+    def __init__(self, fold: RowsFold, narrow: Narrow, end: StayEnd, output: pa.Schema | None) -> None:
         self._fold = fold
-        self._placed = placed
+        self._narrow = narrow
         self._end = end
         self._output = output
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        collect_rarely()
         held: list[pa.RecordBatch] = []
         count = 0
         for batch in batches:
@@ -411,7 +421,7 @@ class _AdvanceKeys:
         fold = self._fold
         watermark = MIN_WATERMARK if self._end.watermark is None else self._end.watermark
         clock = Clock(before=MIN_WATERMARK, watermark=watermark, now=None, backlog=ALL_BACKLOG)
-        fresh = fold.widened(combine(batches, self._placed))
+        fresh = fold.widened(self._narrow.widened(batches))
         if self._output is not None:
             _, out = fold.advance(combine([], fresh.schema), fresh, clock)
             yield from (combine([piece], self._output) for piece in out)

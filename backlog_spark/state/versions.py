@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold
-from backlog_spark.session import session_conf
+from backlog_spark.session import arrow_batches, session_conf
 from backlog_spark.state.seeds import seed_prefix
 
 if TYPE_CHECKING:
@@ -52,11 +52,10 @@ class BatchState:
         self._epoch = epoch
         self._directory = f"backlog/state/{operator}/epoch={epoch}"
 
-    def write(self, fold: Fold, rows: DataFrame, batch_id: int, shuffle_partitions: str) -> DataFrame:
+    def write(self, fold: Fold, rows: DataFrame, batch_id: int) -> DataFrame:
         """Fold a batch into version ``batch_id``; what `Fold.fold` gave, read back.
 
-        Executes ``rows`` once, or not at all if the version is there; ``shuffle_partitions`` is Spark's setting for
-        that, whose streaming value is pinned.
+        Executes ``rows`` once, or not at all if the version is there.
         """
         spark = rows.sparkSession
         if self._pointer(batch_id) is not None:
@@ -64,24 +63,21 @@ class BatchState:
             return self.read(spark, fold, batch_id)
         before = self.newest(below=batch_id)
         base = None if before is None else fold.state_of(self.read(spark, fold, before))
-        self._save(fold.fold(rows, base), f"v{batch_id}", shuffle_partitions)
+        self._save(fold.fold(rows, base), f"v{batch_id}")
         return self.read(spark, fold, batch_id)
 
-    def write_handed_over(self, state: DataFrame, batch_id: int, shuffle_partitions: str) -> None:
+    def write_handed_over(self, state: DataFrame, batch_id: int) -> None:
         """Keep what is handed over to stream mode in the place of version ``batch_id``, whose results are put out.
 
         Not executed if it is there.
         """
         if self._pointer(batch_id, "h") is None:
-            self._save(state, f"h{batch_id}", shuffle_partitions)
+            self._save(state, f"h{batch_id}")
 
-    def _save(self, frame: DataFrame, name: str, shuffle_partitions: str) -> None:
+    def _save(self, frame: DataFrame, name: str) -> None:
         attempt = f"{name}-{uuid.uuid4().hex[:12]}"
         # As they are, whatever the user has set for files of their own: a key cut to milliseconds is another key.
-        conf = {
-            "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-            "spark.sql.shuffle.partitions": shuffle_partitions,
-        }
+        conf = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", **arrow_batches(frame)}
         with session_conf(frame.sparkSession, conf):
             frame.write.parquet(self._location(attempt))
         self._checkpoint.write_file(f"{self._directory}/{name}.json", json.dumps({"attempt": attempt}))

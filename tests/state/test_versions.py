@@ -45,11 +45,11 @@ class Recorded(BatchState):
 
     plans: list[str]
 
-    def write(self, fold: Fold, rows: DataFrame, batch_id: int, shuffle_partitions: str) -> DataFrame:
+    def write(self, fold: Fold, rows: DataFrame, batch_id: int) -> DataFrame:
         before = self.newest(below=batch_id)
         base = None if before is None else fold.state_of(self.read(rows.sparkSession, fold, before))
         self.plans.append(fold.fold(rows, base)._jdf.queryExecution().sparkPlan().toString())
-        return super().write(fold, rows, batch_id, shuffle_partitions)
+        return super().write(fold, rows, batch_id)
 
 
 @pytest.mark.parametrize("kind", list(FOLDS))
@@ -62,13 +62,13 @@ def test_one_read_and_one_write_a_batch(spark: SparkSession, tmp_path: Path, kin
         rows = [(n % 50, n + batch) for n in range(batch * 10, 200)]
         for key, value in rows:
             expected[key] += value
-        version = state.write(fold, spark.createDataFrame(rows, SCHEMA), batch, "2")
+        version = state.write(fold, spark.createDataFrame(rows, SCHEMA), batch)
         kept = fold.state_of(version).select("k0", fold.state.slot_names[-1]).collect()
         assert sorted(kept) == sorted(expected.items()), "one row a key"
     # The state is scanned once for each batch that has one before it.
     assert [plan.count("FileScan parquet") for plan in state.plans] == [0, 1, 1]
     other = spark.createDataFrame([(1, 10**9)], SCHEMA)
-    again = fold.state_of(state.write(fold, other, 2, "2")).select("k0", fold.state.slot_names[-1]).collect()
+    again = fold.state_of(state.write(fold, other, 2)).select("k0", fold.state.slot_names[-1]).collect()
     assert sorted(again) == sorted(expected.items()), "a valid version stays as it is"
     state.drop_below(2)
     assert [p.name[:3] for p in (tmp_path / "backlog/state/op/epoch=0").glob("v*.json")] == ["v2."]
