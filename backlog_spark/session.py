@@ -46,7 +46,6 @@ def register(spark: SparkSession) -> None:
         found = shutil.which("python3")
         if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
             context.pythonExec = sys.executable
-    _start_faster(spark)
     for source_format in CONNECTORS:
         register_source(spark, data_source(source_format))
     session_listener(spark)
@@ -67,6 +66,8 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     with _lock:
         known = _sources.setdefault(spark, {})
         if known.get(source.name()) is not source:
+            # Kept with the source, so it has to be there now.
+            _start_faster(spark)
             spark.dataSource.register(source)
             known[source.name()] = source
 
