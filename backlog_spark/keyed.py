@@ -296,8 +296,8 @@ class KeyedPlan:
         def end() -> StayEnd | None:
             return self._end(batch, batch_id, query_name, flags, finished)
 
-        def hand_over(name: str, state: DataFrame) -> None:
-            BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
+        def hand_over(name: str, state: DataFrame) -> DataFrame:
+            return BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
 
         folds = BatchFolds(self.folds, self._raw, fold_into, end, hand_over)
         if self.run.epoch == 0:

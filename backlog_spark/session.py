@@ -46,6 +46,7 @@ def register(spark: SparkSession) -> None:
         found = shutil.which("python3")
         if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
             context.pythonExec = sys.executable
+    _start_faster(spark)
     for source_format in CONNECTORS:
         register_source(spark, data_source(source_format))
     session_listener(spark)
@@ -120,7 +121,8 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
             yield from reaches_python(child)
 
     fields = [field for schema in reaches_python(frame._jdf.queryExecution().analyzed()) for field in schema["fields"]]
-    fixed = all(f["type"] in _FIXED or str(f["type"]).startswith("decimal") for f in fields)
+    # A nested type is an object in JSON.
+    fixed = all(str(f["type"]) in _FIXED or str(f["type"]).startswith("decimal(") for f in fields)
     return {_ARROW_BYTES: _NO_LIMIT} if fields and fixed else {}
 
 

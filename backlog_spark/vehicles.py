@@ -316,7 +316,7 @@ class BatchFolds:
     end : callable
         The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
     hand_over : callable
-        Keeps what an operator that waits hands over.
+        Keeps what an operator that waits hands over, and gives it read back.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class BatchFolds:
         raw: RawRows,
         fold: Callable[[str, Fold, DataFrame], DataFrame],
         end: Callable[[], StayEnd | None],
-        hand_over: Callable[[str, DataFrame], None],
+        hand_over: Callable[[str, DataFrame], DataFrame],
     ) -> None:
         self._folds = folds
         self._raw = raw
@@ -362,8 +362,8 @@ class BatchFolds:
         end = self._end()
         if end is None:
             return fold.output_at_end(version.where("false"), StayEnd(None))
-        self._hand_over(name, fold.handed_over(version, end))
-        return fold.output_at_end(version, end)
+        kept = self._hand_over(name, fold.handed_over(version, end))
+        return fold.output_beside(version, end, kept)
 
 
 def outputs_of(root: Node, fold: Fold, packed: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:

@@ -195,6 +195,18 @@ class Fold(ABC):
         """What the stay puts out, from the version of its last batch. For folds that wait."""
         raise TypeError(f"{type(self).__name__} does not wait")
 
+    def output_beside(self, version: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
+        """The same when what is handed over has been written, for folds that it saves work.
+
+        Parameters
+        ----------
+        version, end
+            As for `output_at_end`.
+        kept : DataFrame
+            What `handed_over` gave for the same end, read back.
+        """
+        return self.output_at_end(version, end)
+
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
         """Rows of state for the stream vehicle: group, hash, keys, accumulators.
 

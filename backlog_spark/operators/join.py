@@ -167,14 +167,15 @@ class JoinFold(MultisetFold):
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        return self._joined(self.net(self.placed(version)))
+        rows = self.net(self.placed(version))
+        return self.joined(rows, rows)
 
-    def _joined(self, rows: DataFrame) -> DataFrame:
-        """The join of lifted rows that are there."""
+    def joined(self, lefts: DataFrame, rights: DataFrame) -> DataFrame:
+        """The join of the left rows of one table with the right rows of another; all of them placed, and there."""
         from pyspark.sql import functions as F
 
         sides = []
-        for side, name in ((LEFT, "l"), (RIGHT, "r")):
+        for side, name, rows in ((LEFT, "l", lefts), (RIGHT, "r", rights)):
             keys = [F.col(k).alias(f"{name}_{k}") for k in self.state.key_names]
             there = F.lit(True).alias(f"{name}_there")
             sides.append(rows.where(F.col(SIDE_OF) == side).select(*keys, there, *self.values(side)))

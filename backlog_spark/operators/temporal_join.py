@@ -117,6 +117,10 @@ class TemporalJoinFold(JoinFold):
         newest = build.groupBy(*keys).agg(F.max_by(F.struct(*rest), F.col(self._newest_by)).alias("one"))
         return probe.unionByName(newest.select(*keys, "one.*"))
 
+    def output_beside(self, version: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
+        # The newest rows of the build side have been found for it.
+        return self.joined(self.placed(version), kept)
+
     def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
         return super().still_needed(lifted.where(f"{SIDE_OF} = {RIGHT}"), end)
 

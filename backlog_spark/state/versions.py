@@ -66,21 +66,23 @@ class BatchState:
         self._save(fold.fold(rows, base), f"v{batch_id}")
         return self.read(spark, fold, batch_id)
 
-    def write_handed_over(self, state: DataFrame, batch_id: int) -> None:
-        """Keep what is handed over to stream mode in the place of version ``batch_id``, whose results are put out.
+    def write_handed_over(self, state: DataFrame, batch_id: int) -> DataFrame:
+        """Keep what is handed over to stream mode in the place of version ``batch_id``, whose results are put out; and
+        read it back.
 
         Not executed if it is there.
         """
-        if self._pointer(batch_id, "h") is None:
-            self._save(state, f"h{batch_id}")
+        there = self._pointer(batch_id, "h") or self._save(state, f"h{batch_id}")
+        return state.sparkSession.read.schema(state.schema).parquet(self._location(there))
 
-    def _save(self, frame: DataFrame, name: str) -> None:
+    def _save(self, frame: DataFrame, name: str) -> str:
         attempt = f"{name}-{uuid.uuid4().hex[:12]}"
         # As they are, whatever the user has set for files of their own: a key cut to milliseconds is another key.
         conf = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", **arrow_batches(frame)}
         with session_conf(frame.sparkSession, conf):
             frame.write.parquet(self._location(attempt))
         self._checkpoint.write_file(f"{self._directory}/{name}.json", json.dumps({"attempt": attempt}))
+        return attempt
 
     def read(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame:
         """A version, as `Fold.fold` gave it."""
