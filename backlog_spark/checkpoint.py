@@ -7,6 +7,7 @@ filesystem, and a file is either complete or absent, also on stores that cannot 
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from typing import TYPE_CHECKING, Any
 
@@ -146,7 +147,7 @@ class Checkpoint:
                     "Restore the file, or start on a new checkpointLocation. A new identity on an old "
                     "checkpoint would write the replayed batch twice.",
                 )
-            self.write_metadata(_IDENTITY, {"version": 1, "id": str(uuid.uuid4())}, overwrite=False)
+            self.write_metadata(_IDENTITY, {"version": 1, "id": str(uuid.uuid4())})
             found = self.read_metadata(_IDENTITY)
         try:
             if found is None:
@@ -178,7 +179,7 @@ class Checkpoint:
             raise BacklogError(f"{self._path_of(name)} is not a JSON object: {text[:80]!r}.", "Restore the file.")
         return value
 
-    def write_metadata(self, name: str, value: dict[str, Any], *, overwrite: bool = True) -> bool:
+    def write_metadata(self, name: str, value: dict[str, Any]) -> bool:
         """Write ``<checkpoint>/backlog/<name>.json`` atomically: readers see all of it or none.
 
         Parameters
@@ -187,30 +188,55 @@ class Checkpoint:
             File name without ``.json``.
         value : dict
             A JSON object, small: it goes through py4j.
-        overwrite : bool, default True
-            False keeps an existing file, also one that another driver creates at the same moment.
 
         Returns
         -------
         bool
-            True if this call's value is now in the file; False if `overwrite` is false and there was one.
+            True if this call's value is now in the file; False if there was one, also one that another driver creates
+            at the same moment.
         """
         self._files.mkdirs(self._path("backlog"))
         path = self._path_of(name)
-        if not overwrite and self._files.exists(path):
+        if self._files.exists(path):
             return False
         stream = None
         try:
-            stream = self._files.createAtomic(path, overwrite)
+            stream = self._files.createAtomic(path, False)
             stream.write(json.dumps(value).encode())
             stream.close()
         except Py4JJavaError as error:
             if stream is not None:
                 stream.cancel()
-            if not overwrite and _is_a(error, "FileAlreadyExistsException"):
+            if _is_a(error, "FileAlreadyExistsException"):
                 return False
             raise
         return True
+
+    def newest_metadata(self, name: str) -> dict[str, Any] | None:
+        """What `replace_metadata` wrote last; None if it never did."""
+        versions = self._versions(name)
+        return self.read_metadata(f"{name}-{versions[-1]}") if versions else None
+
+    def replace_metadata(self, name: str, value: dict[str, Any]) -> bool:
+        """Write ``<checkpoint>/backlog/<name>-<n>.json`` with the next n, and remove the older ones.
+
+        A filesystem may be unable to put a file in the place of another, or do so by deleting that first.
+
+        Returns
+        -------
+        bool
+            False if another driver wrote that one at the same moment; then nothing is changed.
+        """
+        versions = self._versions(name)
+        if not self.write_metadata(f"{name}-{versions[-1] + 1 if versions else 0}", value):
+            return False
+        for old in versions:
+            self.delete(f"backlog/{name}-{old}.json")
+        return True
+
+    def _versions(self, name: str) -> list[int]:
+        form = re.compile(rf"{re.escape(name)}-(\d+)\.json")
+        return sorted(int(found[1]) for file in self.names_in("backlog") if (found := form.fullmatch(file)))
 
     # -- files of our own, by their path below the checkpoint -----------------------------------------------
 
@@ -234,14 +260,24 @@ class Checkpoint:
         return self._read(self._path(name))
 
     def write_file(self, name: str, text: str) -> None:
-        """Write a small file atomically, over an older one; its directory must exist."""
-        stream = self._files.createAtomic(self._path(name), True)
-        try:
-            stream.write(text.encode())
-            stream.close()
-        except Py4JJavaError:
-            stream.cancel()
-            raise
+        """Write a small file atomically, over an older one; its directory must exist.
+
+        Where the filesystem cannot put a file in the place of another the older one is deleted first.
+        """
+        path = self._path(name)
+        for _ in range(2):
+            stream = self._files.createAtomic(path, True)
+            try:
+                stream.write(text.encode())
+                stream.close()
+            except Py4JJavaError:
+                stream.cancel()
+                raise
+            # Spark's manager by ``FileSystem.rename`` only logs that the older one stays.
+            if self._read(path) == text:
+                return
+            self.delete(name)
+        raise BacklogError(f"{path} cannot be written: it holds something else.", "Start the query on one driver only.")
 
     def delete(self, name: str) -> None:
         """Remove a file, or a directory and all in it; nothing if there is none."""

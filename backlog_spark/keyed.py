@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -51,7 +50,6 @@ _LEDGER = "plan"
 # Spark pins a stream's number of partitions and switches adaptive execution off for it. A batch of backlog, which is
 # most of the rows, needs neither.
 _BATCH_SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
-_LEDGER_FILE = re.compile(rf"{_LEDGER}-(\d+)\.json")
 # A partition costs 0.3 s of processor time a batch, whatever is in it, so there is one for each core; the groups of a
 # partition even out what each has to do.
 _GROUPS_PER_CORE, _LEAST_GROUPS = 16, 32
@@ -249,26 +247,16 @@ class KeyedPlan:
         self._write(ledger)
         return ledger
 
-    def _versions(self) -> list[int]:
-        names = self._checkpoint.names_in("backlog")
-        return sorted(int(m[1]) for name in names if (m := _LEDGER_FILE.fullmatch(name)))
-
     def _read(self) -> Ledger | None:
-        versions = self._versions()
-        found = self._checkpoint.read_metadata(f"{_LEDGER}-{versions[-1]}") if versions else None
+        found = self._checkpoint.newest_metadata(_LEDGER)
         return None if found is None else Ledger.from_json(found)
 
     def _write(self, ledger: Ledger) -> None:
-        # A new file each time: a filesystem may replace one by deleting it first, and the driver die in between.
-        versions = self._versions()
-        number = versions[-1] + 1 if versions else 0
-        if not self._checkpoint.write_metadata(f"{_LEDGER}-{number}", ledger.to_json(), overwrite=False):
+        if not self._checkpoint.replace_metadata(_LEDGER, ledger.to_json()):
             raise BacklogError(
-                f"Another driver has just started this query: backlog/{_LEDGER}-{number}.json is there already.",
+                f"Another driver has just started this query: it wrote backlog/{_LEDGER}-….json at the same moment.",
                 "Run a query once at a time on one checkpointLocation.",
             )
-        for old in versions:
-            self._checkpoint.delete(f"backlog/{_LEDGER}-{old}.json")
 
     def output(
         self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]

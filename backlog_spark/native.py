@@ -109,7 +109,7 @@ class NativeHybrid:
         BacklogError
             If the checkpoint is about something else.
         """
-        found = checkpoint.read_metadata(_METADATA)
+        found = checkpoint.newest_metadata(_METADATA)
         if found is None:
             if checkpoint.latest_batch() is not None:
                 raise BacklogError(
@@ -152,4 +152,4 @@ class NativeHybrid:
     def enter(self, checkpoint: Checkpoint, phase: int) -> None:
         """Record that a phase begins. Called before its first run, when the run before has ended."""
         value = {"version": _VERSION, "name": self.name, "phases": list(self._phases), "phase": phase}
-        checkpoint.write_metadata(_METADATA, value)
+        checkpoint.replace_metadata(_METADATA, value)

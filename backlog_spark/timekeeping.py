@@ -223,7 +223,7 @@ class Timekeeper:
         self._times.take(found.get("greatest", ()))
 
     def _keep(self, batch_id: int) -> None:
-        self._checkpoint.write_metadata(f"event-time-{batch_id}", {"greatest": self._times.greatest}, overwrite=False)
+        self._checkpoint.write_metadata(f"event-time-{batch_id}", {"greatest": self._times.greatest})
         # The newest one before this batch counts until it has committed.
         for old in [n for n in self._kept if n < batch_id][:-1]:
             self._checkpoint.delete(f"backlog/event-time-{old}.json")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError
+from backlog_spark.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -167,13 +169,61 @@ def test_damaged_identity_is_refused(spark: SparkSession, tmp_path: Path, conten
         Checkpoint(spark, str(tmp_path)).identity()
 
 
-def test_metadata_overwrite(spark: SparkSession, tmp_path: Path) -> None:
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+
+@pytest.fixture(params=["FileContextBasedCheckpointFileManager", "FileSystemBasedCheckpointFileManager"])
+def either_manager(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark's own two: the second one cannot put a file in the place of another, and does not say so."""
+    with session_conf(spark, {MANAGER: f"{MANAGERS}.{request.param}"}):
+        yield
+
+
+@pytest.mark.usefixtures("either_manager")
+def test_metadata_is_written_once(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint = Checkpoint(spark, str(tmp_path))
-    assert checkpoint.write_metadata("plan", {"run": 1})
-    assert checkpoint.write_metadata("plan", {"run": 2})
-    assert checkpoint.read_metadata("plan") == {"run": 2}
-    assert not checkpoint.write_metadata("plan", {"run": 3}, overwrite=False)
-    assert checkpoint.read_metadata("plan") == {"run": 2}
+    assert checkpoint.write_metadata("end-1", {"run": 1})
+    assert not checkpoint.write_metadata("end-1", {"run": 2})
+    assert checkpoint.read_metadata("end-1") == {"run": 1}
+
+
+@pytest.mark.usefixtures("either_manager")
+def test_metadata_is_replaced_by_a_new_file(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(spark, str(tmp_path))
+    assert checkpoint.newest_metadata("plan") is None
+    for run in range(12):
+        assert checkpoint.replace_metadata("plan", {"run": run})
+        assert checkpoint.newest_metadata("plan") == {"run": run}
+    assert checkpoint.names_in("backlog") == ["plan-11.json"]
+    # A driver that was killed before it removed the older one.
+    (tmp_path / "backlog" / "plan-9.json").write_text('{"run": 9}')
+    (tmp_path / "backlog" / "plan-of-others-12.json").write_text('{"run": 12}')
+    assert checkpoint.newest_metadata("plan") == {"run": 11}
+    assert checkpoint.replace_metadata("plan", {"run": 12})
+    assert sorted(checkpoint.names_in("backlog")) == ["plan-12.json", "plan-of-others-12.json"]
+
+
+@pytest.mark.usefixtures("either_manager")
+def test_of_two_that_replace_it_one_is_told(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, other = Checkpoint(spark, str(tmp_path)), Checkpoint(spark, str(tmp_path))
+    assert mine.replace_metadata("plan", {"run": 0})
+    # Both have looked before either writes.
+    monkeypatch.setattr(mine, "_versions", lambda name: [0])
+    assert other.replace_metadata("plan", {"run": 1})
+    assert not mine.replace_metadata("plan", {"run": 2})
+    assert other.newest_metadata("plan") == {"run": 1}
+
+
+@pytest.mark.usefixtures("either_manager")
+def test_a_file_takes_the_place_of_an_older_one(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint = Checkpoint(spark, str(tmp_path))
+    checkpoint.make_directory("offsets")
+    for text in ("v1\n{}", "v1\n{ }\n-", "v1"):
+        checkpoint.write_file("offsets/3", text)
+        assert checkpoint.read_file("offsets/3") == text
 
 
 def test_real_query(spark: SparkSession, flagged_run: Any) -> None:

@@ -40,9 +40,6 @@ logger.sources.level = error
 """
 
 
-_RENAMES_BY_ITSELF = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-
-
 def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[str, str] | None = None) -> SparkSession:
     """Start a local Spark session, or return the active one with ``conf`` applied to it.
 
@@ -64,9 +61,8 @@ def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[st
     Notes
     -----
     Defaults: Delta's jars, extension and catalog; 4 shuffle partitions; no UI; session time zone UTC; 4 GiB of driver
-    memory; a warehouse in a temporary directory that is removed at exit; warnings only on the console; checkpoint files
-    that are renamed without a process of their own. Python workers run this very interpreter. All that concerns the JVM
-    holds only if this call starts it.
+    memory; a warehouse in a temporary directory that is removed at exit; warnings only on the console. Python workers
+    run this very interpreter. All that concerns the JVM holds only if this call starts it.
     """
     java_executable()  # else PySpark says "Java gateway process exited before sending its port number"
     # Spark would take `python3` from PATH, which lacks the packages, and the workers would die 10 s later.
@@ -92,9 +88,6 @@ def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[st
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # Without Hadoop's native library the other one starts two processes, `readlink`, for each file that it renames
-        # on a local disk: a quarter of a small query's time.
-        "spark.sql.streaming.checkpointFileManagerClass": _RENAMES_BY_ITSELF,
     }
     return SparkSession.builder.master(master).appName(app_name).config(map={**defaults, **settings}).getOrCreate()
 

@@ -41,4 +41,4 @@ class StayEnds:
 
     def keep(self, batch_id: int, end: StayEnd) -> None:
         """Write down that a stay ends with a batch, before anything of it is put out."""
-        self._checkpoint.write_metadata(f"{_NAME}-{batch_id}", {"watermark": end.watermark}, overwrite=False)
+        self._checkpoint.write_metadata(f"{_NAME}-{batch_id}", {"watermark": end.watermark})

@@ -7,6 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from backlog_spark.garbage import collect_rarely
+
 from .binlog import DELETE, INSERT, RowsChange, TableAltered, TransactionEnd, read_changes
 from .gtid import GtidSet
 from .history import Layout
@@ -143,6 +145,7 @@ def read_batch(
     pyarrow.RecordBatch
         As the option ``format`` says; of each table in log order.
     """
+    collect_rarely()
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
     collectors = {}
     for schema in tables:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from .charset_tables import DOUBLE_BYTE, SINGLE_BYTE
 
-__all__ = ["CHARSETS", "LOSSY", "as_utf8", "text_decoder"]
+__all__ = ["CHARSETS", "LOSSY", "as_utf8", "text_decoder", "utf_codec"]
 
 Decoder = Callable[[bytes], str]
 
@@ -23,6 +23,11 @@ CHARSETS = (*_UTF, *_FIXED, *SINGLE_BYTE, *DOUBLE_BYTE)
 """Those that are read: all that the servers have."""
 
 _UNDEFINED = "\ufffe"  # to Python's charmap codec
+
+
+def utf_codec(charset: str) -> str:
+    """Python's name of a character set that it decodes as the server does; empty for others."""
+    return _UTF.get(charset, "")
 
 
 def text_decoder(charset: str, *, exact: bool = False) -> Decoder:

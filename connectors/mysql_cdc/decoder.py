@@ -1,13 +1,14 @@
 """Row images of the binary log: from an event's bytes to storage values (pure).
 
-A table's decoder is a list of closures (`readers`), one a column, chosen once per TABLE_MAP event; each takes the
-buffer and an offset and returns the value and the offset after it.
+A table's decoder has code for each column, chosen once per TABLE_MAP event, and makes one function of it for all rows
+in which the same columns are NULL (`rowcode`).
 
 Source: MySQL source documentation, "Rows_event" and "Table_map_event" (libbinlogevents), for formats.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,8 +16,8 @@ from backlog_spark.errors import BacklogError
 
 from .columns import not_text
 from .history import Bridge, Layout, bridge
-from .packed import Reader
 from .readers import converted, fits, of_key, reader, skipper, without_zero_dates
+from .rowcode import Code, Reader, RowReader, as_reader, row_reader
 from .schema import SchemaChanged, TableSchema, altered
 from .types import Column, binlog_codes, kind_of
 
@@ -28,6 +29,8 @@ _METADATA_BYTES = {
     **{4: 1, 5: 1, 15: 2, 16: 2, 17: 1, 18: 1, 19: 1, 140: 1, 141: 2, 245: 1, 246: 2, 252: 1, 253: 2, 254: 2, 255: 1},
     **dict.fromkeys((1, 2, 3, 7, 8, 9, 10, 11, 12, 13), 0),
 }
+# Functions kept for a table; rows of further sets of NULLs are read column by column.
+_MOST_FUNCTIONS = 256
 _COLUMN_NAMES = 4  # optional metadata, written when binlog_row_metadata=FULL
 
 
@@ -145,7 +148,8 @@ class RowDecoder:
         if table_map.names and not _same_names(table_map.names, expected):
             raise altered(schema, f"columns {', '.join(table_map.names)} instead of {', '.join(expected)}")
         self.count = len(columns)
-        self.readers: list[Reader] = []
+        self._codes: list[Code | Reader] = []
+        self._functions: dict[int, RowReader] = {}
         if across and not across.is_identity:
             self._read_across(schema, table_map, columns, across)
         else:
@@ -158,7 +162,7 @@ class RowDecoder:
         for column, code, meta in zip(schema.columns, table_map.types, table_map.metadata, strict=True):
             if code not in kind_of(column).binlog:
                 raise _other_type(schema, column, code)
-            self.readers.append(self._reader(column, column, code, meta))
+            self._codes.append(self._reader(column, column, code, meta))
         self.read_row = self._row
 
     def _read_across(
@@ -173,15 +177,15 @@ class RowDecoder:
                 raise _other_type(schema, column, code)
             place = across.place_of(at)
             if place is None:
-                self.readers.append(skipper(column.name, code, meta))
+                self._codes.append(skipper(column.name, code, meta))
                 continue
             kind_of(column)  # refuses what cannot be read
             read = self._reader(schema.columns[place], column, code, meta)
             self._places[at] = place
-            self.readers.append(converted(read, across.converts[place]))
+            self._codes.append(converted(read, across.converts[place]))
         self.read_row = self._row_across
 
-    def _reader(self, declared: Column, logged: Column, code: int, meta: int) -> Reader:
+    def _reader(self, declared: Column, logged: Column, code: int, meta: int) -> Code | Reader:
         """Reads a column that is another one by now, or the same, and refuses what it must not hold."""
         schema = self.schema
         read = reader(schema, logged, code, meta, exact=declared.name in schema.key)
@@ -200,32 +204,41 @@ class RowDecoder:
 
     def _row(self, data: bytes, offset: int) -> tuple[list[object], int]:
         end = offset + self._null_bytes
-        nulls = int.from_bytes(data[offset:end], "little")
-        offset = end
+        nulls = int.from_bytes(data[offset:end], "little") & self._all_present
+        read = self._functions.get(nulls)
+        if read is None:
+            if len(self._functions) >= _MOST_FUNCTIONS:
+                return self._row_by_column(data, end, nulls)
+            read = self._functions[nulls] = row_reader(self._codes, nulls)
+        try:
+            return read(data, end)
+        except UnicodeDecodeError:
+            return self._row_by_column(data, end, nulls)
+
+    def _row_by_column(self, data: bytes, offset: int, nulls: int) -> tuple[list[object], int]:
+        """Knows which column a text is in that cannot be read."""
         row: list[object] = []
         try:
-            if nulls:
-                for read in self.readers:
-                    if nulls & 1:
-                        row.append(None)
-                    else:
-                        value, offset = read(data, offset)
-                        row.append(value)
-                    nulls >>= 1
-            else:
-                for read in self.readers:
+            for read in self._readers:
+                value: object = None
+                if not nulls & 1:
                     value, offset = read(data, offset)
-                    row.append(value)
+                row.append(value)
+                nulls >>= 1
         except UnicodeDecodeError:
             raise not_text(self.schema.columns[len(row)]) from None
         return row, offset
+
+    @functools.cached_property
+    def _readers(self) -> list[Reader]:
+        return [as_reader(code) for code in self._codes]
 
     def _row_across(self, data: bytes, offset: int) -> tuple[list[object], int]:
         end = offset + self._null_bytes
         nulls = int.from_bytes(data[offset:end], "little")
         offset = end
         row: list[object] = [None] * (self._width + 1)
-        for read, place in zip(self.readers, self._places, strict=True):
+        for read, place in zip(self._readers, self._places, strict=True):
             if not nulls & 1:
                 try:
                     row[place], offset = read(data, offset)

@@ -10,6 +10,7 @@ Source: MySQL source documentation, "JSON binary format" (sql/json_binary.h), an
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import re
 import struct
@@ -19,6 +20,7 @@ from decimal import Decimal
 from backlog_spark.errors import BacklogError
 
 from .packed import packed_decimal
+from .rowcode import Reader, as_reader
 
 __all__ = ["from_binary", "from_text"]
 
@@ -123,10 +125,15 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
             return size, at
 
 
+@functools.lru_cache(1_000)
+def _decimal(precision: int, scale: int) -> Reader:
+    return as_reader(packed_decimal(precision, scale))
+
+
 def _opaque(kind: int, data: bytes) -> str:
     if kind == _DECIMAL:
         precision, scale = data[0], data[1]
-        unscaled = packed_decimal(precision, scale)(data, 2)[0]
+        unscaled = _decimal(precision, scale)(data, 2)[0]
         return _number(Decimal(f"{unscaled}e-{scale}")) if scale else str(unscaled)
     known: dict[int, Callable[[int], str]] = {
         _DATE: _date, _TIME: _time, _DATETIME: _datetime, _TIMESTAMP: _datetime

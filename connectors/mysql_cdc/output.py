@@ -6,7 +6,7 @@ Either way the metadata columns come last.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,15 +58,16 @@ class ChangeRows:
         columns: tuple[list[Any], ...] = (self.rows, self.kinds, self.sequences, self.origins, self.covered)
         return ChangeRows(*([column[i] for i in at] for column in columns))
 
-    def told(self) -> dict[str, list[Any]]:
-        """The metadata of each row."""
-        return {
-            "_change_type": self.kinds,
-            "_commit_timestamp": [origin.timestamp * 1_000_000 for origin in self.origins],
-            "_commit_seq": self.sequences,
-            "_gtid": [origin.gtid or None for origin in self.origins],
-            "_is_snapshot": [False],
+    def told(self, wanted: Collection[str]) -> dict[str, list[Any]]:
+        """Some of the metadata of each row."""
+        found: dict[str, Callable[[], list[Any]]] = {
+            "_change_type": lambda: self.kinds,
+            "_commit_timestamp": lambda: [origin.timestamp * 1_000_000 for origin in self.origins],
+            "_commit_seq": lambda: self.sequences,
+            "_gtid": lambda: [origin.gtid or None for origin in self.origins],
+            "_is_snapshot": lambda: [False],
         }
+        return {name: made() for name, made in found.items() if name in wanted}
 
 
 class Output(ABC):
@@ -134,7 +135,7 @@ def _of_snapshot(of: SnapshotRange) -> _Told:
 def rows_to_table(schema: TableSchema, rows: Sequence[list[Any]]) -> pa.Table:
     """An Arrow table of the table's columns from storage values."""
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema.columns]
-    arrays = [kind_of(c).build(c, list(values)) for c, values in zip(schema.columns, columns, strict=True)]
+    arrays = [kind_of(c).build(c, values) for c, values in zip(schema.columns, columns, strict=True)]
     return pa.table(arrays, names=[c.name for c in schema.columns])
 
 
@@ -157,7 +158,7 @@ class _Rows(Output):
         return self._batches(schema, table, _of_snapshot(of))
 
     def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
-        return self._batches(schema, rows_to_table(schema, found.rows), found.told())
+        return self._batches(schema, rows_to_table(schema, found.rows), found.told(self.metadata))
 
 
 def _fields(schema: TableSchema) -> list[st.StructField]:
@@ -213,7 +214,7 @@ class _Envelopes(Output):
             [o.timestamp * 1000 for o in kept.origins], places,
         )  # fmt: skip
         key = key_json(schema, images.take(last))
-        return self._batches(schema, pa.table({"key": key, "value": value}), kept.told())
+        return self._batches(schema, pa.table({"key": key, "value": value}), kept.told(self.metadata))
 
 
 def _images(table: pa.Table, at: list[int]) -> pa.Table | None:

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from .rowcode import Code
 
-__all__ = ["Reader", "decimal_text", "packed_decimal", "packed_size"]
-
-Reader = Callable[[bytes, int], tuple[object, int]]
-"""From bytes and a place in them to a value and the place behind it."""
+__all__ = ["decimal_text", "packed_decimal", "packed_size"]
 
 
-def packed_decimal(precision: int, scale: int) -> Reader:
+def packed_decimal(precision: int, scale: int) -> Code:
     """Unscaled integers (strings/decimal.cc): groups of nine digits in four bytes, the rest in as few as hold it."""
-    groups = _groups(precision, scale)
     size = packed_size(precision, scale)
     full, sign = (1 << 8 * size) - 1, 1 << (8 * size - 1)
-    cuts, shift = [], 8 * size
-    for n, digits in groups:
+    value, shift = "", 8 * size
+    for n, digits in _groups(precision, scale):
         shift -= 8 * n
-        cuts.append((shift, (1 << 8 * n) - 1, 10**digits))
-
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        packed = int.from_bytes(data[at : at + size], "big") ^ sign
-        negative = packed & sign
-        if negative:
-            packed ^= full
-        value = 0
-        for shift, mask, power in cuts:
-            value = value * power + (packed >> shift & mask)
-        return (-value if negative else value), at + size
-
-    return read
+        group = f"({{v}}p >> {shift} & {(1 << 8 * n) - 1})"
+        value = f"({value}) * {10**digits} + {group}" if value else group
+    lines = (
+        f"{{v}}p = from_bytes(data[at:at + {size}], 'big') ^ {sign}",
+        f"if {{v}}p & {sign}:",
+        f"  {{v}}p ^= {full}",
+        f"  {{v}} = -({value})",
+        "else:",
+        f"  {{v}} = {value}",
+        f"at += {size}",
+    )
+    return Code(lines)
 
 
 def _groups(precision: int, scale: int) -> list[tuple[int, int]]:

@@ -9,20 +9,19 @@ sql-common/my_time.cc for packed temporal values.
 from __future__ import annotations
 
 import datetime
-import functools
 import re
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from backlog_spark.errors import BacklogError
 
 from .addresses import ADDRESS_BYTES, address_text
-from .charsets import text_decoder
+from .charsets import text_decoder, utf_codec
 from .columns import Column
 from .json_values import from_binary
 from .keys import refuse_null
-from .packed import Reader, decimal_text, packed_decimal, packed_size
+from .packed import decimal_text, packed_decimal, packed_size
+from .rowcode import Code, Reader, as_reader
 from .schema import TableSchema, altered, zero_date
 
 __all__ = ["converted", "fits", "of_key", "reader", "skipper", "without_zero_dates"]
@@ -31,19 +30,32 @@ _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _ENUM, _SET = 247, 248
 
 
-@functools.lru_cache(100_000)
-def _days(year: int, month: int, day: int) -> int | None:
-    """Days since 1970; None for zero, partial and impossible dates, as in the snapshot."""
-    try:
-        return datetime.date(year, month, day).toordinal() - _EPOCH_DAY
-    except ValueError:
-        return None
+class _Days(dict[int, int | None]):
+    """Days since 1970 by the number that a date is; None for zero, partial and impossible ones, as in the snapshot."""
+
+    def __init__(self, parts: Callable[[int], tuple[int, int, int]]) -> None:
+        self._parts = parts  # year, month and day
+
+    def __missing__(self, packed: int) -> int | None:
+        try:
+            found = datetime.date(*self._parts(packed)).toordinal() - _EPOCH_DAY
+        except ValueError:
+            found = None
+        if len(self) < _MOST_DAYS:
+            self[packed] = found
+        return found
 
 
-def converted(read: Reader, convert: Callable[[Any], object] | None) -> Reader:
+_MOST_DAYS = 100_000
+_DAYS_OF_DATE = _Days(lambda packed: (packed >> 9, packed >> 5 & 15, packed & 31))
+_DAYS_OF_DATETIME = _Days(lambda packed: (packed // 416, packed // 32 % 13, packed & 31))
+
+
+def converted(code: Code | Reader, convert: Callable[[Any], object] | None) -> Code | Reader:
     """Reads values, and turns those that are not NULL into others."""
     if convert is None:
-        return read
+        return code
+    read = as_reader(code)
 
     def both(data: bytes, at: int) -> tuple[object, int]:
         value, end = read(data, at)
@@ -52,10 +64,11 @@ def converted(read: Reader, convert: Callable[[Any], object] | None) -> Reader:
     return both
 
 
-def of_key(column: Column, read: Reader) -> Reader:
+def of_key(column: Column, code: Code | Reader) -> Code | Reader:
     """Refuse a zero or partial date in a key: as NULL it would not tell its row."""
     if column.data_type not in ("date", "datetime", "timestamp"):
-        return read
+        return code
+    read = as_reader(code)
 
     def checked(data: bytes, at: int) -> tuple[object, int]:
         value, end = read(data, at)
@@ -64,10 +77,11 @@ def of_key(column: Column, read: Reader) -> Reader:
     return checked
 
 
-def without_zero_dates(schema: TableSchema, column: Column, code: int, read: Reader) -> Reader:
+def without_zero_dates(schema: TableSchema, column: Column, code: int, given: Code | Reader) -> Code | Reader:
     """Refuse a zero, partial or impossible date, as ``zeroDate=error`` asks."""
     if code not in (10, 17, 18):
-        return read
+        return given
+    read = as_reader(given)
 
     def checked(data: bytes, at: int) -> tuple[object, int]:
         value, end = read(data, at)
@@ -91,55 +105,44 @@ def _written(code: int, data: bytes, at: int) -> str:
     return f"{year:04d}-{month:02d}-{day:02d}"
 
 
-def _fixed(form: str) -> Reader:
-    unpack = struct.Struct(form)
-    get, size = unpack.unpack_from, unpack.size
-    return lambda data, at: (get(data, at)[0], at + size)
+def _int24(unsigned: bool) -> Code:
+    return Code((f"{{v}} = from_bytes(data[at:at + 3], 'little', signed={not unsigned})", "at += 3"))
 
 
-def _int24(unsigned: bool) -> Reader:
-    return lambda data, at: (int.from_bytes(data[at : at + 3], "little", signed=not unsigned), at + 3)
+_YEAR = Code(("{v} = 1900 + data[at] if data[at] else 0", "at += 1"))
+_DATE = Code(("{v} = {v}days[data[at] | data[at + 1] << 8 | data[at + 2] << 16]", "at += 3"), {"days": _DAYS_OF_DATE})
 
 
-def _year(data: bytes, at: int) -> tuple[object, int]:
-    return (1900 + data[at] if data[at] else 0), at + 1
-
-
-def _date(data: bytes, at: int) -> tuple[object, int]:
-    packed = data[at] | data[at + 1] << 8 | data[at + 2] << 16
-    return _days(packed >> 9, packed >> 5 & 15, packed & 31), at + 3
-
-
-def _datetime(digits: int) -> Reader:
+def _fraction(at: int, digits: int) -> tuple[str, int]:
+    """Python for the microseconds that begin so many bytes behind ``at``, and the bytes of both."""
     size = (digits + 1) // 2
-    scale = 10 ** (6 - 2 * size)
-
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        end = at + 5 + size
-        packed = int.from_bytes(data[at : at + 5], "big") - 0x8000000000
-        month = packed >> 22
-        days = _days(month // 13, month % 13, packed >> 17 & 31)
-        if days is None:
-            return None, end
-        seconds = (days * 24 + (packed >> 12 & 31)) * 3600 + (packed >> 6 & 63) * 60 + (packed & 63)
-        fraction = int.from_bytes(data[at + 5 : end], "big") * scale if size else 0
-        return seconds * 1_000_000 + fraction, end
-
-    return read
+    if not size:
+        return "", at
+    return f" + from_bytes(data[at + {at}:at + {at + size}], 'big') * {10 ** (6 - 2 * size)}", at + size
 
 
-def _timestamp(digits: int) -> Reader:
-    size = (digits + 1) // 2
-    scale = 10 ** (6 - 2 * size)
+def _datetime(digits: int) -> Code:
+    fraction, size = _fraction(5, digits)
+    clock = "(({v}p >> 12 & 31) * 3600 + ({v}p >> 6 & 63) * 60 + ({v}p & 63)) * 1_000_000"
+    lines = (
+        "{v}p = from_bytes(data[at:at + 5], 'big') - 0x8000000000",
+        "{v} = {v}days[{v}p >> 17]",
+        "if {v} is not None:",
+        f"  {{v}} = {{v}} * 86_400_000_000 + {clock}{fraction}",
+        f"at += {size}",
+    )
+    return Code(lines, {"days": _DAYS_OF_DATETIME})
 
-    def read(data: bytes, at: int) -> tuple[object, int]:
-        end = at + 4 + size
-        seconds = int.from_bytes(data[at : at + 4], "big")
-        fraction = int.from_bytes(data[at + 4 : end], "big") * scale if size else 0
-        # Second 0 is how '0000-00-00 00:00:00' is stored; 1970-01-01 00:00:00 itself is not a valid TIMESTAMP.
-        return (seconds * 1_000_000 + fraction if seconds else None), end
 
-    return read
+def _timestamp(digits: int) -> Code:
+    fraction, size = _fraction(4, digits)
+    # Second 0 is how '0000-00-00 00:00:00' is stored; 1970-01-01 00:00:00 itself is not a valid TIMESTAMP.
+    lines = (
+        "{v} = from_bytes(data[at:at + 4], 'big')",
+        f"{{v}} = {{v}} * 1_000_000{fraction} if {{v}} else None",
+        f"at += {size}",
+    )
+    return Code(lines)
 
 
 def _time(digits: int) -> Reader:
@@ -160,35 +163,34 @@ def _time(digits: int) -> Reader:
     return read
 
 
-def _bit(meta: int) -> Reader:
+def _bit(meta: int) -> Code:
     size = (meta >> 8) + ((meta & 255) + 7) // 8
-    return lambda data, at: (int.from_bytes(data[at : at + size], "big"), at + size)
+    return Code((f"{{v}} = from_bytes(data[at:at + {size}], 'big')", f"at += {size}"))
 
 
-def _prefixed(size: int, convert: Callable[[bytes], object] | None) -> Reader:
-    """Bytes after a length of ``size`` bytes."""
-    if size == 1:
-
-        def read(data: bytes, at: int) -> tuple[object, int]:
-            end = at + 1 + data[at]
-            value = data[at + 1 : end]
-            return (convert(value) if convert else value), end
-
-    else:
-
-        def read(data: bytes, at: int) -> tuple[object, int]:
-            start = at + size
-            end = start + int.from_bytes(data[at:start], "little")
-            value = data[start:end]
-            return (convert(value) if convert else value), end
-
-    return read
+def _prefixed(size: int, convert: Callable[[bytes], object] | None, value: str = "") -> Code:
+    """Bytes after a length of ``size`` bytes; ``value`` is Python for what is made of ``{x}``, instead of a call."""
+    length = "data[at]" if size == 1 else f"from_bytes(data[at:at + {size}], 'little')"
+    made = value or ("{v}convert({x})" if convert else "{x}")
+    lines = (
+        f"{{v}}end = at + {size} + {length}",
+        "{v} = " + made.replace("{x}", f"data[at + {size}:{{v}}end]"),
+        "at = {v}end",
+    )
+    return Code(lines, {"convert": convert} if convert and not value else {})
 
 
-def _labels(column: Column, size: int) -> Reader:
+def _text(size: int, column: Column, exact: bool) -> Code:
+    """Text, or bytes if the column has no character set."""
+    codec = utf_codec(column.charset)
+    value = f"str({{x}}, {codec!r})" if codec else ""
+    return _prefixed(size, text_decoder(column.charset, exact=exact) if column.charset else None, value)
+
+
+def _labels(column: Column, size: int) -> Code:
     """ENUM: an index from 1; 0 is the empty string that an invalid value became."""
-    labels: Sequence[str] = ("", *column.labels)
-    return lambda data, at: (labels[int.from_bytes(data[at : at + size], "little")], at + size)
+    line = f"{{v}} = {{v}}labels[from_bytes(data[at:at + {size}], 'little')]"
+    return Code((line, f"at += {size}"), {"labels": ("", *column.labels)})
 
 
 def _set(column: Column, size: int) -> Reader:
@@ -201,7 +203,7 @@ def _set(column: Column, size: int) -> Reader:
     return read
 
 
-def reader(schema: TableSchema, column: Column, code: int, meta: int, *, exact: bool = False) -> Reader:
+def reader(schema: TableSchema, column: Column, code: int, meta: int, *, exact: bool = False) -> Code | Reader:
     """Reads the column's values, given the type code and metadata under which the log has them.
 
     ``exact``: raise UnicodeDecodeError for a text that other bytes may read as.
@@ -216,23 +218,23 @@ def reader(schema: TableSchema, column: Column, code: int, meta: int, *, exact: 
     unsigned = column.unsigned
     match code:
         case 1:
-            return _fixed("<B" if unsigned else "<b")
+            return Code(form="B" if unsigned else "b")
         case 2:
-            return _fixed("<H" if unsigned else "<h")
+            return Code(form="H" if unsigned else "h")
         case 9:
             return _int24(unsigned)
         case 3:
-            return _fixed("<I" if unsigned else "<i")
+            return Code(form="I" if unsigned else "i")
         case 8:
-            return _fixed("<Q" if unsigned else "<q")
+            return Code(form="Q" if unsigned else "q")
         case 4:
-            return _fixed("<f")
+            return Code(form="f")
         case 5:
-            return _fixed("<d")
+            return Code(form="d")
         case 10:
-            return _date
+            return _DATE
         case 13:
-            return _year
+            return _YEAR
         case 16:
             return _bit(meta)
         case 17:
@@ -248,14 +250,13 @@ def reader(schema: TableSchema, column: Column, code: int, meta: int, *, exact: 
             if (precision, scale) != (column.precision, column.scale):
                 raise altered(schema, f"decimal({precision},{scale}) for {column.name}, {column.column_type}")
             read = packed_decimal(precision, scale)
-            return _as_text(read, scale) if column.is_wide_decimal else read
+            return _as_text(as_reader(read), scale) if column.is_wide_decimal else read
         case 255:
             return _prefixed(meta, None)
         case 252:
-            return _prefixed(meta, text_decoder(column.charset, exact=exact) if column.charset else None)
+            return _text(meta, column, exact)
         case 15 | 253:
-            size = 1 if meta < 256 else 2
-            return _prefixed(size, text_decoder(column.charset, exact=exact) if column.charset else None)
+            return _text(1 if meta < 256 else 2, column, exact)
         case 254:
             return _string(column, meta, exact)
     raise BacklogError(f"Column {column.name!r} has binary log type code {code}, which mysql_cdc does not read.")
@@ -279,7 +280,7 @@ def _real_type(meta: int) -> tuple[int, int]:
     return first, length
 
 
-def _string(column: Column, meta: int, exact: bool) -> Reader:
+def _string(column: Column, meta: int, exact: bool) -> Code | Reader:
     first, length = _real_type(meta)
     if first == _ENUM:
         return _labels(column, length)
@@ -289,7 +290,7 @@ def _string(column: Column, meta: int, exact: bool) -> Reader:
     if column.data_type in ADDRESS_BYTES:
         return _prefixed(size, address_text(column.data_type))
     if column.charset:
-        return _prefixed(size, text_decoder(column.charset, exact=exact))
+        return _text(size, column, exact)
     width = column.octet_length  # BINARY(n): trailing zeros are not logged
     return _prefixed(size, lambda data: data.ljust(width, b"\0"))
 

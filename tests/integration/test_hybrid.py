@@ -223,6 +223,23 @@ def test_an_old_topic_is_backlog_once(spark: SparkSession, kafka: KafkaServer, t
     assert modes in ([Mode.BACKLOG, Mode.STREAM], [Mode.STREAM, Mode.BACKLOG, Mode.STREAM]), modes
 
 
+def test_a_topic_with_an_end_ends_the_query(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+    topic = Topic(kafka, "with_an_end", 2)
+    topic.send({"n": n} for n in range(100, 400))
+    parquet(tmp_path / "old", range(100))
+    options = {"path": str(tmp_path / "old"), "endingOffsets": "latest"}
+    job = Job(spark, kafka, topic.name, tmp_path, **options)
+    query = job.start("1 second")
+    assert query.awaitTermination(LIMIT_S)
+    assert query.jobStatus is bs.JobStatus.FINISHED
+    assert job.written() == Counter(range(400))
+    topic.send([{"n": 400}])
+    again = job.start("1 second")
+    assert again.awaitTermination(LIMIT_S)
+    assert again.jobStatus is bs.JobStatus.FINISHED
+    assert job.written() == Counter(range(400)), "the end is fixed with the first start"
+
+
 def test_the_plain_source(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     bs.register(spark)
     topic = Topic(kafka, "plain", 1)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.mysql import MySQLServer
 
 ROWS = 3_000
+LIMIT_S = 120
 
 
 def create(server: MySQLServer, table: str) -> None:
@@ -130,6 +131,24 @@ def test_available_now_copies_the_table_and_ends(spark: SparkSession, mysql: MyS
     again.awaitTermination()
     assert again.isProcessingBacklog is False
     assert contents(spark, tmp_path) == Counter(table_rows(mysql, "job.once").values())
+
+
+def test_a_snapshot_alone_ends_by_itself(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql, "alone")
+    source = bs.source("mysql_cdc", name="s", options=options(mysql, "job.alone", **{"startup.mode": "snapshot"}))
+    made = source.write("alone").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    made = made.trigger(processing_time="200 ms", interval_during_backlog="1 second")
+    made = made.to(bs.DeltaUpsert(str(tmp_path / "target"), keys=["id"]))
+    query = made.start(spark)
+    assert query.awaitTermination(LIMIT_S)
+    assert query.jobStatus is bs.JobStatus.FINISHED
+    expected = Counter(table_rows(mysql, "job.alone").values())
+    assert contents(spark, tmp_path) == expected
+    mysql.execute("DELETE FROM job.alone WHERE id < 100")
+    again = made.start(spark)
+    assert again.awaitTermination(LIMIT_S)
+    assert again.jobStatus is bs.JobStatus.FINISHED
+    assert contents(spark, tmp_path) == expected, "it is not read again"
 
 
 def test_plain_read_stream_works_after_register(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:

@@ -1,0 +1,105 @@
+"""Row images read by code that is made for their table: no call for each column, and none for a NULL (pure).
+
+A column's reader is a few lines of Python. For a table, and for each set of columns that are NULL in a row, the lines
+of the others are put together to one function, as `dataclasses` makes methods. Numbers that stand side by side are
+unpacked at once. In a binary log of small columns this takes half the time of a call for each.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Code", "Reader", "RowReader", "as_reader", "row_reader"]
+
+Reader = Callable[[bytes, int], tuple[object, int]]
+"""From bytes and a place in them to a value and the place behind it."""
+
+RowReader = Callable[[bytes, int], tuple[list[object], int]]
+"""From bytes and the place of a row's first value to all values and the place behind the row."""
+
+
+@dataclass(frozen=True)
+class Code:
+    """What reads a column's value.
+
+    Parameters
+    ----------
+    lines : tuple of str
+        Python that finds ``data`` and ``at``, leaves the value in ``{v}`` and the place behind it in ``at``. Further
+        names of its own begin with ``{v}``.
+    names : mapping of str to object
+        What else the lines use, as ``{v}`` followed by a key.
+    form : str
+        In the place of lines: how `struct` reads the value, in little-endian order.
+    """
+
+    lines: tuple[str, ...] = ()
+    names: Mapping[str, object] = field(default_factory=dict)
+    form: str = ""
+
+
+def as_reader(code: Code | Reader) -> Reader:
+    """A reader of the column alone."""
+    if not isinstance(code, Code):
+        return code
+    lines, names = _lines([(0, code)])
+    return _function([*lines, "return v0_, at"], names)
+
+
+def row_reader(codes: Sequence[Code | Reader], nulls: int) -> RowReader:
+    """A reader of rows.
+
+    Parameters
+    ----------
+    codes : sequence of Code or Reader
+        Of all columns.
+    nulls : int
+        The columns that are NULL, the first one's bit the lowest.
+    """
+    there = [(at, code) for at, code in enumerate(codes) if not nulls >> at & 1]
+    lines, names = _lines(there)
+    values = ", ".join("None" if nulls >> at & 1 else f"v{at}_" for at in range(len(codes)))
+    return _function([*lines, f"return [{values}], at"], names)
+
+
+def _lines(columns: Sequence[tuple[int, Code | Reader]]) -> tuple[list[str], dict[str, object]]:
+    """The lines for columns and their numbers, and the names that they use."""
+    lines: list[str] = []
+    names: dict[str, object] = {"from_bytes": int.from_bytes}
+    run: list[tuple[int, str]] = []
+
+    def unpack() -> None:
+        if run:
+            first = run[0][0]
+            unpacked = struct.Struct("<" + "".join(form for _, form in run))
+            names[f"v{first}_unpack"] = unpacked.unpack_from
+            targets = "".join(f"v{at}_, " for at, _ in run)
+            lines.extend([f"{targets}= v{first}_unpack(data, at)", f"at += {unpacked.size}"])
+            run.clear()
+
+    for at, code in columns:
+        if isinstance(code, Code) and code.form:
+            run.append((at, code.form))
+            continue
+        unpack()
+        if isinstance(code, Code):
+            lines.extend(line.replace("{v}", f"v{at}_") for line in code.lines)
+            names.update({f"v{at}_{name}": value for name, value in code.names.items()})
+        else:
+            lines.append(f"v{at}_, at = v{at}_read(data, at)")
+            names[f"v{at}_read"] = code
+    unpack()
+    return lines, names
+
+
+def _function(lines: Sequence[str], names: dict[str, object]) -> Callable[[bytes, int], Any]:
+    """A function of ``data`` and ``at``; nothing of what is in the log gets into its text."""
+    body = "".join(f"  {line}\n" for line in lines)
+    # As arguments' defaults the names are local ones.
+    more = "".join(f", {name}={name}" for name in names)
+    made: dict[str, Callable[[bytes, int], Any]] = {}
+    exec(f"def read(data, at{more}):\n{body}", dict(names), made)
+    return made["read"]
