@@ -355,5 +355,5 @@ def _is_backlog(start: str | None, end: str | None) -> bool:
 
 
 def _is_a(error: Py4JJavaError, simple_name: str) -> bool:
-    """True if the Java exception's class has this simple name; Java, NIO and Hadoop each have their own."""
-    return bool(error.java_exception.getClass().getSimpleName() == simple_name)
+    """True if the Java exception's class ends with this name; Java, NIO, Hadoop and Spark each have their own."""
+    return bool(error.java_exception.getClass().getSimpleName().endswith(simple_name))

@@ -35,6 +35,17 @@ def write_log(checkpoint: Path, batch_id: int, *offsets: Offset, version: str = 
     (checkpoint / "offsets" / str(batch_id)).write_text("\n".join(lines))
 
 
+MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
+MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
+
+
+@pytest.fixture(params=["FileContextBasedCheckpointFileManager", "FileSystemBasedCheckpointFileManager"])
+def either_manager(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spark's own two: the second one cannot put a file in the place of another, and does not say so."""
+    with session_conf(spark, {MANAGER: f"{MANAGERS}.{request.param}"}):
+        yield
+
+
 def test_nothing_there_yet(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint = Checkpoint(spark, str(tmp_path / "none"))
     assert checkpoint.latest_batch() is None
@@ -136,6 +147,7 @@ def test_identity_is_made_once(spark: SparkSession, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "backlog" / "identity.json").read_text()) == {"version": 1, "id": identity}
 
 
+@pytest.mark.usefixtures("either_manager")
 def test_identity_of_concurrent_first_starts_is_one(spark: SparkSession, tmp_path: Path) -> None:
     ready = threading.Barrier(4)
     found: list[str] = []
@@ -167,17 +179,6 @@ def test_damaged_identity_is_refused(spark: SparkSession, tmp_path: Path, conten
     (tmp_path / "backlog" / "identity.json").write_text(content)
     with pytest.raises(BacklogError, match=r"identity\.json"):
         Checkpoint(spark, str(tmp_path)).identity()
-
-
-MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
-
-
-@pytest.fixture(params=["FileContextBasedCheckpointFileManager", "FileSystemBasedCheckpointFileManager"])
-def either_manager(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spark's own two: the second one cannot put a file in the place of another, and does not say so."""
-    with session_conf(spark, {MANAGER: f"{MANAGERS}.{request.param}"}):
-        yield
 
 
 @pytest.mark.usefixtures("either_manager")
