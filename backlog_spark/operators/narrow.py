@@ -35,7 +35,8 @@ class Narrow:
     side_of : str
         The column of ``placed`` that tells which input a row is of, from 0.
     sides : sequence of (Side, sequence of str)
-        Each input, and what its columns are called in ``placed``, where they are NULL in the other one's rows.
+        Each input, and what its columns are called in ``placed``, where they are NULL in the other one's rows. An
+        operator that needs something else of its rows may leave them out.
     """
 
     def __init__(
@@ -51,6 +52,8 @@ class Narrow:
         for number, (side, names) in enumerate(sides):
             for column, name in zip(side.schema, names, strict=True):
                 kind = column.dataType
+                if name not in placed.columns:
+                    continue
                 # Floating point keys are compared in one form of several.
                 if column.name in side.keys and not isinstance(kind, FloatType | DoubleType):
                     self._found[name] = number, key_names[side.keys.index(column.name)]
@@ -77,7 +80,7 @@ class Narrow:
     def widened(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """The rows as they were placed, in a worker."""
         rows = combine(batches, self.schema)
-        side = rows.column(self._side_of).to_numpy()
+        side = rows.column(self._side_of).to_numpy() if self._found else np.empty(0)
         places: dict[int, pa.Array] = {}
         columns = []
         for field in self._placed:
