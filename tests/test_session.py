@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSource
 
 import backlog_spark.session
 from backlog_spark.session import arrow_batches, register_source, session_conf
@@ -69,9 +69,6 @@ def test_a_source_that_comes_first_starts_fast_too(spark: SparkSession, monkeypa
 
         def schema(self) -> str:
             return "path string"
-
-        def streamReader(self, schema: Any) -> DataSourceStreamReader:
-            raise NotImplementedError
 
     environment = spark.sparkContext.environment
     before = environment.pop("PYTHONPATH", None)
