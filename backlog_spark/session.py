@@ -112,12 +112,20 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
     where a value may have any length, so this is empty if one of those goes to Python.
     """
 
+    jvm: Any = frame.sparkSession._jvm
+    python = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+
+    def each(found: Any) -> list[Any]:
+        return [found.apply(i) for i in range(found.size())]
+
     def reaches_python(plan: Any) -> Iterator[dict[str, Any]]:
-        children = plan.children()
-        for i in range(children.size()):
-            child = children.apply(i)
-            if plan.nodeName() in ("MapInArrow", "MapInPandas", "PythonMapInArrow"):
-                yield json.loads(child.schema().json())
+        """Schemas of what enters a step with Python in it, whichever kind it is."""
+        if not plan.containsPattern(python):
+            return
+        children = each(plan.children())
+        if any(expression.containsPattern(python) for expression in each(plan.expressions())):
+            yield from (json.loads(child.schema().json()) for child in children)
+        for child in children:
             yield from reaches_python(child)
 
     fields = [field for schema in reaches_python(frame._jdf.queryExecution().analyzed()) for field in schema["fields"]]

@@ -55,6 +55,16 @@ def test_values_of_any_length_are(spark: SparkSession, kind: str) -> None:
     assert arrow_batches(through_python(behind)) == {}, "further up in the plan"
 
 
+def test_python_in_any_step_counts(spark: SparkSession) -> None:
+    from pyspark.sql.functions import udf
+
+    fixed = through_python(spark.range(3).toDF("id"))
+    texts = fixed.selectExpr("id", "repeat('x', 10) AS text")
+    assert arrow_batches(texts) != {}
+    assert arrow_batches(texts.withColumn("n", udf(len, "int")("text"))) == {}
+    assert arrow_batches(texts.groupBy("id").applyInPandas(lambda rows: rows, "id long, text string")) == {}
+
+
 def test_plans_without_python_are_left_alone(spark: SparkSession) -> None:
     assert arrow_batches(spark.range(3).groupBy("id").count()) == {}
 
