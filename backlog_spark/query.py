@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.boundaries import end_after_batch
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError
@@ -26,7 +27,7 @@ from backlog_spark.listener import ProgressReport
 from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, foreign_positions, source_positions, state_name
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
-from backlog_spark.runs import QueryRuns, end_at_boundary, first_line
+from backlog_spark.runs import QueryRuns, first_line
 from backlog_spark.session import arrow_batches, persisted, register, session_conf
 from backlog_spark.settings import PREFIX, parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
@@ -283,7 +284,7 @@ class BacklogQuery(QueryRuns):
             self._leaving = True
             for query in self._spark.streams.active:
                 if query.name == self._name:
-                    end_at_boundary(query)
+                    end_after_batch(query)
 
     def _take(self, report: ProgressReport) -> None:
         if self._judge.needs:

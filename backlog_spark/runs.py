@@ -15,8 +15,7 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
-
+from backlog_spark.boundaries import end_at_boundary, is_running
 from backlog_spark.durations import format_duration
 from backlog_spark.handle import QueryHandle
 from backlog_spark.listener import ProgressReport, Report, Terminated
@@ -31,12 +30,14 @@ if TYPE_CHECKING:
     from backlog_spark.checkpoint import Checkpoint
     from backlog_spark.tracker import QueryTracker
 
-__all__ = ["QueryRuns", "end_at_boundary", "first_line"]
+__all__ = ["QueryRuns", "first_line"]
 
 _log = logging.getLogger(__name__)
 
 # How often the runner looks whether the query still runs, beside the reports.
 _LOOK_S = 0.5
+# How often it looks while the query is to be told to end, for which it must be in the midst of a batch.
+_LOOK_TO_END_S = 0.02
 # The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
 _LAST_REPORT_S = 5.0
 _MAX_RESTART_DELAY_MS = 60_000
@@ -177,15 +178,14 @@ class QueryRuns(QueryHandle):
         assert self._query is not None
         run_id = str(self._query.runId)
         last_look = None
+        told = False
         while True:
+            if self._leaving and not told:
+                told = not is_running(self._query) or end_at_boundary(self._query)
             try:
-                report = self._reports.get(timeout=_LOOK_S)
+                report = self._reports.get(timeout=_LOOK_TO_END_S if self._leaving and not told else _LOOK_S)
             except queue.Empty:
-                if self._leaving and _is_running(self._query):
-                    if not self._query.status["isTriggerActive"]:
-                        self._query.stop()  # it sleeps until its next trigger
-                    continue
-                if self._query.isActive:
+                if self._query.isActive or is_running(self._query):
                     continue
                 last_look = last_look or time.monotonic()
                 if time.monotonic() - last_look > _LAST_REPORT_S:
@@ -193,9 +193,7 @@ class QueryRuns(QueryHandle):
                 continue
             if isinstance(report, ProgressReport):
                 self._take(report)
-                if not self._leaving and self._leave():
-                    self._leaving = True
-                    end_at_boundary(self._query)
+                self._leaving = self._leaving or self._leave()
             elif isinstance(report, Terminated) and report.run_id == run_id:
                 return self._why()
 
@@ -246,32 +244,6 @@ class QueryRuns(QueryHandle):
     def __repr__(self) -> str:
         kind = type(self).__name__
         return f"{kind}({self._name!r}, mode={self.mode}, isProcessingBacklog={self.isProcessingBacklog})"
-
-
-def end_at_boundary(query: StreamingQuery) -> None:
-    """Let a query end once the batch under way is committed; returns at once.
-
-    Spark's own ``stop`` interrupts the batch, whose work is then done again. This sets the state that `stop` sets first
-    and leaves the interruption out: Spark looks at the state between batches (Spark's
-    ``StreamExecution.runActivatedStream``). Where that state cannot be reached the query is stopped.
-    """
-    try:
-        execution = query._jsq.streamingQuery()
-        state = execution.state()
-        terminated = state.get().getClass().getPackageName() + ".TERMINATED$"
-        loader = execution.getClass().getClassLoader()
-        state.set(loader.loadClass(terminated).getField("MODULE$").get(None))
-    except (Py4JError, AttributeError) as error:
-        _log.warning("Query %s is stopped within a batch, as it cannot be told to end after it: %s", query.name, error)
-        query.stop()
-
-
-def _is_running(query: StreamingQuery) -> bool:
-    """Whether a query that was told to end has not done so yet; Spark itself calls it inactive at once."""
-    try:
-        return bool(query._jsq.streamingQuery().queryExecutionThread().isAlive())
-    except (Py4JError, AttributeError):
-        return query.isActive
 
 
 def first_line(error: BaseException) -> str:
