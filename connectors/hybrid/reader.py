@@ -11,6 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from backlog_spark.garbage import collect_rarely
+
 from ..pacing import BacklogSizer, Pacer
 from .offsets import HybridOffset
 from .options import HybridOptions
@@ -120,6 +122,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, HybridPartition)
+        collect_rarely()  # records are many small objects
         return self._phases[partition.phase].read(partition.inner)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from .layouts import Layout
 
 __all__ = ["BATCH_ROWS", "Format", "Rows", "Spans", "Unreadable"]
 
-# 1,000 to 10,000 rows a batch go fastest into Spark, and reading itself is as fast with 5,000 as with 131,072.
-BATCH_ROWS = 10_000
+# Of 8 mixed columns 16,384 rows a batch took 8 % less time into Spark than 10,000, and are as fast to read as 131,072.
+BATCH_ROWS = 16_384
 
 
 #: Where pieces of a file begin and end, and their greatest microseconds since 1970; None for no time at all.
