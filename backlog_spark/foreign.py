@@ -59,12 +59,17 @@ class RunContext:
         normal run.
     phase : str
         Of a query with phases, the present one.
+    starting_timestamp : int or None
+        Where the last phase may begin, milliseconds since 1970, as Kafka's option ``startingTimestamp``: the newest
+        time of the phases before, less the overlap. None in the phases before, without a ``timestamp_column``, and
+        where they had no row with a time.
     """
 
     spark: SparkSession
     mode: Mode
     read_limit: int | None
     phase: str = ""
+    starting_timestamp: int | None = None
     _frame: DataFrame | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -218,21 +223,25 @@ class ForeignQuery(QueryRuns):
 
     def _run(self) -> StreamingQuery:
         self._limit = self._wanted
+        context = self._context()
+        with session_conf(self._spark, CONF if self._source else {}):
+            if self._source:
+                self._source.mend(self._checkpoint)
+                context = replace(context, _frame=self._source.frame(self._phase, context, self._checkpoint))
+            started = self._start(self._build(context))
+        self._name = self._name or started.name or str(started.id)
+        return self._subscribe(started)
+
+    def _context(self) -> RunContext:
         during = self.intervals.during_backlog_ms
         in_backlog = self._in_round and during is not None
-        context = RunContext(
+        return RunContext(
             self._spark,
             Mode.BACKLOG if in_backlog else Mode.STREAM,
             self._limit if in_backlog and during else None,
             self._source.phases[self._phase] if self._source else "",
+            self._source.starting_timestamp if self._source and not self._is_bounded() else None,
         )
-        with session_conf(self._spark, CONF if self._source else {}):
-            if self._source:
-                self._source.mend(self._checkpoint)
-                context = replace(context, _frame=self._source.frame(self._phase, context))
-            started = self._start(self._build(context))
-        self._name = self._name or started.name or str(started.id)
-        return self._subscribe(started)
 
     def _start(self, writer: DataStreamWriter) -> StreamingQuery:
         if not hasattr(writer, "trigger") or hasattr(writer, "awaitTermination"):
@@ -277,8 +286,9 @@ class ForeignQuery(QueryRuns):
         if left:
             return True
         if self._is_bounded() and self._source is not None:
+            with session_conf(self._spark, CONF):
+                self._source.leave(self._checkpoint, self._phase, self._context())
             self._phase += 1
-            self._source.enter(self._checkpoint, self._phase)
             if not self._is_bounded():
                 self._tracker.all_read()
             self._wanted = PROBE_ROWS  # of another source

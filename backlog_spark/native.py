@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.handover import Handover, Reread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +39,15 @@ CONF = {
 }
 
 
-def hybrid(spark: SparkSession, name: str, *, phases: Mapping[str, Phase]) -> NativeHybrid:
+def hybrid(
+    spark: SparkSession,
+    name: str,
+    *,
+    phases: Mapping[str, Phase],
+    timestamp_column: str = "",
+    starting_overlap: str | int | timedelta = 0,
+    dedup_key: str | Sequence[str] = (),
+) -> NativeHybrid:
     """Declare phases of Spark's own readers, for `backlog_query`.
 
     Parameters
@@ -48,6 +59,15 @@ def hybrid(spark: SparkSession, name: str, *, phases: Mapping[str, Phase]) -> Na
         Name of each phase, in their order, and what makes its DataFrame: called with a ``DataStreamReader`` and the
         `RunContext` at the start of each run. All give the same columns. All but the last are read to what is there
         when their run starts.
+    timestamp_column : str, optional
+        Column of type timestamp or timestamp_ntz (then UTC) that says a row's time: the last phase finds the newest one
+        of those before as ``ctx.starting_timestamp``. For it each phase of files or Delta is read once more when it has
+        ended, that column alone.
+    starting_overlap : str, int or timedelta, default 0
+        How much earlier ``ctx.starting_timestamp`` is.
+    dedup_key : str or sequence of str, optional
+        Columns by which a row of the last phase is known to be a row of those before: such rows are left out, as far as
+        they are not newer than the newest of those. The keys within the overlap are kept in the checkpoint.
 
     Returns
     -------
@@ -57,7 +77,8 @@ def hybrid(spark: SparkSession, name: str, *, phases: Mapping[str, Phase]) -> Na
     Raises
     ------
     BacklogError
-        For fewer than two phases, and for names that Spark does not take for a source.
+        For fewer than two phases, for names that Spark does not take for a source, and for an overlap or a key without
+        a ``timestamp_column``.
     """
     if len(phases) < 2:
         raise BacklogError(
@@ -67,16 +88,23 @@ def hybrid(spark: SparkSession, name: str, *, phases: Mapping[str, Phase]) -> Na
     for text in (name, *phases):
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", text):
             raise SettingError("phases", text, "is no name of a source.", "Use letters, digits and _, a letter first.")
-    return NativeHybrid(spark, name, phases)
+    keys = (dedup_key,) if isinstance(dedup_key, str) else tuple(dedup_key)
+    overlap_ms = parse_duration(starting_overlap, "starting_overlap")
+    if (keys or overlap_ms) and not timestamp_column:
+        setting, value = ("dedup_key", keys) if keys else ("starting_overlap", starting_overlap)
+        raise SettingError(setting, value, "needs a timestamp_column.", "Name the column that says a row's time.")
+    return NativeHybrid(spark, name, phases, Handover(timestamp_column, overlap_ms, keys))
 
 
 class NativeHybrid:
     """Phases of Spark's own readers; see `hybrid`."""
 
-    def __init__(self, spark: SparkSession, name: str, phases: Mapping[str, Phase]) -> None:
+    def __init__(self, spark: SparkSession, name: str, phases: Mapping[str, Phase], handover: Handover) -> None:
         self._spark = spark
         self.name = name
         self._phases = dict(phases)
+        self._handover = handover
+        self._reached_us: int | None = None
         self._shape: list[tuple[str, str]] = []  # columns and their types
 
     @property
@@ -84,10 +112,15 @@ class NativeHybrid:
         """Their names."""
         return tuple(self._phases)
 
-    def frame(self, phase: int, context: RunContext) -> DataFrame:
+    @property
+    def starting_timestamp(self) -> int | None:
+        """Where the last phase begins, milliseconds since 1970; None while that is not known."""
+        return self._handover.starting_ms(self._reached_us)
+
+    def frame(self, phase: int, context: RunContext, checkpoint: Checkpoint) -> DataFrame:
         """The streaming DataFrame of a phase. Needs `CONF` in the session while it is made and started."""
         name, make = list(self._phases.items())[phase]
-        made = make(self._spark.readStream.name(f"{self.name}_{name}"), context)
+        made = make(self._spark.readStream.name(self._source(name)), context)
         if not getattr(made, "isStreaming", False):
             raise BacklogError(
                 f"The phase {name} of {self.name} gave no streaming DataFrame.", "Make it with the reader it is given."
@@ -99,7 +132,14 @@ class NativeHybrid:
                 "Select and cast, so that all phases have the same.",
             )
         self._shape = shape
-        return made
+        self._handover.check(name, made)
+        before = len(self._phases) - 1
+        if phase < before:
+            return made
+        return self._handover.without_known(self._spark, checkpoint, before, made, self._reached_us)
+
+    def _source(self, phase: str) -> str:
+        return f"{self.name}_{phase}"
 
     def recall(self, checkpoint: Checkpoint) -> int:
         """The phase that a checkpoint is in; 0 for a new one.
@@ -110,20 +150,27 @@ class NativeHybrid:
             If the checkpoint is about something else.
         """
         found = checkpoint.newest_metadata(_METADATA)
-        if found is None:
-            if checkpoint.latest_batch() is not None:
-                raise BacklogError(
-                    f"The checkpoint {checkpoint.location} was made by a query without phases.",
-                    "Start with a new checkpoint.",
-                )
+        handover = self._handover.to_json()
+        if checkpoint.latest_batch() is None:  # nothing has been read, so that it may be put right
             self.enter(checkpoint, 0)
             return 0
+        if found is None:
+            raise BacklogError(
+                f"The checkpoint {checkpoint.location} was made by a query without phases.",
+                "Start with a new checkpoint.",
+            )
         if found.get("version") != _VERSION or (found["name"], found["phases"]) != (self.name, list(self._phases)):
             raise BacklogError(
                 f"The checkpoint is about {found.get('name')} with the phases {found.get('phases')}; the query has "
                 f"{self.name} with {list(self._phases)}.",
                 "Give it the phases that it was started with, or a new checkpoint.",
             )
+        if found.get("handover", {}) != handover:
+            raise BacklogError(
+                f"The checkpoint was made with the hand-over {found.get('handover', {})}; the query has {handover}.",
+                "Give it timestamp_column, starting_overlap and dedup_key as they were, or a new checkpoint.",
+            )
+        self._reached_us = found.get("reachedMicros")
         return int(found["phase"])
 
     def mend(self, checkpoint: Checkpoint) -> None:
@@ -149,7 +196,26 @@ class NativeHybrid:
                 metadata["conf"][_PARTITIONS] = known[0] if known else self._spark.conf.get(_PARTITIONS)
                 checkpoint.write_file(name, "\n".join(["v2", json.dumps(metadata), *offsets]))
 
+    def leave(self, checkpoint: Checkpoint, phase: int, context: RunContext) -> None:
+        """Note what a phase that has ended leaves behind, and record that the next one begins.
+
+        Called when its last run has ended. After a crash in between it is called again.
+        """
+        if self._handover.column:
+            name, make = list(self._phases.items())[phase]
+            reread = Reread(self._spark, checkpoint, self._source(name), name)
+            again = make(reread, context)  # type: ignore[arg-type]
+            if again.isStreaming:
+                raise BacklogError(
+                    f"The phase {name} of {self.name} was not made with the reader that it was given.",
+                    "Use that one: with timestamp_column it gives the phase's rows once more when it has ended.",
+                )
+            self._reached_us = self._handover.take(checkpoint, phase, again, self._reached_us)
+        self.enter(checkpoint, phase + 1)
+
     def enter(self, checkpoint: Checkpoint, phase: int) -> None:
         """Record that a phase begins. Called before its first run, when the run before has ended."""
         value = {"version": _VERSION, "name": self.name, "phases": list(self._phases), "phase": phase}
+        if self._handover.column:
+            value |= {"handover": self._handover.to_json(), "reachedMicros": self._reached_us}
         checkpoint.replace_metadata(_METADATA, value)

@@ -152,6 +152,9 @@ class QueryRuns(QueryHandle):
                 if error is not None:
                     self._failure = error
                     return
+        except Exception as error:
+            self._failure = error  # which awaitTermination raises
+            _log.error("Query %s ended: %s", self._name, first_line(error))
         except BaseException as error:
             self._failure = error
             raise

@@ -13,7 +13,7 @@ __all__ = ["start"]
 
 def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery | bs.ForeignQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
-    return _native(spark, job) if job["road"] == "native" else _source(spark, job)
+    return _source(spark, job) if job["road"] == "source" else _native(spark, job, hands_over=job["road"] == "handover")
 
 
 def _source(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
@@ -36,23 +36,30 @@ def _source(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
     )
 
 
-def _native(spark: Any, job: dict[str, Any]) -> bs.ForeignQuery:
+def _native(spark: Any, job: dict[str, Any], *, hands_over: bool) -> bs.ForeignQuery:
+    columns = "n long, at timestamp" if hands_over else "n long"
+    options: dict[str, Any] = {}
+    if hands_over:
+        options = {"timestamp_column": "at", "starting_overlap": "100 seconds", "dedup_key": "n"}
+
     def live(reader: Any, ctx: bs.RunContext) -> Any:
         kafka = (
             reader.format("kafka").option("kafka.bootstrap.servers", job["broker"]).option("subscribe", job["topic"])
         )
         kafka = kafka.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", job["rows"])
-        return kafka.load().selectExpr("from_json(cast(value AS string), 'n long').n AS n")
+        if hands_over:
+            kafka = kafka.option("startingTimestamp", str(ctx.starting_timestamp or 0))
+        return kafka.load().selectExpr(f"from_json(cast(value AS string), '{columns}') AS r").select("r.*")
 
     phases = {
-        "old": lambda reader, ctx: reader.schema("n long").option("maxFilesPerTrigger", 1).parquet(job["files"]),
+        "old": lambda reader, ctx: reader.schema(columns).option("maxFilesPerTrigger", 1).parquet(job["files"]),
         "live": live,
     }
     return bs.backlog_query(
-        lambda ctx: ctx.frame.writeStream.format("delta").option("path", job["target"]),
+        lambda ctx: ctx.frame.select("n").writeStream.format("delta").option("path", job["target"]),
         checkpoint=job["checkpoint"],
         spark=spark,
-        source=bs.hybrid(spark, "numbers", phases=phases),
+        source=bs.hybrid(spark, "numbers", phases=phases, **options),
         interval="300 ms",
         interval_during_backlog=job["during"],
     )

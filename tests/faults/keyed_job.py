@@ -291,7 +291,12 @@ def main() -> None:
     if "interrupted" in job:
         fire_few()
     # Lives are short: compiling more than simply costs more than it gains.
-    conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    conf = {
+        "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        # State as small as here would be put into one file, and could not be published by halves.
+        "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    }
     start(local_session("job", conf=conf), job).awaitTermination()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 FILES, ROWS = 4, 200
 LIMIT_S = 120
+EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+TIME = pa.timestamp("us", "UTC")
 
 
 class Job:
@@ -57,8 +60,8 @@ class Job:
         return self.newest("offsets"), self.newest("commits"), self.written()
 
 
-def live_until(job: Job, planned: int, *, is_written: bool) -> None:
-    """One life, which ends when a batch is planned, or written and not committed."""
+def live_until(job: Job, planned: int, *, is_written: bool = False, exists: str = "") -> None:
+    """One life, which ends when a batch is planned, or written and not committed; or when there is a file."""
     log = job.root / "driver.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -73,7 +76,11 @@ def live_until(job: Job, planned: int, *, is_written: bool) -> None:
         while True:
             offsets, commits, written = job.done()
             there = offsets >= planned and (not is_written or (written > before[2] and commits < offsets))
-            if there and (offsets, commits, written) != before:
+            if (
+                (job.root / "checkpoint" / exists).exists()
+                if exists
+                else there and (offsets, commits, written) != before
+            ):
                 break
             assert process.poll() is None, log.read_text()[-3000:]
             assert time.monotonic() < limit, (job.done(), log.read_text()[-3000:])
@@ -135,6 +142,42 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     assert query.exception() is None
     found = Counter(r.n for r in spark.read.format("delta").load(job.described["target"]).collect())
     assert found == Counter(range(at))
+
+
+def test_killed_while_the_old_phase_hands_over(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+    """Of Spark's own readers: rows that are in files and in the topic come once, and all that are in one of them."""
+    topic = Topic(kafka, "killed_handover", 1)
+    (tmp_path / "files").mkdir()
+    for n in range(FILES):
+        rows = [(i, EPOCH + dt.timedelta(seconds=i)) for i in range(n * ROWS, (n + 1) * ROWS)]
+        table = pa.table(list(zip(*rows, strict=True)), schema=pa.schema([("n", "int64"), ("at", TIME)]))
+        pq.write_table(table, tmp_path / "files" / f"{n}.parquet")
+    at = FILES * ROWS
+    send(topic, range(at - 80, at + ROWS))
+    job = Job(tmp_path, kafka, topic.name, "handover", None)
+    live_until(job, 0, exists="backlog/keys-0")
+    assert not (tmp_path / "checkpoint" / "backlog" / "phases-1.json").exists()
+    live_until(job, 0, exists="backlog/phases-1.json")
+    live_until(job, FILES)
+    send(topic, range(at + ROWS, at + ROWS + 50))
+    query = start(spark, job.described)
+    try:
+        limit = time.monotonic() + LIMIT_S
+        while spark.read.format("delta").load(job.described["target"]).count() < at + ROWS + 50:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < limit
+            time.sleep(0.5)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    found = Counter(r.n for r in spark.read.format("delta").load(job.described["target"]).collect())
+    assert found == Counter(range(at + ROWS + 50))
+
+
+def send(topic: Topic, numbers: range) -> None:
+    for n in numbers:
+        at = EPOCH + dt.timedelta(seconds=n)
+        topic.send([{"n": n, "at": at.isoformat()}], at_ms=int(at.timestamp() * 1000))
 
 
 def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
