@@ -21,15 +21,24 @@ if TYPE_CHECKING:
 settings.register_profile("backlog_spark", deadline=None)
 settings.load_profile("backlog_spark")
 
+# Spark's own decoder of Avro, which ours is compared with. That of 4.2.0 is on no mirror.
+SPARK_AVRO = (
+    "org.apache.spark",
+    "spark-avro_2.13",
+    "4.1.1",
+    "6a19d90bc3b6e88d8db0fa36a19273aa10fea2dbd7a62bb60e4cedd73051b32d",
+)
+
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session with Delta for the whole run; started by the first test that asks for it."""
-    from backlog_spark.embedded.jars import spark_kafka_jars
+    from backlog_spark.embedded.jars import Artifact, fetch, spark_kafka_jars
     from backlog_spark.embedded.session import local_session
 
+    jars = [*spark_kafka_jars(), *fetch([Artifact(*SPARK_AVRO)])]
     conf = {
-        "spark.jars": ",".join(map(str, spark_kafka_jars())),
+        "spark.jars": ",".join(map(str, jars)),
         "spark.sql.shuffle.partitions": "2",
         # Delta's default of 50 tasks to build a table's state costs each read after a write 3 s here.
         "spark.databricks.delta.snapshotPartitions": "2",
