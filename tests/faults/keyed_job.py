@@ -23,6 +23,8 @@ AGGREGATES = "sum(v) AS total, count(*) AS n, max(v) AS hi"
 
 
 WINDOW_MS = 10_000
+# Of a key group in a batch, where timers may be interrupted: enough batches for all the places in which it is killed.
+FEW_TIMERS = 12
 
 
 class Windows(bs.KeyedProcessFunction):
@@ -230,7 +232,7 @@ def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-def fire_few(timers: int = 3) -> None:
+def fire_few(timers: int = FEW_TIMERS) -> None:
     """Let each key group fire so many timers in a batch, whatever they take."""
     FiringBudget.of = lambda self, reports: timers  # type: ignore[method-assign]
 
