@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from backlog_spark.errors import BacklogError
 from connectors.hybrid.files import FilePhase
+from connectors.hybrid.files.formats import BATCH_ROWS
 from connectors.hybrid.files.text import DecoderOf
 from connectors.hybrid.phases import Columns, Limit
 
@@ -194,8 +195,10 @@ class Refusing:
 
 def test_a_record_that_is_refused_is_found_again(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
-    (tmp_path / "data/a.json").write_bytes(json_lines([{"id": 1, "name": "x"}] * 10_002) + b"{oops\n")
-    with pytest.raises(BacklogError, match=r"a\.json, after 10000 records from byte 0 on: record 2 of its block"):
+    (tmp_path / "data/a.json").write_bytes(json_lines([{"id": 1, "name": "x"}] * (BATCH_ROWS + 2)) + b"{oops\n")
+    with pytest.raises(
+        BacklogError, match=rf"a\.json, after {BATCH_ROWS} records from byte 0 on: record 2 of its block"
+    ):
         rows_of(phase(tmp_path, "json", Refusing, filePartitionBytes="64m"), Columns(SCHEMA))
 
 
