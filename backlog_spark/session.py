@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from backlog_spark.listener import BacklogListener
 from backlog_spark.settings import parse_settings
@@ -84,20 +84,44 @@ def session_listener(spark: SparkSession) -> BacklogListener:
         return listener
 
 
+# Of each session and setting that is set for a while: what it was before the first, then what each one still wants.
+_overruled: dict[tuple[str, str], list[tuple[object, str | None]]] = {}
+_overruling = threading.Lock()
+
+
 @contextmanager
 def session_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set session confs for a while; afterwards each is as it was, or unset."""
-    before = {name: spark.conf.get(name, None) for name in values}
+    """Set session confs for a while; afterwards each is as it was, or unset.
+
+    Several threads may do so at once: what was there before the first comes back with the end of the last.
+    """
+    session, own = str(cast("Any", spark)._jsparkSession.sessionUUID()), object()
     try:
         for name, value in values.items():
-            spark.conf.set(name, value)
+            with _overruling:
+                wanted = _overruled.setdefault((session, name), [])
+                if not wanted:
+                    wanted.append((None, spark.conf.get(name, None)))
+                wanted.append((own, value))
+                spark.conf.set(name, value)
         yield
     finally:
-        for name, old in before.items():
-            if old is None:
-                spark.conf.unset(name)
-            else:
-                spark.conf.set(name, old)
+        for name in values:
+            with _overruling:
+                _end_overruling(spark, session, name, own)
+
+
+def _end_overruling(spark: SparkSession, session: str, name: str, own: object) -> None:
+    wanted = [each for each in _overruled.pop((session, name), []) if each[0] is not own]
+    if not wanted:
+        return
+    if len(wanted) > 1:
+        _overruled[session, name] = wanted
+    value = wanted[-1][1]
+    if value is None:
+        spark.conf.unset(name)
+    else:
+        spark.conf.set(name, value)
 
 
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -89,3 +89,20 @@ def test_a_source_that_comes_first_starts_fast_too(spark: SparkSession, monkeypa
     finally:
         if before is not None:
             environment["PYTHONPATH"] = before
+
+
+def test_settings_of_several_threads_end_in_any_order(spark: SparkSession) -> None:
+    name = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+    assert spark.conf.get(name) == "false"
+    first, second = session_conf(spark, {name: "true"}), session_conf(spark, {name: "true"})
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert spark.conf.get(name) == "true", "the other one still needs it"
+    second.__exit__(None, None, None)
+    assert spark.conf.get(name) == "false"
+    with session_conf(spark, {name: "true", LIMIT: "1kb"}):
+        with session_conf(spark, {LIMIT: "2kb"}):
+            assert spark.conf.get(LIMIT) == "2kb"
+        assert spark.conf.get(LIMIT) == "1kb"
+    assert spark.conf.get(LIMIT) != "1kb"
