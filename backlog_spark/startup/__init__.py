@@ -1,1 +1,76 @@
 """On the path of Spark's Python processes, whose start it shortens; see `sitecustomize` beside it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["SERVER", "fork_server"]
+
+SERVER = "BACKLOG_SPARK_FORK_SERVER"
+# The kernel's limit of a socket's path is 108 bytes.
+_LONGEST = 100
+
+# By process, since a fork of the driver does not own its servers; then by what they were started with.
+_servers: dict[tuple[int, str, str], tuple[str, subprocess.Popen[bytes]]] = {}
+_lock = threading.Lock()
+
+
+def fork_server(python: str, environment: Mapping[str, str], modules: Sequence[str]) -> str | None:
+    """Where a server listens that forks Python processes, started on the first call; see `backlog_forks`.
+
+    It ends with this process, however that ends.
+
+    Parameters
+    ----------
+    python : str
+        The interpreter.
+    environment : mapping of str to str
+        That of the processes: it serves only those whose own agrees with it in what matters at the start.
+    modules : sequence of str
+        What is imported before the first fork, besides what Spark's processes need; those not found are left out.
+
+    Returns
+    -------
+    str or None
+        A path, None if there can be no server here.
+    """
+    key = os.getpid(), python, repr(sorted(environment.items()))
+    with _lock:
+        known = _servers.get(key)
+        if known is None or known[1].poll() is not None:
+            try:
+                known = _start(python, environment, modules)
+            except OSError:
+                return None
+            _servers[key] = known
+        return known[0]
+
+
+def _start(python: str, environment: Mapping[str, str], modules: Sequence[str]) -> tuple[str, subprocess.Popen[bytes]]:
+    directory = tempfile.mkdtemp(prefix="backlog-forks-")
+    if len(os.fsencode(directory)) > _LONGEST - len("/s"):
+        Path(directory).rmdir()
+        directory = tempfile.mkdtemp(prefix="backlog-forks-", dir="/tmp")
+    path = f"{directory}/s"
+    script = Path(__file__).parent / "backlog_forks.py"
+    server = subprocess.Popen(
+        [python, str(script), path, *modules], env=dict(environment),
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    atexit.register(_stop, server)
+    return path, server
+
+
+def _stop(server: subprocess.Popen[bytes]) -> None:
+    if server.stdin is not None:
+        with contextlib.suppress(OSError):
+            server.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.wait(timeout=1)

@@ -1,4 +1,6 @@
-"""Runs when a Python process of Spark starts: pyspark is taken from where it has byte code.
+"""Runs when a Python process of Spark starts: it is forked where it can be, else takes pyspark with byte code.
+
+Forked: see `backlog_forks` beside this.
 
 Spark puts ``pyspark.zip`` first on the path of every Python process that it starts. A zip holds no byte code, so each
 of them compiles some 60,000 lines: 0.6 s of processor time for every start of a source and of a stateful query. The
@@ -11,6 +13,7 @@ Python looks for one module of this name only; whatever the installation has its
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
@@ -51,10 +54,27 @@ def _install() -> None:
             return
 
 
+def _path_of_others() -> list[str]:
+    here = Path(__file__).parent
+    return [entry for entry in sys.path if Path(entry) != here]
+
+
+def _fork() -> None:
+    """Does not return if a child of the server has taken the place of this process."""
+    server = os.environ.get("BACKLOG_SPARK_FORK_SERVER")
+    command = sys.orig_argv
+    if not server or "-m" not in command[:-1]:
+        return
+    import backlog_forks  # type: ignore[import-not-found]
+
+    module = command[command.index("-m") + 1]
+    if module in backlog_forks.MODULES and command[-1] == module:
+        backlog_forks.ask(server, module, _path_of_others())
+
+
 def _run_the_others() -> None:
     """The module of this name that is hidden by this one."""
-    here = Path(__file__).parent
-    sys.path[:] = [entry for entry in sys.path if Path(entry) != here]
+    sys.path[:] = _path_of_others()
     own = sys.modules.pop("sitecustomize", None)
     with contextlib.suppress(ImportError):
         import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
@@ -62,5 +82,6 @@ def _run_the_others() -> None:
         sys.modules.setdefault("sitecustomize", own)
 
 
+_fork()
 _install()
 _run_the_others()
