@@ -59,7 +59,8 @@ overlap are kept beside the checkpoint, and compared with records up to the file
 
 A batch of backlog may hold the rest of one phase and the beginning of the next; with an interval during backlog of
 0 all bounded phases are one. Large Parquet and ORC files are cut at row groups and stripes, for batches and for
-tasks.
+tasks. In an object store (S3 through `s3fs`: `path=s3://bucket/data`, `fs.key`, `fs.secret`) a file is known by
+its ETag.
 
 ## Kafka
 

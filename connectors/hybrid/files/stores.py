@@ -8,7 +8,7 @@ import os
 import re
 import tempfile
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,9 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "local": "file"}
 # What a file system calls the mark of a content, and the time of the last change.
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5", "checksum")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "modify", "created")
+_SECRET = re.compile(
+    r"secret|password|passwd|token|credential|connection_string|sas|(account|api|private)_?key", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,46 +154,81 @@ class LocalStore(Store):
 
 
 class FsspecStore(Store):
-    """A file system of fsspec. Object stores make a written file visible as a whole."""
+    """A file system of fsspec. Object stores make a written file visible as a whole.
 
-    def __init__(self, system: Any) -> None:
+    Parameters
+    ----------
+    system : fsspec.AbstractFileSystem
+    secrets : collection of str, optional
+        What its errors must not show.
+    """
+
+    def __init__(self, system: Any, secrets: Collection[str] = ()) -> None:
         self._system = system
+        self._secrets = sorted(secrets, key=len, reverse=True)
 
     def name(self, path: str) -> str:
         return str(self._system.unstrip_protocol(path))
 
+    @contextlib.contextmanager
+    def _asking(self, path: str) -> Iterator[None]:
+        """Its own errors, which are of any class, as ours; that something is not there is no error here."""
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            raise
+        except Exception as error:
+            words = str(error)
+            for secret in self._secrets:
+                words = words.replace(secret, "***")
+            raise BacklogError(
+                f"{self.name(path)} cannot be reached: {type(error).__name__}: {words.rstrip('.')}.",
+                "Check the address, the credentials and what they allow in the options fs.…, and start again.",
+            ) from None
+
     def stat(self, path: str) -> FileFound | None:
         self._system.invalidate_cache()
         try:
-            return _found(self._system.info(path))
-        except FileNotFoundError:
+            with self._asking(path):
+                return _found(self._system.info(path))
+        except (FileNotFoundError, NotADirectoryError):
             return None
 
     def children(self, path: str) -> list[FileFound]:
         self._system.invalidate_cache()
         try:
-            # Some list the directory itself among what it holds.
-            return [_found(i) for i in self._system.ls(path, detail=True) if i["name"].rstrip("/") != path.rstrip("/")]
+            with self._asking(path):
+                found = self._system.ls(path, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
+        # Some list the directory itself among what it holds.
+        return [_found(info) for info in found if info["name"].rstrip("/") != path.rstrip("/")]
 
     def tree(self, path: str) -> Iterator[FileFound]:
         # One listing of all, as object stores have no directories to walk.
         self._system.invalidate_cache()
         above = len(path.rstrip("/"))
-        for name, info in self._system.find(path, detail=True).items():
+        try:
+            with self._asking(path):
+                listed = self._system.find(path, detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        for name, info in listed.items():
             if not any(is_hidden(part) for part in name[above:].split("/") if part):
                 yield _found(info)
 
     def open(self, path: str) -> pa.NativeFile:
-        return pa.PythonFile(self._system.open(path, "rb"), mode="r")
+        with self._asking(path):
+            return pa.PythonFile(self._system.open(path, "rb"), mode="r")
 
     def read(self, path: str) -> bytes:
-        return bytes(self._system.cat_file(path))
+        with self._asking(path):
+            return bytes(self._system.cat_file(path))
 
     def write(self, path: str, data: bytes) -> None:
-        self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
-        self._system.pipe_file(path, data)
+        with self._asking(path):
+            self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
+            self._system.pipe_file(path, data)
 
 
 def _found(info: Mapping[str, Any]) -> FileFound:
@@ -232,8 +270,9 @@ def store_of(url: str, storage: Mapping[str, str]) -> tuple[Store, str]:
         return LocalStore(), str(Path(re.sub(r"^(file|local):(//(?=/))?", "", url, flags=re.IGNORECASE)).absolute())
     import fsspec  # not needed where all is local
 
+    arguments = {name: _argument(text) for name, text in storage.items()}
     try:
-        system = fsspec.filesystem(scheme, **{name: _argument(text) for name, text in storage.items()})
+        system = fsspec.filesystem(scheme, **arguments)
     except (ImportError, ValueError) as error:
         # Only a missing package is told in its own words: other errors may show what is secret.
         words = str(error) if isinstance(error, ImportError) else f"fsspec knows no such file system as {scheme}"
@@ -246,7 +285,7 @@ def store_of(url: str, storage: Mapping[str, str]) -> tuple[Store, str]:
             f"{scheme}:// cannot be read: its file system does not take the options fs.{', fs.'.join(storage)}.",
             "Name the arguments of fsspec's file system, such as fs.key and fs.secret for s3.",
         ) from None
-    return FsspecStore(system), str(system._strip_protocol(re.sub(r"^[^:]+", scheme, url)))
+    return FsspecStore(system, set(_secrets(arguments))), str(system._strip_protocol(re.sub(r"^[^:]+", scheme, url)))
 
 
 def _argument(text: str) -> Any:
@@ -256,3 +295,15 @@ def _argument(text: str) -> Any:
         except json.JSONDecodeError:
             return text
     return text
+
+
+def _secrets(arguments: Any, name: str = "") -> Iterator[str]:
+    """Texts, however deep, whose names say that they are secret."""
+    if isinstance(arguments, dict):
+        for inner, value in arguments.items():
+            yield from _secrets(value, inner)
+    elif isinstance(arguments, list):
+        for value in arguments:
+            yield from _secrets(value, name)
+    elif isinstance(arguments, str) and arguments and _SECRET.search(name):
+        yield arguments

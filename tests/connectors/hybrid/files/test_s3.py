@@ -1,0 +1,130 @@
+"""Files in an S3 bucket: over HTTP, listed by prefix, known by their ETag."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import s3fs
+from moto.server import ThreadedMotoServer
+
+import backlog_spark as bs
+from backlog_spark.errors import BacklogError
+from connectors.hybrid.files.phase import FilePhase
+from connectors.hybrid.phases import Columns
+
+from .reading import bag, rows_between, rows_of, steps
+from .test_phase import ALL, ROWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DECLARED = pa.schema([*ALL, ("k", pa.int32())])
+WANTED = [row | {"k": row["id"] // 200} for row in ROWS]
+SECRET = "hunter22"
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        yield f"http://{host}:{port}"
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def bucket(endpoint: str, request: pytest.FixtureRequest) -> Iterator[s3fs.S3FileSystem]:
+    """Rows in three partitions under ``data``."""
+    system = s3fs.S3FileSystem(key="me", secret=SECRET, client_kwargs={"endpoint_url": endpoint})
+    system.mkdir("bucket")
+    for k in range(3):
+        put(system, f"data/k={k}/p.parquet", ROWS[k * 200 : k * 200 + 200])
+    system.touch("bucket/data/_SUCCESS")
+    yield system
+    system.rm("bucket", recursive=True)
+
+
+def put(system: s3fs.S3FileSystem, path: str, rows: list[dict[str, Any]]) -> None:
+    with system.open(f"bucket/{path}", "wb") as file:
+        pq.write_table(pa.Table.from_pylist(rows, ALL), file, row_group_size=50)
+
+
+def options(endpoint: str, path: str = "s3://bucket/data", **more: str) -> dict[str, str]:
+    return {
+        "path": path,
+        "metadataLocation": "s3://bucket/metadata",
+        "fs.key": "me",
+        "fs.secret": SECRET,
+        "fs.client_kwargs": json.dumps({"endpoint_url": endpoint}),
+        **more,
+    }
+
+
+@pytest.mark.parametrize("path", ["s3://bucket/data", "s3a://bucket/d?ta/k={0,1,2}", "s3://bucket/*/*/*.parquet"])
+def test_partitions_of_a_bucket(bucket: s3fs.S3FileSystem, endpoint: str, path: str) -> None:
+    source = FilePhase("old", options(endpoint, path, basePath="s3://bucket/data"))
+    assert source.schema() == DECLARED
+    assert bag(rows_of(source, Columns(DECLARED), [70])) == bag(WANTED)
+
+
+def test_through_spark(bucket: s3fs.S3FileSystem, endpoint: str, spark: SparkSession, tmp_path: Path) -> None:
+    bs.register(spark)
+    found: list[dict[str, Any]] = []
+
+    def run() -> None:
+        frame = spark.readStream.format("hybrid").options(phases="files", **options(endpoint)).load()
+        query = (
+            frame.writeStream.foreachBatch(lambda batch, _: found.extend(row.asDict() for row in batch.collect()))
+            .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination(120)
+
+    run()
+    assert sorted(row["id"] for row in found) == sorted(row["id"] for row in WANTED)
+    assert {row["id"]: row["k"] for row in found} == {row["id"]: row["k"] for row in WANTED}
+    put(bucket, "data/k=9/late.parquet", ROWS[:1])  # the listing is fixed for the run, and its restarts
+    run()
+    assert len(found) == len(WANTED)
+    kept = "".join(file.read_text(errors="replace") for file in (tmp_path / "checkpoint").rglob("*") if file.is_file())
+    assert "isProcessingBacklog" in kept
+    assert SECRET not in kept
+
+
+def test_a_file_that_was_replaced(bucket: s3fs.S3FileSystem, endpoint: str) -> None:
+    source = FilePhase("old", options(endpoint))
+    source.open(Columns(DECLARED))
+    start = source.begin({})
+    (last,) = steps(source, [None], start)
+    put(bucket, "data/k=2/p.parquet", ROWS[400:599])
+    with pytest.raises(BacklogError, match=r"s3://bucket/data/k=2/p\.parquet was changed since the files of phase old"):
+        rows_between(source, start, last.position)
+    bucket.rm("bucket/data/k=2/p.parquet")
+    lenient = FilePhase("old", options(endpoint, failOnDataLoss="false"))
+    lenient.open(Columns(DECLARED))
+    assert bag(rows_between(lenient, start, last.position)) == bag(WANTED[:400])
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"path": "s3://nowhere/data"}, "s3://nowhere/data is not there"),
+        (
+            {"fs.client_kwargs": json.dumps({"endpoint_url": f"http://127.0.0.1:1/{SECRET}"})},
+            r"s3://bucket/data cannot be reached: .*127\.0\.0\.1:1/\*\*\*.* in the options fs\.",
+        ),
+    ],
+)
+def test_what_cannot_be_reached(bucket: s3fs.S3FileSystem, endpoint: str, more: dict[str, str], words: str) -> None:
+    source = FilePhase("old", {**options(endpoint), **more})
+    source.open(Columns(DECLARED))
+    with pytest.raises(BacklogError, match=words) as caught:
+        source.begin({})
+    assert SECRET not in str(caught.value)
