@@ -9,6 +9,7 @@ VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
 PACKAGES := $(VENV)/packages.stamp
 PREPARED := $(VENV)/prepared.stamp
+CLASSES := $(VENV)/classes.stamp
 LOG := $(VENV)/setup.log
 
 # Spark starts its Python workers with this; by default it would take `python3` from PATH, which lacks the packages.
@@ -38,10 +39,10 @@ demo-hybrid: $(PREPARED) java ## a year of files, then Kafka, to sums in Delta [
 demo-temporal: $(PREPARED) java ## clicks joined with a MySQL table, which they wait for [ROWS= SECONDS= SQL=1]
 	@$(PY) -m examples.temporal_join $(call flag,--rows,$(ROWS)) $(call flag,--seconds,$(SECONDS)) $(if $(SQL),--sql)
 
-test: $(PREPARED) java ## all tests, or some: make test ARGS="-k name"
+test: $(CLASSES) java ## all tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
 
-faults: $(PREPARED) java ## the large grids of kills and random queries, which `make test` takes a part of
+faults: $(CLASSES) java ## the large grids of kills and random queries, which `make test` takes a part of
 	@$(PY) -m pytest -m grid $(ARGS)
 
 torture: $(PREPARED) java ## mysql_cdc under writers, ALTER TABLE and kills, all at once [SEED= MINUTES=]
@@ -80,6 +81,12 @@ java:
 $(PREPARED): $(PACKAGES) | java
 	@echo "setup 3/3: jars, MySQL, MariaDB and Kafka (downloads of 370 MB)"
 	@$(PY) -m backlog_spark.embedded prepare
+	@touch $@
+
+# Half of a JVM's start, of which the tests have a hundred.
+$(CLASSES): $(PREPARED) tests/classes.py
+	@echo "setup for tests: an archive of Spark's classes"
+	@$(PY) -m tests.classes
 	@touch $@
 
 $(PACKAGES): setup.cfg pyproject.toml | $(if $(filter check,$(MAKECMDGOALS)),,java)

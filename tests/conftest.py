@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.kafka import KafkaServer
     from backlog_spark.embedded.mysql import MySQLServer
     from backlog_spark.listener import Report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before any JVM is started, also by the workers of xdist."""
+    from tests.classes import java_options
+
+    if not hasattr(config, "workerinput"):
+        os.environ.update(java_options())
+
 
 # A deadline would assert on timing, which a shared machine cannot promise.
 settings.register_profile("backlog_spark", deadline=None)
@@ -47,8 +57,6 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
-        # No plan here runs long enough to earn what the second compiler costs: a quarter of the tests' CPU time.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     session = local_session("backlog_spark-tests", conf=conf)
     yield session
