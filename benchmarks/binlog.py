@@ -48,7 +48,7 @@ Sums = tuple[int, int, Decimal]
 
 
 def _end(server: MySQLServer) -> BinlogPosition:
-    file, position = server.execute("SHOW MASTER STATUS")[0][:2]
+    file, position = server.binlog_end()
     return BinlogPosition(str(file), int(position))
 
 

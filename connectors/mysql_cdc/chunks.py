@@ -290,6 +290,6 @@ def estimated_rows(connection: Connection[Any], schema: TableSchema, where: str 
     """
     wanted = schema.chunk_columns[0].quoted if schema.chunk_key else "1"
     with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN SELECT {wanted} FROM {schema.qualified}{where}")
+        cursor.execute(f"EXPLAIN FORMAT=TRADITIONAL SELECT {wanted} FROM {schema.qualified}{where}")
         at = [str(field[0]).lower() for field in cursor.description].index("rows")
         return int(cursor.fetchall()[0][at] or 0)

@@ -198,7 +198,7 @@ def torture_lives(
                 storm.ask(storm.kill)
                 wait_for(lambda: storm.done["kill"] > kills, "the server's restart")
             _settle(server, shape, alters)
-            file, position, *_ = server.execute("SHOW MASTER STATUS")[0]
+            file, position = server.binlog_end()
             end_of_log = BinlogPosition(file, position).sort_key()
 
             def caught_up() -> bool:

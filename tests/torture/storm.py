@@ -142,7 +142,7 @@ class Alters(Repeating):
             self._shape.gone |= {family(name) for name in before} - {family(name) for name in now if fate(name)}
             self._shape.steps = now
             for name in redefined:
-                file, position, *_ = patiently(lambda: self._server.execute("SHOW MASTER STATUS"))[0]
+                file, position = patiently(self._server.binlog_end)
                 self._redefined[family(name)] = BinlogPosition(file, position)
 
     def _run_on_both(self, clauses: str) -> None:
@@ -297,7 +297,7 @@ class Storm(Repeating):
                     cursor.execute(f"UPDATE {DATABASE}.t_1 {statement}")
                 with contextlib.suppress(pymysql.err.MySQLError):
                     cursor.execute(f"UPDATE {DATABASE}.t_2 {statement}")
-            file = self._server.execute("SHOW MASTER STATUS")[0][0]
+            file = self._server.binlog_end()[0]
             path = self._server.datadir / file
             size = path.stat().st_size
             pid = self._server.pid

@@ -61,7 +61,7 @@ class Rows:
 
 
 def end(server: MySQLServer) -> BinlogPosition:
-    file, pos, *_ = server.execute("SHOW MASTER STATUS")[0]
+    file, pos = server.binlog_end()
     return BinlogPosition(file, pos)
 
 

@@ -166,6 +166,6 @@ def forget_log(server: MySQLServer) -> None:
     limit = time.monotonic() + 30
     while len(server.execute("SHOW BINARY LOGS")) > 1:
         # MariaDB keeps a file until the storage engine is done with it, which it says a moment later.
-        server.execute(f"PURGE BINARY LOGS TO '{server.execute('SHOW MASTER STATUS')[0][0]}'")
+        server.execute(f"PURGE BINARY LOGS TO '{server.binlog_end()[0]}'")
         assert time.monotonic() < limit
         time.sleep(0.1)

@@ -74,7 +74,7 @@ def test_changes_of_two_tables(mysql: MySQLServer, given: dict[str, str]) -> Non
 
     mysql.execute("INSERT INTO envelope.b VALUES (5)")
     mysql.execute("UPDATE envelope.a SET v = 'two' WHERE id = 2")
-    file, before = mysql.execute("SHOW MASTER STATUS")[0][:2]
+    file, before = mysql.binlog_end()
     mysql.execute("UPDATE envelope.a SET id = 3 WHERE id = 1")
     mysql.execute("DELETE FROM envelope.b")
     offset, rows = take(stream, offset)

@@ -19,20 +19,25 @@ from .replay import Writers, apply, options, read, reader, table_rows, take
 
 TABLE = "moving.t"
 ROWS = 300
+# MySQL's word for it until 8.0.22, and the one since.
+REPLICA = "slave" if MySQLServer.own_executable() is None else "replica"
 
 
 @pytest.fixture(scope="module")
 def servers() -> Iterator[tuple[MySQLServer, MySQLServer]]:
     # Several appliers and no order among them: transactions are in another order in the replica's log.
-    replica = {"server-id": "2", "slave-parallel-workers": "4", "slave-parallel-type": "LOGICAL_CLOCK"}
+    replica: dict[str, str | None] = {"server-id": "2", f"{REPLICA}-parallel-workers": "4"}
+    if REPLICA == "slave":
+        replica["slave-parallel-type"] = "LOGICAL_CLOCK"  # the only one there is today
     with MySQLServer() as first, MySQLServer(options=replica) as second:
         first.execute("CREATE DATABASE moving")
         first.execute("SET GLOBAL binlog_group_commit_sync_delay = 2000")
+        statement, name = ("MASTER", "MASTER") if REPLICA == "slave" else ("REPLICATION SOURCE", "SOURCE")
         second.execute(
-            f"CHANGE MASTER TO MASTER_HOST = '127.0.0.1', MASTER_PORT = {first.port}, MASTER_USER = 'root', "
-            "MASTER_AUTO_POSITION = 1"
+            f"CHANGE {statement} TO {name}_HOST = '127.0.0.1', {name}_PORT = {first.port}, {name}_USER = 'root', "
+            f"{name}_AUTO_POSITION = 1"
         )
-        second.execute("START SLAVE")
+        second.execute(f"START {REPLICA}")
         yield first, second
 
 
@@ -144,7 +149,7 @@ def test_a_replica_that_lags_is_refused_until_it_has_caught_up(pair: tuple[MySQL
     first, second = pair
     stream = at(first)
     offset, _ = take(stream, stream.initialOffset())
-    second.execute("STOP SLAVE")
+    second.execute(f"STOP {REPLICA}")
     try:
         first.execute(f"UPDATE {TABLE} SET n = -1 WHERE id = 1")
         offset, rows = take(stream, offset)
@@ -152,7 +157,7 @@ def test_a_replica_that_lags_is_refused_until_it_has_caught_up(pair: tuple[MySQL
         with pytest.raises(BacklogError, match=r"lacks transactions that it includes.*when it has caught up"):
             take(at(second), offset)
     finally:
-        second.execute("START SLAVE")
+        second.execute(f"START {REPLICA}")
     caught_up(first, second)
     first.execute(f"UPDATE {TABLE} SET n = -2 WHERE id = 1")
     caught_up(first, second)

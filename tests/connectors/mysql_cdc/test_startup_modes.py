@@ -30,7 +30,7 @@ def create(server: MySQLServer, name: str, *, in_new_log: bool = False) -> str:
 
 
 def status(server: MySQLServer) -> tuple[str, int]:
-    file, position = server.execute("SHOW MASTER STATUS")[0][:2]
+    file, position = server.binlog_end()
     return str(file), int(position)
 
 

@@ -85,7 +85,7 @@ def test_what_is_left_of_a_transaction_is_never_read(
 ) -> None:
     monkeypatch.setattr(whole, "_MOST_HELD", held)
     server, offset = crashed
-    file, start, *_ = server.execute("SHOW MASTER STATUS")[0]
+    file, start = server.binlog_end()
     server.execute(f"UPDATE {TABLE} SET n = 2")
     events = server.execute(f"SHOW BINLOG EVENTS IN '{file}' FROM {start}")
     places = [int(row[1]) for row in events if row[2] == "Update_rows_v1"]
@@ -95,7 +95,7 @@ def test_what_is_left_of_a_transaction_is_never_read(
     server.start()
     if not inside:
         # What follows is in a file of its own, as the server found the last one not closed.
-        assert server.execute("SHOW MASTER STATUS")[0][0] != file
+        assert server.binlog_end()[0] != file
     server.execute(f"UPDATE {TABLE} SET n = 3 WHERE id = 8")
     stream = reader(options(server, TABLE))
     found: list[Any] = []
