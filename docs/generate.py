@@ -206,8 +206,8 @@ def pages() -> dict[str, str]:
         "hybrid.md": hybrid.page(),
         "mysql_cdc.md": (
             "# mysql_cdc\n\n"
-            "Reads MySQL 8.0 to 9.7 and MariaDB 10.11 and 11.4 (tested on MySQL 8.0.15 and 9.7.4, MariaDB 10.11.5 and 11.4.5; "
-            "on an installed one with BACKLOG_SPARK_MYSQLD=/usr/sbin/mysqld make test). Both "
+            "Reads MySQL 8.0 to 9.7 and MariaDB 10.11 and 11.4 (tested on MySQL 8.0.15 and 9.7.4, MariaDB 10.11.5 and "
+            "11.4.5; on an installed one with BACKLOG_SPARK_MYSQLD=/usr/sbin/mysqld make test). Both "
             "need `log_bin`, `binlog_format=ROW` (MariaDB's default is MIXED), `binlog_row_image=FULL`, and a user "
             "with SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB calls the last one BINLOG "
             "MONITOR). MySQL also needs `binlog_order_commits=ON`, and `gtid_mode=ON` or a user with RELOAD: without "
