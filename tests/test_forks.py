@@ -184,6 +184,19 @@ time.sleep(60)
     until(lambda: not is_there(int(pid)) and not Path(path).parent.exists())
 
 
+def test_what_killed_servers_left_is_removed(server: str, tmp_path: Path) -> None:
+    left, starting = tmp_path / "backlog-forks-left", tmp_path / "backlog-forks-starting"
+    left.mkdir()
+    starting.mkdir()
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(left / "s"))
+    startup._sweep(tmp_path)
+    assert not left.exists()
+    assert starting.exists(), "its server may be about to listen"
+    startup._sweep(Path(server).parent.parent)
+    assert start(server, tmp_path).communicate("", timeout=30)[0].startswith("["), "one that listens is left alone"
+
+
 def test_spark_s_processes_are_forked(spark: SparkSession, tmp_path: Path) -> None:
     notes = str(tmp_path / "notes")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import socket
 import subprocess
 import tempfile
 import threading
@@ -16,6 +17,8 @@ __all__ = ["SERVER", "fork_server"]
 SERVER = "BACKLOG_SPARK_FORK_SERVER"
 # The kernel's limit of a socket's path is 108 bytes.
 _LONGEST = 100
+
+_PREFIX = "backlog-forks-"
 
 # By process, since a fork of the driver does not own its servers; then by what they were started with.
 _servers: dict[tuple[int, str, str], tuple[str, subprocess.Popen[bytes]]] = {}
@@ -54,10 +57,11 @@ def fork_server(python: str, environment: Mapping[str, str], modules: Sequence[s
 
 
 def _start(python: str, environment: Mapping[str, str], modules: Sequence[str]) -> tuple[str, subprocess.Popen[bytes]]:
-    directory = tempfile.mkdtemp(prefix="backlog-forks-")
+    _sweep(Path(tempfile.gettempdir()))
+    directory = tempfile.mkdtemp(prefix=_PREFIX)
     if len(os.fsencode(directory)) > _LONGEST - len("/s"):
         Path(directory).rmdir()
-        directory = tempfile.mkdtemp(prefix="backlog-forks-", dir="/tmp")
+        directory = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
     path = f"{directory}/s"
     script = Path(__file__).parent / "backlog_forks.py"
     server = subprocess.Popen(
@@ -66,6 +70,17 @@ def _start(python: str, environment: Mapping[str, str], modules: Sequence[str]) 
     )  # fmt: skip
     atexit.register(_stop, server)
     return path, server
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what servers left behind that were killed with their driver: sockets on which nobody listens."""
+    for directory in folder.glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as one:
+            try:
+                one.connect(str(directory / "s"))
+            except ConnectionRefusedError:
+                (directory / "s").unlink()
+                directory.rmdir()
 
 
 def _stop(server: subprocess.Popen[bytes]) -> None:
