@@ -373,7 +373,7 @@ class KeyedStream(Aggregations):
         named = state_name(name or "_".join([*self._keys, "join"]))
         return BacklogStream(KeyedNode(pair, named, bind, is_timed=ttl_ms is not None or interruptible))
 
-    def interval_join(self, other: KeyedStream, *, how: str = "inner") -> IntervalJoin:
+    def interval_join(self, other: KeyedStream, *, how: str = "inner", interruptible: bool = False) -> IntervalJoin:
         """Join with the rows of another stream, keyed alike, whose event times are not far apart.
 
         Parameters
@@ -382,10 +382,12 @@ class KeyedStream(Aggregations):
         how : str, default "inner"
             ``"inner"``, ``"left"``, ``"right"`` or ``"full"``: of the last three a row that finds none comes out with
             NULL on the other side, when the watermark has passed all that it could have found. Flink has only inner.
+        interruptible : bool, default False
+            As for `join`; the watermark goes on when the last pair is out.
         """
         from backlog_spark.pairedstreams import IntervalJoin, other_keyed
 
-        return IntervalJoin(self, other_keyed(other, "interval_join"), how)
+        return IntervalJoin(self, other_keyed(other, "interval_join"), how, interruptible)
 
 
 def _preceding(rows: int | str | None, span: str | timedelta | None) -> int | None:

@@ -154,6 +154,7 @@ class IntervalJoin:
     _left: KeyedStream
     _right: KeyedStream
     _how: str = "inner"
+    _cuts: bool = False
 
     def between(
         self,
@@ -183,12 +184,12 @@ class IntervalJoin:
         from backlog_spark.operators.interval_join import IntervalJoinFold
 
         least, greatest = signed_duration(lower, "lower bound"), signed_duration(upper, "upper bound")
-        left, right, how = self._left, self._right, self._how
+        left, right, how, cuts = self._left, self._right, self._how, self._cuts
 
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
             return IntervalJoinFold(
                 schema, left.keys, right.keys, least, greatest, key_groups, how=how,
-                lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive, control_first=is_first,
+                lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive, control_first=is_first, cuts=cuts,
             )  # fmt: skip
 
         named = state_name(name or "_".join([*left.keys, "interval_join"]))

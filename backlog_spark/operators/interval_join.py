@@ -8,27 +8,31 @@ Source: Flink's ``IntervalJoinOperator`` (``KeyedStream.intervalJoin``) and, for
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.changes import refuse_changes
+from backlog_spark.changes import identity_of, refuse_changes
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.fold import Arrived, Clock, StayEnd, Step
+from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn, rows_of_key
+from backlog_spark.operators.matches import Matches
+from backlog_spark.operators.multiset import ROW
 from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired_columns
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
-from backlog_spark.state.keys import equal_runs, normalised
+from backlog_spark.state.keys import normalised
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine
+from backlog_spark.watermarks import MIN_WATERMARK
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = ["MATCHED", "PIECE_ROWS", "IntervalJoinFold"]
 
@@ -77,6 +81,9 @@ class IntervalJoinFold(RowsFold):
         Whether a bound itself is outside of the interval.
     control_first : bool
         Whether a batch's watermark comes before its rows: for the first operator of a chain.
+    cuts : bool
+        Whether a batch stops putting out pairs, between any two, when its budget is used up (FLIP-443). What is left
+        waits in the state, as with `backlog_spark.operators.join.JoinFold`; of its keys nothing is given up until then.
 
     Raises
     ------
@@ -99,8 +106,9 @@ class IntervalJoinFold(RowsFold):
         lower_exclusive: bool = False,
         upper_exclusive: bool = False,
         control_first: bool = True,
+        cuts: bool = False,
     ) -> None:
-        from pyspark.sql.types import BooleanType
+        from pyspark.sql.types import BooleanType, LongType
 
         check_kind(how, OUTER)
         self._how = how
@@ -116,7 +124,11 @@ class IntervalJoinFold(RowsFold):
             )  # fmt: skip
         if max(abs(lower_ms), abs(upper_ms)) > _LONGEST_MS:
             raise SettingError("interval", shown, f"has a bound beyond {_LONGEST_MS} ms.", "Take shorter ones.")
-        own = [(MATCHED, BooleanType())] if self._outer else []
+        self._cuts = cuts
+        self.rows_a_pair = 1
+        own: list[tuple[str, DataType]] = [(MATCHED, BooleanType())] if self._outer else []
+        if cuts:
+            own += [(ROW, LongType()), (TURN, LongType()), (DONE, LongType())]
         for side, keys in ((LEFT, left_keys), (RIGHT, right_keys)):
             refuse_changes("interval_join", side_schema(schema, side), keys)
         super().__init__(
@@ -139,6 +151,15 @@ class IntervalJoinFold(RowsFold):
 
     def placed(self, rows: DataFrame) -> DataFrame:
         return super().placed(self._with_times(rows))
+
+    def more_placed(self) -> list[Column]:
+        # In its order rows are joined whose turn is counted.
+        fields = [(field, quoted(field.name)) for field in self.schema]
+        return [identity_of(fields).alias(ROW)] if self._cuts else []
+
+    def live_schema(self) -> pa.Schema:
+        schema = super().live_schema()
+        return schema.append(self.state.arrow().field(ROW)) if self._cuts else schema
 
     def _with_times(self, rows: DataFrame) -> DataFrame:
         """The same rows; they fail where one has no event time."""
@@ -282,21 +303,63 @@ class IntervalJoinFold(RowsFold):
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        side, time = state.column(SIDE_OF).to_numpy(), state.column(TIME).to_numpy()
-        until = np.where(side == LEFT, self._until(LEFT, time), self._until(RIGHT, time))
+        until = self._over_at(state)
+        if self._cuts:
+            # At once, and before any watermark goes on.
+            until = np.where(_bits(state.column(TURN).is_valid()), MIN_WATERMARK, until)
         return until, np.full(state.num_rows, NEVER, dtype=np.int64)
+
+    def _over_at(self, rows: pa.RecordBatch) -> np.ndarray:
+        """The watermark at which each row may go."""
+        side, time = rows.column(SIDE_OF).to_numpy(), rows.column(TIME).to_numpy()
+        found: np.ndarray = np.where(side == LEFT, self._until(LEFT, time), self._until(RIGHT, time))
+        return found
+
+    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
+        step = super().step(old, arrived, clock)
+        return replace(step, fired=sum(rows.num_rows for _, rows in step.outputs)) if self._cuts else step
 
     def advance(
         self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
     ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        if fresh.column(TIME).null_count:
+            side = fresh.column(SIDE_OF).to_numpy()
+            raise self._without_time(int(side[_bits(fresh.column(TIME).is_null())][0]))
+        if not self._cuts:
+            rows, out = self.worked(kept, fresh)
+            return self._kept_on(rows, np.zeros(rows.num_rows, dtype=bool), clock, out)
+        waits = kept.column(TURN).is_valid()
+        settled = self.settled(kept.filter(pc.invert(waits)), combine([], self._state_arrow))
+        kept = combine([settled, kept.filter(waits)], self._state_arrow)
+        rows, out = advance_in_turn(self, kept, fresh, clock.budget)
+        # What waits is to meet what it would have met, whatever time it is by then.
+        hashes = rows.column(HASH).to_numpy()
+        return self._kept_on(rows, np.isin(hashes, hashes[_bits(rows.column(TURN).is_valid())]), clock, out)
+
+    def _kept_on(
+        self, rows: pa.RecordBatch, held: np.ndarray, clock: Clock, out: list[pa.RecordBatch]
+    ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """Rows that later ones may meet, or that are ``held``; rows of outer sides that go without a match come out."""
+        over = ~held & (~self.keyed(rows) | (self._over_at(rows) <= clock.watermark))
+        if self._outer:
+            side, matched = rows.column(SIDE_OF).to_numpy(), _bits(pc.fill_null(rows.column(MATCHED), False))
+            for outer in self._outer:
+                alone = np.flatnonzero(over & ~matched & (side == outer))
+                out.append(self._paired(rows, alone, None) if outer == LEFT else self._paired(rows, None, alone))
+        return rows.filter(pa.array(~over)), out
+
+    def worked(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """All rows, with what new ones make known of matches, and the pairs that they make."""
+        rows, matches = self._matched(kept, fresh)
+        return rows, [self._paired(rows, *places) for found in matches for places in found.pieces(PIECE_ROWS)]
+
+    def settled(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> pa.RecordBatch:
+        """All rows, with what new ones make known of matches; the pairs have been put out."""
+        return self._matched(kept, fresh)[0]
+
+    def _matched(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Matches]]:
         rows = combine([kept, fresh], self._state_arrow)
-        side = rows.column(SIDE_OF).to_numpy()
-        if rows.column(TIME).null_count:
-            raise self._without_time(int(side[_bits(rows.column(TIME).is_null())][0]))
-        time = rows.column(TIME).to_numpy()
-        keyed = np.ones(len(side), dtype=bool)
-        for name in self.state.key_names:
-            keyed &= _bits(rows.column(name).is_valid())
+        side, time = rows.column(SIDE_OF).to_numpy(), rows.column(TIME).to_numpy()
         is_new = np.arange(len(side)) >= kept.num_rows
         matched = np.zeros(len(side), dtype=bool)
         unknown = np.zeros(len(side), dtype=bool)
@@ -305,84 +368,52 @@ class IntervalJoinFold(RowsFold):
             unknown = ~is_new & _bits(rows.column(MATCHED).is_null())
         hashes = rows.column(HASH).to_numpy()
         # Of what is kept, most are other keys that share a bucket with the new ones.
-        chosen = np.flatnonzero(keyed & np.isin(hashes, hashes[is_new | unknown]))
-        code = np.zeros(len(side), dtype=np.int64)
-        order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in self.state.key_names])
-        code[chosen[order]] = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen))))
+        chosen = np.flatnonzero(self.keyed(rows) & np.isin(hashes, hashes[is_new | unknown]))
+        code = self.codes(rows, chosen)
         left, right = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
 
-        def match(lefts: np.ndarray, rights: np.ndarray) -> _Matches:
-            matches = _Matches.of(lefts, rights, code, time, self._lower, self._upper)
+        def match(lefts: np.ndarray, rights: np.ndarray) -> Matches:
+            matches = Matches.of(lefts, rights, code, time, self._lower, self._upper)
             matches.mark(matched)
             return matches
 
         if unknown.any():
             match(left[~is_new[left]], right[~is_new[right]])
-        out = []
-        for matches in (match(left[is_new[left]], right), match(left[~is_new[left]], right[is_new[right]])):
-            out += [self._paired(rows, *places) for places in matches.pieces(PIECE_ROWS)]
-        over = ~keyed | (self.due(rows)[0] <= clock.watermark)
-        for outer in self._outer:
-            alone = np.flatnonzero(over & ~matched & (side == outer))
-            out.append(self._paired(rows, alone, None) if outer == LEFT else self._paired(rows, None, alone))
+        found = [match(left[is_new[left]], right), match(left[~is_new[left]], right[is_new[right]])]
         if self._outer:
             rows = rows.set_column(rows.schema.get_field_index(MATCHED), MATCHED, pa.array(matched))
-        return rows.filter(pa.array(~over)), out
+        return rows, found
+
+    def in_one_order(self, fresh: pa.RecordBatch) -> pa.RecordBatch:
+        # The sides one after the other: `most_matches` tells of rows of one side.
+        numbers = [fresh.column(name).to_numpy() for name in (ROW, HASH, SIDE_OF)]
+        return fresh.take(pa.array(np.lexsort(numbers)))
+
+    def most_matches(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> np.ndarray:
+        side = work.column(SIDE_OF).to_numpy()
+        mine = int(side[0])
+        # Rows of one side do not meet each other.
+        count = int(np.argmax(side != mine)) or len(side)
+        rows = combine([settled, work.slice(0, count)], self._state_arrow)
+        hashes, side = rows.column(HASH).to_numpy(), rows.column(SIDE_OF).to_numpy()
+        is_new = np.arange(len(side)) >= settled.num_rows
+        chosen = np.flatnonzero(self.keyed(rows) & np.isin(hashes, hashes[is_new]) & (is_new | (side != mine)))
+        sides = [chosen[is_new[chosen]], chosen[~is_new[chosen]]]
+        lefts, rights = sides if mine == LEFT else sides[::-1]
+        times = rows.column(TIME).to_numpy()
+        matches = Matches.of(lefts, rights, self.codes(rows, chosen), times, self._lower, self._upper)
+        return matches.counts(mine, rows.num_rows)[settled.num_rows :]
+
+    def meets(self, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        others = rows_of_key(self, settled, row)[1]
+        time, mine = settled.column(TIME).to_numpy()[others], row.column(TIME)[0].as_py()
+        after = time - mine if row.column(SIDE_OF)[0].as_py() == LEFT else mine - time
+        return others[:0], others[(after >= self._lower) & (after <= self._upper)]
 
     def _paired(self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None) -> pa.RecordBatch:
         """Rows of the output; see `paired_columns`."""
         columns = paired_columns(rows, self._columns, self._arrow, left, right)
         return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
-
-
-@dataclass(frozen=True)
-class _Matches:
-    """For each left row the run of right rows, sorted by key and time, that it matches.
-
-    Parameters
-    ----------
-    lefts, rights : numpy.ndarray
-        Places of rows.
-    first, end : numpy.ndarray
-        For each of ``lefts`` where in ``rights`` its run begins and ends.
-    """
-
-    lefts: np.ndarray
-    rights: np.ndarray
-    first: np.ndarray
-    end: np.ndarray
-
-    @classmethod
-    def of(
-        cls, lefts: np.ndarray, rights: np.ndarray, code: np.ndarray, time: np.ndarray, lower: int, upper: int
-    ) -> _Matches:
-        """Key and time as one number: the time's rank, as times themselves, far apart, would overflow."""
-        times, rank = np.unique(time[rights], return_inverse=True)
-        width = len(times) + 1
-        place = code[rights] * width + rank
-        order = np.argsort(place, kind="stable")
-        place, base = place[order], code[lefts] * width
-        first = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + lower, "left"))
-        end = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + upper, "right"))
-        return cls(lefts, rights[order], first, end)
-
-    def mark(self, matched: np.ndarray) -> None:
-        """Set it for all rows that have a match."""
-        some = self.end > self.first
-        matched[self.lefts[some]] = True
-        size = len(self.rights) + 1
-        begun = np.bincount(self.first[some], minlength=size) - np.bincount(self.end[some], minlength=size)
-        matched[self.rights[np.cumsum(begun)[:-1] > 0]] = True
-
-    def pieces(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Places of left and right rows of all pairs, at most ``size`` at a time."""
-        ends = np.cumsum(self.end - self.first)
-        offsets = self.end - ends
-        total = int(ends[-1]) if len(ends) else 0
-        for start in range(0, total, size):
-            numbers = np.arange(start, min(start + size, total))
-            of = np.searchsorted(ends, numbers, "right")
-            yield self.lefts[of], self.rights[numbers + offsets[of]]
 
 
 def _bits(column: pa.Array) -> np.ndarray:

@@ -29,7 +29,7 @@ from backlog_spark.changes import (
     sign,
 )
 from backlog_spark.operators.fold import Arrived, Clock, StayEnd, Step
-from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn
+from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn, in_one_order, matches_before, rows_of_key
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
 from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired_columns
 from backlog_spark.operators.rows import SIDE_OF, TIME
@@ -104,6 +104,8 @@ class JoinFold(MultisetFold):
         self._how = how
         self.outer: tuple[int, ...] = OUTER[how]
         """The sides of which rows without a match come out."""
+        # With a row of an outer side its match's loss of loneliness is told.
+        self.rows_a_pair = 1 + bool(self.outer)
         self._ttl = ttl_ms
         self.timed = ttl_ms is not None or cuts
         self.interruptible = cuts
@@ -250,6 +252,16 @@ class JoinFold(MultisetFold):
         for outer in self.outer:
             out += self._alone(rows, outer, keyed, side, code, before, after, chosen)
         return rows.filter(pa.array(after & keyed)), out
+
+    def in_one_order(self, fresh: pa.RecordBatch) -> pa.RecordBatch:
+        return in_one_order(fresh)
+
+    def most_matches(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> np.ndarray:
+        return matches_before(self, settled, work)
+
+    def meets(self, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """All other rows of its key: those of its own side tell whether another is without a match."""
+        return rows_of_key(self, settled, row)
 
     def settled(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> pa.RecordBatch:
         """What is kept after new rows; what they change has been put out."""

@@ -7,21 +7,18 @@ key is, so what it matches are the same rows, in the same order, in every batch.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.operators.multiset import ROW, SIGN_OF
-from backlog_spark.operators.rows import SIDE_OF
+from backlog_spark.operators.rows import SIDE_OF, RowsFold
 from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.tables import HASH, combine
 
-if TYPE_CHECKING:
-    from backlog_spark.operators.join import JoinFold
-
-__all__ = ["DONE", "TURN", "advance_in_turn"]
+__all__ = ["DONE", "TURN", "JoinsInTurn", "advance_in_turn", "in_one_order", "matches_before", "rows_of_key"]
 
 TURN: Final = "turn"
 """Of state: the place of a row that has not been joined yet; NULL for the others."""
@@ -29,8 +26,34 @@ DONE: Final = "done"
 """Of the row whose turn it is: how many of its matches have been put out."""
 
 
+class JoinsInTurn(Protocol):
+    """What a join is to the queue. All tables are rows of its state, those that are settled have been joined."""
+
+    rows_a_pair: int
+    """How many rows come out for a pair at most."""
+
+    def in_one_order(self, fresh: pa.RecordBatch) -> pa.RecordBatch:
+        """New rows of a batch in an order that does not depend on how they came."""
+
+    def most_matches(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> np.ndarray:
+        """How many rows each of the first rows of ``work`` can meet at most: those that are settled, and those before
+        it. Of as many of the first rows as it is known for, one at least."""
+
+    def meets(self, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Places of the rows beside which a row is joined: of those that decide what comes out, and of those it meets.
+
+        The same ones, in the same order, until it has been settled.
+        """
+
+    def worked(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """What is settled after more rows, and what comes out."""
+
+    def settled(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> pa.RecordBatch:
+        """The same where all that comes out is out."""
+
+
 def advance_in_turn(
-    fold: JoinFold, kept: pa.RecordBatch, fresh: pa.RecordBatch, budget: int | None
+    fold: JoinsInTurn, kept: pa.RecordBatch, fresh: pa.RecordBatch, budget: int | None
 ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
     """As `RowsFold.advance`, with about ``budget`` rows of output at most; None: all of them."""
     waits = kept.column(TURN).is_valid()
@@ -40,7 +63,7 @@ def advance_in_turn(
         rows.take(pc.array_sort_indices(rows.column(TURN)))
         for rows in (queue.filter(started), queue.filter(pc.invert(started)))
     )
-    work = _without_turns(combine([queue, _in_one_order(fold, fresh)], kept.schema))
+    work = _without_turns(combine([queue, fold.in_one_order(fresh)], kept.schema))
     joining = _Joining(fold, settled, np.iinfo(np.int64).max if budget is None else budget)
     # A row that was cut before goes on first. There may be several, as not all keys of a group are looked at each time.
     cut = []
@@ -65,19 +88,16 @@ def advance_in_turn(
 class _Joining:
     """What has been joined so far in a batch, and how much more may come out."""
 
-    def __init__(self, fold: JoinFold, settled: pa.RecordBatch, left: int) -> None:
+    def __init__(self, fold: JoinsInTurn, settled: pa.RecordBatch, left: int) -> None:
         self._fold = fold
-        # With a row of an outer side its match's loss of loneliness is told: two rows for a pair.
-        self._width = 1 + bool(fold.outer)
         self.settled = settled
         self.left = left
         self.out: list[pa.RecordBatch] = []
 
     def several(self, work: pa.RecordBatch) -> int:
         """Join the first rows, as many as may come out whole; how many they were."""
-        count = int(
-            np.searchsorted(np.cumsum(self._width * _matches(self._fold, self.settled, work) + 1), self.left, "right")
-        )
+        most = self._fold.rows_a_pair * self._fold.most_matches(self.settled, work) + 1
+        count = int(np.searchsorted(np.cumsum(most), self.left, "right"))
         if count:
             self.settled, more = self._fold.worked(self.settled, work.slice(0, count))
             self._put_out(more)
@@ -85,9 +105,9 @@ class _Joining:
 
     def one(self, row: pa.RecordBatch, done: int) -> int | None:
         """Join a row of which ``done`` matches are out; how many are out then, or None if all of them are."""
-        mine, others = _of_its_key(self._fold, self.settled, row)
+        mine, others = self._fold.meets(self.settled, row)
         while self.left > 0 and done < len(others):
-            some = others[done : done + max(1, self.left // self._width)]
+            some = others[done : done + max(1, self.left // self._fold.rows_a_pair)]
             _, more = self._fold.worked(self.settled.take(pa.array(np.concatenate([mine, some]))), row)
             self._put_out(more)
             done += len(some)
@@ -101,10 +121,11 @@ class _Joining:
         self.left -= sum(piece.num_rows for piece in rows)
 
 
-def _in_one_order(fold: JoinFold, fresh: pa.RecordBatch) -> pa.RecordBatch:
+def in_one_order(fresh: pa.RecordBatch) -> pa.RecordBatch:
     """New rows of a batch without those that it takes back itself, in an order that does not depend on how they came.
 
-    A batch that is repeated has to stop at the same pair.
+    A batch that is repeated has to stop at the same pair. For joins of rows that have `backlog_spark.operators.multiset
+    .OWN`.
     """
     if not fresh.num_rows:
         return fresh
@@ -140,8 +161,8 @@ def _with(rows: pa.RecordBatch, turns: pa.Array, done: pa.Array) -> pa.RecordBat
     return pa.RecordBatch.from_arrays([columns[name] for name in rows.schema.names], schema=rows.schema)
 
 
-def _matches(fold: JoinFold, settled: pa.RecordBatch, work: pa.RecordBatch) -> np.ndarray:
-    """How many rows of the other side each row can meet at most, with those that come before it."""
+def matches_before(fold: RowsFold, settled: pa.RecordBatch, work: pa.RecordBatch) -> np.ndarray:
+    """How many rows of its key and of the other side there are for each row, with those that come before it."""
     rows = combine([settled, work], settled.schema)
     keyed, side = fold.keyed(rows), rows.column(SIDE_OF).to_numpy()
     hashes = rows.column(HASH).to_numpy()
@@ -163,7 +184,7 @@ def _matches(fold: JoinFold, settled: pa.RecordBatch, work: pa.RecordBatch) -> n
     return found[settled.num_rows :]
 
 
-def _of_its_key(fold: JoinFold, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+def rows_of_key(fold: RowsFold, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
     """Places of the rows of a row's key: of its own side, and of the other one."""
     if not fold.keyed(row)[0]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)

@@ -23,7 +23,8 @@ AGGREGATES = "sum(v) AS total, count(*) AS n, max(v) AS hi"
 
 
 WINDOW_MS = 10_000
-# Of a key group in a batch, where timers may be interrupted: enough batches for all the places in which it is killed.
+# Timers, or pairs of joins, of a key group in a batch, where a batch may be interrupted: enough batches for all the
+# places in which it is killed.
 FEW_TIMERS = 12
 
 
@@ -61,14 +62,17 @@ class Groups(bs.CoGroupFunction):
         yield (left or right)[0].k, len(left), len(right), sum(r.v for r in [*left, *right])
 
 
-def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str) -> bs.BacklogStream:
-    """The operator of two streams that is tested."""
+def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str, *, cut: bool = False) -> bs.BacklogStream:
+    """The operator of two streams that is tested; ``cut``: joins may stop between two pairs."""
     if shape == "join":
         # Sums change, and with them the pairs; their numbers by value are made of what is added and taken back.
         sums = left.key_by("k").sum("v").map("k", "v % 10 AS v")
         newest = right.key_by("k").aggregate("max(seq) AS seq")
-        joined = sums.key_by("k").join(newest.key_by("k"), how="left")
+        joined = sums.key_by("k").join(newest.key_by("k"), how="left", interruptible=cut)
         return joined.key_by("v").aggregate("count(*) AS n, max(seq) AS newest")
+    if shape == "pairs":
+        sides = [side.map("k * 10 + v % 10 AS k", f"v AS {v}") for side, v in ((left, "v"), (right, "w"))]
+        return sides[0].key_by("k").join(sides[1].key_by("k"), interruptible=cut)
     if shape == "temporal":
         return left.temporal_join(right.map("k", "v AS w", "seq AS at"), on="k", order="at").map("k", "seq", "w", "at")
     left, right = left.with_watermark("ts", "2 seconds"), right.with_watermark("ts", "2 seconds")
@@ -79,7 +83,8 @@ def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str) -> bs.Ba
         # One input of the join has a state of its own, the other comes from its source.
         left = left.key_by("k").window(windows).aggregate("sum(v) AS v, min(seq) AS seq")
         left = left.map("k", "v", "seq", "window_time AS ts")
-    joined = left.key_by("k").interval_join(right.map("k", "v AS w", "ts AS at").key_by("k"), how="left")
+    right = right.map("k", "v AS w", "ts AS at")
+    joined = left.key_by("k").interval_join(right.key_by("k"), how="left", interruptible=cut)
     return joined.between("-5 seconds", "5 seconds").map("k", "v", "seq", "w")
 
 
@@ -91,7 +96,7 @@ def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     if "shape" in job:
         other = bs.source("scripted", name="r", path=job["right"])
         sink = bs.DeltaUpsert(job["target"], ["v"]) if job["shape"] == "join" else bs.DeltaAppend(job["target"])
-        writer = paired(source, other, job["shape"]).write("keyed").to(sink)
+        writer = paired(source, other, job["shape"], cut="interrupted" in job).write("keyed").to(sink)
     elif "odd" in job:
         stream = source.with_watermark("ts", "2 seconds").key_by("k", order="seq").process(Windows(), name="windows")
         writer = stream.write("keyed").to(bs.DeltaAppend(job["target"]))

@@ -159,6 +159,8 @@ PAIRED = {
     "join": """
         WITH a AS (SELECT k, sum(v) % 10 AS v FROM l GROUP BY k), b AS (SELECT k, max(seq) AS seq FROM r GROUP BY k)
         SELECT a.v, count(*), max(b.seq) FROM a LEFT JOIN b ON a.k = b.k GROUP BY a.v""",
+    "pairs": """
+        SELECT l.k * 10 + l.v % 10, l.v, r.v FROM l JOIN r ON l.k = r.k AND l.v % 10 = r.v % 10""",
 }
 SOME_PAIRED = {
     "interval_join": ["before what is handed over is valid", "in the first stream batch"],
@@ -183,11 +185,19 @@ def all_paired(shape: str) -> list[str]:
             for s in ("interval_join", "co_group", "chain")
         ),
         *(pytest.param(s, all_paired(s), id=f"{s} all", marks=pytest.mark.grid) for s in PAIRED),
+        pytest.param("interval_join", list(INTERRUPTED_POINTS)[1:2], id="interval_join cut some"),
+        pytest.param("interval_join", list(INTERRUPTED_POINTS)[:2], id="interval_join cut", marks=pytest.mark.grid),
+        pytest.param("pairs", list(INTERRUPTED_POINTS), id="pairs cut", marks=pytest.mark.grid),
     ],
 )
-def test_two_streams_survive(spark: SparkSession, tmp_path: Path, shape: str, points: list[str]) -> None:
+def test_two_streams_survive(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, points: list[str]
+) -> None:
     chance = random.Random(17)
     job = {name: str(tmp_path / name) for name in ("script", "right", "checkpoint", "target")} | {"shape": shape}
+    if points[0] in INTERRUPTED_POINTS:
+        job["interrupted"] = "yes"
+        monkeypatch.setattr(FiringBudget, "of", lambda self, reports: FEW_TIMERS)
     tables = {"script": [], "right": []}
     for name, given in tables.items():
         given += [timed_rows(chance, 300, n * 300) for n in range(4)]

@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StructType
 
 from backlog_spark.changes import CHANGE_TYPE, DELETE
+from backlog_spark.operators.interval_join import IntervalJoinFold
 from backlog_spark.operators.join import JoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
 from backlog_spark.state.reports import GroupReport
 from backlog_spark.state.seeds import Control
 from backlog_spark.state.tables import from_bytes
+from backlog_spark.watermarks import MIN_WATERMARK
 
+from . import test_interval_join as intervals
 from .groups import Handle, run
 from .test_join import OUTER, Row, fold_of, joined
 
@@ -118,3 +121,76 @@ def test_nan_is_a_key_like_any_other() -> None:
         pairs += sum(from_bytes(data, fold._arrow).num_rows for data in found)
     assert pairs == 20
     assert not reports[-1].is_firing
+
+
+class IntervalGroup:
+    """The same of an interval join: numbers of left and right rows come out."""
+
+    def __init__(self, fold: IntervalJoinFold) -> None:
+        self.fold = fold
+        self.handle = Handle()
+        self.reports: list[GroupReport] = []
+        self.out: Counter[Any] = Counter()
+
+    def run(self, rows: list[intervals.Row], watermark: int, budget: int | None) -> Counter[Any]:
+        made = [
+            {
+                "__hash": sum((row.key or "").encode()) % 8 << 32,
+                "k0": row.key,
+                "side": row.side,
+                "t": row.time,
+                **dict(
+                    zip(self.fold.values(row.side), (row.key, intervals.instant(row.time), row.number), strict=True)
+                ),
+                "row": row.number,
+            }
+            for row in rows
+        ]
+        live = pa.RecordBatch.from_pylist(made, self.fold.live_schema())
+        control = Control(watermark=watermark, budget=budget)
+        found = run(copy.deepcopy(self.fold), self.handle, live, control, self.reports)
+        return Counter((row["v"], row["w"]) for data in found for row in from_bytes(data, self.fold._arrow).to_pylist())
+
+    def take(self, rows: list[intervals.Row], watermark: int, budget: int | None, shuffled: list[Any]) -> None:
+        """A batch, killed when it was written, and repeated with its rows in another order."""
+        before = copy.deepcopy((self.handle.head, self.handle.buckets))
+        first = self.run(rows, watermark, budget)
+        self.handle.head, self.handle.buckets = before
+        assert self.run(shuffled, watermark, budget) == first
+        pairs = sum(count for pair, count in first.items() if None not in pair)
+        assert budget is None or pairs <= budget, "rows of an outer side come out beside them"
+        self.out.update(first)
+
+
+@given(st.data(), intervals.rows_of_any_key, intervals.bounds_of_any_kind, intervals.ways, st.booleans(), st.booleans())
+def test_any_cut_gives_the_interval_join(
+    data: Any, plain: list[Any], bounds: intervals.Bounds, how: str, control_first: bool, early: bool
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("backlog_spark.state.tables.BUCKET_KEYS", 2)
+        rows = intervals.made(plain)
+        group = IntervalGroup(intervals.fold_of(bounds, how, control_first=control_first, cuts=True))
+        for piece, watermark in intervals.in_pieces(data.draw, rows, control_first=control_first):
+            budget = data.draw(st.one_of(st.none(), st.integers(1, 5)))
+            group.take(piece, watermark, budget, data.draw(st.permutations(piece)))
+        if early:
+            # The watermark may go past all rows while some wait.
+            group.take([], intervals.FOREVER, 1, [])
+        while group.reports and group.reports[-1].is_firing:
+            group.take([], MIN_WATERMARK, data.draw(st.integers(1, 5)), [])
+        group.take([], intervals.FOREVER, None, [])
+        assert group.out == intervals.joined(rows, bounds, how)
+        assert not group.handle.buckets, "nothing is kept for ever"
+
+
+def test_a_hot_key_of_an_interval_join_comes_in_batches() -> None:
+    fold = intervals.fold_of(intervals.Bounds(0, 100), cuts=True)
+    group = IntervalGroup(fold)
+    rows = [intervals.Row(side, "a", 10 + 50 * side, number) for side in (LEFT, RIGHT) for number in range(40)]
+    group.take(rows, 0, 100, rows)
+    sizes = [sum(group.out.values())]
+    while group.reports[-1].is_firing:
+        group.take([], 0, 100, [])
+        sizes.append(sum(group.out.values()) - sum(sizes))
+    assert sizes == [100] * 16
+    assert group.out == intervals.joined(rows, intervals.Bounds(0, 100), "inner")

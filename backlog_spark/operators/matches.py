@@ -1,0 +1,76 @@
+"""Rows of two sides that have one key and times not far apart, found without looking at each pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from backlog_spark.operators.sides import LEFT
+
+__all__ = ["Matches"]
+
+
+@dataclass(frozen=True)
+class Matches:
+    """For each left row the run of right rows, sorted by key and time, that it matches.
+
+    Parameters
+    ----------
+    lefts, rights : numpy.ndarray
+        Places of rows.
+    first, end : numpy.ndarray
+        For each of ``lefts`` where in ``rights`` its run begins and ends.
+    """
+
+    lefts: np.ndarray
+    rights: np.ndarray
+    first: np.ndarray
+    end: np.ndarray
+
+    @classmethod
+    def of(
+        cls, lefts: np.ndarray, rights: np.ndarray, code: np.ndarray, time: np.ndarray, lower: int, upper: int
+    ) -> Matches:
+        """Key and time as one number: the time's rank, as times themselves, far apart, would overflow."""
+        times, rank = np.unique(time[rights], return_inverse=True)
+        width = len(times) + 1
+        place = code[rights] * width + rank
+        order = np.argsort(place, kind="stable")
+        place, base = place[order], code[lefts] * width
+        first = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + lower, "left"))
+        end = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + upper, "right"))
+        return cls(lefts, rights[order], first, end)
+
+    def mark(self, matched: np.ndarray) -> None:
+        """Set it for all rows that have a match."""
+        some = self.end > self.first
+        matched[self.lefts[some]] = True
+        matched[self.rights[self._begun(some) > 0]] = True
+
+    def counts(self, side: int, size: int) -> np.ndarray:
+        """How many rows each of ``size`` rows matches, those of one side."""
+        found = np.zeros(size, dtype=np.int64)
+        if side == LEFT:
+            found[self.lefts] = self.end - self.first
+        else:
+            found[self.rights] = self._begun(np.ones(len(self.lefts), dtype=bool))
+        return found
+
+    def _begun(self, some: np.ndarray) -> np.ndarray:
+        """In how many runs of these left rows each of ``rights`` is."""
+        size = len(self.rights) + 1
+        begun = np.bincount(self.first[some], minlength=size) - np.bincount(self.end[some], minlength=size)
+        found: np.ndarray = np.cumsum(begun)[:-1]
+        return found
+
+    def pieces(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Places of left and right rows of all pairs, at most ``size`` at a time."""
+        ends = np.cumsum(self.end - self.first)
+        offsets = self.end - ends
+        total = int(ends[-1]) if len(ends) else 0
+        for start in range(0, total, size):
+            numbers = np.arange(start, min(start + size, total))
+            of = np.searchsorted(ends, numbers, "right")
+            yield self.lefts[of], self.rights[numbers + offsets[of]]
