@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.changes import IMPLIED
+from backlog_spark.changes import IMPLIED, refuse_changes
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.keyedstreams import Aggregations
@@ -55,6 +55,9 @@ class WindowedStream(Aggregations):
 
     def allowed_lateness(self, lateness: str | timedelta) -> WindowedStream:
         """Keep windows for so long after their end, and put them out again when late rows have come.
+
+        A keyed operator behind takes the result before it back; `BacklogStream.changes` shows that too. What a function
+        put out, of `apply` or `process`, is not taken back.
 
         Raises
         ------
@@ -140,8 +143,8 @@ class WindowedStream(Aggregations):
 
     def aggregate(self, *aggregates: Aggregate | str, name: str = "") -> BacklogStream:
         """Declared aggregates; see `KeyedStream.aggregate`."""
+        from backlog_spark.operators.changeaggregates import window_aggregate_fold
         from backlog_spark.operators.declare import parse_aggregates
-        from backlog_spark.operators.merge import AggregateFold
 
         declared = parse_aggregates(*aggregates, order=self._order)
         for each in declared:
@@ -153,7 +156,7 @@ class WindowedStream(Aggregations):
 
         def make(key_groups: int) -> Callable[..., MergeFold]:
             def inner(keys: Sequence[str], schema: StructType, hidden: Sequence[str]) -> MergeFold:
-                return AggregateFold(keys, declared, schema, key_groups, hidden)
+                return window_aggregate_fold(keys, declared, schema, key_groups, hidden)
 
             return inner
 
@@ -165,6 +168,7 @@ class WindowedStream(Aggregations):
 
         def make(key_groups: int) -> Callable[..., MergeFold]:
             def inner(keys: Sequence[str], schema: StructType, hidden: Sequence[str]) -> MergeFold:
+                refuse_changes("reduce of a window", schema, keys)
                 return ReduceFold(keys, function, schema, key_groups, hidden)
 
             return inner
@@ -174,27 +178,23 @@ class WindowedStream(Aggregations):
     def _keyed(self, name: str, make: Callable[[int], Callable[..., MergeFold]]) -> BacklogStream:
         keys, order, options = self._keys, self._order, self._ready()
 
-        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
-            from backlog_spark.operators.countwindows import CountFold
-            from backlog_spark.operators.sessions import SessionFold
+        def bound(changes: str) -> Bind:
+            def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+                from backlog_spark.operators.countwindows import CountFold
+                from backlog_spark.operators.sessions import SessionFold
 
-            if options.counted is not None:
-                return CountFold(keys, make(key_groups), schema, key_groups, options.counted, order)
-            kind = SessionFold if options.assigner.is_session else WindowFold
-            return kind(keys, make(key_groups), schema, replace(options, control_first=is_first))
+                if options.counted is not None:
+                    return CountFold(keys, make(key_groups), schema, key_groups, options.counted, order)
+                kind = SessionFold if options.assigner.is_session else WindowFold
+                return kind(keys, make(key_groups), schema, replace(options, control_first=is_first), changes)
 
-        def refuse(mark: str) -> Bind:
-            raise BacklogError(
-                "A window with allowed_lateness is put out again for late rows, and the next operator cannot take the "
-                "earlier result back.",
-                "Leave allowed_lateness out, or give with_watermark the delay.",
-            )
+            return bind
 
         named = state_name(f"{name}_window")
         rows = with_changes(self._stream.node, IMPLIED)
-        refusal = refuse if options.lateness_ms else None
         is_timed = options.counted is None
-        return BacklogStream(KeyedNode(rows, named, bind, is_timed=is_timed, with_changes=refusal))
+        again = bound if options.lateness_ms else None
+        return BacklogStream(KeyedNode(rows, named, bound(""), is_timed=is_timed, with_changes=again))
 
     def apply(self, function: WindowFunction, *, name: str = "") -> BacklogStream:
         """All rows of a window to a function. They are kept until the window ends.

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from backlog_spark.changes import ASKED, CHANGE_TYPE, METADATA, identity_of, is_change_stream, sign
+from backlog_spark.errors import BacklogError
 from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.operators.aggregates.signed import SIGN, Signed, signed
 from backlog_spark.operators.aggregates.sums import Count
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["RowsAggregateFold", "SignedAggregateFold", "aggregate_fold"]
+__all__ = ["RowsAggregateFold", "SignedAggregateFold", "aggregate_fold", "window_aggregate_fold"]
 
 _ROWS: Final = "__rows"
 
@@ -56,18 +57,51 @@ def aggregate_fold(
     return SignedAggregateFold(keys, [each for each in found if each], schema, key_groups, mark)
 
 
+def window_aggregate_fold(
+    keys: Sequence[str], aggregates: Sequence[Aggregate], schema: StructType, key_groups: int, hidden: Sequence[str]
+) -> AggregateFold:
+    """The fold for declared aggregates within windows, whose rows are not kept; parameters as of `AggregateFold`.
+
+    Raises
+    ------
+    BacklogError
+        Over a change stream, for an aggregate whose accumulators take no row back.
+    """
+    from pyspark.sql.types import StructType
+
+    if not is_change_stream(schema, keys):
+        return AggregateFold(keys, aggregates, schema, key_groups, hidden)
+    own = StructType([field for field in schema if field.name not in hidden])
+    found = []
+    for aggregate in aggregates:
+        found.append(signed(aggregate, own))
+        if found[-1] is None:
+            raise BacklogError(
+                f"window: the stream takes rows back, and {aggregate} does not in a window.",
+                "Take counts, and sums and averages of whole numbers or decimals; or keep what is only added: "
+                f".filter(\"{CHANGE_TYPE} = 'insert'\").transform(lambda f: f.drop({CHANGE_TYPE!r})).",
+            )
+    return SignedAggregateFold(keys, [each for each in found if each], schema, key_groups, "", hidden)
+
+
 class SignedAggregateFold(AggregateFold):
     """Aggregates whose accumulators take rows back; parameters as of `AggregateFold`."""
 
     def __init__(
-        self, keys: Sequence[str], aggregates: Sequence[Signed], schema: StructType, key_groups: int, changes: str
+        self,
+        keys: Sequence[str],
+        aggregates: Sequence[Signed],
+        schema: StructType,
+        key_groups: int,
+        changes: str,
+        hidden: Sequence[str] = (),
     ) -> None:
         from pyspark.sql.types import IntegerType, StructType
 
         rows = StructType(list(schema.fields)).add(SIGN, IntegerType())
         # First, as aggregates may be added at the end.
         counted = Signed(_ROWS, Count(name="_"))
-        super().__init__(keys, [counted, *aggregates], rows, key_groups, (), changes)
+        super().__init__(keys, [counted, *aggregates], rows, key_groups, hidden, changes)
 
     def describe(self) -> dict[str, Any]:
         said = super().describe()

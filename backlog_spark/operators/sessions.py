@@ -8,13 +8,14 @@ Source: Flink's ``MergingWindowSet``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from backlog_spark.operators.windowed import END, START, WindowFold
+from backlog_spark.changes import refuse_changes
+from backlog_spark.operators.windowed import END, START, MakeInner, WindowFold, WindowOptions
 from backlog_spark.operators.windows import FOREVER
 from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.seeds import gathered
@@ -60,7 +61,19 @@ def session_runs(keys: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tupl
 
 
 class SessionFold(WindowFold):
-    """A fold by key and session; see `WindowFold`."""
+    """A fold by key and session; see `WindowFold`.
+
+    Raises
+    ------
+    BacklogError
+        For a change stream: of what a session would be without a row, it does not tell.
+    """
+
+    def __init__(
+        self, keys: Sequence[str], make: MakeInner, schema: StructType, options: WindowOptions, changes: str = ""
+    ) -> None:
+        refuse_changes("a session window", schema, keys)
+        super().__init__(keys, make, schema, options, changes)
 
     def _window_keys(self) -> tuple[str, ...]:
         return ()

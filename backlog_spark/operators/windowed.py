@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.changes import refuse_changes
+from backlog_spark.changes import ASKED, is_change_stream
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step
-from backlog_spark.operators.merge import MergeFold
+from backlog_spark.operators.merge import CODE, MergeFold, change_type_of, codes_of
 from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.triggers import CountedRows
 from backlog_spark.operators.windows import FOREVER, WindowAssigner
@@ -75,6 +75,8 @@ MakeInner = Callable[[Sequence[str], "StructType", Sequence[str]], MergeFold]
 class WindowFold(Fold):
     """A fold by key and window, for windows whose bounds do not depend on other rows.
 
+    A window of which the fold has no result, as all of its rows have been taken back, is not put out.
+
     Parameters
     ----------
     keys : sequence of str
@@ -84,6 +86,9 @@ class WindowFold(Fold):
     schema : StructType
         Of the rows.
     options : WindowOptions
+    changes : str, optional
+        Value of `backlog_spark.changes.MARK` if windows that are put out again are to come as changes: what was put
+        out before as ``update_preimage`` or ``delete``. With an allowed lateness over a change stream they do anyway.
     """
 
     timed = True
@@ -92,11 +97,12 @@ class WindowFold(Fold):
     interruptible = True
     waits = True
 
-    def __init__(self, keys: Sequence[str], make: MakeInner, schema: StructType, options: WindowOptions) -> None:
+    def __init__(
+        self, keys: Sequence[str], make: MakeInner, schema: StructType, options: WindowOptions, changes: str = ""
+    ) -> None:
         from pyspark.sql.types import BooleanType, LongType, StructType
 
         check_keys(keys, schema)
-        refuse_changes("window", schema, keys)
         taken = [name for name in WINDOW_COLUMNS if name in keys]
         if taken:
             raise BacklogError(
@@ -106,6 +112,8 @@ class WindowFold(Fold):
         assigner = options.assigner
         self.keys = tuple(keys)
         self.options = options
+        takes_back = is_change_stream(schema, keys)
+        self.changes = (changes or (ASKED if takes_back else "")) if options.lateness_ms else ""
         self._schema = schema
         self._time = event_time_of(schema)
         self._lifted: pa.Schema | None = None
@@ -233,13 +241,52 @@ class WindowFold(Fold):
             gone = _plus(ends - 1, self.options.lateness_ms) <= clock.watermark
         else:
             over = gone = ends <= now
-        out = rows.filter(pa.array(over & (touched | ~fired)))
+        has = over & (touched | ~fired) & self.inner.results(rows)
+        if self.changes:
+            out = self._changes(both, was_fired, rows, order, starts, touched, has)
+        else:
+            out = rows.filter(pa.array(has))
         state = rows.filter(pa.array(~gone))
         columns = dict(zip(state.schema.names, state.columns, strict=True))
         columns[_FIRED] = pa.array(over[~gone])
         schema = self.state.arrow()
         state = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
         return Step(state, [(0, out)] * bool(out.num_rows) + outputs, late)
+
+    def _changes(
+        self,
+        before: pa.RecordBatch,
+        was_fired: np.ndarray,
+        after: pa.RecordBatch,
+        order: np.ndarray,
+        starts: np.ndarray,
+        touched: np.ndarray,
+        has: np.ndarray,
+    ) -> pa.RecordBatch:
+        """Windows with their codes: those that were put out and have changed, and those that are put out now.
+
+        ``before``, in its ``order``, makes the windows ``after``, one from each of ``starts`` on. Sessions may have
+        merged, and then they are other windows.
+        """
+        of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
+        had = np.flatnonzero(was_fired & touched[of] & self.inner.results(before.take(pa.array(order))))
+        old, of = before.take(pa.array(order[had])), of[had]
+        names = [name for name in self._merged_schema().names if name not in self.inner.state.slot_names]
+        same = np.ones(len(of), dtype=bool)
+        for name in names:
+            same &= pc.equal(old.column(name), after.column(name).take(pa.array(of))).fill_null(True).to_numpy(False)
+        goes_on = np.zeros(len(starts), dtype=bool)
+        goes_on[of[same]] = True
+        codes = codes_of(np.ones(len(of), dtype=bool), same & has[of])[0], codes_of(goes_on, has)[1]
+        new = after.filter(pa.array(has))
+        pieces = [
+            rows.append_column(CODE, pa.array(code, pa.int32()))
+            for rows, code in ((old, codes[0]), (new, codes[1][has]))
+        ]
+        return combine(pieces, self._coded_schema())
+
+    def _coded_schema(self) -> pa.Schema:
+        return self._merged_schema().append(pa.field(CODE, pa.int32()))
 
     def _on_time(
         self, live: pa.RecordBatch, clock: Clock, kept: pa.RecordBatch
@@ -297,7 +344,10 @@ class WindowFold(Fold):
         return self._last_millisecond() <= F.lit(max(end.watermark - lateness_ms, MIN_WATERMARK))
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        return self.finish(self.state_of(version).where(self._is_over(end)))
+        from pyspark.sql import functions as F
+
+        windows = self.state_of(version).where(self._is_over(end))
+        return self._put_out(windows, F.lit(codes_of(np.zeros(1, bool), np.ones(1, bool))[1].item()))
 
     def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
         from pyspark.sql import functions as F
@@ -319,21 +369,27 @@ class WindowFold(Fold):
     # -- what comes out -------------------------------------------------------------------------------------
 
     def unpack(self, packed: DataFrame) -> DataFrame:
-        from pyspark.sql.types import StructType
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import IntegerType, StructType
 
-        arrow = self._merged_schema()
+        arrow = self._coded_schema() if self.changes else self._merged_schema()
         fields = [f for f in self.state.spark().fields if f.name != _FIRED]
         schema = StructType(fields[1:])
+        if self.changes:
+            schema = schema.add(CODE, IntegerType())
         chosen = packed.where("tag = 0").select("data")
-        return self.finish(chosen.mapInArrow(Unpack(arrow, arrow_schema(schema), skip=1), schema))
+        return self._put_out(chosen.mapInArrow(Unpack(arrow, arrow_schema(schema), skip=1), schema), F.col(CODE))
 
     def unpack_side_output(self, packed: DataFrame, name: str) -> DataFrame:
         arrow = arrow_schema(self._schema)
         return packed.where("tag = 1").select("data").mapInArrow(Unpack(arrow, arrow), self._schema)
 
-    def finish(self, state: DataFrame) -> DataFrame:
+    def _put_out(self, windows: DataFrame, code: Column) -> DataFrame:
+        return self.finish(windows, *([change_type_of(code, self.changes)] if self.changes else []))
+
+    def finish(self, state: DataFrame, *more: Column) -> DataFrame:
         """Keys, the window, results."""
-        finished = self.inner.finish(state, *self._span())
+        finished = self.inner.finish(state, *self._span(), *more)
         return named_windows(finished, self.keys, None if self.options.assigner.is_unbounded else self._time)
 
     def _span(self) -> list[Column]:

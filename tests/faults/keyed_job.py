@@ -73,6 +73,11 @@ def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str, *, cut: 
     if shape == "pairs":
         sides = [side.map("k * 10 + v % 10 AS k", f"v AS {v}") for side, v in ((left, "v"), (right, "w"))]
         return sides[0].key_by("k").join(sides[1].key_by("k"), interruptible=cut)
+    if shape == "late":
+        # The first rows of a batch come when windows of theirs have been put out.
+        both = left.with_watermark("ts", "0 seconds").union(right.with_watermark("ts", "0 seconds"))
+        short = both.key_by("k").window(bs.TumblingEventTimeWindows.of("2 seconds")).allowed_lateness("1 minute")
+        return short.aggregate("sum(v) AS v").map("v % 10 AS v").key_by("v").aggregate("count(*) AS n")
     if shape == "temporal":
         return left.temporal_join(right.map("k", "v AS w", "seq AS at"), on="k", order="at").map("k", "seq", "w", "at")
     left, right = left.with_watermark("ts", "2 seconds"), right.with_watermark("ts", "2 seconds")
@@ -95,7 +100,9 @@ def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     source = bs.source("scripted", name="s", path=job["script"])
     if "shape" in job:
         other = bs.source("scripted", name="r", path=job["right"])
-        sink = bs.DeltaUpsert(job["target"], ["v"]) if job["shape"] == "join" else bs.DeltaAppend(job["target"])
+        sink = (
+            bs.DeltaUpsert(job["target"], ["v"]) if job["shape"] in ("join", "late") else bs.DeltaAppend(job["target"])
+        )
         writer = paired(source, other, job["shape"], cut="interrupted" in job).write("keyed").to(sink)
     elif "odd" in job:
         stream = source.with_watermark("ts", "2 seconds").key_by("k", order="seq").process(Windows(), name="windows")

@@ -322,11 +322,15 @@ def test_an_upserting_table_follows(spark: SparkSession, tmp_path: Path) -> None
     [
         (lambda s: s.key_by("user").over("sum(amount) AS t"), "over: the stream's rows have a column '_change_type'"),
         (
-            lambda s: s.key_by("user").window(bs.TumblingProcessingTimeWindows.of("1 s")).count(),
-            "window: the stream's rows have a column '_change_type'",
+            lambda s: s.key_by("user").window(bs.ProcessingTimeSessionWindows.with_gap("1 s")).count(),
+            "a session window: the stream's rows have a column '_change_type'",
         ),
         (
-            lambda s: s.key_by("user").count().key_by("count").window(bs.EndOfStreamWindows.get()).count(),
+            lambda s: s.key_by("user").count().key_by("count").window(bs.EndOfStreamWindows.get()).max("user"),
+            r"window: the stream takes rows back, and max\(user\) does not in a window",
+        ),
+        (
+            lambda s: s.key_by("user").count().key_by("count").count_window(2).count(),
             "window: the results of the operator before it change",
         ),
         (
