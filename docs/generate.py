@@ -35,7 +35,10 @@ def _mariadb() -> str:
         "## MariaDB\n\n"
         "Any number of replication domains is read, with or without `gtid_strict_mode`. A checkpoint is about one "
         "server's binary log: it keeps byte positions, and the GTIDs there to see that it is still the same log. "
-        "Moving to a replica needs a new checkpoint. JSON is text, as in MariaDB itself. Galera has not been tried.\n\n"
+        "With another server of the same replication, one with `log_slave_updates=ON`, a query goes on at the place in "
+        "its log that comes after the same last transaction of each domain. It is refused where there is none: the "
+        "server has not caught up or has purged it, or has transactions of its own or the domains' in another order. "
+        "JSON is text, as in MariaDB itself. Galera has not been tried.\n\n"
         "| refused | why |\n|---|---|\n" + rows + "\n"
     )
 

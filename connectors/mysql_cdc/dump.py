@@ -16,6 +16,7 @@ from pymysqlreplication import BinLogStreamReader
 from backlog_spark.errors import BacklogError
 
 from .connection import check_identity
+from .gtid import MariaDbGtids
 from .offsets import BinlogPosition
 from .options import MySqlOptions
 
@@ -76,7 +77,8 @@ def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> Bac
     return BacklogError(f"Reading the binary log failed: {text} ({code}).")
 
 
-def open_dump(options: MySqlOptions, start: BinlogPosition | str) -> Dump:
+def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> Dump:
+    """A dump of what comes after a place, MySQL's GTID set, or the last transactions of a MariaDB's domains."""
     # Two readers with one server id end each other, so every dump draws its own.
     common: dict[str, Any] = {
         "connection_settings": options.connect_arguments(),
@@ -88,6 +90,8 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str) -> Dump:
     }
     if isinstance(start, BinlogPosition):
         return _dump(options, log_file=start.file, log_pos=start.pos, **common)
+    if isinstance(start, MariaDbGtids):
+        return _dump(options, auto_position=str(start), is_mariadb=True, **common)
     if start:
         return _dump(options, auto_position=start, **common)
     # The library reads an empty GTID set as "from now on"; everything is meant.

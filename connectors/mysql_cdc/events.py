@@ -219,6 +219,19 @@ class Events:
                     "Type 40 is a compressed transaction: set binlog_transaction_compression=OFF.",
                 )
 
+    def first_place(self) -> BinlogPosition | None:
+        """Where the first transaction begins; None if there is none up to the log's end."""
+        while True:
+            packet = self._connection._read_packet()
+            if packet.is_eof_packet():
+                return None
+            data = packet.get_all_data()
+            size = int.from_bytes(data[10:14], "little")
+            if data[5] == _ROTATE:
+                self._rotate(data)
+            elif data[5] in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB):
+                return BinlogPosition(self._file, self._end_of(data, size) - size)
+
     def _end_of(self, data: bytes, size: int) -> int:
         """Where an event ends in its file.
 

@@ -1,7 +1,12 @@
 """Going on at another server of the same replication: what an offset is there.
 
 MySQL's GTIDs name a transaction on every server, while byte positions and the order of transactions that do not touch
-one another are each server's own. So reading goes on by the set of what has been read.
+one another are each server's own. So reading goes on by the set of what has been read. MariaDB keeps the order within a
+replication domain on every server, so there a place in one log is mostly a place in the other: that after the same last
+transaction of each domain.
+
+Sources: MySQL Reference Manual, "Replication with GTIDs"; MariaDB Knowledge Base, "Global Transaction ID",
+``slave_connect_state`` and ``BINLOG_GTID_POS``.
 """
 
 from __future__ import annotations
@@ -9,33 +14,48 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pymysql
 from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
 from .connection import is_mariadb, log_files, query
-from .gtid import GtidSet
-from .offsets import Offset, file_number
+from .dump import open_dump
+from .events import Events
+from .gtid import GtidSet, MariaDbGtids
+from .mariadb import gtids_at_place
+from .offsets import BinlogPosition, Offset, file_number
 from .options import MySqlOptions
 from .server import end_position, has_gtids
-from .watermark import GtidWatermark, watermark
+from .timeline import Timeline
+from .watermark import GtidWatermark, PlaceWatermark, watermark
 
-__all__ = ["moved"]
+__all__ = ["Places", "moved"]
+
+Places = dict[tuple[str, str], BinlogPosition]
+"""Of MariaDB: by server and GTIDs, the places that have been found."""
 
 
-def moved(connection: Connection[Any], options: MySqlOptions, start: Offset, server: str) -> Offset:
+def moved(
+    connection: Connection[Any], options: MySqlOptions, start: Offset, server: str, places: Places | None = None
+) -> Offset:
     """An offset of another server as one of the server that is connected to.
 
     Parameters
     ----------
     server : str
         Its identity.
+    places : dict, optional
+        Those of MariaDB that are known; others are added.
 
     Raises
     ------
     BacklogError
-        It has not, or not yet, all that the offset includes; or there are no GTIDs by which to tell.
+        It has not, or not yet, all that the offset includes; or there are no GTIDs by which to tell; or its log, of
+        MariaDB, has the domains' transactions in another order.
     """
+    if start.server.startswith("mariadb-") and is_mariadb(connection) and not start.is_undecided:
+        return _moved_in_mariadb(connection, replace(options, server=server), start, {} if places is None else places)
     known = _known(start)
     if known is None or is_mariadb(connection) or not has_gtids(connection):
         raise BacklogError(
@@ -68,6 +88,66 @@ def moved(connection: Connection[Any], options: MySqlOptions, start: Offset, ser
         filter_until=end if start.filter_until else None,
         shift=shift,
     )
+
+
+def _moved_in_mariadb(connection: Connection[Any], options: MySqlOptions, start: Offset, places: Places) -> Offset:
+    def place(gtids: str) -> BinlogPosition:
+        if (options.server, gtids) not in places:
+            places[options.server, gtids] = _place_after(connection, options, start, MariaDbGtids(gtids))
+        return places[options.server, gtids]
+
+    def here(low: str) -> str:
+        mark = watermark(low)
+        assert isinstance(mark, PlaceWatermark), "MariaDB's are places"
+        return str(PlaceWatermark(place(str(mark.gtids)), mark.gtids))
+
+    position = None if start.position is None else place(start.gtid)
+    shift = start.shift
+    if start.position is not None and position is not None:
+        shift += max(0, start.position.file_number + 1 - position.file_number)
+    found = replace(
+        start,
+        server=options.server,
+        position=position,
+        start=here(start.start) if start.start else "",
+        ranges=tuple(replace(each, low=here(each.low)) for each in start.ranges),
+        shift=shift,
+    )
+    # Behind all watermarks, which are places in this log.
+    return replace(found, filter_until=end_position(connection, options)) if start.filter_until else found
+
+
+def _place_after(
+    connection: Connection[Any], options: MySqlOptions, start: Offset, gtids: MariaDbGtids
+) -> BinlogPosition:
+    """Where in the log the last transactions of all domains are these."""
+    end = end_position(connection, options)
+    dump = open_dump(options, gtids)
+    try:
+        found = Events(dump.open(), (), None, Timeline()).first_place() or end
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != 1236:
+            raise
+        raise BacklogError(
+            f"The checkpoint is about the server {start.server}, and the server {options.server} at {options.host}:"
+            f"{options.port} lacks transactions that it includes, or has purged them: {error.args[1]} (1236).",
+            "If it replicates from the first server, with log_slave_updates=ON, start the query again when it has "
+            "caught up; else start with a new checkpoint.",
+        ) from None
+    finally:
+        stream = getattr(dump, "_stream_connection", None)
+        if stream is not None and stream.open:
+            stream._force_close()
+    told = gtids_at_place(connection, found)
+    if told != gtids:
+        raise BacklogError(
+            f"The checkpoint is about the server {start.server}, after transactions {gtids}, and the binary log of "
+            f"the server {options.server} at {options.host}:{options.port} has no such place: "
+            f"{found.file}:{found.pos} is after {str(told or '') or 'none'}.",
+            "It has transactions of its own, or those of several replication domains in another order: connect to the "
+            "first server, or start with a new checkpoint.",
+        )
+    return found
 
 
 def _known(start: Offset) -> GtidSet | None:

@@ -31,7 +31,7 @@ from .chunks import estimated_rows
 from .connection import server_time_ms
 from .declared import DeclaredTables
 from .evolution import Followed, StartAgain, as_declared
-from .failover import moved
+from .failover import Places, moved
 from .history import Layout
 from .joining import Joining
 from .keys import Key
@@ -113,6 +113,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pacer = Pacer(options.interval_ms or 0)
         self._checked_start = False
         self._server = self._moved_from = ""
+        self._places: Places = {}
         self._retention = Retention()
 
     # -- planning, beside the driver ------------------------------------------------------------------------
@@ -163,7 +164,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server = self._server or server_identity(connection)
         if start.server == self._server:
             return start
-        found = moved(connection, self._options, start, self._server)
+        found = moved(connection, self._options, start, self._server, self._places)
         if self._moved_from != start.server:
             self._moved_from = start.server
             _log.warning("The query goes on at the server %s; its checkpoint is about %s.", self._server, start.server)
@@ -333,8 +334,9 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         first, last = Offset.from_json(start), Offset.from_json(end)
         if first.is_undecided:
             return []
-        for offset in (first, last):
-            self._retrying(lambda c, offset=offset: self._here(c, offset))  # type: ignore[misc]
+        here = [self._retrying(lambda c, o=o: self._here(c, o)) for o in (first, last)]  # type: ignore[misc]
+        # Watermarks as this server has them; what else is another one's is told apart below.
+        first, last = (replace(o, ranges=h.ranges) for o, h in zip((first, last), here, strict=True))
         if not first.complete:
             # Of the first batch Spark asks for the initial offset anew when it repeats it.
             first = replace(first, tables=last.tables)
@@ -361,8 +363,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until, only = last.position, ""
         if last.server != self._server:
             # Planned on another server: the same transactions, wherever they are in this one's log.
-            only = last.gtid
-            until = moved(connection, self._options, last, self._server).gtid_until or until
+            there = self._here(connection, last)
+            until, only = (there.gtid_until or until, last.gtid) if there.position is None else (there.position, "")
         # What joins in this very batch is filtered by its own watermark.
         read = replace(start, ranges=(*first.ranges, *last.ranges[len(first.ranges) :]))
         return BinlogPartition(self._server, self._tables.captured(first), self._layouts_at(start), read, until, only)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator
@@ -10,12 +11,13 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
 from connectors.mysql_cdc.rewind import discard_rewind_log
 
-from .replay import Writers, apply, options, read, reader, table_rows, take
+from .replay import EVERY_MARIADB, Writers, apply, is_mariadb, options, read, reader, table_rows, take
 
 TABLE = "moving.t"
 ROWS = 300
@@ -23,22 +25,41 @@ ROWS = 300
 REPLICA = "slave" if MySQLServer.own_executable() is None else "replica"
 
 
-@pytest.fixture(scope="module")
-def servers() -> Iterator[tuple[MySQLServer, MySQLServer]]:
-    # Several appliers and no order among them: transactions are in another order in the replica's log.
-    replica: dict[str, str | None] = {"server-id": "2", f"{REPLICA}-parallel-workers": "4"}
-    if REPLICA == "slave":
-        replica["slave-parallel-type"] = "LOGICAL_CLOCK"  # the only one there is today
-    with MySQLServer() as first, MySQLServer(options=replica) as second:
-        first.execute("CREATE DATABASE moving")
-        first.execute("SET GLOBAL binlog_group_commit_sync_delay = 2000")
-        statement, name = ("MASTER", "MASTER") if REPLICA == "slave" else ("REPLICATION SOURCE", "SOURCE")
-        second.execute(
-            f"CHANGE {statement} TO {name}_HOST = '127.0.0.1', {name}_PORT = {first.port}, {name}_USER = 'root', "
-            f"{name}_AUTO_POSITION = 1"
-        )
-        second.execute(f"START {REPLICA}")
-        yield first, second
+@pytest.fixture(scope="module", params=[pytest.param(MySQLServer, id="mysql"), *EVERY_MARIADB])
+def servers(request: pytest.FixtureRequest) -> Iterator[tuple[MySQLServer, MySQLServer]]:
+    with contextlib.ExitStack() as stack:
+        yield replicating(stack, request.param)
+
+
+def replicating(stack: contextlib.ExitStack, kind: type[MySQLServer]) -> tuple[MySQLServer, MySQLServer]:
+    """A server and its replica, which has several appliers."""
+    replica: dict[str, str | None]
+    if issubclass(kind, MariaDBServer):
+        replica = {"server-id": "2", "log-slave-updates": "ON", "slave-parallel-threads": "4"}
+        delay, statement, name = "binlog_commit_wait_usec", "MASTER", "MASTER"
+        more = "MASTER_USE_GTID = slave_pos, MASTER_SSL = 0, MASTER_SSL_VERIFY_SERVER_CERT = 0"
+    else:
+        # No order among the appliers: transactions are in another order in the replica's log.
+        replica = {"server-id": "2", f"{REPLICA}-parallel-workers": "4"}
+        delay, statement, name = "binlog_group_commit_sync_delay", "MASTER", "MASTER"
+        if REPLICA == "slave":
+            replica["slave-parallel-type"] = "LOGICAL_CLOCK"  # the only one there is today
+        else:
+            statement, name = "REPLICATION SOURCE", "SOURCE"
+        more = f"{name}_AUTO_POSITION = 1"
+    first, second = stack.enter_context(kind()), stack.enter_context(kind(options=replica))
+    first.execute("CREATE DATABASE moving")
+    first.execute(f"SET GLOBAL {delay} = 2000")
+    second.execute(
+        f"CHANGE {statement} TO {name}_HOST = '127.0.0.1', {name}_PORT = {first.port}, {name}_USER = 'root', {more}"
+    )
+    second.execute(f"START {word(first)}")
+    return first, second
+
+
+def word(server: MySQLServer) -> str:
+    """For a replica in its statements."""
+    return "slave" if is_mariadb(server) else REPLICA
 
 
 @pytest.fixture
@@ -52,6 +73,10 @@ def pair(servers: tuple[MySQLServer, MySQLServer]) -> tuple[MySQLServer, MySQLSe
 
 
 def caught_up(first: MySQLServer, second: MySQLServer) -> None:
+    if is_mariadb(first):
+        done = str(first.execute("SELECT @@gtid_binlog_pos")[0][0])
+        assert second.execute(f"SELECT MASTER_GTID_WAIT('{done}', 60)")[0][0] == 0
+        return
     done = str(first.execute("SELECT @@gtid_executed")[0][0])
     assert second.execute(f"SELECT WAIT_FOR_EXECUTED_GTID_SET('{done}', 60)")[0][0] == 0
 
@@ -149,7 +174,7 @@ def test_a_replica_that_lags_is_refused_until_it_has_caught_up(pair: tuple[MySQL
     first, second = pair
     stream = at(first)
     offset, _ = take(stream, stream.initialOffset())
-    second.execute(f"STOP {REPLICA}")
+    second.execute(f"STOP {word(first)}")
     try:
         first.execute(f"UPDATE {TABLE} SET n = -1 WHERE id = 1")
         offset, rows = take(stream, offset)
@@ -157,7 +182,7 @@ def test_a_replica_that_lags_is_refused_until_it_has_caught_up(pair: tuple[MySQL
         with pytest.raises(BacklogError, match=r"lacks transactions that it includes.*when it has caught up"):
             take(at(second), offset)
     finally:
-        second.execute(f"START {REPLICA}")
+        second.execute(f"START {word(first)}")
     caught_up(first, second)
     first.execute(f"UPDATE {TABLE} SET n = -2 WHERE id = 1")
     caught_up(first, second)
@@ -179,3 +204,46 @@ def test_a_task_is_not_led_to_another_server(pair: tuple[MySQLServer, MySQLServe
             read(at(second), partition)
     (binlog,) = stream.partitions(offset, end)
     assert isinstance(binlog, BinlogPartition)
+
+
+@pytest.mark.parametrize("kind", EVERY_MARIADB)
+def test_a_mariadb_with_transactions_of_its_own_is_refused(kind: type[MariaDBServer]) -> None:
+    """Between those of the first server: there is no place in its log that has the same transactions before it."""
+    with contextlib.ExitStack() as stack:
+        first, second = replicating(stack, kind)
+        first.execute(f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, n INT)")
+        first.execute(f"INSERT INTO {TABLE} VALUES (1, 1)")
+        stream = at(first)
+        offset, _ = take(stream, stream.initialOffset())
+        caught_up(first, second)
+        with second.connect() as connection, connection.cursor() as cursor:
+            cursor.execute("SET gtid_domain_id = 7")
+            cursor.execute("CREATE TABLE moving.own (id INT PRIMARY KEY)")
+        first.execute(f"INSERT INTO {TABLE} VALUES (2, 2)")
+        caught_up(first, second)
+        # What came before the other's is a place there still, and its transactions are read from there on.
+        assert [row[:2] for row in take(at(second), offset)[1]] == [(2, 2)]
+        offset, rows = take(stream, offset)
+        assert len(rows) == 1
+        with pytest.raises(BacklogError, match=r"has no such place: binlog.* is after 0-1-\d+\. .*of its own"):
+            take(at(second), offset)
+
+
+@pytest.mark.parametrize("kind", EVERY_MARIADB)
+def test_a_place_far_back_in_the_log_of_a_mariadb(kind: type[MariaDBServer]) -> None:
+    """Files back, and a log that has been purged up to there."""
+    with contextlib.ExitStack() as stack:
+        first, second = replicating(stack, kind)
+        first.execute(f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, n INT)")
+        first.execute(f"INSERT INTO {TABLE} VALUES (1, 1)")
+        stream = at(first)
+        offset, _ = take(stream, stream.initialOffset())
+        offset, _ = take(stream, offset)
+        for n in range(2, 5):
+            first.execute(f"INSERT INTO {TABLE} VALUES ({n}, {n})")
+            caught_up(first, second)
+            second.execute("FLUSH BINARY LOGS")
+        assert [row[0] for row in take(at(second), offset)[1]] == [2, 3, 4]
+        second.execute(f"PURGE BINARY LOGS TO '{second.execute('SHOW BINARY LOGS')[-1][0]}'")
+        with pytest.raises(BacklogError, match=r"lacks transactions that it includes, or has purged them"):
+            take(at(second), offset)
