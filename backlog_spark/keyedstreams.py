@@ -322,7 +322,7 @@ class KeyedStream(Aggregations):
         other: KeyedStream,
         *,
         how: str = "inner",
-        ttl: str | timedelta | None = None,
+        ttl: str | timedelta | tuple[str | timedelta | None, str | timedelta | None] | None = None,
         interruptible: bool = False,
         name: str = "",
     ) -> BacklogStream:
@@ -337,10 +337,10 @@ class KeyedStream(Aggregations):
         how : str, default "inner"
             ``"inner"``, ``"left"``, ``"right"`` or ``"full"``: of the last three a row that has no match is there with
             NULL on the other side, until it finds one.
-        ttl : str or timedelta, optional
+        ttl : str, timedelta or a pair of them, optional
             How long after its arrival a row is kept, by the clock; those of a stay in backlog from its end on. A row
-            that is gone matches nothing and is not taken back, as with Flink's ``table.exec.state.ttl``. Default:
-            for ever.
+            that is gone matches nothing and is not taken back, as with Flink's ``table.exec.state.ttl``. A pair is for
+            the left rows and the right ones, as Flink's hint ``STATE_TTL``; None is for ever. Default: for ever.
         interruptible : bool, default False
             Whether a batch may stop between any two pairs, with ``spark.backlog.timers.interruptible.enabled``
             (FLIP-443): pairs of a key with very many go on coming out after the commit. The same at each start.
@@ -363,7 +363,8 @@ class KeyedStream(Aggregations):
         from backlog_spark.pairedstreams import other_keyed
 
         right = other_keyed(other, "join")
-        ttl_ms = None if ttl is None else parse_duration(ttl, "ttl")
+        one, other_one = ttl if isinstance(ttl, tuple) else (ttl, ttl)
+        ttl_ms = (_kept_for(one), _kept_for(other_one))
         left_keys, right_keys = self._keys, right.keys
 
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
@@ -371,7 +372,7 @@ class KeyedStream(Aggregations):
 
         pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (self, right)))
         named = state_name(name or "_".join([*self._keys, "join"]))
-        return BacklogStream(KeyedNode(pair, named, bind, is_timed=ttl_ms is not None or interruptible))
+        return BacklogStream(KeyedNode(pair, named, bind, is_timed=ttl_ms != (None, None) or interruptible))
 
     def interval_join(self, other: KeyedStream, *, how: str = "inner", interruptible: bool = False) -> IntervalJoin:
         """Join with the rows of another stream, keyed alike, whose event times are not far apart.
@@ -388,6 +389,10 @@ class KeyedStream(Aggregations):
         from backlog_spark.pairedstreams import IntervalJoin, other_keyed
 
         return IntervalJoin(self, other_keyed(other, "interval_join"), how, interruptible)
+
+
+def _kept_for(ttl: str | timedelta | None) -> int | None:
+    return None if ttl is None else parse_duration(ttl, "ttl")
 
 
 def _preceding(rows: int | str | None, span: str | timedelta | None) -> int | None:

@@ -69,9 +69,9 @@ class JoinFold(MultisetFold):
     how : str
         ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. A row of an outer side without a match comes out at once,
         with NULLs for the other side, and is taken back when it finds one.
-    ttl_ms : int, optional
-        How long after its arrival a row is kept, by the clock; rows of a stay in backlog from the end of the stay on.
-        What came of it stays. Default: for ever.
+    ttl_ms : (int or None, int or None)
+        How long after its arrival a left row is kept, and a right one, by the clock; rows of a stay in backlog from the
+        end of the stay on. What came of it stays. Default None: for ever.
     cuts : bool
         Whether a batch stops putting out pairs, between any two, when its budget is used up (FLIP-443). What is left
         waits in the state, in its order: rows whose turn has not come, and how many pairs of the first one are out.
@@ -95,7 +95,7 @@ class JoinFold(MultisetFold):
         key_groups: int,
         *,
         how: str = "inner",
-        ttl_ms: int | None = None,
+        ttl_ms: tuple[int | None, int | None] = (None, None),
         cuts: bool = False,
     ) -> None:
         from pyspark.sql.types import LongType, StructType
@@ -107,7 +107,8 @@ class JoinFold(MultisetFold):
         # With a row of an outer side its match's loss of loneliness is told.
         self.rows_a_pair = 1 + bool(self.outer)
         self._ttl = ttl_ms
-        self.timed = ttl_ms is not None or cuts
+        self._expires = any(ttl is not None for ttl in ttl_ms)
+        self.timed = self._expires or cuts
         self.interruptible = cuts
         given = [side_schema(schema, side) for side in (LEFT, RIGHT)]
         self._change_types = tuple(
@@ -154,7 +155,7 @@ class JoinFold(MultisetFold):
         """When a row came, of which its time to live is counted; a stream's batch has one such time, also replayed."""
         from pyspark.sql import functions as F
 
-        return F.lit(None).cast("long") if self._ttl is None else F.unix_millis(F.current_timestamp())
+        return F.unix_millis(F.current_timestamp()) if self._expires else F.lit(None).cast("long")
 
     def more_placed(self) -> list[Column]:
         from pyspark.sql import functions as F
@@ -205,8 +206,10 @@ class JoinFold(MultisetFold):
 
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         event = processing = np.full(state.num_rows, NEVER, dtype=np.int64)
-        if self._ttl is not None:
-            processing = state.column(TIME).to_numpy() + self._ttl
+        side = state.column(SIDE_OF).to_numpy()
+        for number, ttl in enumerate(self._ttl):
+            if ttl is not None:
+                processing = np.where(side == number, state.column(TIME).to_numpy() + ttl, processing)
         if self.interruptible:
             # At once, and before any watermark goes on.
             waits = state.column(TURN).is_valid().to_numpy(zero_copy_only=False)
@@ -222,7 +225,7 @@ class JoinFold(MultisetFold):
     ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
         in_progress = self.interruptible and bool(pc.max(kept.column(DONE)).as_py())
         # Pairs of a row in progress are counted: none of them may go.
-        if clock.now is not None and self._ttl is not None and not in_progress:
+        if clock.now is not None and self._expires and not in_progress:
             kept = kept.filter(pa.array(self.due(kept)[1] > clock.now))
         if self.interruptible:
             return advance_in_turn(self, kept, fresh, clock.budget)

@@ -50,13 +50,22 @@ class _Conditions:
     behind: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
 
 
-def joined(tr: Translation, left: Rows, right: Rows, join: exp.Join, where: list[exp.Expr]) -> Rows:
+def joined(
+    tr: Translation,
+    left: Rows,
+    right: Rows,
+    join: exp.Join,
+    where: list[exp.Expr],
+    ttl: tuple[int | None, int | None] = (None, None),
+) -> Rows:
     """The rows of a join.
 
     Parameters
     ----------
     where : list of Expr
         Conditions of WHERE. Those of an inner join's two tables that can be decided here are taken out of it.
+    ttl : (int or None, int or None)
+        How long each side's rows are kept, in milliseconds, for a regular join; None is for ever.
 
     Raises
     ------
@@ -114,7 +123,11 @@ def joined(tr: Translation, left: Rows, right: Rows, join: exp.Join, where: list
         left = tr.filtered(left, condition, node)
     for condition, node in found.before["right"]:
         right = tr.filtered(right, condition, node)
-    result = _run(tr, left, right, found, how, join, is_interval=is_interval, as_of=as_of)
+    if ttl != (None, None) and (is_interval or version is not None):
+        raise tr.statement.refused(
+            join, "STATE_TTL is not for this join, whose rows go when their time is over.", "Leave the hint out."
+        )
+    result = _run(tr, left, right, found, how, join, is_interval=is_interval, as_of=as_of, ttl=ttl)
     result = _merged(result, left, right, [name.name for name in using], how)
     for condition, node in found.behind:
         result = tr.filtered(result, condition, node)
@@ -285,6 +298,7 @@ def _run(
     *,
     is_interval: bool,
     as_of: str | None,
+    ttl: tuple[int | None, int | None],
 ) -> Rows:
     keys = _alike(tr, left, right, found.keys, join)
     sides: list[KeyedStream] = []
@@ -322,7 +336,8 @@ def _run(
                 other.stream, on=chosen[0], build_on=chosen[1], how=how, order=newest, as_of=as_of, name=name
             )
         else:
-            stream = one.join(other, how=how, name=tr.operator(*chosen[0], "join"))
+            kept = [None if each is None else timedelta(milliseconds=each) for each in ttl]
+            stream = one.join(other, how=how, ttl=(kept[0], kept[1]), name=tr.operator(*chosen[0], "join"))
     names = tr.schema(stream, join, "JOIN").names
     pseudo = (CHANGE_TYPE,) if CHANGE_TYPE in names else ()
     columns = [c for c in (*left.columns, *right.columns) if not (c.hidden and c.column.name in PSEUDO)]

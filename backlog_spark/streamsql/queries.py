@@ -13,6 +13,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.schemas import Schemas
 from backlog_spark.streams import BacklogStream
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
+from backlog_spark.streamsql.hints import state_ttl
 from backlog_spark.streamsql.items import UNNAMED, items_of
 from backlog_spark.streamsql.joins import joined, without_version
 from backlog_spark.streamsql.overs import has_over, with_over
@@ -163,7 +164,7 @@ def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
 
 def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     tr.statement.only(
-        select, "with_", "expressions", "distinct", "from_", "joins", "where", "group", "having", "windows"
+        select, "with_", "hint", "expressions", "distinct", "from_", "joins", "where", "group", "having", "windows"
     )
     source = select.args.get("from_")
     if source is None:
@@ -173,6 +174,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     where = conjuncts(select.args["where"].this) if select.args.get("where") else []
     used, joins = _used(select), select.args.get("joins") or []
     rights = [_table(tr, without_version(join.this), tables) for join in joins]
+    kept = state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
         if used is not None:
             # A temporal join finds rows of the build side by their time, but for changes as of now.
@@ -184,7 +186,8 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
             rows, right = tr.pruned(rows, used, join), tr.pruned(right, used | of_build, join)
         early = _decided_early(where, [rows, right, *rights[number + 1 :]], joins[number + 1 :])
         taken = list(early)
-        rows = joined(tr, rows, right, join, taken)
+        # What is joined already is no table of the hint's.
+        rows = joined(tr, rows, right, join, taken, (None if number else kept[0], kept[number + 1]))
         where = [each for each in where if not any(each is one for one in early) or any(each is one for one in taken)]
     for condition in where:
         rows = _where(tr, rows, condition)

@@ -53,7 +53,7 @@ def schema(*, changes: bool) -> StructType:
 
 
 def fold_of(how: str, *, changes: bool, ttl_ms: int | None = None, cuts: bool = False) -> JoinFold:
-    return JoinFold(schema(changes=changes), ["k"], ["k"], 4, how=how, ttl_ms=ttl_ms, cuts=cuts)
+    return JoinFold(schema(changes=changes), ["k"], ["k"], 4, how=how, ttl_ms=(ttl_ms, ttl_ms), cuts=cuts)
 
 
 def joined(rows: Iterable[Row], how: str) -> Counter[Any]:
@@ -200,6 +200,15 @@ def test_time_to_live() -> None:
     assert +group.out == Counter([("a", 2, 1), ("a", 3, None)]), "a row that is gone matches nothing"
     group.take([], now=2_000)
     assert not group.state.num_rows
+
+
+def test_times_to_live_of_each_side() -> None:
+    group = Group(JoinFold(schema(changes=False), ["k"], ["k"], 4, ttl_ms=(None, 100)))
+    group.take([Row(RIGHT, "a", 1), Row(LEFT, "a", 2)], at=1_000)
+    assert sorted(group.fold.due(group.state)[1]) == [1_100, NEVER]
+    group.take([], now=1_100)
+    group.take([Row(LEFT, "a", 3), Row(RIGHT, "a", 4)], at=1_200)
+    assert +group.out == Counter([("a", 2, 1), ("a", 2, 4), ("a", 3, 4)])
 
 
 def test_more_pairs_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:

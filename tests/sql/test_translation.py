@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import backlog_spark as bs
+from backlog_spark.changes import CHANGE_TYPE
+from backlog_spark.operators.join import JoinFold
 from backlog_spark.plan import SourceNode
 from backlog_spark.schemas import Schemas, schema_of
 from backlog_spark.streamsql.times import Bounds, Difference
@@ -361,3 +363,23 @@ def test_bounds_narrow() -> None:
     assert (bounds.lower, bounds.lower_exclusive, bounds.upper, bounds.upper_exclusive) == (-5, True, 9, True)
     bounds.narrow(Difference("=", 3))
     assert (bounds.lower, bounds.lower_exclusive, bounds.upper, bounds.upper_exclusive) == (3, False, 3, False)
+
+
+def test_state_ttl(spark: SparkSession, streams: dict[str, bs.BacklogStream], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each table that a join keeps, by its name in FROM; of what is joined already, and of 0, for ever."""
+    given: list[Any] = []
+    made = JoinFold.__init__
+
+    def recorded(self: JoinFold, *arguments: Any, **more: Any) -> None:
+        given.append(more["ttl_ms"])
+        made(self, *arguments, **more)
+
+    monkeypatch.setattr(JoinFold, "__init__", recorded)
+    stream = bs.sql(
+        spark,
+        """SELECT /*+ STATE_TTL('X' = '1 day', 'p' = '2 h'), STATE_TTL('b' = '0', 'q' = '1 min') */ x.v FROM a AS x
+           LEFT JOIN plain AS p ON x.v = p.v JOIN b ON x.user = b.user JOIN plain AS q ON q.user = b.user""",
+        **streams,
+    )
+    assert schema_of(spark, stream.node).names == ["v", CHANGE_TYPE]
+    assert set(given) == {(86_400_000, 7_200_000), (None, None), (None, 60_000)}

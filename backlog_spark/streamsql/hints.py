@@ -1,0 +1,55 @@
+"""Hints of a SELECT: how long its joins keep rows.
+
+Source: Flink SQL, "State TTL Hints".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from sqlglot import exp
+
+from backlog_spark.durations import parse_duration
+
+if TYPE_CHECKING:
+    from backlog_spark.streamsql.translation import Translation
+
+__all__ = ["state_ttl"]
+
+_FORM: Final = "Write SELECT /*+ STATE_TTL('orders' = '1 day', 'customers' = '30 days') */ …, with names of this FROM."
+
+
+def state_ttl(tr: Translation, select: exp.Select, tables: Sequence[str]) -> list[int | None]:
+    """How long rows of each table are kept in joins, in milliseconds; None is for ever, as is 0.
+
+    Parameters
+    ----------
+    tables : sequence of str
+        Names of the tables in FROM, in their order.
+
+    Raises
+    ------
+    SqlError
+        For another hint, a name that is none of the tables, a value that is no duration, and a FROM without a join.
+    """
+    found: dict[str, int] = {}
+    hint = select.args.get("hint")
+    lower = [name.lower() for name in tables]
+    for each in hint.expressions if hint is not None else []:
+        if not isinstance(each, exp.Anonymous) or each.name.upper() != "STATE_TTL":
+            tr.statement.only(select, *(key for key in select.args if key != "hint"))
+        if len(tables) == 1:
+            raise tr.statement.refused(
+                select.expressions[0], "STATE_TTL without a join.", "Only joins forget rows; leave the hint out."
+            )
+        for pair in each.expressions:
+            told = pair.this.name if isinstance(pair, exp.EQ) else ""
+            if not told or not isinstance(pair.expression, exp.Literal) or told.lower() not in lower:
+                shown = told or pair.sql(dialect="spark")
+                raise tr.statement.refused(
+                    select.expressions[0], f"STATE_TTL of {shown!r}; the tables are {', '.join(tables)}.", _FORM
+                )
+            with tr.statement.at(select.expressions[0]):
+                found[told.lower()] = parse_duration(pair.expression.name, f"STATE_TTL of {told!r}")
+    return [found.get(name) or None for name in lower]
