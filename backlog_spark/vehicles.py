@@ -226,7 +226,9 @@ class Plans:
         if node.is_timed:
             assert self._control is not None
             packed = packed.unionByName(self._control(node.name))
-        processor = GroupProcessor(fold, node.name, self._reports if node.is_timed else None)
+        # What the stay has put out is over, also before an operator is told the watermark by the one in front of it.
+        begins_at = self._stay_end.watermark if fold.waits and self._stay_end is not None else None
+        processor = GroupProcessor(fold, node.name, self._reports if node.is_timed else None, begins_at)
         return packed.groupBy(GROUP).transformWithStateInPandas(processor, "tag int, data binary", "update", "None")
 
     def _seeds(self, name: str, fold: Fold) -> DataFrame:

@@ -384,6 +384,9 @@ class IntervalJoinFold(RowsFold):
             rows = rows.set_column(rows.schema.get_field_index(MATCHED), MATCHED, pa.array(matched))
         return rows, found
 
+    def settled_order(self, handed_over: pa.RecordBatch) -> pa.RecordBatch:
+        return self.in_one_order(handed_over) if self._cuts else handed_over
+
     def in_one_order(self, fresh: pa.RecordBatch) -> pa.RecordBatch:
         # The sides one after the other: `most_matches` tells of rows of one side.
         numbers = [fresh.column(name).to_numpy() for name in (ROW, HASH, SIDE_OF)]

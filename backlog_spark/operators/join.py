@@ -256,6 +256,9 @@ class JoinFold(MultisetFold):
             out += self._alone(rows, outer, keyed, side, code, before, after, chosen)
         return rows.filter(pa.array(after & keyed)), out
 
+    def settled_order(self, handed_over: pa.RecordBatch) -> pa.RecordBatch:
+        return in_one_order(handed_over) if self.interruptible else handed_over
+
     def in_one_order(self, fresh: pa.RecordBatch) -> pa.RecordBatch:
         return in_one_order(fresh)
 

@@ -238,7 +238,7 @@ class RowsFold(Fold):
         schema = self.state.arrow()
         silent = [batch for batch, emit in arrived.seeds if not emit]
         loud = [batch for batch, emit in arrived.seeds if emit]
-        kept = combine([old, *silent], schema)
+        kept = combine([old, self.settled_order(combine(silent, schema))], schema)
         live = self.widened(arrived.live)
         late, outputs = 0, []
         watermark = clock.watermark if self.control_first else clock.before
@@ -283,6 +283,13 @@ class RowsFold(Fold):
         (pyarrow.RecordBatch, list of pyarrow.RecordBatch)
             Rows of state in the place of ``kept``, and rows of `output_schema` in Arrow.
         """
+
+    def settled_order(self, handed_over: pa.RecordBatch) -> pa.RecordBatch:
+        """What has been handed over, which comes in any order, in one that is the same whenever the batch is repeated.
+
+        For operators that count on it: by default as it comes.
+        """
+        return handed_over
 
     def left_by(self, fresh: pa.RecordBatch, clock: Clock) -> pa.RecordBatch:
         """The state that `advance` leaves of new rows alone; their output has been made already."""

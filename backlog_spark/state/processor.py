@@ -38,12 +38,21 @@ class GroupProcessor(StatefulProcessor):
         The operator's.
     report : Accumulator, optional
         Of `backlog_spark.state.reports.GroupReports`: told of the group's timers and of late rows.
+    watermark : int, optional
+        That of a group without state, in milliseconds since 1970: of the stay in backlog whose results are out.
     """
 
-    def __init__(self, fold: Fold, name: str = "", report: Accumulator[Any] | None = None) -> None:
+    def __init__(
+        self,
+        fold: Fold,
+        name: str = "",
+        report: Accumulator[Any] | None = None,
+        watermark: int | None = None,
+    ) -> None:
         self._fold = fold
         self._name = name
         self._report = report
+        self._watermark = MIN_WATERMARK if watermark is None else watermark
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         collect_rarely()
@@ -55,7 +64,7 @@ class GroupProcessor(StatefulProcessor):
         import pandas as pd
 
         store, began = self._store, time.perf_counter()
-        store.open(MIN_WATERMARK)
+        store.open(self._watermark)
         arrived, control = self._read(rows)
         clock = Clock(
             before=store.watermark,

@@ -11,6 +11,7 @@ Sources: MySQL Reference Manual, "Replication with GTIDs"; MariaDB Knowledge Bas
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -19,18 +20,20 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
-from .connection import is_mariadb, log_files, query
+from .connection import is_mariadb, query
 from .dump import open_dump
 from .events import Events
 from .gtid import GtidSet, MariaDbGtids
-from .mariadb import gtids_at_place
-from .offsets import BinlogPosition, Offset, file_number
+from .mariadb import gtids_at_place, visible_place
+from .offsets import BinlogPosition, Offset
 from .options import MySqlOptions
 from .server import end_position, has_gtids
 from .timeline import Timeline
 from .watermark import GtidWatermark, PlaceWatermark, watermark
 
 __all__ = ["Places", "moved"]
+
+_VISIBLE_ATTEMPTS, _VISIBLE_WAIT_S = 100, 0.1
 
 Places = dict[tuple[str, str], BinlogPosition]
 """Of MariaDB: by server and GTIDs, the places that have been found."""
@@ -75,10 +78,6 @@ def moved(
         )
     if not start.complete:
         return replace(start, server=server)
-    shift = start.shift
-    if start.position is not None:
-        least = file_number(log_files(connection)[0][0])
-        shift = max(shift, shift + start.position.file_number + 1 - least)
     return replace(
         start,
         server=server,
@@ -86,8 +85,13 @@ def moved(
         position=None,
         gtid_until=end,
         filter_until=end if start.filter_until else None,
-        shift=shift,
+        shift=_shift(start),
     )
+
+
+def _shift(start: Offset) -> int:
+    """Beyond all numbers of the log before. It depends on the offset alone: a repeated batch has the same sequence."""
+    return start.shift + (0 if start.position is None else start.position.file_number + 1)
 
 
 def _moved_in_mariadb(connection: Connection[Any], options: MySqlOptions, start: Offset, places: Places) -> Offset:
@@ -102,16 +106,13 @@ def _moved_in_mariadb(connection: Connection[Any], options: MySqlOptions, start:
         return str(PlaceWatermark(place(str(mark.gtids)), mark.gtids))
 
     position = None if start.position is None else place(start.gtid)
-    shift = start.shift
-    if start.position is not None and position is not None:
-        shift += max(0, start.position.file_number + 1 - position.file_number)
     found = replace(
         start,
         server=options.server,
         position=position,
         start=here(start.start) if start.start else "",
         ranges=tuple(replace(each, low=here(each.low)) for each in start.ranges),
-        shift=shift,
+        shift=_shift(start),
     )
     # Behind all watermarks, which are places in this log.
     return replace(found, filter_until=end_position(connection, options)) if start.filter_until else found
@@ -147,7 +148,16 @@ def _place_after(
             "It has transactions of its own, or those of several replication domains in another order: connect to the "
             "first server, or start with a new checkpoint.",
         )
-    return found
+    # A transaction is in the log before a SELECT sees it, and rows that are read now must have all up to the place.
+    for _ in range(_VISIBLE_ATTEMPTS):
+        if visible_place(connection).position.sort_key() >= found.sort_key():
+            return found
+        time.sleep(_VISIBLE_WAIT_S)
+    raise BacklogError(
+        f"The server {options.server} at {options.host}:{options.port} does not show the transactions before "
+        f"{found.file}:{found.pos} that are in its binary log.",
+        "Start the query again when it has caught up.",
+    )
 
 
 def _known(start: Offset) -> GtidSet | None:

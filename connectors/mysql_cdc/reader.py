@@ -342,7 +342,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = replace(first, tables=last.tables)
         if first.complete:
             found = self._snapshot_partitions(first, last)
-            if first.position is None or first.position != last.position:
+            # Places of two servers may have one name.
+            if first.position is None or (first.server, first.position) != (last.server, last.position):
                 found.append(self._retrying(lambda c: self._binlog_partition(c, first, last)))
             return found
         return self._snapshot_partitions(first, last)

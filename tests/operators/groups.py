@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ import pyarrow as pa
 from backlog_spark.operators.fold import Fold
 from backlog_spark.state.processor import GroupProcessor
 from backlog_spark.state.reports import GroupReport
-from backlog_spark.state.seeds import CONTROL, LIVE, Control
+from backlog_spark.state.seeds import CONTROL, LIVE, SEED_SILENT, Control
 from backlog_spark.state.tables import to_bytes
 
 __all__ = ["Handle", "run"]
@@ -65,11 +65,24 @@ class _Reports:
         self._kept += report.values()
 
 
-def run(fold: Fold, handle: Handle, live: pa.RecordBatch, control: Control, reports: list[GroupReport]) -> list[bytes]:
-    """One batch, in a process of its own: the packed rows that it puts out; its report is added to ``reports``."""
-    packed = [(LIVE, to_bytes(live))] if live.num_rows else []
+def run(
+    fold: Fold,
+    handle: Handle,
+    live: pa.RecordBatch,
+    control: Control,
+    reports: list[GroupReport],
+    seeds: Sequence[pa.RecordBatch] = (),
+    watermark: int | None = None,
+) -> list[bytes]:
+    """One batch, in a process of its own: the packed rows that it puts out; its report is added to ``reports``.
+
+    ``seeds`` is state whose results are out, by a stay in backlog that ended with this watermark.
+    """
+    packed = [(SEED_SILENT, to_bytes(seed)) for seed in seeds]
+    packed += [(LIVE, to_bytes(live))] if live.num_rows else []
     packed.append((CONTROL, control.to_bytes()))
-    frame = pd.DataFrame({"origin": [o for o, _ in packed], "slots": 0, "data": [d for _, d in packed]})
-    processor = GroupProcessor(fold, "f", _Reports(reports))  # type: ignore[arg-type]
+    slots = len(fold.state.slots)
+    frame = pd.DataFrame({"origin": [o for o, _ in packed], "slots": slots, "data": [d for _, d in packed]})
+    processor = GroupProcessor(fold, "f", _Reports(reports), watermark)  # type: ignore[arg-type]
     processor.init(handle)  # type: ignore[arg-type]
     return [bytes(data) for made in processor.handleInputRows((0,), iter([frame]), None) for data in made["data"]]

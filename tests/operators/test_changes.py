@@ -21,8 +21,11 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F
 
 import backlog_spark as bs
-from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE, TYPES, identity_of, sign
+from backlog_spark.changes import ASKED, CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE, TYPES, identity_of, sign
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.aggregates.signed import signed
+from backlog_spark.operators.aggregates.sums import Avg
+from backlog_spark.operators.changeaggregates import SignedAggregateFold
 from backlog_spark.operators.multiset import netted_rows, present
 
 from .conftest import Collect, plain, wait
@@ -348,6 +351,18 @@ def test_operators_that_take_no_row_back_say_so(spark: SparkSession, tmp_path: P
     writer = make(bs.source("scripted", name="s", path=tmp_path / "s")).write("q")
     with pytest.raises(BacklogError, match=message):
         writer.option("checkpointLocation", str(tmp_path / "c")).to(Collect()).start(spark)
+
+
+def test_an_average_of_whole_numbers_forgets_nothing(spark: SparkSession) -> None:
+    """A double of 2^53 would swallow the 1 that is left."""
+    rows = [("a", 2**53, INSERT), ("a", 1, INSERT), ("a", 2**53, DELETE), ("b", 2, INSERT), ("b", 2, DELETE)]
+    given = spark.createDataFrame(rows, f"k string, v long, {CHANGE_TYPE} string")
+    average = signed(Avg("v", name="m"), given.schema)
+    assert average is not None
+    fold = SignedAggregateFold(["k"], [average], given.schema, 4, ASKED)
+    base = fold.state_of(fold.fold(given.limit(2), None))
+    merged = fold.finish(fold.state_of(fold.fold(given.subtract(given.limit(2)), base)))
+    assert [tuple(row) for row in merged.collect()] == [("a", 1.0)]
 
 
 def test_who_groups_by_the_change_type_takes_it_for_data(spark: SparkSession, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import datetime as dt
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -167,6 +168,26 @@ def test_changes_are_named_as_what_they_are() -> None:
     group.take([Row("a", 2, 6, -1), Row("a", 1, 5, -1)], 9)
     assert group.kinds == Counter([INSERT, PREIMAGE, POSTIMAGE, DELETE])
     assert not +group.out
+
+
+@pytest.mark.parametrize("told", [None, 20])
+def test_what_a_stay_has_put_out_is_known_in_the_first_batch(told: int | None) -> None:
+    """Behind another operator, which may tell the watermark a batch later."""
+    fold = fold_of(bs.TumblingEventTimeWindows.of("10 ms"), 5, takes_back=False)
+    fold.options = replace(fold.options, control_first=False)
+    handle, reports, put_out = Handle(), [], []  # type: ignore[var-annotated]
+    there = {"__hash": 1, "k0": "a", "k1": 10, "k2": 20, "fired": True, fold.inner.state.slot_names[0]: 5}
+    seeds = [pa.RecordBatch.from_pylist([there], fold.state.arrow())]
+    # Late for what is left of a window, and too late.
+    live = [{**there, "k1": start, "k2": start + 10, "rows": 1} for start in (10, 0)]
+    rows = pa.RecordBatch.from_pylist(live, fold.live_schema())
+    for control in (Control() if told is None else Control(watermark=told), Control(watermark=22)):
+        packed = run(copy.deepcopy(fold), handle, rows, control, reports, seeds, 20)
+        found = [row for data in packed for row in from_bytes(data, fold._coded_schema()).to_pylist()]
+        put_out.append([(CODES[row[CODE]], row["k1"], row[fold.inner.state.slot_names[0]]) for row in found])
+        seeds, rows = [], rows.slice(0, 0)
+    assert put_out == [[(PREIMAGE, 10, 5), (POSTIMAGE, 10, 10)], []]
+    assert reports[0].late == 1
 
 
 # -- through Spark ------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections import Counter
 from typing import Any
 
@@ -24,6 +25,8 @@ from backlog_spark.watermarks import MIN_WATERMARK
 from . import test_interval_join as intervals
 from .groups import Handle, run
 from .test_join import OUTER, Row, fold_of, joined
+
+BOUNDS = intervals.Bounds(0, 100)
 
 
 class Group:
@@ -194,3 +197,30 @@ def test_a_hot_key_of_an_interval_join_comes_in_batches() -> None:
         sizes.append(sum(group.out.values()) - sum(sizes))
     assert sizes == [100] * 16
     assert group.out == intervals.joined(rows, intervals.Bounds(0, 100), "inner")
+
+
+@pytest.mark.parametrize("kind", ["join", "interval join"])
+def test_what_was_handed_over_may_come_in_any_order(kind: str) -> None:
+    """Six right rows in two pieces, which a repeated batch gets the other way round, and a left row that is cut."""
+    fold = fold_of("inner", changes=False, cuts=True) if kind == "join" else intervals.fold_of(BOUNDS, cuts=True)
+
+    def rows(schema: pa.Schema, *given: tuple[int, int]) -> pa.RecordBatch:
+        made = []
+        for side, number in given:
+            time = [] if kind == "join" else [intervals.instant(10)]
+            values = dict(zip(fold.values(side), ("a", *time, number), strict=True))
+            made.append({"__hash": 1, "k0": "a", "side": side, "t": 10, "row": number, "sign": 1, **values})
+        return pa.RecordBatch.from_pylist(made, schema)
+
+    state, live = fold.state.arrow(), rows(fold.live_schema(), (LEFT, 9))
+    pieces = [rows(state, *((RIGHT, n) for n in numbers)) for numbers in ((1, 5, 3), (4, 2, 6))]
+    found = []
+    for seeds in (pieces, pieces[::-1]):
+        handle, reports, out = Handle(), [], []  # type: ignore[var-annotated]
+        for batch, more in ((live, seeds), (live.slice(0, 0), []), (live.slice(0, 0), [])):
+            packed = run(copy.deepcopy(fold), handle, batch, Control(watermark=0, budget=2), reports, more)
+            out.append([row["w"] for data in packed for row in from_bytes(data, fold._arrow).to_pylist()])
+        found.append(out)
+    assert found[0] == found[1]
+    assert sorted(itertools.chain(*found[0])) == [1, 2, 3, 4, 5, 6]
+    assert [len(batch) for batch in found[0]] == [2, 2, 2]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, DecimalType, IntegralType, LongType, StructType
+from pyspark.sql.types import DataType, DecimalType, DoubleType, IntegralType, LongType, StructType
 
 from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.operators.aggregates.sums import Avg, Count, Sum
@@ -33,9 +33,22 @@ def signed(aggregate: Aggregate, schema: StructType) -> Signed | None:
     """
     if isinstance(aggregate, Count):
         return Signed(aggregate.name, replace(aggregate, name="_"))
+    if isinstance(aggregate, Avg) and isinstance(aggregate._type(schema), IntegralType):
+        return Signed(aggregate.name, ExactAvg(aggregate.argument, name="_", where=aggregate.where))
     if isinstance(aggregate, Sum | Avg) and isinstance(aggregate._type(schema), IntegralType | DecimalType):
         return Signed(aggregate.name, replace(aggregate, name="_"))
     return None
+
+
+@dataclass(frozen=True)
+class ExactAvg(Avg):
+    """An average of whole numbers whose sum is exact, as what is lost to rounding does not come back."""
+
+    def slots(self, schema: StructType) -> list[DataType]:
+        return [DecimalType(38, 0), LongType()]
+
+    def finish(self, schema: StructType, slots: Sequence[Column]) -> Column:
+        return super().finish(schema, [slots[0].cast(DoubleType()), slots[1]])
 
 
 @dataclass(frozen=True)

@@ -147,6 +147,16 @@ def test_a_batch_that_the_first_server_planned_is_the_same_at_the_replica(
         here = [row[:-1] for p in at(second).partitions(begin, end) for row in read(other, p)]
         # Of each key in the same order; transactions of other keys may have changed places.
         assert sorted(here, key=lambda row: row[0]) == sorted(there, key=lambda row: row[0])
+    # Repeated there, or planned there: the sequence grows, and is the same another time, in whatever file it is.
+    begin, end = ends[-2:]
+    sequences = [row[-1] for p in at(second).partitions(begin, end) for row in read(other, p)]
+    first.execute(f"UPDATE {TABLE} SET n = -9 WHERE id = 1")
+    caught_up(first, second)
+    second.execute("FLUSH BINARY LOGS")
+    assert [row[-1] for p in at(second).partitions(begin, end) for row in read(other, p)] == sequences
+    _, rows = take(at(second), end)
+    assert rows
+    assert min(row[-1] for row in rows) > max(sequences)
 
 
 def test_a_snapshot_goes_on_at_the_replica(pair: tuple[MySQLServer, MySQLServer]) -> None:
