@@ -16,13 +16,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.errors import BacklogError
-from backlog_spark.garbage import collect_rarely
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
-from backlog_spark.state.keys import check_keys, equal_runs, group_of, groups_of, hash_of, normalised
+from backlog_spark.operators.wholekeys import AdvanceKeys
+from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
 from backlog_spark.state.seeds import LIVE, Unpack, packed
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
@@ -38,8 +37,6 @@ TIME: Final = "t"
 """Of state and live rows: event time in milliseconds since 1970, NULL if the row has none."""
 SIDE_OF: Final = "side"
 """Of state and live rows: which input a row is of, 0 or 1."""
-# Rows of whole keys that are worked on at a time: enough for what a call costs once, and a few MB.
-_WHOLE_KEYS: Final = 100_000
 
 
 class RowsFold(Fold):
@@ -205,11 +202,11 @@ class RowsFold(Fold):
     def _advanced_by_key(
         self, placed: DataFrame, end: StayEnd, columns: StructType, output: pa.Schema | None
     ) -> DataFrame:
-        """What `_AdvanceKeys` makes of placed rows."""
+        """What `AdvanceKeys` makes of placed rows."""
         sides = [(side, self.values(number)) for number, side in enumerate(self.sides)]
         narrow = Narrow(placed, self.state.key_names, SIDE_OF, sides)
         rows = narrow.of(placed).repartition(HASH).sortWithinPartitions(HASH)
-        return rows.mapInArrow(_AdvanceKeys(self, narrow, end, output), columns)
+        return rows.mapInArrow(AdvanceKeys(self, narrow, end, output), columns)
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
         """All rows while nothing has been put out, else those that `still_needed` gives, which may change ``own``."""
@@ -384,59 +381,6 @@ class RowsFold(Fold):
             "meaning": f"{describe_keys(self.keys, self.state)}: {meaning}",
             "slots": [f"{name}: {kind.simpleString()}" for name, kind in columns],
         }
-
-
-class _AdvanceKeys:
-    """For ``mapInArrow``: rows sorted by hash, as many whole keys at a time as make a good batch, through `advance`.
-
-    Parameters
-    ----------
-    fold : RowsFold
-    narrow : Narrow
-        How the rows come in.
-    end : StayEnd
-    output : pyarrow.Schema or None
-        Of what is put out; None gives the state that is left instead.
-    """
-
-    def __init__(self, fold: RowsFold, narrow: Narrow, end: StayEnd, output: pa.Schema | None) -> None:
-        self._fold = fold
-        self._narrow = narrow
-        self._end = end
-        self._output = output
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        collect_rarely()
-        held: list[pa.RecordBatch] = []
-        count = 0
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            hashes = batch.column(0).to_numpy()
-            last = int(np.searchsorted(hashes, hashes[-1]))
-            # Where the last key of the batch begins, if another one comes before it.
-            is_other = bool(held) and held[-1].column(0)[-1].as_py() != hashes[-1]
-            if (last or is_other) and count + last >= _WHOLE_KEYS:
-                yield from self._advance([*held, batch.slice(0, last)])
-                held, count, batch = [], 0, batch.slice(last)
-            held.append(batch)
-            count += batch.num_rows
-        if held:
-            yield from self._advance(held)
-
-    def _advance(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        fold = self._fold
-        watermark = MIN_WATERMARK if self._end.watermark is None else self._end.watermark
-        clock = Clock(before=MIN_WATERMARK, watermark=watermark, now=None, backlog=ALL_BACKLOG)
-        fresh = fold.widened(self._narrow.widened(batches))
-        if self._output is not None:
-            _, out = fold.advance(combine([], fresh.schema), fresh, clock)
-            yield from (combine([piece], self._output) for piece in out)
-            return
-        state = fold.left_by(fresh, clock)
-        groups = pa.array(groups_of(state.column(0).to_numpy(), fold.key_groups), pa.int32())
-        schema = state.schema.insert(0, pa.field(GROUP, pa.int32()))
-        yield pa.RecordBatch.from_arrays([groups, *state.columns], schema=schema)
 
 
 class PackRowsAsTheyAre:
