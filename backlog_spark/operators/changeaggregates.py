@@ -17,6 +17,7 @@ import pyarrow as pa
 from backlog_spark.changes import ASKED, CHANGE_TYPE, METADATA, identity_of, is_change_stream, sign
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.aggregate import Aggregate
+from backlog_spark.operators.aggregates.counted import counted
 from backlog_spark.operators.aggregates.signed import SIGN, Signed, signed
 from backlog_spark.operators.aggregates.sums import Count
 from backlog_spark.operators.fold import Clock, Fold, StayEnd
@@ -62,26 +63,29 @@ def window_aggregate_fold(
 ) -> AggregateFold:
     """The fold for declared aggregates within windows, whose rows are not kept; parameters as of `AggregateFold`.
 
+    Over a change stream, what is no exact sum keeps how often each value is there.
+
     Raises
     ------
     BacklogError
-        Over a change stream, for an aggregate whose accumulators take no row back.
+        Over a change stream, for an aggregate of which that does not give the result.
     """
     from pyspark.sql.types import StructType
 
     if not is_change_stream(schema, keys):
         return AggregateFold(keys, aggregates, schema, key_groups, hidden)
     own = StructType([field for field in schema if field.name not in hidden])
-    found = []
+    found: list[Aggregate] = []
     for aggregate in aggregates:
-        found.append(signed(aggregate, own))
-        if found[-1] is None:
+        taking_back = signed(aggregate, own) or counted(aggregate)
+        if taking_back is None:
             raise BacklogError(
                 f"window: the stream takes rows back, and {aggregate} does not in a window.",
-                "Take counts, and sums and averages of whole numbers or decimals; or keep what is only added: "
+                "Take counts, sums, averages, minima and maxima; or keep what is only added: "
                 f".filter(\"{CHANGE_TYPE} = 'insert'\").transform(lambda f: f.drop({CHANGE_TYPE!r})).",
             )
-    return SignedAggregateFold(keys, [each for each in found if each], schema, key_groups, "", hidden)
+        found.append(taking_back)
+    return SignedAggregateFold(keys, found, schema, key_groups, "", hidden)
 
 
 class SignedAggregateFold(AggregateFold):
@@ -90,7 +94,7 @@ class SignedAggregateFold(AggregateFold):
     def __init__(
         self,
         keys: Sequence[str],
-        aggregates: Sequence[Signed],
+        aggregates: Sequence[Aggregate],
         schema: StructType,
         key_groups: int,
         changes: str,

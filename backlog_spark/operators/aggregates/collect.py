@@ -25,7 +25,7 @@ from backlog_spark.operators.aggregates.base import (
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ["CollectList", "CollectSet"]
+__all__ = ["CollectList", "CollectSet", "lengths_of", "lists_of"]
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,8 @@ class CollectList(ArgumentAggregate):
         lists = slots[0]
         ends = np.append(starts, len(lists))
         # Lists of neighbouring rows lie end to end, so those of a group already are its list.
-        offsets = np.append(0, np.cumsum(_lengths(lists)))[ends]
-        return [_lists(offsets, lists.flatten(), groups.any_valid(lists, starts), lists.type)]
+        offsets = np.append(0, np.cumsum(lengths_of(lists)))[ends]
+        return [lists_of(offsets, lists.flatten(), groups.any_valid(lists, starts), lists.type)]
 
     def _element(self, schema: StructType) -> Column:
         value = column(schema, self.argument)
@@ -127,7 +127,7 @@ class CollectSet(ArgumentAggregate):
 
     def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
         lists = slots[0]
-        per_group = np.add.reduceat(_lengths(lists), starts)
+        per_group = np.add.reduceat(lengths_of(lists), starts)
         values = lists.flatten()
         group_of = np.repeat(np.arange(len(starts)), per_group)
         columns = {str(index): key for index, key in enumerate(ordering.keys(values))}
@@ -136,7 +136,7 @@ class CollectSet(ArgumentAggregate):
         rows = np.sort(distinct["row_min"].to_numpy())  # Arrow promises no order of its groups
         kept = np.bincount(group_of[rows], minlength=len(starts))
         offsets = np.append(0, np.cumsum(kept))
-        return [_lists(offsets, values.take(pa.array(rows)), groups.any_valid(lists, starts), lists.type)]
+        return [lists_of(offsets, values.take(pa.array(rows)), groups.any_valid(lists, starts), lists.type)]
 
     def _element(self, schema: StructType) -> Column:
         return without_negative_zero(self._value(schema), self._type(schema))
@@ -153,15 +153,17 @@ def _array(slot: Column, kind: DataType) -> Column:
     return F.array_compact(F.coalesce(slot, F.array().cast(ArrayType(kind))))
 
 
-def _lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
+def lengths_of(lists: pa.Array) -> npt.NDArray[np.int64]:
+    """How many values each list has; none where it is NULL."""
     lengths: npt.NDArray[np.int64] = np.diff(lists.offsets.to_numpy().astype(np.int64))
     lengths[~groups.is_valid(lists)] = 0  # what stands under a NULL is undefined
     return lengths
 
 
-def _lists(
+def lists_of(
     offsets: npt.NDArray[np.int64], values: pa.Array, valid: npt.NDArray[np.bool_], kind: pa.DataType
 ) -> pa.Array:
+    """Lists of values that lie end to end, from one offset to the next; NULL where not ``valid``."""
     if offsets[-1] > 2**31 - 1:
         raise BacklogError(
             f"The lists of one key group hold {offsets[-1]} values; Arrow takes 2147483647.",
