@@ -24,6 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.garbage import keep_imports
 from backlog_spark.state.seeds import SEED_SCHEMA, Control, packed_control
 from backlog_spark.state.store import AT_EVERY_TICK, NEVER
 from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, Watermark
@@ -271,4 +272,5 @@ class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, _Message)
+        keep_imports()
         yield packed_control(partition.groups, partition.control)

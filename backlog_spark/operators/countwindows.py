@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError
+from backlog_spark.garbage import keep_imports
 from backlog_spark.operators.cogroup import Function, WindowRowsFold
 from backlog_spark.operators.countedrows import (
     NUMBER,
@@ -235,6 +236,7 @@ class _Widen:
         self._lifted = lifted
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_imports()
         for batch in batches:
             rows = self._fold.widened(combine([batch.remove_column(0)], self._lifted.remove(0)))
             schema = rows.schema.insert(0, pa.field(GROUP, pa.int32()))

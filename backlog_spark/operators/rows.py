@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.garbage import keep_imports
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
@@ -391,6 +392,7 @@ class PackRowsAsTheyAre:
         self._live = live
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_imports()
         for batch in batches:
             if batch.num_rows:
                 yield from packed(batch.column(0), combine([batch.remove_column(0)], self._live), LIVE)

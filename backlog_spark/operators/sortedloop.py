@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from backlog_spark.attributes import ALL_BACKLOG
-from backlog_spark.garbage import collect_rarely
+from backlog_spark.garbage import collect_rarely, keep_imports
 from backlog_spark.operators.fold import CHANGED
 from backlog_spark.operators.keyloop import KeyLoop, python_values
 from backlog_spark.state.keys import equal_runs, groups_of
@@ -42,6 +42,7 @@ class SortedLoop:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
+        keep_imports()
         fold = self._fold
         width = 1 + len(fold.keys)
         self._loop = KeyLoop(fold._function, fold._loop_schema)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from backlog_spark.attributes import ALL_BACKLOG
-from backlog_spark.garbage import collect_rarely
+from backlog_spark.garbage import collect_rarely, keep_imports
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.state.keys import groups_of
@@ -46,6 +46,7 @@ class AdvanceKeys:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
+        keep_imports()
         held: list[pa.RecordBatch] = []
         count = 0
         for batch in batches:

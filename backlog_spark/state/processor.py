@@ -10,7 +10,7 @@ import numpy as np
 from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
-from backlog_spark.garbage import collect_rarely
+from backlog_spark.garbage import collect_rarely, keep_imports
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.watermarks import MIN_WATERMARK
 
@@ -56,6 +56,7 @@ class GroupProcessor(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         collect_rarely()
+        keep_imports()
         self._schema = self._fold.state.arrow()
         self._live = self._fold.live_schema()
         self._store = GroupStore(handle, self._fold.state, self._fold.due if self._fold.timed else None)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.garbage import keep_imports
+
 from .tables import EMIT, GROUP, StateSchema, combine, cut, from_bytes, merged, split_by, to_bytes
 
 if TYPE_CHECKING:
@@ -121,6 +123,7 @@ def packed_control(groups: int, control: Control) -> pa.RecordBatch:
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Batches with rows, as many at a time as are packed together."""
+    keep_imports()
     pending: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -188,6 +191,7 @@ class Unpack:
         self._skip = list(range(skip, len(packed)))
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_imports()
         for batch in batches:
             for data in batch.column(batch.num_columns - 1):
                 yield combine([from_bytes(data.as_py(), self._packed).select(self._skip)], self._unpacked)
@@ -201,6 +205,7 @@ class UnpackState:
         self._unpacked = unpacked
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_imports()
         for batch in batches:
             for data, slots in zip(batch.column(0), batch.column(1), strict=True):
                 rows = from_bytes(data.as_py(), self._state.first(slots.as_py()).arrow())

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from backlog_spark.garbage import keep_imports
+
 from .tables import combine, merged
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ class MergeSorted:
         self._fold = fold
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_imports()
         held: pa.RecordBatch | None = None
         for batch in batches:
             if not batch.num_rows:

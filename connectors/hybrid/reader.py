@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from backlog_spark.garbage import collect_rarely
+from backlog_spark.garbage import collect_rarely, keep_imports
 
 from ..pacing import BacklogSizer, Pacer
 from .offsets import HybridOffset
@@ -123,6 +123,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, HybridPartition)
         collect_rarely()  # records are many small objects
+        keep_imports()
         return self._phases[partition.phase].read(partition.inner)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.garbage import keep_imports
 
 from ..pacing import BacklogSizer, Pacer
 from .binlog import read_changes
@@ -405,6 +406,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, SnapshotPartition | BinlogPartition)
+        keep_imports()
         options = replace(self._options, server=partition.server)
         if isinstance(partition, SnapshotPartition):
             return read_chunk(
