@@ -19,7 +19,7 @@ import pyspark
 __all__ = ["java_options"]
 
 # No plan of a test runs long enough to earn what the second compiler costs; nor what collecting beside it does.
-_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 # What Spark takes a JVM's options from, beside those that a session asks for.
 _VARIABLE = "SPARK_SUBMIT_OPTS"
 _LIMIT_S = 300
