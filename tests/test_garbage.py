@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import gc
+import sys
+import types
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 
-from backlog_spark.garbage import collect_rarely
+from backlog_spark.garbage import collect_rarely, keep_imports
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(autouse=True)
@@ -29,3 +36,28 @@ def test_never_more_often_than_before(before: tuple[int, int, int], after: tuple
     gc.set_threshold(*before)
     collect_rarely()
     assert gc.get_threshold() == after
+
+
+def test_a_worker_keeps_what_it_has_imported(spark: SparkSession) -> None:
+    def frozen(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = [gc.get_freeze_count()]
+        for name in ("", "", "not_there_before"):
+            if name:
+                sys.modules[name] = types.ModuleType(name)
+            keep_imports()
+            found.append(gc.get_freeze_count())
+            cycle: list[object] = []
+            cycle.append(cycle)
+        yield pa.RecordBatch.from_pydict({"n": found})
+        for _ in batches:
+            pass
+
+    (before, first, second, third) = (
+        row[0] for row in spark.range(1).coalesce(1).mapInArrow(frozen, "n long").collect()
+    )
+    assert first > before + 10_000
+    assert second == first, "nothing has been imported since"
+    assert third > second
+    found = gc.get_freeze_count()
+    keep_imports()
+    assert gc.get_freeze_count() == found, "this process is no worker"

@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+import tempfile
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -228,15 +229,16 @@ class MySQLServer(EmbeddedServer):
         ServerError
             It ended with a status other than 0.
         """
-        run = subprocess.run(
-            list(command),
-            input=statements,
-            env=_environment(),
-            capture_output=True,
-            text=True,
-            timeout=_INITIALISE_SECONDS,
-            check=False,
-        )
+        with tempfile.TemporaryDirectory() as temporary:  # see `command`
+            run = subprocess.run(
+                [*command, f"--tmpdir={temporary}"],
+                input=statements,
+                env=_environment(),
+                capture_output=True,
+                text=True,
+                timeout=_INITIALISE_SECONDS,
+                check=False,
+            )
         if run.returncode != 0:
             log = cache_dir() / f"{cls.name}-initialise.log"
             log.write_text(run.stdout + run.stderr)
@@ -244,12 +246,16 @@ class MySQLServer(EmbeddedServer):
 
     def command(self) -> list[str]:
         options = [f"--{name}" if value is None else f"--{name}={value}" for name, value in self._options.items()]
+        # A server that starts removes what others have of temporary tables in this directory, and those end in a crash.
+        temporary = self.home / "tmp"
+        temporary.mkdir(exist_ok=True)
         return [
             *self.server_command(self.datadir),
             f"--port={self.port}",
             f"--bind-address={self.host}",
             f"--socket={self.socket}",
             f"--pid-file={self.home / 'mysql.pid'}",
+            f"--tmpdir={temporary}",
             *options,
         ]
 

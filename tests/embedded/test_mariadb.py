@@ -45,6 +45,20 @@ def test_both_run_at_once_each_on_its_own_data() -> None:
         assert two.execute("SELECT @@log_bin, @@max_connections, @@sync_binlog") == ((0, 17, 0),)
 
 
+def test_one_that_starts_leaves_the_temporary_tables_of_the_others() -> None:
+    """It removes those that it finds, and the server that has them in use would end."""
+    with MariaDBServer(fast=True) as one, one.connect() as connection, connection.cursor() as cursor:
+        pid = one.pid
+        cursor.execute("CREATE TEMPORARY TABLE test.t (a TEXT) ENGINE=Aria")
+        cursor.execute("INSERT INTO test.t VALUES ('x')")
+        with MariaDBServer(fast=True) as two:
+            assert two.execute("SELECT @@tmpdir") != one.execute("SELECT @@tmpdir")
+        cursor.execute("FLUSH TABLES")
+        cursor.execute("SELECT a FROM test.t")
+        assert cursor.fetchall() == (("x",),)
+        assert one.pid == pid
+
+
 def test_only_root_without_a_password_may_log_in() -> None:
     with MariaDBServer(fast=True) as server:
         users = server.execute("SELECT DISTINCT user FROM mysql.user ORDER BY user")
