@@ -268,7 +268,7 @@ class MySQLServer(EmbeddedServer):
         if not self.socket.exists():
             return False
         try:
-            pymysql.connect(unix_socket=str(self.socket), user=self.user, connect_timeout=2).close()
+            self.connect(unix_socket=str(self.socket), connect_timeout=2).close()
         except (pymysql.Error, OSError):
             return False
         return True
@@ -288,6 +288,8 @@ class MySQLServer(EmbeddedServer):
             "password": self.password,
             "charset": "utf8mb4",
             "autocommit": True,
+            # Else PyMySQL reads the system's certificates each time, which takes longer than all else.
+            "ssl_disabled": not any(name.startswith("ssl") for name in settings),
         }
         return pymysql.connect(**{**defaults, **settings})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,12 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
+from .login import without_authorities
 from .options import MySqlOptions
 
 __all__ = [
     "ACCESS_DENIED",
+    "ServerConnection",
     "check_identity",
     "connect",
     "is_mariadb",
@@ -32,6 +35,14 @@ _SESSION = (
     "SET SESSION time_zone = '+00:00', sql_mode = 'NO_ENGINE_SUBSTITUTION'",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
 )
+
+
+class ServerConnection(Connection):  # type: ignore[misc]
+    """A connection of PyMySQL's; where none is asked to be looked at, it reads no certificate."""
+
+    def _create_ssl_ctx(self, sslp: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
+        # Of ssl.mode=preferred, for which there is no argument, it is an empty dictionary.
+        return sslp if isinstance(sslp, ssl.SSLContext) else without_authorities()
 
 
 @contextlib.contextmanager
@@ -53,7 +64,7 @@ def connect(options: MySqlOptions, **more: Any) -> Iterator[Connection[Any]]:
 def open_connection(options: MySqlOptions, **more: Any) -> Connection[Any]:
     """As `connect`, for the caller to close."""
     try:
-        connection = pymysql.connect(**{**options.connect_arguments(), **more})
+        connection = ServerConnection(**{**options.connect_arguments(), **more})
     except pymysql.err.OperationalError as error:
         raise _refused(options, error) from None
     with connection.cursor() as cursor:

@@ -15,7 +15,7 @@ from pymysqlreplication import BinLogStreamReader
 
 from backlog_spark.errors import BacklogError
 
-from .connection import check_identity
+from .connection import ServerConnection, check_identity
 from .gtid import MariaDbGtids
 from .offsets import BinlogPosition
 from .options import MySqlOptions
@@ -82,6 +82,7 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids)
     # Two readers with one server id end each other, so every dump draws its own.
     common: dict[str, Any] = {
         "connection_settings": options.connect_arguments(),
+        "pymysql_wrapper": ServerConnection,
         "server_id": random.SystemRandom().choice(options.server_ids),
         "blocking": False,
         "resume_stream": True,  # without it the library ignores the position
@@ -95,7 +96,7 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids)
     if start:
         return _dump(options, auto_position=start, **common)
     # The library reads an empty GTID set as "from now on"; everything is meant.
-    connection = pymysql.connect(**options.connect_arguments())
+    connection = ServerConnection(**options.connect_arguments())
     try:
         with connection.cursor() as cursor:
             cursor.execute("SHOW BINARY LOGS")
