@@ -18,7 +18,9 @@ from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.connection import connect, query
+from connectors.mysql_cdc.dump import open_dump
 from connectors.mysql_cdc.login import Login
+from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.source import check
 
@@ -111,6 +113,23 @@ def test_modes(secured: MySQLServer, authority: Authority, tmp_path: Path) -> No
         cipher(secured, "tls", **{"ssl.mode": "verify_ca", "ssl.ca": stranger.path})
     with pytest.raises(BacklogError, match=r"cannot be reached.*certificate verify failed"):
         cipher(secured, "tls", **{"ssl.mode": "verify_ca"})  # the system's authorities do not know it
+
+
+@pytest.mark.parametrize("mode", ["preferred", "required"])
+def test_certificates_that_nobody_looks_at_are_not_read(
+    secured: MySQLServer, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("it takes longer than all else that a connection does")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_default_certs", never)
+    assert cipher(secured, "tls", **{"ssl.mode": mode}) != ""
+    place = BinlogPosition(*secured.binlog_end())
+    connection = open_dump(MySqlOptions.parse(given(secured, "tls", **{"ssl.mode": mode})), place).open()
+    try:
+        assert isinstance(connection._sock, ssl.SSLSocket)
+    finally:
+        connection._force_close()
 
 
 def test_tls_that_is_asked_for_is_not_done_without() -> None:
