@@ -218,7 +218,7 @@ def pages() -> dict[str, str]:
             "primary key unless one batch and no upserts will do (see Keys).\n\n"
             "ALTER TABLE is followed (see Schema changes). The query stops with an error at anything in the binary log "
             "that would lose changes, such as statement-format changes. `_commit_seq` refers to one server's binary "
-            "log, and grows on after a move to another.\n\n"
+            "log, and grows on for each key after a move to another.\n\n"
             "With GTIDs on MySQL the query may go on at another server of the same replication: change `host`, or let "
             "the address move, and start it again. It goes on once the server has all that the checkpoint includes, "
             "whatever the order of transactions in its log; no task reads from a server that its batch was not planned "
