@@ -4,8 +4,8 @@ It runs after every 700 objects that may hold others, such as tuples, and now an
 rows are made by the hundred thousand, all alive until their batch is done, that takes two thirds of the time. What has
 no cycles, as rows have, is freed without it.
 
-Besides Spark's workers have it look at all objects after every task. With pandas and Arrow imported that takes 20 to
-100 ms, in which the worker takes no other task: the greater part of the Python time of a small batch.
+Besides Spark's workers have it look at all objects after every task. With pandas and Arrow imported that takes 20 ms or
+more, in which the worker takes no other task: of small batches two thirds of Python's time.
 """
 
 from __future__ import annotations

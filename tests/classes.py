@@ -18,7 +18,8 @@ import pyspark
 
 __all__ = ["java_options"]
 
-# No plan of a test runs long enough to earn what the second compiler costs; nor what collecting beside it does.
+# No plan of a test runs long enough to earn what the second compiler costs; nor what collecting beside it does. With
+# one compiler Java keeps 48 MB of compiled code, which the tests fill, and compiles again what it then throws away.
 _OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m"
 # What Spark takes a JVM's options from, beside those that a session asks for.
 _VARIABLE = "SPARK_SUBMIT_OPTS"

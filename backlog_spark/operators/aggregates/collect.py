@@ -12,7 +12,6 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, StructField, StructType
 
-from backlog_spark.errors import BacklogError
 from backlog_spark.operators.aggregates import groups, ordering
 from backlog_spark.operators.aggregates.base import (
     ArgumentAggregate,
@@ -23,9 +22,9 @@ from backlog_spark.operators.aggregates.base import (
 )
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
+    pass
 
-__all__ = ["CollectList", "CollectSet", "lengths_of", "lists_of"]
+__all__ = ["CollectList", "CollectSet"]
 
 
 @dataclass(frozen=True)
@@ -82,8 +81,8 @@ class CollectList(ArgumentAggregate):
         lists = slots[0]
         ends = np.append(starts, len(lists))
         # Lists of neighbouring rows lie end to end, so those of a group already are its list.
-        offsets = np.append(0, np.cumsum(lengths_of(lists)))[ends]
-        return [lists_of(offsets, lists.flatten(), groups.any_valid(lists, starts), lists.type)]
+        offsets = np.append(0, np.cumsum(groups.list_lengths(lists)))[ends]
+        return [groups.lists_of(offsets, lists.flatten(), groups.any_valid(lists, starts), lists.type)]
 
     def _element(self, schema: StructType) -> Column:
         value = column(schema, self.argument)
@@ -127,16 +126,13 @@ class CollectSet(ArgumentAggregate):
 
     def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
         lists = slots[0]
-        per_group = np.add.reduceat(lengths_of(lists), starts)
+        per_group = np.add.reduceat(groups.list_lengths(lists), starts)
         values = lists.flatten()
         group_of = np.repeat(np.arange(len(starts)), per_group)
-        columns = {str(index): key for index, key in enumerate(ordering.keys(values))}
-        table = pa.table({**columns, "group": group_of, "row": np.arange(len(values))})
-        distinct = table.group_by([*columns, "group"], use_threads=False).aggregate([("row", "min")])
-        rows = np.sort(distinct["row_min"].to_numpy())  # Arrow promises no order of its groups
+        rows, _ = ordering.distinct(values, group_of, np.ones(len(values), np.int64))
         kept = np.bincount(group_of[rows], minlength=len(starts))
         offsets = np.append(0, np.cumsum(kept))
-        return [lists_of(offsets, values.take(pa.array(rows)), groups.any_valid(lists, starts), lists.type)]
+        return [groups.lists_of(offsets, values.take(pa.array(rows)), groups.any_valid(lists, starts), lists.type)]
 
     def _element(self, schema: StructType) -> Column:
         return without_negative_zero(self._value(schema), self._type(schema))
@@ -151,23 +147,3 @@ def _by_order(left: Column, right: Column) -> Column:
 def _array(slot: Column, kind: DataType) -> Column:
     """An array whose type says that it holds no NULL, as the type of Spark's own does."""
     return F.array_compact(F.coalesce(slot, F.array().cast(ArrayType(kind))))
-
-
-def lengths_of(lists: pa.Array) -> npt.NDArray[np.int64]:
-    """How many values each list has; none where it is NULL."""
-    lengths: npt.NDArray[np.int64] = np.diff(lists.offsets.to_numpy().astype(np.int64))
-    lengths[~groups.is_valid(lists)] = 0  # what stands under a NULL is undefined
-    return lengths
-
-
-def lists_of(
-    offsets: npt.NDArray[np.int64], values: pa.Array, valid: npt.NDArray[np.bool_], kind: pa.DataType
-) -> pa.Array:
-    """Lists of values that lie end to end, from one offset to the next; NULL where not ``valid``."""
-    if offsets[-1] > 2**31 - 1:
-        raise BacklogError(
-            f"The lists of one key group hold {offsets[-1]} values; Arrow takes 2147483647.",
-            "Use more key groups, or an aggregate that does not keep all values.",
-        )
-    mask = None if valid.all() else pa.array(~valid)
-    return pa.ListArray.from_arrays(pa.array(offsets, type=pa.int32()), values, type=kind, mask=mask)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ from pyspark.sql.types import ArrayType, DataType, LongType, StructField, Struct
 
 from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.operators.aggregates import groups, ordering
-from backlog_spark.operators.aggregates.collect import lengths_of, lists_of
 from backlog_spark.operators.aggregates.extremes import BoolAnd, BoolOr, Max, Min
 from backlog_spark.operators.aggregates.signed import SIGN
 from backlog_spark.operators.aggregates.sums import Avg, Sum
@@ -108,19 +107,13 @@ class Counted(Aggregate):
     def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
         lists = slots[0]
         entries = lists.flatten()
-        group_of = np.repeat(np.arange(len(starts)), np.add.reduceat(lengths_of(lists), starts))
+        group_of = np.repeat(np.arange(len(starts)), np.add.reduceat(groups.list_lengths(lists), starts))
         values, numbers = entries.field("value"), entries.field("number")
-        keys: dict[str, Any] = {str(index): key for index, key in enumerate(ordering.keys(values))}
-        table = pa.table({**keys, "group": group_of, "row": np.arange(len(entries)), "number": numbers})
-        netted = table.group_by([*keys, "group"], use_threads=False).aggregate([("row", "min"), ("number", "sum")])
-        netted = netted.filter(pa.compute.not_equal(netted["number_sum"], 0))
-        rows = netted["row_min"].to_numpy()
-        order = np.argsort(rows)  # Arrow promises no order of its groups
-        rows = rows[order]
-        sums = pa.array(netted["number_sum"].to_numpy()[order])
-        kept = pa.StructArray.from_arrays([values.take(pa.array(rows)), sums], fields=list(entries.type))
+        rows, sums = ordering.distinct(values, group_of, groups.values(numbers))
+        rows, sums = rows[sums != 0], sums[sums != 0]
+        kept = pa.StructArray.from_arrays([values.take(pa.array(rows)), pa.array(sums)], fields=list(entries.type))
         offsets = np.append(0, np.cumsum(np.bincount(group_of[rows], minlength=len(starts))))
-        return [lists_of(offsets, kept, groups.any_valid(lists, starts), lists.type)]
+        return [groups.lists_of(offsets, kept, groups.any_valid(lists, starts), lists.type)]
 
     def _kind(self, schema: StructType) -> DataType:
         return self.inner.slots(schema)[0]

@@ -13,7 +13,18 @@ import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["any_valid", "from_values", "group_sizes", "is_valid", "sum_decimals", "sum_doubles", "sum_longs", "words"]
+__all__ = [
+    "any_valid",
+    "from_values",
+    "group_sizes",
+    "is_valid",
+    "list_lengths",
+    "lists_of",
+    "sum_decimals",
+    "sum_doubles",
+    "sum_longs",
+    "words",
+]
 
 Starts = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -94,6 +105,30 @@ def sum_decimals(array: pa.Array, starts: Starts, label: str) -> pa.Array:
     groups = any_valid(array, starts)
     validity = None if groups.all() else pa.array(groups).buffers()[1]
     return pa.Array.from_buffers(array.type, len(starts), [validity, pa.py_buffer(total)])
+
+
+def list_lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
+    """How many values each list has; none where it is NULL."""
+    lengths: npt.NDArray[np.int64] = np.diff(lists.offsets.to_numpy().astype(np.int64))
+    lengths[~is_valid(lists)] = 0  # what stands under a NULL is undefined
+    return lengths
+
+
+def lists_of(offsets: npt.NDArray[np.int64], values: pa.Array, valid: Mask, kind: pa.DataType) -> pa.Array:
+    """Lists of values that lie end to end, from one offset to the next; NULL where not ``valid``.
+
+    Raises
+    ------
+    BacklogError
+        They are more values than an array of Arrow's takes.
+    """
+    if offsets[-1] > 2**31 - 1:
+        raise BacklogError(
+            f"The lists of one key group hold {offsets[-1]} values; Arrow takes 2147483647.",
+            "Use more key groups, or an aggregate that does not keep all values.",
+        )
+    mask = None if valid.all() else pa.array(~valid)
+    return pa.ListArray.from_arrays(pa.array(offsets, type=pa.int32()), values, type=kind, mask=mask)
 
 
 def words(array: pa.Array) -> npt.NDArray[np.uint32]:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from backlog_spark.operators.aggregates import groups
 
-__all__ = ["extremes", "keys"]
+__all__ = ["distinct", "extremes", "keys"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -45,6 +45,29 @@ def extremes(array: pa.Array, starts: Integers, *, greatest: bool) -> pa.Array:
     found = np.full(len(starts), -1)
     found[group_of[rows[alone]]] = rows[alone]
     return array.take(pa.array(found, mask=found < 0))
+
+
+def distinct(values: pa.Array, group_of: Integers, numbers: Integers) -> tuple[Integers, Integers]:
+    """The distinct values of each group.
+
+    Parameters
+    ----------
+    values : pyarrow.Array
+        Without NULL.
+    group_of, numbers : numpy.ndarray of int64
+        Of each value its group, and what is summed.
+
+    Returns
+    -------
+    (numpy.ndarray, numpy.ndarray)
+        Of each the index where it stands first, ascending, and the sum of its numbers.
+    """
+    columns = {str(index): key for index, key in enumerate(keys(values))}
+    table = pa.table({**columns, "group": group_of, "row": np.arange(len(values)), "number": numbers})
+    found = table.group_by([*columns, "group"], use_threads=False).aggregate([("row", "min"), ("number", "sum")])
+    rows = found["row_min"].to_numpy()
+    order = np.argsort(rows)  # Arrow promises no order of its groups
+    return rows[order], found["number_sum"].to_numpy()[order]
 
 
 def _starts(group_of: Integers) -> Integers:
