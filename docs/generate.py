@@ -78,7 +78,12 @@ batch ahead of reading (with `intervalDuringBacklog=0` and keys that arithmetic 
 With `intervalDuringBacklog` and one integer or decimal key column whose distribution factor is within its bounds,
 they are cut by arithmetic, about a millisecond a chunk. Each piece is then checked against the server's estimate of
 its rows, so that gaps make no empty chunks and a crowded range, which is counted, no giant ones. Rows that share one
-value of a `chunkKeyColumn` are always in one chunk; a chunk of more than 32 MB goes on to Spark as it is read.
+value of a `chunkKeyColumn` are always in one chunk; a chunk of more than 28 MB goes on to Spark as it is read.
+
+A worker of a snapshot stays under 300 MB, however large the table, its rows together and what changed meanwhile: the
+log since the watermark, and what of it is to be taken out of a chunk, are in temporary files (`TMPDIR`). A single row
+takes a few times its own size. Without a primary key a chunk is compared with all that changed in it a part at a time,
+which takes long where most of a large chunk changed.
 
 """
 

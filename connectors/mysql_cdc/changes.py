@@ -16,6 +16,7 @@ from .keys import Key
 from .offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange
 from .options import MySqlOptions
 from .output import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
+from .pieces import PIECE_BYTES
 from .places import Places
 from .schema import TableSchema
 from .server import query
@@ -153,7 +154,7 @@ def read_batch(
         ranges = start.ranges_of(table)
         known = ranges if ranges or table in start.joining else None
         collectors[id(schema)] = _Changes(options, schema, known, start.shift << 32)
-    collected = 0
+    collected = size = 0
     timeline = Fixed(layouts, until)
     wanted = GtidSet(only) if only else None
     done = gtids_at(start) if wanted else None
@@ -168,11 +169,13 @@ def read_batch(
             continue
         if isinstance(change, TableAltered) or (wanted and not wanted.contains(change.uuid, change.number)):
             continue
-        collected += collectors[id(change.schema)].add(change)
-        if collected >= _BATCH_ROWS:
+        if added := collectors[id(change.schema)].add(change):
+            collected += added
+            size += change.size
+        if collected >= _BATCH_ROWS or size >= PIECE_BYTES:
             for collector in collectors.values():
                 yield from collector.flush()
-            collected = 0
+            collected = size = 0
     for collector in collectors.values():
         yield from collector.flush()
 

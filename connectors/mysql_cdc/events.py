@@ -84,6 +84,8 @@ class RowsChange:
         Storage values; ``before`` is None for an insert, ``after`` for a delete. ``sequence`` grows along the
         binary log and is unique for each image: file number << 32 | byte position of the image; that of an
         update's after-image is ``sequence + 1``, since no image is shorter than one byte.
+    size : int
+        Bytes of the event.
     """
 
     schema: TableSchema
@@ -94,6 +96,7 @@ class RowsChange:
     rows: list[tuple[int, list[Any] | None, list[Any] | None]]
     file: str = ""
     server_id: int = 0
+    size: int = 0
 
     @property
     def gtid(self) -> str:
@@ -344,7 +347,8 @@ class Events:
         if offset != end:
             raise self._refused("a row image that does not end where its event ends", "Report this with the table.")
         at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
-        return RowsChange(decoder.schema, change, self._uuid, self._number, at, rows, self._file, server_id)
+        told = self._uuid, self._number, at, rows, self._file, server_id, len(data)
+        return RowsChange(decoder.schema, change, *told)
 
     def _compressed_rows(self, data: bytes) -> None:
         # Rows that take more room than the event has cannot be told apart by their place in the file.

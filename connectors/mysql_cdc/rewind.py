@@ -15,7 +15,6 @@ from __future__ import annotations
 import marshal
 import sqlite3
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,6 +26,7 @@ from .history import bridge
 from .keys import Key
 from .offsets import BinlogPosition
 from .options import MySqlOptions
+from .pieces import PIECE_BYTES, pieces
 from .places import Places
 from .schema import SchemaChanged, TableSchema
 from .server import query
@@ -36,8 +36,9 @@ from .watermark import Watermark, resume_after
 __all__ = ["FirstImages", "NetChanges", "RewindLog", "discard_rewind_log", "rewind_log"]
 
 # sqlite's page cache, in KiB: what a worker holds in memory before the log goes to a temporary file.
-_CACHE_KIB = 32_768
+_CACHE_KIB = 16_384
 _BLOCK = 5_000
+_KEYS = 200_000  # of a piece, at most
 
 
 class RewindLog(ABC):
@@ -92,8 +93,8 @@ class RewindLog(ABC):
         if self._by == "place":
             self._db.execute("CREATE INDEX by_place ON image (place)")
 
-    def advance(self, until: BinlogPosition) -> None:
-        """Read the binary log on, at least as far as ``until``.
+    def advance(self, until: BinlogPosition, seen: Watermark | None = None) -> None:
+        """Read the binary log on, at least as far as ``until``. ``seen``: what a read has seen for certain.
 
         Raises
         ------
@@ -101,6 +102,7 @@ class RewindLog(ABC):
             When the table was altered after the low watermark. After any error the log is to be discarded.
         """
         pending: list[tuple[Any, ...]] = []
+        size = 0
         for change in read_changes(self._options, (self._schema,), self._reached, until, timeline=self._timeline):
             if isinstance(change, TransactionEnd):
                 self._reached = change.position
@@ -108,10 +110,11 @@ class RewindLog(ABC):
             if isinstance(change, TableAltered):
                 self._note_absent()
                 continue
-            self._touch(change, pending)
-            if len(pending) >= _BLOCK:
+            self._touch(change, pending, seen)
+            size += change.size
+            if len(pending) >= _BLOCK or size >= PIECE_BYTES:
                 self._store(pending)
-                pending = []
+                pending, size = [], 0
         self._store(pending)
         if not isinstance(self._reached, BinlogPosition) or self._reached.sort_key() < until.sort_key():
             self._reached = until  # nothing lies between: the next chunk need not look again
@@ -124,7 +127,7 @@ class RewindLog(ABC):
             self.absent.update(i for i, s in enumerate(sources) if s is None or layout.now[s] is None)
 
     @abstractmethod
-    def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
+    def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]], seen: Watermark | None) -> None:
         """Add what a change means for the log to ``pending``."""
 
     @abstractmethod
@@ -141,8 +144,10 @@ class RewindLog(ABC):
             (self._first is not None and place <= self._first) or (self._last is not None and place > self._last)
         )
 
-    def _range(self, connection: Connection[Any], first: Key | None, last: Key | None, what: str) -> sqlite3.Cursor:
-        """``what`` of all images after ``first`` up to ``last``; places those that have no place yet."""
+    def _range(
+        self, connection: Connection[Any], first: Key | None, last: Key | None, what: str, which: str = "TRUE"
+    ) -> sqlite3.Cursor:
+        """``what`` of the images after ``first`` up to ``last``; places those that have no place yet."""
 
         def ask(statement: str) -> list[tuple[Any, ...]]:
             return query(connection, statement)
@@ -160,7 +165,8 @@ class RewindLog(ABC):
             self._db.execute("COMMIT")
         bounds = [None if key is None else self._places.of(ask, [key])[0] for key in (first, last)]
         return self._db.execute(
-            f"SELECT {what} FROM image WHERE (?1 IS NULL OR {self._by} > ?1) AND (?2 IS NULL OR {self._by} <= ?2)",
+            f"SELECT {what} FROM image "
+            f"WHERE (?1 IS NULL OR {self._by} > ?1) AND (?2 IS NULL OR {self._by} <= ?2) AND {which}",
             bounds,
         )
 
@@ -185,7 +191,7 @@ class FirstImages(RewindLog):
         self._key_indexes = schema.indexes(schema.key)
         self._stays = schema.chunks_stay
 
-    def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
+    def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]], seen: Watermark | None) -> None:
         indexes, dumps = self._key_indexes, marshal.dumps
         for _, before, after in change.rows:
             old = None if before is None else tuple([before[i] for i in indexes])
@@ -213,8 +219,8 @@ class FirstImages(RewindLog):
             self._db.executemany("INSERT OR IGNORE INTO image VALUES (?, ?, ?, ?, ?, 0)", pending)
             self._db.execute("COMMIT")
 
-    def keys(self, connection: Connection[Any], first: Key | None, last: Key | None) -> list[Key]:
-        """For the chunk after ``first`` up to ``last``: keys whose rows, as read, do not count.
+    def keys(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[Key]]:
+        """For the chunk after ``first`` up to ``last``: keys whose rows, as read, do not count; in pieces.
 
         Parameters
         ----------
@@ -226,13 +232,14 @@ class FirstImages(RewindLog):
         else:
             # A row that was elsewhere at the low watermark, or nowhere, may have come into this chunk.
             found = self._db.execute("SELECT key FROM image")
-        return [marshal.loads(key) for (key,) in found]
+        for piece in pieces(found, lambda row: len(row[0]), _KEYS):
+            yield [marshal.loads(key) for (key,) in piece]
 
     def rows(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
-        """The rows that the chunk had in their place, some thousand at a time."""
+        """The rows that the chunk had in their place, in pieces."""
         found = self._range(connection, first, last, "row")
-        while block := found.fetchmany(_BLOCK):
-            yield [marshal.loads(row) for (row,) in block if row is not None]
+        for piece in pieces((row for (row,) in found if row is not None), len, _BLOCK):
+            yield [marshal.loads(row) for row in piece]
 
 
 class NetChanges(RewindLog):
@@ -258,9 +265,11 @@ class NetChanges(RewindLog):
                 "Start the query again with a new checkpoint.",
             )
 
-    def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]]) -> None:
+    def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]], seen: Watermark | None) -> None:
         # By its rows' sequence as well: MariaDB may number two transactions alike.
-        self._unsettled.add((change.uuid, change.number, change.rows[0][0]))
+        transaction = change.uuid, change.number, change.rows[0][0]
+        if seen is None or not seen.includes(*transaction):
+            self._unsettled.add(transaction)
         for _, before, after in change.rows:
             for row, n in ((before, 1), (after, -1)):
                 if row is not None:
@@ -281,30 +290,19 @@ class NetChanges(RewindLog):
         self._unsettled = {t for t in self._unsettled if not seen.includes(*t)}
         return not self._unsettled
 
-    def net(
+    def added(
         self, connection: Connection[Any], first: Key | None, last: Key | None
-    ) -> tuple[list[list[Any]], list[list[Any]]]:
-        """For the chunk after ``first`` up to ``last``: rows to take away and rows to add, as often as they are."""
-        less: list[list[Any]] = []
-        more: list[list[Any]] = []
-        for row, n in self._range(connection, first, last, "row, n"):
-            if n:
-                (more if n > 0 else less).extend([marshal.loads(row)] * abs(n))
-        return less, more
+    ) -> Iterator[list[tuple[list[Any], int]]]:
+        """For the chunk after ``first`` up to ``last``: rows to take away and how often, in pieces."""
+        found = self._range(connection, first, last, "row, -n", "n < 0")
+        for piece in pieces(found, lambda row: len(row[0]), _KEYS):
+            yield [(marshal.loads(row), n) for row, n in piece]
 
-
-def take_away(rows: list[tuple[Any, ...]], surplus: Counter[tuple[Any, ...]]) -> list[int]:
-    """Indexes of the rows that stay when each of ``surplus`` is taken out as often as it counts, as far as found.
-
-    ``surplus`` is left with what was not found.
-    """
-    stay = []
-    for i, row in enumerate(rows):
-        if surplus[row] > 0:
-            surplus[row] -= 1
-        else:
-            stay.append(i)
-    return stay
+    def removed(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
+        """For the chunk after ``first`` up to ``last``: rows to add, as often as they are, in pieces."""
+        found = self._range(connection, first, last, "row, n", "n > 0")
+        for piece in pieces((row for row, n in found for _ in range(n)), len, _BLOCK):
+            yield [marshal.loads(row) for row in piece]
 
 
 # One log a worker process: chunks of a batch that land in the same process share it. A new batch has another

@@ -10,11 +10,10 @@ fetched row by row and go on to Spark as they come.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
@@ -32,28 +31,31 @@ from .keys import Key, key_range, refuse_null
 from .offsets import SnapshotRange
 from .options import MySqlOptions
 from .output import output_of, rows_to_table
-from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log, take_away
+from .pieces import PIECE_BYTES, pieces
+from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log
 from .schema import TableSchema, zero_date
 from .server import connect, end_position, load_schema, query
+from .subtraction import Surplus, TouchedKeys
 from .types import Column, kind_of
 from .views import begin_exact_view, begin_view
 from .workers import worker_connection
 
 __all__ = ["read_chunk", "select_statement"]
 
-_FETCH = 20_000  # lines handed to the CSV reader at a time
+_FETCH = 20_000  # lines handed to the CSV reader at a time, at most
 
 
 def select_statement(schema: TableSchema, first: Key | None, last: Key | None, *, joined: bool = False) -> str:
     """The chunk's SELECT.
 
-    For each row a CSV line, then the large columns; ``joined``: one row, the number of lines and all of them.
+    For each row a CSV line, then the large columns; ``joined``: one row, the number of lines and all of them, each with
+    its end.
     """
     fields = ", ".join(_csv_field(schema, c) for c in schema.columns if not kind_of(c).large)
     # As bytes, so that the client does not decode what Arrow will decode
     line = f"CAST(CONCAT_WS(',', {fields}) AS BINARY)"
     if joined:
-        parts = ["COUNT(*)", f"GROUP_CONCAT({line} SEPARATOR '\\n')"]
+        parts = ["COUNT(*)", f"CONCAT(GROUP_CONCAT({line} SEPARATOR '\\n'), '\\n')"]
     else:
         parts = [line]
         for column in schema.columns:
@@ -105,7 +107,7 @@ class _Lines:
                 f"A row of {self._schema.qualified} is too long for the server's max_allowed_packet.",
                 "Raise max_allowed_packet on the server.",
             )
-        small = self.parse(b"\n".join(lines), len(rows))  # type: ignore[arg-type]
+        small = self.parse(b"\n".join([*lines, b""]), len(rows))  # type: ignore[list-item]
         large = {c.name: pa.array([row[i] for row in rows], pa.binary()) for i, c in enumerate(self._large, 1)}
         return self._finish({**small, **large})
 
@@ -116,7 +118,7 @@ class _Lines:
     def parse(self, data: bytes, rows: int) -> dict[str, pa.Array]:
         """The columns of ``rows`` lines."""
         # Without an end to the last line, Arrow takes an empty field there for a quoted one if the field before it is.
-        data += b"\n"
+        assert data.endswith(b"\n")
         read = pacsv.ReadOptions(column_names=self._names, use_threads=False, block_size=len(data) + 1)
         try:
             parsed = pacsv.read_csv(
@@ -188,8 +190,12 @@ def _select_rows(
     lines = _Lines(schema, zero_date_fails)
     with connection.cursor(pymysql.cursors.SSCursor) as cursor:
         cursor.execute(select_statement(schema, first, last))
-        while rows := cursor.fetchmany(_FETCH):
-            yield lines.table(list(rows))
+        for rows in pieces(cursor.fetchall_unbuffered(), _size, _FETCH):
+            yield lines.table(rows)
+
+
+def _size(row: tuple[bytes | None, ...]) -> int:
+    return sum([len(value) for value in row if value])
 
 
 def read_chunk(
@@ -250,6 +256,9 @@ def read_chunk(
     except BaseException:
         discard_rewind_log()
         raise
+    finally:
+        # What Arrow keeps for later of a chunk would otherwise come on top of the next one.
+        pa.default_memory_pool().release_unused()
 
 
 def _rewound(
@@ -268,16 +277,21 @@ def _rewound(
         begin_view(connection)
     # Taken after the SELECT or the view: everything that it saw lies before.
     log.advance(end_position(connection, options))
-    keys = log.keys(connection, first, last)
-    touched = _key_table(schema, keys)
-    read = _select_rows(connection, schema, first, last, zero_date_fails=fails)
-    for table in read if joined is None else [joined]:
-        yield _without(table, touched) if keys else table
+    touched = TouchedKeys(schema, log.keys(connection, first, last))
+    with closing(touched):
+        read = _select_rows(connection, schema, first, last, zero_date_fails=fails)
+        for table in read if joined is None else _slices(joined):
+            yield touched.taken_out(table)
     if joined is None:
         query(connection, "COMMIT")
     for rows in log.rows(connection, first, last):
-        if rows:
-            yield rows_to_table(schema, rows)
+        yield rows_to_table(schema, rows)
+
+
+def _slices(table: pa.Table) -> Iterator[pa.Table]:
+    """Parts of a table that share its memory, so that what is made of each is small."""
+    rows = max(1, table.num_rows * PIECE_BYTES // max(1, table.nbytes))
+    return (table.slice(at, rows) for at in range(0, table.num_rows, rows))
 
 
 def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
@@ -285,43 +299,6 @@ def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
         kind = table.schema.field(i)
         table = table.set_column(i, kind, pa.nulls(table.num_rows, kind.type))
     return table
-
-
-def _key_table(schema: TableSchema, keys: list[Key]) -> pa.Table:
-    columns = list(zip(*keys, strict=True)) if keys else [() for _ in schema.key]
-    arrays = [
-        kind_of(c).build(c, list(values)).cast(kind_of(c).arrow(c))
-        for c, values in zip(schema.key_columns, columns, strict=True)
-    ]
-    return pa.table(arrays, names=list(schema.key))
-
-
-def _without(table: pa.Table, touched: pa.Table) -> pa.Table:
-    """The rows whose key is not among ``touched``."""
-    names = touched.column_names
-    maybe = _among(table, touched)
-    if len(names) > 1:  # each column's value is there, though perhaps not together
-        at = pc.indices_nonzero(maybe)
-        some = set(zip(*(touched.column(n).to_pylist() for n in names), strict=True))
-        found = zip(*(table.column(n).take(at).to_pylist() for n in names), strict=True)
-        gone = [i for i, key in zip(at.to_pylist(), found, strict=True) if key in some]
-        return _dropped(table, gone)
-    return table.filter(pc.invert(maybe))
-
-
-def _dropped(table: pa.Table, gone: list[int]) -> pa.Table:
-    stay = np.ones(table.num_rows, bool)
-    stay[gone] = False
-    return table.filter(pa.array(stay))
-
-
-def _among(table: pa.Table, values: pa.Table) -> pa.ChunkedArray:
-    """For each row whether all its columns' values are in the columns of ``values``."""
-    found = None
-    for name in values.column_names:
-        here = pc.is_in(table.column(name), value_set=values.column(name).combine_chunks())
-        found = here if found is None else pc.and_(found, here)
-    return found
 
 
 def _restored(
@@ -335,25 +312,15 @@ def _restored(
     """A chunk of a table without a primary key: what was added since is taken away, what was taken away added."""
     assert isinstance(log, NetChanges)
     begin_exact_view(connection, options, schema, log)
-    less, more = log.net(connection, first, last)
-    away = rows_to_table(schema, less)
-    surplus = Counter(_tuples(away))
-    for table in _select_rows(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
-        if less:
-            at = pc.indices_nonzero(_among(table, away))
-            candidates = at.to_pylist()
-            stay = set(take_away(_tuples(table.take(at)), surplus))
-            table = _dropped(table, [i for n, i in enumerate(candidates) if n not in stay])
-        yield table
+    surplus = Surplus(schema, log.added(connection, first, last))
+    with closing(surplus):
+        for table in _select_rows(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+            yield surplus.taken_out(table)
     query(connection, "COMMIT")
-    if left := +surplus:
+    if left := surplus.left():
         raise BacklogError(
-            f"{left.total()} rows that the binary log added to {schema.qualified} were not found in it.",
+            f"{left} rows that the binary log added to {schema.qualified} were not found in it.",
             "Report this with the table's definition; with a primary key it is read another way.",
         )
-    if more:
-        yield rows_to_table(schema, more)
-
-
-def _tuples(table: pa.Table) -> list[tuple[Any, ...]]:
-    return list(zip(*(column.to_pylist() for column in table.columns), strict=True))
+    for rows in log.removed(connection, first, last):
+        yield rows_to_table(schema, rows)

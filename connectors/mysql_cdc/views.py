@@ -69,7 +69,7 @@ def begin_exact_view(connection: Connection[Any], options: MySqlOptions, schema:
 def _begun_between(connection: Connection[Any], options: MySqlOptions, log: NetChanges) -> bool:
     executed = GtidWatermark(GtidSet(text(query(connection, "SELECT @@global.gtid_executed")[0][0])))
     begin_view(connection)
-    log.advance(end_position(connection, options))
+    log.advance(end_position(connection, options), executed)
     return log.settled(executed)
 
 
@@ -79,5 +79,6 @@ def _begun_at_a_place(connection: Connection[Any], log: NetChanges) -> bool:
     at = mariadb.view_position(connection)
     if at.file != before.position.file or at.pos < before.position.pos:
         return False
-    log.advance(at)
-    return log.settled(PlaceWatermark(at, before.gtids))
+    seen = PlaceWatermark(at, before.gtids)
+    log.advance(at, seen)
+    return log.settled(seen)

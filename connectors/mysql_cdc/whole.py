@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from .events import Change, RowsChange, TransactionBroken, TransactionEnd
 from .offsets import BinlogPosition
+from .pieces import PIECE_BYTES
 
 __all__ = ["whole_transactions"]
 
@@ -36,7 +37,7 @@ def whole_transactions(
         Whether the transaction after a place, of which a change is, has an end; found by reading ahead.
     """
     held: list[Change] = []
-    rows = 0
+    rows = size = 0
     is_whole: bool | None = None  # None: not known yet
     for change in changes:
         if isinstance(change, TransactionBroken | TransactionEnd):
@@ -44,13 +45,14 @@ def whole_transactions(
                 yield from held
                 yield change
                 start = change.position
-            held, rows, is_whole = [], 0, None
+            held, rows, size, is_whole = [], 0, 0, None
         elif is_whole or not isinstance(change, RowsChange) or len(change.uuid) in (0, _UUID):
             yield change
         elif is_whole is None:
             held.append(change)
             rows += len(change.rows)
-            if rows > _MOST_HELD:
+            size += change.size
+            if rows > _MOST_HELD or size > PIECE_BYTES:
                 is_whole = ends(start, change)
                 if is_whole:
                     yield from held

@@ -17,7 +17,7 @@ __all__ = ["MAX_JOINED", "worker_connection"]
 
 # Most bytes of a chunk that the server joins into one value; it holds them in memory. A chunk of 50,000 rows of 100
 # to 200 bytes takes 5 to 10 MB.
-MAX_JOINED = 32 << 20
+MAX_JOINED = 28 << 20
 # Seconds that the server waits for a worker to take rows. Rows go on to Spark as they come, so the worker waits for
 # whatever takes them there; by default the server gives up after one minute.
 _WRITE_TIMEOUT_S = 3_600

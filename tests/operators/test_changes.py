@@ -251,7 +251,7 @@ def test_both_inputs_are_results(
         assert there(sink) == expected
         # The left source is read twice, as two; what stands in the plans for their order alone is never read.
         counted = 2 * sum(log.num_rows for log in logs["l"]) + sum(log.num_rows for log in logs["r"])
-        assert query.backlogProgress.rows == counted
+        wait(lambda: query.backlogProgress.rows == counted, query)
         for name, at in (("user_count", 1), ("user_sum_amount", 2)):
             found = {plain(tuple(row)) for row in query.state(name).collect()}
             # A NULL key is one key to an aggregate, and comes out of the join by itself.

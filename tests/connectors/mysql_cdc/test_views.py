@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc import views
-from connectors.mysql_cdc.rewind import take_away
 
 from .replay import SERVERS, is_mariadb, options, read, reader
 
@@ -110,9 +108,3 @@ def test_equal_rows_are_counted_and_an_update_is_a_preimage_and_a_postimage(mysq
         (2, "update_preimage"),
         (3, "update_postimage"),
     ]
-
-
-def test_rows_are_taken_away_as_often_as_they_count() -> None:
-    surplus = Counter({("a",): 2, ("b",): 1})
-    assert take_away([("a",), ("c",), ("a",), ("a",)], surplus) == [1, 3]
-    assert +surplus == Counter({("b",): 1})

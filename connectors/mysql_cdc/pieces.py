@@ -1,0 +1,32 @@
+"""Pieces of a bounded size, of what is too large to be held at once (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+__all__ = ["PIECE_BYTES", "pieces"]
+
+PIECE_BYTES = 4 << 20
+"""Bytes of rows that are held at a time: in Python and in Arrow they take several times as much."""
+_T = TypeVar("_T")
+
+
+def pieces(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
+    """Lists of at most ``most`` items, each of which ends at the item with which it reaches `PIECE_BYTES`.
+
+    Parameters
+    ----------
+    size : callable
+        Bytes of an item.
+    """
+    piece: list[_T] = []
+    total = 0
+    for item in items:
+        piece.append(item)
+        total += size(item)
+        if total >= PIECE_BYTES or len(piece) >= most:
+            yield piece
+            piece, total = [], 0
+    if piece:
+        yield piece
