@@ -107,7 +107,8 @@ def test_batch_then_stream_is_one_batch(
         with pytest.raises(BacklogError, match=r"no keyed operator 'other'\. There are: totals"):
             query.state("other")
         assert [s.mode for s in query.history] == ([Mode.BACKLOG, Mode.STREAM] if backlog else [Mode.STREAM])
-        wait(lambda: query.backlogProgress.rows == sum(t.num_rows for t in tables), query)  # state handed over is no row
+        # State handed over is no row.
+        wait(lambda: query.backlogProgress.rows == sum(t.num_rows for t in tables), query)
     finally:
         query.stop()
     assert query.exception() is None
