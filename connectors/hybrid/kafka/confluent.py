@@ -51,10 +51,17 @@ _READER = {
     "fetch.wait.max.ms": "5",
     # Read ahead for two batches. What is fetched beyond a partition's end is thrown away.
     "queued.min.messages": "20000",
+    "queued.max.messages.kbytes": "32768",
 }
 
 _BATCH = 10_000
 """Most messages of a call. More are not faster, and they are all in memory."""
+
+_BATCH_BYTES = 8 << 20
+"""A batch is over when its values reach this: as messages, as bytes and in Arrow they are there three times."""
+
+_STEP = 32
+"""Messages asked for at a time, since they may all be as large as the broker allows."""
 
 _CALL_S = 0.02
 """A call that finds fewer messages returns after this; 10,000 take 20 ms."""
@@ -116,6 +123,7 @@ class ConfluentClient(KafkaClient):
     _admin: AdminClient | None = None
     _consumer: Consumer | None = None
     _last_error: KafkaError | None = None
+    _step: int = _STEP
     _failed_logins = 0
 
     def _settings(self, base: Mapping[str, str]) -> dict[str, Any]:
@@ -283,7 +291,7 @@ class ConfluentClient(KafkaClient):
         at, heard = start, time.monotonic()
         ended = False
         while at < until:
-            messages = consumer.consume(min(_BATCH, until - at), _CALL_S)
+            messages = self._consume(consumer, min(_BATCH, until - at))
             events = [message for message in messages if message.error() is not None]
             if events:
                 messages = [message for message in messages if message.error() is None]
@@ -299,7 +307,23 @@ class ConfluentClient(KafkaClient):
                 messages = [message for message in messages if message.offset() < until]
             if messages:
                 yield _Messages(messages)
+                del messages, events  # else they are there until the next ones are
             heard = time.monotonic()
+
+    def _consume(self, consumer: Consumer, most: int) -> list[Any]:
+        """A batch's messages and events, as far as they are there."""
+        found: list[Any] = []
+        size, step = 0, self._step
+        while len(found) < most and size < _BATCH_BYTES:
+            wanted = min(step, most - len(found))
+            some = consumer.consume(wanted, _CALL_S)
+            found += some
+            lengths = [len(message) for message in some]
+            size += sum(lengths)
+            self._step = step = max(1, min(_STEP, _BATCH_BYTES // max(1, *lengths, 1)))
+            if len(some) < wanted:
+                break
+        return found
 
     def _wait(self, silent_s: float, ended: str) -> None:
         """Nothing has come for so long: raise when that is too long."""

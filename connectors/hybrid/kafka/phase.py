@@ -167,8 +167,10 @@ class KafkaPhase(Phase):
                 batch, offsets = self._shape.rows(records, partition.partition)
                 if keys is not None:
                     batch = keys.without(batch, pc.less(offsets, partition.dedup_until))
+                del records
                 if batch.num_rows:
                     yield batch
+                del batch
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -67,6 +67,7 @@ def read_range(client: KafkaClient, wanted: KafkaRange, options: KafkaOptions) -
             for records in client.fetch(wanted.partition, at, wanted.until):
                 at, tries = records.next_offset(), 0
                 yield records
+                del records  # and is not kept while the next ones are fetched
             return
         except (OffsetGone, TopicGone) as error:
             earliest = _earliest(client, wanted.partition)
