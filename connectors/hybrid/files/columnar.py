@@ -23,6 +23,7 @@ __all__ = ["ParquetFormat", "Selection"]
 
 # Of a column, read at once from a local file, so that a row group's memory does not depend on how large it is.
 _BUFFER = 256 << 10
+_BATCH_BYTES = 16 << 20
 _UNITS_A_MICROSECOND = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
 
 
@@ -74,7 +75,8 @@ class ParquetFormat(Format):
         if not groups:
             return
         try:
-            for batch in file.iter_batches(BATCH_ROWS, groups, selection.columns, use_threads=False):
+            rows = _batch_rows(file.metadata, groups, selection.columns)
+            for batch in file.iter_batches(rows, groups, selection.columns, use_threads=False):
                 yield selection.rows(batch)
         except (pa.ArrowException, OSError) as error:
             raise Unreadable(str(error)) from None
@@ -101,6 +103,19 @@ class ParquetFormat(Format):
                 return None
             spans.append((i, i + 1, greatest))
         return spans
+
+
+def _batch_rows(metadata: pq.FileMetaData, groups: Iterable[int], columns: list[str]) -> int:
+    """How many rows are read at a time: fewer where they are large."""
+    rows = BATCH_ROWS
+    for i in groups:
+        group = metadata.row_group(i)
+        leaves = (group.column(leaf) for leaf in range(group.num_columns))
+        size = sum(
+            c.total_uncompressed_size for c in leaves if not columns or c.path_in_schema.split(".")[0] in columns
+        )
+        rows = min(rows, group.num_rows * _BATCH_BYTES // max(1, size))
+    return max(1, rows)
 
 
 def _microsecond(leaf: Any) -> tuple[int, int] | None:

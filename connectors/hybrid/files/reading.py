@@ -23,8 +23,9 @@ __all__ = ["Reader", "gathered"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-# A batch costs some 50 µs on its way, so that small files' rows are put together until it is this large.
+# A batch costs some 50 µs on its way, so small files' rows are put together until they are so many, or so many bytes.
 _LEAST_ROWS = 1_000
+_LEAST_BYTES = 1 << 20
 
 
 class Reader:
@@ -177,18 +178,16 @@ def _constants(
 def gathered(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     """The same rows, with small batches put together."""
     pending: list[pa.RecordBatch] = []
-    count = 0
+    count = size = 0
     for batch in batches:
         if not batch.num_rows:
             continue
-        if not pending and batch.num_rows >= _LEAST_ROWS:
-            yield batch
-            continue
-        pending.append(batch)
         count += batch.num_rows
-        if count >= _LEAST_ROWS:
+        size += batch.nbytes
+        pending.append(batch)
+        if count >= _LEAST_ROWS or size >= _LEAST_BYTES:
             yield from _joined(pending, schema)
-            pending, count = [], 0
+            pending, count, size = [], 0, 0
     if pending:
         yield from _joined(pending, schema)
 
