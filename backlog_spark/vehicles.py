@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.changes import MARK
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, StayEnd
@@ -221,7 +222,7 @@ class Plans:
             packed = _union([*self._no_rows_of(each, packed.schema), packed])
         if rows is not None:
             lifted = fold.lift(rows)
-            live = lifted.mapInArrow(fold.packer(arrow_schema(lifted.schema)), SEED_SCHEMA)
+            live = map_in_arrow(lifted, fold.packer(arrow_schema(lifted.schema)), SEED_SCHEMA)
             packed = live.unionByName(packed)
         if node.is_timed:
             assert self._control is not None
@@ -247,7 +248,7 @@ class Plans:
             # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
             is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
             state = fold.state_of(read(fold.version_schema()).select("*", (~is_first).alias(EMIT)))
-        return state.mapInArrow(PackState(fold.state), SEED_SCHEMA)
+        return map_in_arrow(state, PackState(fold.state), SEED_SCHEMA)
 
 
 def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:

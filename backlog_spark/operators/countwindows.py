@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
@@ -148,7 +149,7 @@ class CountFold(RowsFold):
             return super().handed_over(version, end)
         lifted = self.lift(version)
         out = StructType([*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields])
-        return lifted.mapInArrow(_Widen(self, arrow_schema(lifted.schema)), out)
+        return map_in_arrow(lifted, _Widen(self, arrow_schema(lifted.schema)), out)
 
     def is_late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
         return np.zeros(live.num_rows, dtype=bool)

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.attributes import RecordAttributes
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
@@ -323,7 +324,7 @@ class ProcessFold(Fold):
         placed = both.repartition(HASH).sortWithinPartitions(*by)
         out = self.version_schema()
         fold = SortedLoop(self, arrow_schema(placed.schema), arrow_schema(out), has_base=base is not None)
-        return placed.mapInArrow(fold, out)
+        return map_in_arrow(placed, fold, out)
 
     def state_of(self, version: DataFrame) -> DataFrame:
         return version.where(f"{TAG} IS NULL").drop(CHANGED, TAG, DATA)

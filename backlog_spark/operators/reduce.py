@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import CHANGED, describe_keys
 from backlog_spark.operators.merge import MergeFold
@@ -92,7 +93,8 @@ class ReduceFold(MergeFold):
         if base is not None:
             both = base.withColumn(CHANGED, F.lit(False)).unionByName(both)
         # A key's rows stand together when hashes do; Spark's fastest sort is by one column of eight bytes.
-        return both.repartition(HASH).sortWithinPartitions(HASH).mapInArrow(MergeSorted(self), both.schema)
+        placed = both.repartition(HASH).sortWithinPartitions(HASH)
+        return map_in_arrow(placed, MergeSorted(self), both.schema)
 
     def finish(self, state: DataFrame, *more: Column) -> DataFrame:
         from pyspark.sql import functions as F

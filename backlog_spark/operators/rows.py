@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
@@ -207,7 +208,7 @@ class RowsFold(Fold):
         sides = [(side, self.values(number)) for number, side in enumerate(self.sides)]
         narrow = Narrow(placed, self.state.key_names, SIDE_OF, sides)
         rows = narrow.of(placed).repartition(HASH).sortWithinPartitions(HASH)
-        return rows.mapInArrow(AdvanceKeys(self, narrow, end, output), columns)
+        return map_in_arrow(rows, AdvanceKeys(self, narrow, end, output), columns)
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
         """All rows while nothing has been put out, else those that `still_needed` gives, which may change ``own``."""

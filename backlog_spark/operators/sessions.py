@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.changes import refuse_changes
 from backlog_spark.operators.windowed import END, START, MakeInner, WindowFold, WindowOptions
 from backlog_spark.operators.windows import FOREVER
@@ -139,10 +140,10 @@ class SessionFold(WindowFold):
         lifted = self.lift(rows)
         schema = self.version_schema()
         # Sessions of parts of the rows first: there are fewer of them to be shuffled.
-        parts = lifted.mapInArrow(_MergeParts(self, arrow_schema(lifted.schema), is_lifted=True), schema)
+        parts = map_in_arrow(lifted, _MergeParts(self, arrow_schema(lifted.schema), is_lifted=True), schema)
         both = parts if base is None else base.unionByName(parts)
         placed = both.repartition(HASH).sortWithinPartitions(HASH)
-        return placed.mapInArrow(_MergeParts(self, arrow_schema(schema), is_lifted=False), schema)
+        return map_in_arrow(placed, _MergeParts(self, arrow_schema(schema), is_lifted=False), schema)
 
     def state_of(self, version: DataFrame) -> DataFrame:
         return version

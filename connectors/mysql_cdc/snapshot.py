@@ -53,7 +53,7 @@ def select_statement(schema: TableSchema, first: Key | None, last: Key | None, *
     """
     fields = ", ".join(_csv_field(schema, c) for c in schema.columns if not kind_of(c).large)
     # As bytes, so that the client does not decode what Arrow will decode
-    line = f"CAST(CONCAT_WS(',', {fields}) AS BINARY)"
+    line = f"CAST(CONCAT_WS(',', {fields}) AS BINARY)" if fields else "''"
     if joined:
         parts = ["COUNT(*)", f"CONCAT(GROUP_CONCAT({line} SEPARATOR '\\n'), '\\n')"]
     else:
@@ -107,7 +107,7 @@ class _Lines:
                 f"A row of {self._schema.qualified} is too long for the server's max_allowed_packet.",
                 "Raise max_allowed_packet on the server.",
             )
-        small = self.parse(b"\n".join([*lines, b""]), len(rows))  # type: ignore[list-item]
+        small = self.parse(b"\n".join([*lines, b""]), len(rows)) if self._names else {}  # type: ignore[list-item]
         large = {c.name: pa.array([row[i] for row in rows], pa.binary()) for i, c in enumerate(self._large, 1)}
         return self._finish({**small, **large})
 

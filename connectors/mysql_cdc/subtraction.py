@@ -119,23 +119,25 @@ class Surplus:
         self._rows = _Tables()
         self._left: list[np.ndarray] = []
         for piece in rows:
-            self._rows.append(rows_to_table(schema, [row for row, _ in piece]))
+            self._rows.append(_comparable(rows_to_table(schema, [row for row, _ in piece])))
             self._left.append(np.array([count for _, count in piece], np.int64))
 
     def taken_out(self, table: pa.Table) -> pa.Table:
         """The rows that stay; what was found counts less from now on."""
+        read = _comparable(table)
         for rows, left in zip(self._rows, self._left, strict=True):
             wanted = np.flatnonzero(left)
             if len(wanted):
                 some = rows.take(pa.array(wanted))
-                near = _among(some, table).to_numpy()
+                near = _among(some, read).to_numpy()
                 wanted, some = wanted[near], some.filter(pa.array(near))
-            if len(wanted):
-                table = self._without(table, some, wanted, left)
+            if len(wanted) and (gone := self._found(read, some, wanted, left)):
+                table, read = _dropped(table, gone), _dropped(read, gone)
         return table
 
     @staticmethod
-    def _without(table: pa.Table, some: pa.Table, wanted: np.ndarray, left: np.ndarray) -> pa.Table:
+    def _found(table: pa.Table, some: pa.Table, wanted: np.ndarray, left: np.ndarray) -> list[int]:
+        """Where rows are that count, which then count less."""
         places: dict[tuple[Any, ...], list[int]] = {}  # several where values that differ are given alike
         for row, place in zip(_tuples(some), wanted.tolist(), strict=True):
             places.setdefault(row, []).append(place)
@@ -147,7 +149,7 @@ class Surplus:
                 if not left[of[-1]]:
                     of.pop()
                 gone.append(i)
-        return _dropped(table, gone)
+        return gone
 
     def left(self) -> int:
         """How many rows were not found."""
@@ -156,6 +158,14 @@ class Surplus:
     def close(self) -> None:
         """Drop the temporary file."""
         self._rows.close()
+
+
+def _comparable(table: pa.Table) -> pa.Table:
+    """The same rows with one zero: the server tells that of a FLOAT without its sign, and its log with it."""
+    for i, field in enumerate(table.schema):
+        if pa.types.is_floating(field.type):
+            table = table.set_column(i, field, pc.add(table.column(i), pa.scalar(0.0, field.type)))
+    return table
 
 
 def _among(table: pa.Table, values: pa.Table) -> pa.ChunkedArray:

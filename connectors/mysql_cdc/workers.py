@@ -44,7 +44,9 @@ def worker_connection(options: MySqlOptions) -> Iterator[Connection[Any]]:
             check_identity(connection, options.server)
         query(
             connection,
-            f"SET SESSION group_concat_max_len = {MAX_JOINED}, net_write_timeout = {_WRITE_TIMEOUT_S}",
+            # A value that is too long for the server's packets would be none.
+            f"SET SESSION group_concat_max_len = CAST(LEAST({MAX_JOINED}, @@max_allowed_packet - 1024) AS UNSIGNED), "
+            f"net_write_timeout = {_WRITE_TIMEOUT_S}",
         )
     try:
         yield connection

@@ -108,14 +108,14 @@ class ParquetFormat(Format):
 def _batch_rows(metadata: pq.FileMetaData, groups: Iterable[int], columns: list[str]) -> int:
     """How many rows are read at a time: fewer where they are large."""
     rows = BATCH_ROWS
+    starts = tuple(f"{column}." for column in columns)
     for i in groups:
         group = metadata.row_group(i)
-        leaves = (group.column(leaf) for leaf in range(group.num_columns))
-        size = sum(
-            c.total_uncompressed_size for c in leaves if not columns or c.path_in_schema.split(".")[0] in columns
-        )
-        rows = min(rows, group.num_rows * _BATCH_BYTES // max(1, size))
-    return max(1, rows)
+        leaves = [group.column(leaf) for leaf in range(group.num_columns)]
+        size = sum(leaf.total_uncompressed_size for leaf in leaves if f"{leaf.path_in_schema}.".startswith(starts))
+        if group.num_rows:
+            rows = min(rows, max(1, group.num_rows * _BATCH_BYTES // max(1, size)))
+    return rows
 
 
 def _microsecond(leaf: Any) -> tuple[int, int] | None:

@@ -58,7 +58,7 @@ _BATCH = 10_000
 """Most messages of a call. More are not faster, and they are all in memory."""
 
 _BATCH_BYTES = 8 << 20
-"""A batch is over when its values reach this: as messages, as bytes and in Arrow they are there three times."""
+"""A batch ends when keys and values reach this: as messages, as bytes and in Arrow they are there three times."""
 
 _STEP = 32
 """Messages asked for at a time, since they may all be as large as the broker allows."""
@@ -318,7 +318,7 @@ class ConfluentClient(KafkaClient):
             wanted = min(step, most - len(found))
             some = consumer.consume(wanted, _CALL_S)
             found += some
-            lengths = [len(message) for message in some]
+            lengths = [len(message) + len(message.key() or b"") for message in some]
             size += sum(lengths)
             self._step = step = max(1, min(_STEP, _BATCH_BYTES // max(1, *lengths, 1)))
             if len(some) < wanted:

@@ -108,3 +108,33 @@ def test_equal_rows_are_counted_and_an_update_is_a_preimage_and_a_postimage(mysq
         (2, "update_preimage"),
         (3, "update_postimage"),
     ]
+
+
+def test_a_zero_has_a_sign_in_the_log_alone(mysql: MySQLServer) -> None:
+    mysql.execute("CREATE DATABASE IF NOT EXISTS views")
+    mysql.execute("DROP TABLE IF EXISTS views.zeros")
+    mysql.execute("CREATE TABLE views.zeros (f FLOAT, d DOUBLE)")
+    mysql.execute("INSERT INTO views.zeros VALUES (0e0, 0e0), (-0e0, -0e0)")
+    stream = reader(options(mysql, "views.zeros"))
+    start = stream.initialOffset()
+    live = stream.latestOffset(start, ALL)
+    mysql.execute("INSERT INTO views.zeros VALUES (-0e0, 0e0), (0e0, -0e0), (-0e0, -0e0), (1, -0e0)")
+    mysql.execute("DELETE FROM views.zeros LIMIT 1")
+    snapshot = [r[:2] for p in stream.partitions(start, live) for r in read(stream, p)]
+    assert snapshot == [(0.0, 0.0)] * 2
+    end = stream.latestOffset(live, ALL)
+    changes = [r[:3] for p in stream.partitions(live, end) for r in read(stream, p)]
+    assert sorted(changes) == [(0.0, 0.0, "delete"), *[(0.0, 0.0, "insert")] * 3, (1.0, 0.0, "insert")]
+
+
+def test_a_table_may_have_large_columns_alone(mysql: MySQLServer) -> None:
+    mysql.execute("CREATE DATABASE IF NOT EXISTS views")
+    mysql.execute("DROP TABLE IF EXISTS views.large")
+    mysql.execute("CREATE TABLE views.large (t TEXT, b LONGBLOB)")
+    mysql.execute("INSERT INTO views.large VALUES ('x', 'y'), (NULL, NULL), ('', 'z')")
+    stream = reader(options(mysql, "views.large"))
+    start = stream.initialOffset()
+    live = stream.latestOffset(start, ALL)
+    mysql.execute("DELETE FROM views.large WHERE t = 'x'")
+    snapshot = [r[:2] for p in stream.partitions(start, live) for r in read(stream, p)]
+    assert sorted(snapshot, key=str) == [("", b"z"), ("x", b"y"), (None, None)]

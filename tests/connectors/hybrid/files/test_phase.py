@@ -265,6 +265,20 @@ def test_no_files_no_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
         assert rows_of(phase(tmp_path), Columns(ALL), [limit]) == []
 
 
+def test_an_empty_row_group_does_not_make_small_batches(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    rows = pa.table({"id": range(5_000)})
+    with pq.ParquetWriter(tmp_path / "data/a.parquet", rows.schema) as file:
+        for table in (rows.slice(0, 0), rows, rows.slice(0, 0)):
+            file.write_table(table)
+    source = phase(tmp_path)
+    source.open(Columns(rows.schema))
+    start = source.begin({})
+    (last,) = steps(source, [None], start)
+    (batch,) = batches_between(source, start, last.position)
+    assert batch.column("id").to_pylist() == list(range(5_000))
+
+
 def test_files_that_come_later_are_not_read(tmp_path: Path) -> None:
     write(tmp_path / "data/a.parquet", ROWS[:5])
     source = phase(tmp_path)
