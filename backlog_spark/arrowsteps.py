@@ -18,7 +18,7 @@ _Step = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 _NULL = "__null_"
 
 
-def map_in_arrow(frame: DataFrame, step: _Step, schema: StructType) -> DataFrame:
+def map_in_arrow(frame: DataFrame, step: _Step, schema: StructType | str) -> DataFrame:
     """``frame.mapInArrow(step, schema)``, at the same cost whether arrays and maps are NULL or not.
 
     Spark weighs a batch after each of its rows, and to weigh a column of arrays goes over all NULLs since the last
