@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.operators.fold import StayEnd
+from backlog_spark.operators.fold import Gathered, StayEnd
 from backlog_spark.plan import (
     KeyedNode,
     Node,
@@ -32,7 +32,7 @@ from backlog_spark.state.stays import StayEnds
 from backlog_spark.state.tables import arrow_schema
 from backlog_spark.state.versions import BatchState
 from backlog_spark.timekeeping import Timekeeper, was_executed
-from backlog_spark.vehicles import BatchFolds, Plans, RawRows, last_keyed, outputs_of
+from backlog_spark.vehicles import BatchFolds, Plans, RawRows, handed_over_schema, last_keyed, outputs_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -280,6 +280,11 @@ class KeyedPlan:
             state.drop_below(batch_id - 1)
             return state.write(operator, rows, batch_id)
 
+        def gather(name: str, operator: Fold, rows: DataFrame) -> Gathered | None:
+            if not self._ends_stay(batch_id, flags):
+                return None
+            return BatchState(self._checkpoint, name, self.run.epoch).gather(operator, rows, batch_id)
+
         @functools.cache
         def end() -> StayEnd | None:
             return self._end(batch, batch_id, query_name, flags, finished)
@@ -287,7 +292,7 @@ class KeyedPlan:
         def hand_over(name: str, state: DataFrame) -> DataFrame:
             return BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
 
-        folds = BatchFolds(self.folds, self._raw, fold_into, end, hand_over)
+        folds = BatchFolds(self.folds, self._raw, fold_into, gather, end, hand_over)
         if self.run.epoch == 0:
             return folds.run(self._root, batch)
         # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators too,
@@ -296,14 +301,18 @@ class KeyedPlan:
         assert self._output is not None, "set at the start of the run"
         return batch.sparkSession.createDataFrame([], self._output), {}
 
+    def _ends_stay(self, batch_id: int, flags: Sequence[bool]) -> bool:
+        """Whether a batch of the sorted vehicle is known to be the last one of its stay."""
+        # Whether a rule still holds is only known afterwards: then the stream vehicle puts out what there is.
+        return self._stays.of(batch_id) is not None or not (any(flags) or self._has_rules)
+
     def _end(
         self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> StayEnd | None:
         """The end of the stay, if this is its last batch: kept before anything of it is put out."""
         found = self._stays.of(batch_id)
         if found is None:
-            # Whether a rule still holds is only known afterwards: then the stream vehicle puts out what there is.
-            if any(flags) or self._has_rules:
+            if not self._ends_stay(batch_id, flags):
                 return None
             earlier = self._stays.newest()
             if earlier is not None and earlier != batch_id:
@@ -389,12 +398,15 @@ class KeyedPlan:
     def _state_of_batch(self, name: str, run: Run) -> DataFrame | None:
         """Read now, as its files are about to move; None if they did so meanwhile."""
         fold, versions = self.folds[name], BatchState(self._checkpoint, name, run.epoch)
-        newest = versions.newest()
-        if newest is None:
-            return fold.finish(self._spark.createDataFrame([], fold.state.spark()))
+        newest, left, end = versions.newest(), versions.handed_over(), self._stays.put_out()
         try:
-            version = versions.read(self._spark, fold, newest)
-            found = fold.finish(fold.handed_over(version, self._stays.put_out())).localCheckpoint()
+            if end is not None and left is not None:
+                state = versions.read_handed_over(self._spark, handed_over_schema(fold), left)
+            elif newest is not None:
+                state = fold.handed_over(versions.read(self._spark, fold, newest), end)
+            else:
+                state = self._spark.createDataFrame([], fold.state.spark())
+            found = fold.finish(state).localCheckpoint()
         except Exception:
             if self.run == run and not self._handing_over(run):
                 raise

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.changes import MARK
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import Fold, StayEnd
+from backlog_spark.operators.fold import Fold, Gathered, StayEnd
 from backlog_spark.operators.sides import tagged
 from backlog_spark.plan import (
     FrameNode,
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchFolds", "Plans", "RawRows", "last_keyed", "outputs_of", "with_event_time"]
+__all__ = ["BatchFolds", "Plans", "RawRows", "handed_over_schema", "last_keyed", "outputs_of", "with_event_time"]
 
 _RAW = "__raw"
 _MARKS = (EVENT_TIME, MARK)
@@ -316,6 +316,9 @@ class BatchFolds:
         From `Plans`.
     fold : callable
         Folds rows into an operator's batch state and gives the new version.
+    gather : callable
+        In a stay's last batch: rows of an operator that waits as its results are made of them, executed; None if a
+        version is to be made.
     end : callable
         The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
     hand_over : callable
@@ -327,12 +330,14 @@ class BatchFolds:
         folds: dict[str, Fold],
         raw: RawRows,
         fold: Callable[[str, Fold, DataFrame], DataFrame],
+        gather: Callable[[str, Fold, DataFrame], Gathered | None],
         end: Callable[[], StayEnd | None],
         hand_over: Callable[[str, DataFrame], DataFrame],
     ) -> None:
         self._folds = folds
         self._raw = raw
         self._fold = fold
+        self._gather = gather
         self._end = end
         self._hand_over = hand_over
 
@@ -340,18 +345,29 @@ class BatchFolds:
         """The output of the tree for a batch made by `Plans.backlog`, and the last keyed operator's side outputs."""
         last = last_keyed(root)
         assert last is not None
-        fold, version = self._folds[last.name], self._version(last, batch)
-        sides = {name: fold.side_output_of(version, name) for name in fold.side_outputs}
-        return _after(root, last, self._output(last.name, version)), sides
+        out, sides = self._results(last, batch)
+        return _after(root, last, out), sides
 
-    def _version(self, node: KeyedNode, batch: DataFrame) -> DataFrame:
-        return self._fold(node.name, self._folds[node.name], self._rows(node.parent, batch))
+    def _results(self, node: KeyedNode, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
+        """An operator's output and its side outputs."""
+        fold, rows = self._folds[node.name], self._rows(node.parent, batch)
+        gathered = self._gather(node.name, fold, rows) if fold.waits else None
+        if gathered is None:
+            version = self._fold(node.name, fold, rows)
+            out = self._output(node.name, version)
+        else:
+            end = self._end()
+            assert end is not None, "it is the stay's last batch"
+            self._hand_over(node.name, gathered.left(gathered.rows, end))
+            out = gathered.output(gathered.rows, end)
+            version = batch.sparkSession.createDataFrame([], fold.version_schema())
+        return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
 
     def _rows(self, node: Node, batch: DataFrame) -> DataFrame:
         if not node.is_keyed:
             return self._raw.of(node, batch)
         if isinstance(node, KeyedNode):
-            return self._output(node.name, self._version(node, batch))
+            return self._results(node, batch)[0]
         if isinstance(node, TransformNode):
             return node.apply(self._rows(node.parent, batch))
         assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"

@@ -52,11 +52,6 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         # Delta's default of 50 tasks to build a table's state costs each read after a write 3 s here.
         "spark.databricks.delta.snapshotPartitions": "2",
-        # On a local disk the other one starts two processes, `readlink`, for each file that it renames: a quarter of a
-        # small query's time. The queries that are killed, each in a process of its own, run with Spark's default.
-        "spark.sql.streaming.checkpointFileManagerClass": (
-            "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-        ),
     }
     session = local_session("backlog_spark-tests", conf=conf)
     yield session

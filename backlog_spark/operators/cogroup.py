@@ -19,10 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.bykey import ByKeyFold
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.keyloop import as_batch, python_values
 from backlog_spark.operators.process import struct_of
-from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
+from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sessions import session_runs
 from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.operators.windowfunctions import (
@@ -54,7 +55,7 @@ _FIRED: Final = "fired"
 Function = WindowFunction | ProcessWindowFunction | CoGroupFunction
 
 
-class WindowRowsFold(RowsFold):
+class WindowRowsFold(ByKeyFold):
     """A function over the rows of a window, of one input or of two.
 
     Parameters
@@ -204,15 +205,15 @@ class WindowRowsFold(RowsFold):
         fired = state.column(_FIRED).to_numpy(zero_copy_only=False)
         return np.where(fired, self._given_up(ends), ends - 1), never
 
-    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+    def still_relevant(self, rows: DataFrame, end: StayEnd) -> DataFrame:
         from pyspark.sql import functions as F
 
         assigner = self.options.assigner
-        if assigner.is_event_time and not assigner.is_session and end.watermark is not None:
-            # Most rows are of windows that are over, and need not be sorted to learn that.
-            last = assigner.starts_and_ends(F.col(TIME))[0][1] - 1
-            lifted = lifted.where(last > max(end.watermark - self.options.lateness_ms, MIN_WATERMARK))
-        return super().still_needed(lifted, end)
+        if not assigner.is_event_time or assigner.is_session or end.watermark is None:
+            return rows
+        # Most rows are of windows that are over, and need not be sorted to learn that.
+        last = assigner.starts_and_ends(F.col(TIME))[0][1] - 1
+        return rows.where(last > max(end.watermark - self.options.lateness_ms, MIN_WATERMARK))
 
     # -- the work -------------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
+from backlog_spark.operators.bykey import ByKeyFold
 from backlog_spark.operators.cogroup import Function, WindowRowsFold
 from backlog_spark.operators.countedrows import (
     NUMBER,
@@ -57,7 +58,7 @@ def _check_names(keys: Sequence[str]) -> None:
         )
 
 
-class CountFold(RowsFold):
+class CountFold(ByKeyFold):
     """Declared aggregates, or reduce, over the last rows at every n-th row of a key.
 
     State: accumulators of rows that stand together and that windows have all or none of, as a row with the number of
@@ -207,21 +208,18 @@ class CountFold(RowsFold):
     # -- what comes out -------------------------------------------------------------------------------------
 
     def output_schema(self) -> StructType:
-        """Keys and accumulators: what the workers put out, and `_results` finishes."""
+        """Keys and accumulators: what the workers put out, and `finish_results` takes."""
         from pyspark.sql.types import StructType
 
         return StructType(self.inner.state.spark().fields[1:])
 
-    def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        return self._results(super().output_at_end(version, end))
-
     def unpack(self, packed: DataFrame) -> DataFrame:
-        return self._results(super().unpack(packed))
+        return self.finish_results(super().unpack(packed))
 
-    def _results(self, rows: DataFrame) -> DataFrame:
+    def finish_results(self, results: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        finished = self.inner.finish(rows, F.lit(-FOREVER).alias(START), F.lit(FOREVER).alias(END))
+        finished = self.inner.finish(results, F.lit(-FOREVER).alias(START), F.lit(FOREVER).alias(END))
         return named_windows(finished, self.keys, None)
 
     def finish(self, state: DataFrame) -> DataFrame:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.attributes import RecordAttributes
 
-__all__ = ["CHANGED", "Arrived", "Clock", "Fold", "StayEnd", "Step", "describe_keys"]
+__all__ = ["CHANGED", "Arrived", "Clock", "Fold", "Gathered", "StayEnd", "Step", "describe_keys"]
 
 CHANGED = "__changed"
 
@@ -107,6 +107,24 @@ class StayEnd:
     """
 
     watermark: int | None
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Rows of a stay's last batch, and what comes of them at its end: for folds that wait.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        With an exchange at its top, which is run once and read twice.
+    output, left : callable
+        From those rows, read behind the exchange, and the end of the stay: what `Fold.output_at_end` and
+        `Fold.handed_over` make of a version.
+    """
+
+    rows: DataFrame
+    output: Callable[[DataFrame, StayEnd], DataFrame]
+    left: Callable[[DataFrame, StayEnd], DataFrame]
 
 
 class Fold(ABC):
@@ -194,6 +212,17 @@ class Fold(ABC):
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
         """What the stay puts out, from the version of its last batch. For folds that wait."""
         raise TypeError(f"{type(self).__name__} does not wait")
+
+    def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
+        """In a stay's last batch in the place of `fold`, so that no version need be written of rows that are read again
+        at once; None, the default, if it is to be. For folds that wait.
+
+        Parameters
+        ----------
+        rows, base
+            As for `fold`.
+        """
+        return None
 
     def output_beside(self, version: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
         """The same when what is handed over has been written, for folds that it saves work.

@@ -20,11 +20,12 @@ from backlog_spark.changes import refuse_changes
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators import frames
 from backlog_spark.operators.aggregates import groups
-from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.bykey import ByKeyFold
+from backlog_spark.operators.fold import Clock, Gathered, StayEnd
 from backlog_spark.operators.overfunctions import OverFunction, parse_over
 from backlog_spark.operators.overresults import bind, is_ordered
 from backlog_spark.operators.overrows import NUMBER, UNTIL, SortedRows
-from backlog_spark.operators.rows import TIME, RowsFold
+from backlog_spark.operators.rows import TIME
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, combine
 
@@ -41,7 +42,7 @@ _LONGEST_MICROS = 2**61
 Integers = npt.NDArray[np.int64]
 
 
-class OverFold(RowsFold):
+class OverFold(ByKeyFold):
     """Functions over the rows of a key that precede a row, and the row itself.
 
     State: rows that wait for the watermark, and of those put out the ones that frames and ``lag`` still reach. Frames
@@ -151,6 +152,10 @@ class OverFold(RowsFold):
             f"over: a row has no event time: {self._time!r} is NULL.",
             f'It belongs nowhere in the order. Leave such rows out before: .filter("{self._time} IS NOT NULL").',
         )
+
+    def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
+        # Spark's window functions make the results, which would put the rows in order once more.
+        return None
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
         from pyspark.sql import Window

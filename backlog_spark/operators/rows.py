@@ -16,13 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
-from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
-from backlog_spark.operators.wholekeys import AdvanceKeys
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
 from backlog_spark.state.seeds import LIVE, Unpack, packed
 from backlog_spark.state.store import NEVER
@@ -193,42 +190,29 @@ class RowsFold(Fold):
     def output_of(self, version: DataFrame) -> DataFrame:
         raise TypeError("it waits for the end of the stay")
 
+    @abstractmethod
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        """The result of all rows of the stay, of columns `output_schema`; by default what `advance` gives for each key.
-
-        So by default all rows of a key, or of as many as have one hash, have to fit into a worker's memory.
-        """
-        out = self.output_schema()
-        return self._advanced_by_key(self.placed(version), end, out, arrow_schema(out))
-
-    def _advanced_by_key(
-        self, placed: DataFrame, end: StayEnd, columns: StructType, output: pa.Schema | None
-    ) -> DataFrame:
-        """What `AdvanceKeys` makes of placed rows."""
-        sides = [(side, self.values(number)) for number, side in enumerate(self.sides)]
-        narrow = Narrow(placed, self.state.key_names, SIDE_OF, sides)
-        rows = narrow.of(placed).repartition(HASH).sortWithinPartitions(HASH)
-        return map_in_arrow(rows, AdvanceKeys(self, narrow, end, output), columns)
+        """The result of all rows of the stay, of columns `output_schema`."""
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
         """All rows while nothing has been put out, else those that `still_needed` gives, which may change ``own``."""
+        lifted = self.lift(version)
+        return self.as_state(lifted if end is None else self.still_needed(lifted, end))
+
+    def as_state(self, rows: DataFrame) -> DataFrame:
+        """Group, hash, keys, and the columns of state, NULL where the rows do not have them."""
         from pyspark.sql import functions as F
 
-        lifted = self.lift(version)
-        state = lifted if end is None else self.still_needed(lifted, end)
         columns = [
-            F.col(name) if name in state.columns else F.lit(None).cast(kind).alias(name)
+            F.col(name) if name in rows.columns else F.lit(None).cast(kind).alias(name)
             for name, kind in zip(self.state.slot_names, self.state.slots, strict=True)
         ]
-        return state.select(GROUP, HASH, *self.state.key_names, *columns)
+        return rows.select(GROUP, HASH, *self.state.key_names, *columns)
 
+    @abstractmethod
     def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
         """Of the stay's rows (group, hash, keys, side, time, values), after its results: those that the stream vehicle
-        needs, with the operator's own columns where they are not NULL. By default what `advance` leaves."""
-        from pyspark.sql.types import IntegerType, StructType
-
-        out = StructType([*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields])
-        return self._advanced_by_key(lifted.drop(GROUP), end, out, None)
+        needs, with the operator's own columns where they are not NULL."""
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 

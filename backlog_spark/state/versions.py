@@ -6,8 +6,8 @@ was killed may still be writing. A replayed batch whose version is valid takes i
 
     <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>-<attempt>/   the rows, Parquet
     <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>.json         which attempt is version <batch>
-    <checkpoint>/backlog/state/<operator>/epoch=<e>/h<batch>….            the same for what is left of the last version
-                                                                          when its results have been put out
+    <checkpoint>/backlog/state/<operator>/epoch=<e>/h<batch>….            the same for what is left after a stay's last
+                                                                          batch, when its results have been put out
     <checkpoint>/backlog/seed/<operator>/e<e>-part-….parquet              the same rows, for stream mode to start from
 """
 
@@ -16,21 +16,23 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import Fold
-from backlog_spark.session import arrow_batches, session_conf
+from backlog_spark.operators.fold import Fold, Gathered
+from backlog_spark.session import arrow_batches, exchanged, session_conf
 from backlog_spark.state.seeds import seed_prefix
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from backlog_spark.checkpoint import Checkpoint
 
 __all__ = ["BatchState"]
 
-_POINTER = re.compile(r"v(\d+)\.json")
+_POINTER = re.compile(r"([vh])(\d+)\.json")
 _PART = re.compile(r"part-.*\.parquet")
 
 
@@ -61,19 +63,38 @@ class BatchState:
         if self._pointer(batch_id) is not None:
             # The batch is replayed: the same rows, whose output may have reached one sink of several.
             return self.read(spark, fold, batch_id)
-        before = self.newest(below=batch_id)
-        base = None if before is None else fold.state_of(self.read(spark, fold, before))
-        self._save(fold.fold(rows, base), f"v{batch_id}")
+        self._save(fold.fold(rows, self._base(spark, fold, batch_id)), f"v{batch_id}")
         return self.read(spark, fold, batch_id)
 
+    def gather(self, fold: Fold, rows: DataFrame, batch_id: int) -> Gathered | None:
+        """For a stay's last batch: what `Fold.gathered` gives, with its exchange run; None if `write` is to be called.
+
+        Executes ``rows`` once, if it does not give None.
+        """
+        spark = rows.sparkSession
+        if self._pointer(batch_id) is not None:
+            return None
+        found = fold.gathered(rows, self._base(spark, fold, batch_id))
+        there = None if found is None else exchanged(found.rows)
+        return None if found is None or there is None else replace(found, rows=there)
+
+    def _base(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame | None:
+        before = self.newest(below=batch_id)
+        return None if before is None else fold.state_of(self.read(spark, fold, before))
+
     def write_handed_over(self, state: DataFrame, batch_id: int) -> DataFrame:
-        """Keep what is handed over to stream mode in the place of version ``batch_id``, whose results are put out; and
-        read it back.
+        """Keep what is handed over to stream mode after a stay's last batch, whose results are put out; and read it
+        back.
 
         Not executed if it is there.
         """
-        there = self._pointer(batch_id, "h") or self._save(state, f"h{batch_id}")
-        return state.sparkSession.read.schema(state.schema).parquet(self._location(there))
+        if self._pointer(batch_id, "h") is None:
+            self._save(state, f"h{batch_id}")
+        return self.read_handed_over(state.sparkSession, state.schema, batch_id)
+
+    def read_handed_over(self, spark: SparkSession, schema: StructType, batch_id: int) -> DataFrame:
+        """What `write_handed_over` kept."""
+        return spark.read.schema(schema).parquet(self._location(self._valid(batch_id, "h")))
 
     def _save(self, frame: DataFrame, name: str) -> str:
         attempt = f"{name}-{uuid.uuid4().hex[:12]}"
@@ -86,18 +107,19 @@ class BatchState:
 
     def read(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame:
         """A version, as `Fold.fold` gave it."""
-        attempt = self._pointer(batch_id)
-        if attempt is None:
-            raise BacklogError(
-                f"The state of operator {self._operator!r} has no version {batch_id} under {self._directory}.",
-                "Restore the checkpoint's directory backlog, or start with a new checkpointLocation.",
-            )
-        return spark.read.schema(fold.version_schema()).parquet(self._location(attempt))
+        return spark.read.schema(fold.version_schema()).parquet(self._location(self._valid(batch_id, "v")))
 
     def newest(self, below: int | None = None) -> int | None:
         """The newest version, or the newest before ``below``; None if there is none."""
-        found = [int(m[1]) for n in self._checkpoint.names_in(self._directory) if (m := _POINTER.fullmatch(n))]
-        return max((n for n in found if below is None or n < below), default=None)
+        return max((n for kind, n in self._there() if kind == "v" and (below is None or n < below)), default=None)
+
+    def handed_over(self) -> int | None:
+        """The batch after which something is handed over whose results are put out; None before."""
+        return max((n for kind, n in self._there() if kind == "h"), default=None)
+
+    def _there(self) -> list[tuple[str, int]]:
+        names = self._checkpoint.names_in(self._directory)
+        return [(m[1], int(m[2])) for name in names if (m := _POINTER.fullmatch(name))]
 
     def drop_below(self, batch_id: int) -> None:
         """Remove versions and left-over attempts of batches before ``batch_id``, whose batch has committed."""
@@ -111,14 +133,15 @@ class BatchState:
         self._checkpoint.delete(self._directory)
 
     def publish(self) -> None:
-        """Move the newest version's files to where stream mode reads them.
+        """Move the files of what is handed over, or else of the newest version, to where stream mode reads them.
 
         Called while no run of the query is active. After a crash it is called again and moves what was left.
         """
-        newest = self.newest()
+        # At the same batch what is handed over comes after the version.
+        newest = max(((n, kind == "h") for kind, n in self._there()), default=None)
         if newest is None:
             return
-        left = self._pointer(newest, "h") or self._pointer(newest)
+        left = self._valid(newest[0], "h" if newest[1] else "v")
         attempt, target = f"{self._directory}/{left}", f"backlog/seed/{self._operator}"
         there = set(self._checkpoint.names_in(target))
         for name in self._checkpoint.names_in(attempt):
@@ -136,6 +159,16 @@ class BatchState:
 
     def _location(self, attempt: str) -> str:
         return self._checkpoint.location_of(f"{self._directory}/{attempt}")
+
+    def _valid(self, batch_id: int, kind: str) -> str:
+        """The attempt that is version ``batch_id``, or what is handed over after it."""
+        attempt = self._pointer(batch_id, kind)
+        if attempt is None:
+            raise BacklogError(
+                f"The state of operator {self._operator!r} has no version {batch_id} under {self._directory}.",
+                "Restore the checkpoint's directory backlog, or start with a new checkpointLocation.",
+            )
+        return attempt
 
     def _pointer(self, batch_id: int, kind: str = "v") -> str | None:
         text = self._checkpoint.read_file(f"{self._directory}/{kind}{batch_id}.json")

@@ -11,6 +11,7 @@ import backlog_spark as bs
 from backlog_spark.query import BacklogQuery
 
 from .keyed_job import kill
+from .session import job_session
 
 __all__ = ["BOUNDED", "ROWS", "Echo", "start"]
 
@@ -74,13 +75,9 @@ def kill_when_finished(count: int) -> None:
 
 
 def main() -> None:
-    from backlog_spark.embedded.session import local_session
-
     job = json.loads(sys.argv[1])
     kill_when_finished(int(sys.argv[2]))
-    # Lives are short: compiling more than simply costs more than it gains.
-    conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    start(local_session("job", conf=conf), job).awaitTermination()
+    start(job_session(), job).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import Any
 
 import backlog_spark as bs
 
+from .session import job_session
+
 __all__ = ["start"]
 
 
@@ -67,16 +69,10 @@ def _native(spark: Any, job: dict[str, Any], *, hands_over: bool) -> bs.ForeignQ
 
 def main() -> None:
     from backlog_spark.embedded.jars import spark_kafka_jars
-    from backlog_spark.embedded.session import local_session
 
     job = json.loads(sys.argv[1])
-    # Lives are short: compiling more than simply costs more than it gains.
-    conf = {
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        "spark.jars": ",".join(map(str, spark_kafka_jars())),
-    }
-    start(local_session("job", conf=conf), job).awaitTermination()
+    session = job_session(**{"spark.jars": ",".join(map(str, spark_kafka_jars()))})
+    start(session, job).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -8,6 +8,8 @@ from typing import Any
 
 import backlog_spark as bs
 
+from .session import job_session
+
 
 def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
@@ -22,12 +24,8 @@ def start(spark: Any, job: dict[str, Any]) -> bs.BacklogQuery:
 
 
 def main() -> None:
-    from backlog_spark.embedded.session import local_session
-
     job = json.loads(sys.argv[1])
-    # Lives are short: compiling more than simply costs more than it gains.
-    conf = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-    start(local_session("job", conf=conf), job).awaitTermination()
+    start(job_session(), job).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -19,6 +19,8 @@ from backlog_spark.state.reports import FiringBudget
 from backlog_spark.state.versions import BatchState
 from backlog_spark.timekeeping import Timekeeper
 
+from .session import job_session
+
 AGGREGATES = "sum(v) AS total, count(*) AS n, max(v) AS hi"
 
 
@@ -296,22 +298,14 @@ def bs_checkpoint() -> type:
 
 
 def main() -> None:
-    from backlog_spark.embedded.session import local_session
-
     job = json.loads(sys.argv[1])
     every = {**POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS}
     every |= PAIRED_POINTS if "shape" in job else {}
     every[sys.argv[2]]()
     if "interrupted" in job:
         fire_few()
-    # Lives are short: compiling more than simply costs more than it gains.
-    conf = {
-        "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-        # State as small as here would be put into one file, and could not be published by halves.
-        "spark.sql.adaptive.coalescePartitions.enabled": "false",
-    }
-    start(local_session("job", conf=conf), job).awaitTermination()
+    # State as small as here would be put into one file, and could not be published by halves.
+    start(job_session(**{"spark.sql.adaptive.coalescePartitions.enabled": "false"}), job).awaitTermination()
 
 
 if __name__ == "__main__":

@@ -1,0 +1,23 @@
+"""The session of a query that is killed, in a process of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_FILES = "org.apache.spark.sql.execution.streaming.checkpointing.FileContextBasedCheckpointFileManager"
+
+
+def job_session(**conf: str) -> SparkSession:
+    """A local session for a short life, in which checkpoints are written as Spark does by default."""
+    from backlog_spark.embedded.session import local_session
+
+    own = {
+        "spark.driver.memory": "1g",
+        # Compiling more than simply costs more than it gains.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.streaming.checkpointFileManagerClass": _FILES,
+    }
+    return local_session("job", conf={**own, **conf})
