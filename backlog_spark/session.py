@@ -8,7 +8,7 @@ import shutil
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -154,34 +154,56 @@ def _end_overruling(spark: SparkSession, session: str, name: str, own: object) -
 
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_COALESCES = "spark.sql.adaptive.coalescePartitions.enabled"
 _PARTITION_BYTES = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 # Spark sorts pointers and then fetches the rows one by one, from memory where a partition is larger than the
 # processor's cache: ten million rows in 4 partitions took 2.5 s to sort on two cores, in 8 or 16 of them 1.8 s.
-_SORTED_AT_ONCE, _PARTITIONS_A_CORE = "16m", 8
+_SORTED_AT_ONCE, _PIECES_PER_CORE = "16m", 8
 
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = f"{2**31 - 1}b"
 _FIXED = {"boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
 
 
-def exchanged(frame: DataFrame) -> DataFrame | None:
-    """A DataFrame with an exchange at its top, of which that has been run: reading it starts behind the exchange.
+def exchanged(rows: DataFrame, by: Sequence[str], *, joins: bool = False) -> DataFrame | None:
+    """Rows brought together by columns, of which that has been run: reading them starts behind the exchange.
 
-    None, and nothing is run, without adaptive execution, which alone runs the stages of a plan one after the other.
+    Parameters
+    ----------
+    rows : DataFrame
+    by : sequence of str
+        Equal values of all of these are in one partition, and Spark knows it.
+    joins : bool, default False
+        Whether the result is joined with itself by these columns, which Spark does without another exchange only if no
+        partitions have been coalesced.
+
+    Returns
+    -------
+    DataFrame or None
+        None, and nothing is run, without adaptive execution, which alone runs the stages of a plan one after the other.
     """
-    session = frame.sparkSession
-    conf: dict[str, str] = {}
-    if str(session.conf.get("spark.sql.adaptive.coalescePartitions.enabled")).lower() == "true":
-        wanted = max(
-            int(str(session.conf.get(_PARTITIONS))), _PARTITIONS_A_CORE * session.sparkContext.defaultParallelism
-        )
-        conf = {_PARTITIONS: str(wanted), _PARTITION_BYTES: _SORTED_AT_ONCE}
+    session, conf = rows.sparkSession, dict[str, str]()
+    coalesces = str(session.conf.get(_COALESCES)).lower() == "true"
+    if coalesces:
+        usual = 0 if joins else int(str(session.conf.get(_PARTITIONS)))
+        pieces = max(usual, _PIECES_PER_CORE * session.sparkContext.defaultParallelism)
+        conf = {_PARTITIONS: str(pieces), _PARTITION_BYTES: _SORTED_AT_ONCE}
+        conf[_COALESCES] = str(not joins).lower()
     with session_conf(session, conf):
-        execution: Any = frame._jdf.queryExecution()
-        if execution.executedPlan().nodeName() != "AdaptiveSparkPlan":
+        execution: Any = rows.repartition(*by)._jdf.queryExecution()
+        plan = execution.executedPlan()
+        if plan.nodeName() != "AdaptiveSparkPlan":
             return None
-        rows = session._jsparkSession.internalCreateDataFrame(execution.toRdd(), frame._jdf.schema(), False)
-    return type(frame)(rows, session)
+        # To run it is what makes the plan final.
+        found = execution.toRdd()
+    jvm: Any = session._jvm
+    unordered, none = jvm.PythonUtils.toSeq([]), jvm.scala.Option.empty()
+    # As Spark makes one of a checkpointed DataFrame, but for the partitioning, which it does not ask an adaptive plan.
+    logical = jvm.org.apache.spark.sql.execution.LogicalRDD(
+        execution.analyzed().output(), found, plan.executedPlan().outputPartitioning(), unordered, False, none,
+        session._jsparkSession, none, none,
+    )  # fmt: skip
+    return type(rows)(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, logical), session)
 
 
 def arrow_batches(frame: DataFrame) -> dict[str, str]:

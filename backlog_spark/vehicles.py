@@ -358,8 +358,8 @@ class BatchFolds:
         else:
             end = self._end()
             assert end is not None, "it is the stay's last batch"
-            self._hand_over(node.name, gathered.left(gathered.rows, end))
-            out = gathered.output(gathered.rows, end)
+            kept = self._hand_over(node.name, gathered.left(gathered.rows, end))
+            out = gathered.output(gathered.rows, end, kept)
             version = batch.sparkSession.createDataFrame([], fold.version_schema())
         return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.operators.fold import Gathered, StayEnd
 from backlog_spark.operators.narrow import Narrow
-from backlog_spark.operators.rows import SIDE_OF, RowsFold
+from backlog_spark.operators.rows import RowsFold
 from backlog_spark.operators.wholekeys import AdvanceKeys
 from backlog_spark.state.tables import GROUP, HASH, arrow_schema
 
@@ -25,23 +25,26 @@ class ByKeyFold(RowsFold):
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
         placed = self.placed(version)
-        narrow = self._narrow(placed)
-        return self._results(_by_hash(placed, narrow), narrow, end)
+        narrow = self.narrow(placed)
+        return self._results(narrow.of(placed).repartition(HASH), narrow, end)
 
     def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
         """What `advance` leaves."""
         placed = self.still_relevant(lifted, end).drop(GROUP)
-        narrow = self._narrow(placed)
-        return self._left(_by_hash(placed, narrow), narrow, end)
+        narrow = self.narrow(placed)
+        return self._left(narrow.of(placed).repartition(HASH), narrow, end)
 
     def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
         placed = self.placed(self.fold(rows, base))
-        narrow = self._narrow(placed)
+        narrow = self.narrow(placed)
 
-        def left(exchanged: DataFrame, end: StayEnd) -> DataFrame:
-            return self.as_state(self._left(self.still_relevant(exchanged, end), narrow, end))
+        def left(together: DataFrame, end: StayEnd) -> DataFrame:
+            return self.as_state(self._left(self.still_relevant(together, end), narrow, end))
 
-        return Gathered(_by_hash(placed, narrow), lambda exchanged, end: self._results(exchanged, narrow, end), left)
+        def output(together: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
+            return self._results(together, narrow, end)
+
+        return Gathered(narrow.of(placed), (HASH,), left, output)
 
     def still_relevant(self, rows: DataFrame, end: StayEnd) -> DataFrame:
         """Of rows with hash, keys, side and time, those of which `advance` may leave something: by default all."""
@@ -51,22 +54,14 @@ class ByKeyFold(RowsFold):
         """The output, of rows as `advance` puts them out in the sorted vehicle: by default the same."""
         return results
 
-    def _narrow(self, placed: DataFrame) -> Narrow:
-        sides = [(side, self.values(number)) for number, side in enumerate(self.sides)]
-        return Narrow(placed, self.state.key_names, SIDE_OF, sides)
-
-    def _results(self, by_hash: DataFrame, narrow: Narrow, end: StayEnd) -> DataFrame:
+    def _results(self, together: DataFrame, narrow: Narrow, end: StayEnd) -> DataFrame:
         schema = self.output_schema()
         advance = AdvanceKeys(self, narrow, end, arrow_schema(schema))
-        return self.finish_results(map_in_arrow(by_hash.sortWithinPartitions(HASH), advance, schema))
+        return self.finish_results(map_in_arrow(together.sortWithinPartitions(HASH), advance, schema))
 
-    def _left(self, by_hash: DataFrame, narrow: Narrow, end: StayEnd) -> DataFrame:
+    def _left(self, together: DataFrame, narrow: Narrow, end: StayEnd) -> DataFrame:
         from pyspark.sql.types import IntegerType, StructType
 
         schema = StructType([*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields])
         advance = AdvanceKeys(self, narrow, end, None)
-        return map_in_arrow(by_hash.sortWithinPartitions(HASH), advance, schema)
-
-
-def _by_hash(placed: DataFrame, narrow: Narrow) -> DataFrame:
-    return narrow.of(placed).repartition(HASH)
+        return map_in_arrow(together.sortWithinPartitions(HASH), advance, schema)

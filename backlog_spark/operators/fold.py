@@ -116,15 +116,21 @@ class Gathered:
     Parameters
     ----------
     rows : DataFrame
-        With an exchange at its top, which is run once and read twice.
-    output, left : callable
-        From those rows, read behind the exchange, and the end of the stay: what `Fold.output_at_end` and
-        `Fold.handed_over` make of a version.
+    by : tuple of str
+        The columns by which they are brought together. That is run once, and what it gives is read twice.
+    left : callable
+        From the rows so brought together, and the end of the stay: what `Fold.handed_over` makes of a version.
+    output : callable
+        From the same, and what has been handed over, read back: what `Fold.output_beside` makes of a version.
+    joins : bool, default False
+        Whether the rows are joined with each other by these columns.
     """
 
     rows: DataFrame
-    output: Callable[[DataFrame, StayEnd], DataFrame]
+    by: tuple[str, ...]
     left: Callable[[DataFrame, StayEnd], DataFrame]
+    output: Callable[[DataFrame, StayEnd, DataFrame], DataFrame]
+    joins: bool = False
 
 
 class Fold(ABC):

@@ -18,13 +18,14 @@ import pyarrow.compute as pc
 
 from backlog_spark.changes import identity_of, refuse_changes
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.operators.fold import Arrived, Clock, StayEnd, Step
+from backlog_spark.operators.fold import Arrived, Clock, Gathered, StayEnd, Step
 from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn, rows_of_key
 from backlog_spark.operators.matches import Matches
 from backlog_spark.operators.multiset import ROW
 from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired_columns
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
+from backlog_spark.operators.spanjoin import AT, KEY, SPAN, SpanJoin
 from backlog_spark.state.keys import normalised
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine
@@ -45,15 +46,6 @@ PIECE_ROWS: Final = 200_000
 
 # 31,000 years: event times, which are within 292,000 years of 1970, never overflow with it in 64 bits.
 _LONGEST_MS: Final = 10**15
-
-# A backlog is joined by key and span of time, n intervals long: a row is compared with the rows of one span instead of
-# all of its key, n + 1 for each match, and every n-th row of one side is in two spans and taken twice. With 4 and with
-# 16 a join of 200,000 rows a side took as long, within the noise.
-_SPAN_INTERVALS: Final = 8
-# Below this a span holds few rows of a key anyway.
-_SHORTEST_SPAN_MS: Final = 1_000
-
-_KEY, _AT, _SPAN = "key{}_{}", "at_{}", "span_{}"
 
 
 class IntervalJoinFold(RowsFold):
@@ -136,6 +128,7 @@ class IntervalJoinFold(RowsFold):
         )
         self._times = (self.event_time_needed(LEFT), self.event_time_needed(RIGHT))
         self._columns = output_columns(self)
+        self._spans = SpanJoin(how, self._lower, self._upper, len(self.keys), self._columns)
         self._arrow = arrow_schema(self.output_schema())
         self._state_arrow = self.state.arrow()
 
@@ -190,25 +183,16 @@ class IntervalJoinFold(RowsFold):
         return super().fold(self._with_times(rows), base)
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        from pyspark.sql import functions as F
+        spans = self._spans
 
-        # The first of the two keeps its rows; the second's are brought to the spans of time in which they match.
-        near, far = (RIGHT, LEFT) if self._how == "right" else (LEFT, RIGHT)
-        rows = self._near(version, near).join(
-            self._far(version, far), self._condition(near, far), "inner" if self._how == "inner" else "left"
-        )
-        if self._outer:
-            rows = rows.where(F.col(_AT.format(far)).isNotNull() | self._is_over(near, end))
-        out = self._put(rows, (LEFT, RIGHT))
+        def side(number: int, *, near: bool) -> DataFrame:
+            return spans.spread(self._side_rows(version, number), number, near=near)
+
+        out = spans.matched(side(spans.near, near=True), side(spans.far, near=False), end.watermark)
         if self._how == "full":
             # Brought to the spans of the left rows, a right row would come as often without a match.
-            alone = self._near(version, RIGHT).join(self._far(version, LEFT), self._condition(RIGHT, LEFT), "left_anti")
-            out = out.unionByName(self._put(alone.where(self._is_over(RIGHT, end)), (RIGHT,)))
+            out = out.unionByName(spans.alone(side(RIGHT, near=True), side(LEFT, near=False), end.watermark))
         return out
-
-    @property
-    def _span(self) -> int:
-        return max(_SHORTEST_SPAN_MS, _SPAN_INTERVALS * (self._upper - self._lower + 1))
 
     def _side_rows(self, version: DataFrame, side: int) -> DataFrame:
         """One side's rows with normalised keys and time."""
@@ -216,65 +200,38 @@ class IntervalJoinFold(RowsFold):
 
         given = self.sides[side]
         names = dict(zip(given.schema.names, given.columns, strict=True))
-        keys = [normalised(names[k], self.schema).alias(_KEY.format(i, side)) for i, k in enumerate(given.keys)]
-        time = F.unix_millis(quoted(names[self._times[side]])).alias(_AT.format(side))
+        keys = [normalised(names[k], self.schema).alias(KEY.format(i, side)) for i, k in enumerate(given.keys)]
+        time = F.unix_millis(quoted(names[self._times[side]])).alias(AT.format(side))
         values = [quoted(c).alias(v) for c, v in zip(given.columns, self.values(side), strict=True)]
         return version.where(quoted(SIDE) == side).select(*keys, time, *values)
 
-    def _near(self, version: DataFrame, side: int) -> DataFrame:
+    def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
         from pyspark.sql import functions as F
 
-        rows = self._side_rows(version, side)
-        return rows.withColumn(_SPAN.format(side), self._span_of(F.col(_AT.format(side))))
+        if self._how == "full":
+            # It takes the rows of each side in both roles.
+            return None
+        spans, span, time = self._spans, SPAN.format("both"), F.col(TIME)
+        placed = self.placed(self.fold(rows, base))
+        narrow = self.narrow(placed)
+        is_near = F.col(SIDE_OF) == spans.near
+        near, far = (spans.spans(side, time, near=side == spans.near) for side in (spans.near, spans.far))
+        # The hash is of the keys, and made anew.
+        spread = narrow.of(placed).drop(HASH).withColumn(span, F.explode(F.when(is_near, near).otherwise(far)))
 
-    def _far(self, version: DataFrame, side: int) -> DataFrame:
-        """A side's rows in each span of time in which the other side's rows match them: one or two."""
-        from pyspark.sql import functions as F
+        def side_rows(together: DataFrame, side: int) -> DataFrame:
+            keys = [F.col(k).alias(KEY.format(i, side)) for i, k in enumerate(self.state.key_names)]
+            own = [F.col(span).alias(SPAN.format(side)), time.alias(AT.format(side))]
+            return together.where(F.col(SIDE_OF) == side).select(*keys, *own, *narrow.columns(self.values(side)))
 
-        rows = self._side_rows(version, side)
-        time = F.col(_AT.format(side))
-        first, last = (
-            (time + self._lower, time + self._upper) if side == LEFT else (time - self._upper, time - self._lower)
-        )
-        one, two = self._span_of(first), self._span_of(last)
-        spans = F.when(one == two, F.array(one)).otherwise(F.array(one, two))
-        return rows.withColumn(_SPAN.format(side), F.explode(spans))
+        def left(together: DataFrame, end: StayEnd) -> DataFrame:
+            once = together.where(is_near | (F.col(span) == far[0]))
+            return self.as_state(self.still_needed(self.with_group(self.with_hash(narrow.placed(once))), end))
 
-    def _span_of(self, time: Column) -> Column:
-        from pyspark.sql import functions as F
+        def output(together: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
+            return spans.matched(side_rows(together, spans.near), side_rows(together, spans.far), end.watermark)
 
-        return time - F.pmod(time, F.lit(self._span))
-
-    def _condition(self, near: int, far: int) -> Column:
-        from pyspark.sql import functions as F
-
-        left, right = F.col(_AT.format(LEFT)), F.col(_AT.format(RIGHT))
-        found = F.col(_SPAN.format(near)) == F.col(_SPAN.format(far))
-        for i in range(len(self.keys)):
-            found = found & (F.col(_KEY.format(i, near)) == F.col(_KEY.format(i, far)))
-        return found & (right >= left + self._lower) & (right <= left + self._upper)
-
-    def _is_over(self, side: int, end: StayEnd) -> Column:
-        """Whether no row to come can match a row."""
-        from pyspark.sql import functions as F
-
-        over = F.lit(False)
-        if end.watermark is not None:
-            over = self._until(side, F.col(_AT.format(side))) <= end.watermark
-        for i in range(len(self.keys)):
-            over = over | F.col(_KEY.format(i, side)).isNull()
-        return over
-
-    def _put(self, rows: DataFrame, sides: Sequence[int]) -> DataFrame:
-        """Rows of the output, from rows with the columns of these sides."""
-        from pyspark.sql import functions as F
-
-        columns = []
-        for output in self._columns:
-            names = [name for side, name in ((LEFT, output.left), (RIGHT, output.right)) if name and side in sides]
-            value = F.coalesce(*map(F.col, names)) if names else F.lit(None).cast(output.field.dataType)
-            columns.append(value.alias(output.field.name, metadata=output.field.metadata))
-        return rows.select(*columns)
+        return Gathered(spread, (*self.state.key_names, span), left, output, joins=True)
 
     def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
         """Rows whose time is not over; of outer joins also those that tell whether such rows have a match.

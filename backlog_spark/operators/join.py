@@ -28,7 +28,7 @@ from backlog_spark.changes import (
     is_change_stream,
     sign,
 )
-from backlog_spark.operators.fold import Arrived, Clock, StayEnd, Step
+from backlog_spark.operators.fold import Arrived, Clock, Gathered, StayEnd, Step
 from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn, in_one_order, matches_before, rows_of_key
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
 from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired_columns
@@ -171,6 +171,24 @@ class JoinFold(MultisetFold):
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
         rows = self.net(self.placed(version))
+        return self.joined(rows, rows)
+
+    def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
+        placed = self.placed(self.fold(rows, base))
+        narrow = self.narrow(placed)
+
+        def left(together: DataFrame, end: StayEnd) -> DataFrame:
+            return self.as_state(self.still_needed(self.with_group(self.with_hash(narrow.placed(together))), end))
+
+        def output(together: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
+            return self.output_of_placed(self.with_hash(narrow.placed(together)), kept)
+
+        # The hash is of the keys, and made anew.
+        return Gathered(narrow.of(placed).drop(HASH), tuple(self.state.key_names), left, output, joins=True)
+
+    def output_of_placed(self, placed: DataFrame, kept: DataFrame) -> DataFrame:
+        """The results of a stay, of all of its rows and of what is handed over, read back."""
+        rows = self.net(placed)
         return self.joined(rows, rows)
 
     def joined(self, lefts: DataFrame, rights: DataFrame) -> DataFrame:

@@ -17,7 +17,7 @@ from backlog_spark.operators.sides import Side, quoted
 from backlog_spark.state.tables import arrow_schema, combine
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
 __all__ = ["Narrow"]
@@ -46,6 +46,7 @@ class Narrow:
 
         self._side_of = side_of
         self._placed = arrow_schema(placed.schema)
+        self._types = {column.name: column.dataType for column in placed.schema}
         # Of each column of an input: the input, and the column that it travels in.
         self._found: dict[str, tuple[int, str]] = {}
         shared: list[tuple[DataType, dict[int, str]]] = []
@@ -76,6 +77,23 @@ class Narrow:
         others = [quoted(name) for name in placed.columns if name not in self._found]
         shared = [F.coalesce(*map(quoted, names)).alias(f"n{i}") for i, names in enumerate(self._shared)]
         return placed.select(*others, *shared)
+
+    def placed(self, rows: DataFrame) -> DataFrame:
+        """The rows as they were placed, in Spark; without columns that are not there any more."""
+        from pyspark.sql import functions as F
+
+        columns = []
+        for name in self._types:
+            number, taken = self._found.get(name, (None, name))
+            if taken in rows.columns:
+                (value,) = self.columns([name])
+                columns.append(value if number is None else F.when(quoted(self._side_of) == number, value).alias(name))
+        return rows.select(*columns)
+
+    def columns(self, names: Sequence[str]) -> list[Column]:
+        """These columns of the rows as they were placed, in Spark, in rows of the input that they are of."""
+        found = [(name, self._found.get(name, (None, name))[1]) for name in names]
+        return [quoted(taken).cast(self._types[name]).alias(name) for name, taken in found]
 
     def widened(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """The rows as they were placed, in a worker."""

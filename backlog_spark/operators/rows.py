@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
+from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
 from backlog_spark.state.seeds import LIVE, Unpack, packed
@@ -139,8 +140,7 @@ class RowsFold(Fold):
     # -- rows -----------------------------------------------------------------------------------------------
 
     def lift(self, rows: DataFrame) -> DataFrame:
-        hashed = self.placed(rows)
-        return hashed.select(group_of(hashed[HASH], self.key_groups).alias(GROUP), "*")
+        return self.with_group(self.placed(rows))
 
     def placed(self, rows: DataFrame) -> DataFrame:
         """Rows as the state has them but for the operator's own columns: hash, keys, side, time, values."""
@@ -198,6 +198,19 @@ class RowsFold(Fold):
         """All rows while nothing has been put out, else those that `still_needed` gives, which may change ``own``."""
         lifted = self.lift(version)
         return self.as_state(lifted if end is None else self.still_needed(lifted, end))
+
+    def narrow(self, placed: DataFrame) -> Narrow:
+        """How placed rows travel."""
+        sides = [(side, self.values(number)) for number, side in enumerate(self.sides)]
+        return Narrow(placed, self.state.key_names, SIDE_OF, sides)
+
+    def with_hash(self, rows: DataFrame) -> DataFrame:
+        """Placed rows that have left their hash behind, with it."""
+        return rows.withColumn(HASH, hash_of([quoted(name) for name in self.state.key_names]))
+
+    def with_group(self, placed: DataFrame) -> DataFrame:
+        """Placed rows as `lift` gives them."""
+        return placed.select(group_of(placed[HASH], self.key_groups).alias(GROUP), "*")
 
     def as_state(self, rows: DataFrame) -> DataFrame:
         """Group, hash, keys, and the columns of state, NULL where the rows do not have them."""

@@ -118,8 +118,11 @@ class TemporalJoinFold(JoinFold):
         return probe.unionByName(newest.select(*keys, "one.*"))
 
     def output_beside(self, version: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
-        # The newest rows of the build side have been found for it.
-        return self.joined(self.placed(version), kept)
+        return self.output_of_placed(self.placed(version), kept)
+
+    def output_of_placed(self, placed: DataFrame, kept: DataFrame) -> DataFrame:
+        # The newest rows of the build side have been found for what is kept.
+        return self.joined(placed, kept)
 
     def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
         return super().still_needed(lifted.where(f"{SIDE_OF} = {RIGHT}"), end)

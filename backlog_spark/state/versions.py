@@ -67,7 +67,7 @@ class BatchState:
         return self.read(spark, fold, batch_id)
 
     def gather(self, fold: Fold, rows: DataFrame, batch_id: int) -> Gathered | None:
-        """For a stay's last batch: what `Fold.gathered` gives, with its exchange run; None if `write` is to be called.
+        """For a stay's last batch: what `Fold.gathered` gives, its rows brought together; None if `write` has to do.
 
         Executes ``rows`` once, if it does not give None.
         """
@@ -75,7 +75,7 @@ class BatchState:
         if self._pointer(batch_id) is not None:
             return None
         found = fold.gathered(rows, self._base(spark, fold, batch_id))
-        there = None if found is None else exchanged(found.rows)
+        there = None if found is None else exchanged(found.rows, found.by, joins=found.joins)
         return None if found is None or there is None else replace(found, rows=there)
 
     def _base(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame | None:

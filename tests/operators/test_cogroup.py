@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,9 +14,10 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
+from backlog_spark.coordinator import Mode
 
 from .conftest import Collect, wait
-from .events import events, flush, multiset, run, source
+from .events import EPOCH, events, flush, multiset, run, source
 from .scripted import append, finish
 
 if TYPE_CHECKING:
@@ -87,6 +89,61 @@ def test_co_group(spark: SparkSession, tmp_path: Path, function: bs.CoGroupFunct
     )
     sink = run(spark, tmp_path, stream, {"l": lefts, "r": rights}, backlog, expected)
     assert put_out(sink) == expected
+
+
+class WhatIsKept(Collect):
+    """Notes which states the checkpoint has when the backlog's batch is put out."""
+
+    def __init__(self, checkpoint: Path) -> None:
+        super().__init__()
+        self._checkpoint = checkpoint
+        self.kept: list[str] = []
+
+    def write(self, batch_df: Any, batch: Any) -> None:
+        super().write(batch_df, batch)
+        if batch.is_backlog:
+            self.kept = [path.name for path in self._checkpoint.glob("backlog/state/*/*/*.json")]
+
+
+def test_of_a_backlog_only_what_is_left_is_kept_and_its_state_is_whole_at_any_time(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    tables = {"l": events(7, 200, 0), "r": events(8, 200, 0)}
+    for name, table in tables.items():
+        append(tmp_path / name, table, backlog=True)
+    grouped = source(tmp_path, "l").co_group(source(tmp_path, "r")).where("user", order="seq").equal_to("user")
+    windows = grouped.window(bs.TumblingEventTimeWindows.of("20 seconds"))
+    sink = WhatIsKept(tmp_path / "c")
+    query = (
+        windows.apply(FastPairs(), name="pairs")
+        .write("kept")
+        .trigger(processing_time="50 ms", interval_during_backlog=0)
+        .option("checkpointLocation", str(tmp_path / "c"))
+        .to(sink)
+        .start(spark)
+    )
+    watermark = min(max(table["ts"].to_pylist()) for table in tables.values()) - dt.timedelta(seconds=5)
+    left = Counter(
+        (name, row["seq"])
+        for name, table in tables.items()
+        for row in table.to_pylist()
+        if (row["ts"] - EPOCH) // dt.timedelta(seconds=20) == (watermark - EPOCH) // dt.timedelta(seconds=20)
+    )
+    assert left
+    found: list[Counter[Any]] = []
+    try:
+        for name, table in tables.items():
+            append(tmp_path / name, table.slice(0, 0), backlog=False)
+        limit = time.monotonic() + 120
+        while query.mode is not Mode.STREAM or not sink.batches or found[-1:] != [left]:
+            assert query.isActive, query.exception()
+            assert time.monotonic() < limit
+            state = query.state("pairs").collect()
+            found.append(Counter(("l", r.left.seq) if r.left else ("r", r.right.seq) for r in state))
+            assert found[-1] in (Counter(), left)
+    finally:
+        query.stop()
+    assert sink.kept == ["h0.json"], "no version, which would have held all rows"
 
 
 def test_end_of_stream(spark: SparkSession, tmp_path: Path) -> None:

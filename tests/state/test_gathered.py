@@ -1,0 +1,134 @@
+"""A stay's last batch of an operator that works on rows by key: executed once, and no version is written of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StructType, TimestampType
+
+import backlog_spark as bs
+from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.operators.cogroup import WindowRowsFold
+from backlog_spark.operators.fold import Gathered, StayEnd
+from backlog_spark.operators.windowed import WindowOptions
+from backlog_spark.session import exchanged, session_conf
+from backlog_spark.state.versions import BatchState
+from backlog_spark.watermarks import EVENT_TIME
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+    from pyspark.sql import DataFrame, SparkSession
+
+SCHEMA = StructType().add("k", LongType()).add("v", LongType()).add("ts", TimestampType(), True, {EVENT_TIME: "ts"})
+KEYS = 50
+WINDOW_S = 10
+START = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+
+
+class Total(bs.WindowFunction):
+    output = "k long, total long"
+
+    def apply(self, key: Any, window: Any, rows: Any) -> Any:
+        yield key, sum(row.v for row in rows)
+
+
+def fold() -> WindowRowsFold:
+    windows = WindowOptions(bs.TumblingEventTimeWindows.of(f"{WINDOW_S} seconds"))
+    return WindowRowsFold(Total(), SCHEMA, ["k"], None, 8, windows)
+
+
+def rows(spark: SparkSession, first: int, count: int, seen: Accumulator[int] | None = None) -> DataFrame:
+    """A row a second; ``seen`` counts how often they are made."""
+    made = [(n % KEYS, n, START + dt.timedelta(seconds=n)) for n in range(first, first + count)]
+    frame = spark.createDataFrame(made, SCHEMA)
+    if seen is None:
+        return frame
+
+    def counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            seen.add(batch.num_rows)
+            yield batch
+
+    return frame.mapInArrow(counted, SCHEMA)
+
+
+def ends_at(second: int) -> StayEnd:
+    return StayEnd(int(START.timestamp() * 1000) + second * 1000 - 1)
+
+
+def totals(numbers: range) -> Counter[tuple[int, int]]:
+    """Of each window the total of each key, each as often as it comes out."""
+    by_window: Counter[tuple[int, int]] = Counter()
+    for n in numbers:
+        by_window[n // WINDOW_S, n % KEYS] += n
+    return Counter((key, total) for (_, key), total in by_window.items())
+
+
+def put_out(gathered: Gathered, end: StayEnd) -> Counter[tuple[int, int]]:
+    return Counter((r.k, r.total) for r in gathered.output(gathered.rows, end, gathered.rows).collect())
+
+
+def test_it_is_executed_once_and_read_as_often_as_one_likes(spark: SparkSession, tmp_path: Path) -> None:
+    operator, state = fold(), BatchState(Checkpoint(spark, str(tmp_path)), "op", 0)
+    seen = spark.sparkContext.accumulator(0)
+    state.write(operator, rows(spark, 0, 300), 0)
+    gathered = state.gather(operator, rows(spark, 300, 700, seen), 1)
+    assert gathered is not None
+    assert seen.value == 700, "the exchange has been run: the event times of the batch are known now"
+    end = ends_at(800)
+    kept = state.write_handed_over(gathered.left(gathered.rows, end), 1)
+    assert sorted(r["r1"] for r in kept.collect()) == list(range(800, 1000))
+    assert put_out(gathered, end) == put_out(gathered, end) == totals(range(800)), "of the version before it too"
+    assert seen.value == 700
+    assert (state.newest(), state.handed_over()) == (0, 1)
+
+    state.publish()
+    seeds = spark.read.parquet(str(tmp_path / "backlog/seed/op"))
+    assert sorted(r["r1"] for r in seeds.collect()) == list(range(800, 1000)), "what is left, not the older version"
+
+
+def test_it_is_what_a_version_gives(spark: SparkSession, tmp_path: Path) -> None:
+    operator = fold()
+    one, other = (BatchState(Checkpoint(spark, str(tmp_path / n)), "op", 0) for n in "ab")
+    gathered, end = one.gather(operator, rows(spark, 0, 500), 0), ends_at(200)
+    assert gathered is not None
+    version = other.write(operator, rows(spark, 0, 500), 0)
+    assert put_out(gathered, end) == Counter((r.k, r.total) for r in operator.output_at_end(version, end).collect())
+    left = [gathered.left(gathered.rows, end), operator.handed_over(version, end)]
+    assert left[0].schema == left[1].schema
+    assert sorted(left[0].collect()) == sorted(left[1].collect())
+
+
+def test_a_version_that_is_there_is_taken(spark: SparkSession, tmp_path: Path) -> None:
+    operator, state = fold(), BatchState(Checkpoint(spark, str(tmp_path)), "op", 0)
+    state.write(operator, rows(spark, 0, 10), 0)
+    assert state.gather(operator, rows(spark, 0, 20), 0) is None
+
+
+@pytest.mark.parametrize("coalesces", ["true", "false"])
+def test_the_exchange_of_many_rows_is_sorted_in_pieces(spark: SparkSession, coalesces: str) -> None:
+    with session_conf(spark, {"spark.sql.adaptive.coalescePartitions.enabled": coalesces}):
+        small = exchanged(spark.range(1_000), ["id"])
+        large = exchanged(spark.range(8_000_000), ["id"])
+    assert small is not None
+    assert large is not None
+    assert large.count() == 8_000_000
+    if coalesces == "true":
+        assert small.rdd.getNumPartitions() == 1
+        assert large.rdd.getNumPartitions() > int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+    else:
+        assert small.rdd.getNumPartitions() == int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+
+
+def test_without_adaptive_execution_nothing_is_run(spark: SparkSession, tmp_path: Path) -> None:
+    seen = spark.sparkContext.accumulator(0)
+    state = BatchState(Checkpoint(spark, str(tmp_path)), "op", 0)
+    with session_conf(spark, {"spark.sql.adaptive.enabled": "false"}):
+        assert state.gather(fold(), rows(spark, 0, 100, seen), 0) is None
+    assert seen.value == 0
