@@ -39,12 +39,13 @@ class ByKeyFold(RowsFold):
         narrow = self.narrow(placed)
 
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
-            return self.as_state(self._left(self.still_relevant(together, end), narrow, end))
+            return self.as_state(self._left(self.with_hash(self.still_relevant(together, end)), narrow, end))
 
         def output(together: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
-            return self._results(together, narrow, end)
+            return self._results(self.with_hash(together), narrow, end)
 
-        return Gathered(narrow.of(placed), (HASH,), left, output)
+        # The hash is of the keys, and made anew.
+        return Gathered(narrow.of(placed).drop(HASH), tuple(self.state.key_names), left, output)
 
     def still_relevant(self, rows: DataFrame, end: StayEnd) -> DataFrame:
         """Of rows with hash, keys, side and time, those of which `advance` may leave something: by default all."""

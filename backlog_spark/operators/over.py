@@ -153,22 +153,35 @@ class OverFold(ByKeyFold):
             f'It belongs nowhere in the order. Leave such rows out before: .filter("{self._time} IS NOT NULL").',
         )
 
-    def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
-        # Spark's window functions make the results, which would put the rows in order once more.
-        return None
-
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
+        return self._over(self._complete(self.placed(version), end).repartition(HASH, *self.state.key_names))
+
+    def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
+        def left(together: DataFrame, end: StayEnd) -> DataFrame:
+            return self.as_state(self.still_needed(self.with_group(together), end))
+
+        def output(together: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
+            return self._over(self._complete(together, end))
+
+        placed = self.placed(self.fold(rows, base))
+        return Gathered(placed, (HASH, *self.state.key_names), left, output)
+
+    def _complete(self, placed: DataFrame, end: StayEnd) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        return placed.where(F.lit(False) if end.watermark is None else F.col(TIME) <= end.watermark)
+
+    def _over(self, complete: DataFrame) -> DataFrame:
+        """The results of rows up to the watermark, brought together by hash and keys."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
-        lifted = self.lift(version)
-        complete = lifted.where(F.lit(False) if end.watermark is None else F.col(TIME) <= end.watermark)
         timed = complete.withColumn(_MICROS, F.unix_micros(F.col(self.value(0, self._time))))
         keys = [HASH, *self.state.key_names]
         ordering = [F.col(_MICROS).asc(), *(self._tie(path).asc_nulls_first() for path in self._ties)]
         # Sorted once for all functions: frames by range may only be ordered by time, and Spark leaves rows that are
         # ordered by more as they are. Otherwise the first of several rows of a time would be any of them.
-        placed = timed.repartition(*map(F.col, keys)).sortWithinPartitions(*keys, *ordering)
+        placed = timed.sortWithinPartitions(*keys, *ordering)
         rows = Window.partitionBy(*keys).orderBy(*ordering)
         first = Window.unboundedPreceding
         if self.unit == "rows":

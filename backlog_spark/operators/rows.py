@@ -206,7 +206,7 @@ class RowsFold(Fold):
 
     def with_hash(self, rows: DataFrame) -> DataFrame:
         """Placed rows that have left their hash behind, with it."""
-        return rows.withColumn(HASH, hash_of([quoted(name) for name in self.state.key_names]))
+        return rows.select(hash_of([quoted(name) for name in self.state.key_names]).alias(HASH), "*")
 
     def with_group(self, placed: DataFrame) -> DataFrame:
         """Placed rows as `lift` gives them."""

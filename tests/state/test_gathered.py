@@ -1,4 +1,4 @@
-"""A stay's last batch of an operator that works on rows by key: executed once, and no version is written of it."""
+"""A stay's last batch of operators that wait for its end: executed once, and no version is written of it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ from pyspark.sql.types import LongType, StructType, TimestampType
 import backlog_spark as bs
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.operators.cogroup import WindowRowsFold
-from backlog_spark.operators.fold import Gathered, StayEnd
+from backlog_spark.operators.fold import Fold, Gathered, StayEnd
+from backlog_spark.operators.interval_join import IntervalJoinFold
+from backlog_spark.operators.join import JoinFold
+from backlog_spark.operators.over import OverFold, parse_over
+from backlog_spark.operators.sides import tagged
 from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.session import exchanged, session_conf
 from backlog_spark.state.versions import BatchState
@@ -109,6 +113,43 @@ def test_a_version_that_is_there_is_taken(spark: SparkSession, tmp_path: Path) -
     operator, state = fold(), BatchState(Checkpoint(spark, str(tmp_path)), "op", 0)
     state.write(operator, rows(spark, 0, 10), 0)
     assert state.gather(operator, rows(spark, 0, 20), 0) is None
+
+
+OVER = ("sum(v) AS total", "row_number() AS number")
+JOINS = {
+    "join": lambda schema: JoinFold(schema, ["k"], ["k"], 8),
+    "interval_join": lambda schema: IntervalJoinFold(schema, ["k"], ["k"], -5_000, 5_000, 8),
+    "left interval_join": lambda schema: IntervalJoinFold(schema, ["k"], ["k"], -5_000, 5_000, 8, how="left"),
+    "right interval_join": lambda schema: IntervalJoinFold(schema, ["k"], ["k"], -5_000, 5_000, 8, how="right"),
+}
+
+
+@pytest.mark.parametrize("kind", ["over", *JOINS])
+def test_spark_knows_that_rows_are_together(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    """Its windows and joins need no other exchange, and what comes out is what a version gives."""
+    given = rows(spark, 0, 3_000)
+    operator: Fold
+    if kind == "over":
+        operator = OverFold(["k"], parse_over(*OVER), SCHEMA, 8, preceding=3, unit="rows")
+    else:
+        right = given.withColumnsRenamed({"v": "w", "ts": "at"}).withMetadata("at", {EVENT_TIME: "at"})
+        schemas = given.schema, right.schema
+        left, other = tagged(given, right, schemas)
+        given = left.unionByName(other)
+        operator = JOINS[kind](given.schema)
+    one, another = (BatchState(Checkpoint(spark, str(tmp_path / n)), "op", 0) for n in "ab")
+    gathered, end = one.gather(operator, given, 0), ends_at(2_500)
+    assert gathered is not None
+    kept = one.write_handed_over(gathered.left(gathered.rows, end), 0)
+    results = gathered.output(gathered.rows, end, kept)
+    assert "Exchange" not in results._jdf.queryExecution().executedPlan().toString()
+    version = another.write(operator, given, 0)
+    expected = operator.output_at_end(version, end)
+    assert results.schema == expected.schema
+    found = Counter(map(tuple, results.collect()))
+    assert found == Counter(map(tuple, expected.collect()))
+    assert found.total() >= 2_500
+    assert Counter(map(tuple, kept.collect())) == Counter(map(tuple, operator.handed_over(version, end).collect()))
 
 
 @pytest.mark.parametrize("coalesces", ["true", "false"])
