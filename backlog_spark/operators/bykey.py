@@ -1,4 +1,4 @@
-"""Operators whose rows are worked on key by key also in backlog: sorted by key when the stay ends, many keys at a time.
+"""Operators whose rows are worked on key by key also in backlog: when the stay ends, many keys at a time.
 
 All rows of a key, or of as many as have one hash, have to fit into a worker's memory.
 """
@@ -58,11 +58,11 @@ class ByKeyFold(RowsFold):
     def _results(self, together: DataFrame, narrow: Narrow, end: StayEnd) -> DataFrame:
         schema = self.output_schema()
         advance = AdvanceKeys(self, narrow, end, arrow_schema(schema))
-        return self.finish_results(map_in_arrow(together.sortWithinPartitions(HASH), advance, schema))
+        return self.finish_results(map_in_arrow(together, advance, schema))
 
     def _left(self, together: DataFrame, narrow: Narrow, end: StayEnd) -> DataFrame:
         from pyspark.sql.types import IntegerType, StructType
 
         schema = StructType([*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields])
         advance = AdvanceKeys(self, narrow, end, None)
-        return map_in_arrow(together.sortWithinPartitions(HASH), advance, schema)
+        return map_in_arrow(together, advance, schema)

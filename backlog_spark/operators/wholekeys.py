@@ -1,16 +1,16 @@
-"""Rows that are sorted by key, a batch of whole keys at a time, through an operator: in backlog, in a worker."""
+"""Rows of whole keys, a batch of them at a time, through an operator: in backlog, in a worker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.garbage import collect_rarely, keep_imports
 from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.keysort import sorted_by_hash
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.state.keys import groups_of
 from backlog_spark.state.tables import GROUP, combine
@@ -21,12 +21,9 @@ if TYPE_CHECKING:
 
 __all__ = ["AdvanceKeys"]
 
-# Rows of whole keys that are worked on at a time: enough for what a call costs once, and a few MB.
-_WHOLE_KEYS: Final = 100_000
-
 
 class AdvanceKeys:
-    """For ``mapInArrow``: rows sorted by hash, as many whole keys at a time as make a good batch, through `advance`.
+    """For ``mapInArrow``: rows with their hash in front, whole keys at a time in the hashes' order, through `advance`.
 
     Parameters
     ----------
@@ -47,28 +44,14 @@ class AdvanceKeys:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         keep_imports()
-        held: list[pa.RecordBatch] = []
-        count = 0
-        for batch in batches:
-            if not batch.num_rows:
-                continue
-            hashes = batch.column(0).to_numpy()
-            last = int(np.searchsorted(hashes, hashes[-1]))
-            # Where the last key of the batch begins, if another one comes before it.
-            is_other = bool(held) and held[-1].column(0)[-1].as_py() != hashes[-1]
-            if (last or is_other) and count + last >= _WHOLE_KEYS:
-                yield from self._advance([*held, batch.slice(0, last)])
-                held, count, batch = [], 0, batch.slice(last)
-            held.append(batch)
-            count += batch.num_rows
-        if held:
-            yield from self._advance(held)
+        for piece in sorted_by_hash(batches):
+            yield from self._advance(piece)
 
-    def _advance(self, batches: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _advance(self, piece: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         fold = self._fold
         watermark = MIN_WATERMARK if self._end.watermark is None else self._end.watermark
         clock = Clock(before=MIN_WATERMARK, watermark=watermark, now=None, backlog=ALL_BACKLOG)
-        fresh = fold.widened(self._narrow.widened(batches))
+        fresh = fold.widened(self._narrow.widened([piece]))
         if self._output is not None:
             _, out = fold.advance(combine([], fresh.schema), fresh, clock)
             yield from (combine([piece], self._output) for piece in out)
