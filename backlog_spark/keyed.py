@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from backlog_spark.batchframes import empty_frame
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Gathered, StayEnd
@@ -299,7 +300,7 @@ class KeyedPlan:
         # when stream mode has merged it.
         folds.run(next(n for n in self._root.walk() if isinstance(n, KeyedNode)), batch)
         assert self._output is not None, "set at the start of the run"
-        return batch.sparkSession.createDataFrame([], self._output), {}
+        return empty_frame(batch.sparkSession, self._output), {}
 
     def _ends_stay(self, batch_id: int, flags: Sequence[bool]) -> bool:
         """Whether a batch of the sorted vehicle is known to be the last one of its stay."""

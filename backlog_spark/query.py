@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.batchframes import arrow_batches, persisted
 from backlog_spark.boundaries import end_after_batch
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
@@ -28,7 +29,7 @@ from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, foreign_positions, source_positions, state_name
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns, first_line
-from backlog_spark.session import arrow_batches, persisted, register, session_conf
+from backlog_spark.session import register, session_conf
 from backlog_spark.settings import PREFIX, parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs

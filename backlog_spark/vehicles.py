@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.arrowsteps import map_in_arrow
+from backlog_spark.batchframes import empty_frame
 from backlog_spark.changes import MARK
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
@@ -360,7 +361,7 @@ class BatchFolds:
             assert end is not None, "it is the stay's last batch"
             kept = self._hand_over(node.name, gathered.left(gathered.rows, end))
             out = gathered.output(gathered.rows, end, kept)
-            version = batch.sparkSession.createDataFrame([], fold.version_schema())
+            version = empty_frame(batch.sparkSession, fold.version_schema())
         return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
 
     def _rows(self, node: Node, batch: DataFrame) -> DataFrame:

@@ -11,7 +11,8 @@ import pytest
 from pyspark.sql.datasource import DataSource
 
 import backlog_spark.session
-from backlog_spark.session import arrow_batches, register_source, session_conf
+from backlog_spark.batchframes import arrow_batches
+from backlog_spark.session import register_source, session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped,unused-ignore]
 from pyspark.sql.types import StructField, StructType
 
+from backlog_spark.batchframes import empty_frame
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.session import session_conf
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
@@ -182,7 +183,7 @@ class DeltaSink(Sink):
             return table
         wider = StructType([*table.fields, *(StructField(f.name, f.dataType) for f in new)])
         # Not by ALTER TABLE: that needs Delta's catalog in the session.
-        empty = spark.createDataFrame([], wider).write.format("delta").mode("append")
+        empty = empty_frame(spark, wider).write.format("delta").mode("append")
         empty.option("mergeSchema", "true").save(self.path)
         return wider
 

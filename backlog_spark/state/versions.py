@@ -19,9 +19,10 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.batchframes import arrow_batches, exchanged
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, Gathered
-from backlog_spark.session import arrow_batches, exchanged, session_conf
+from backlog_spark.session import session_conf
 from backlog_spark.state.seeds import seed_prefix
 
 if TYPE_CHECKING:

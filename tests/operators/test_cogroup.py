@@ -6,12 +6,13 @@ import datetime as dt
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import backlog_spark as bs
 from backlog_spark.coordinator import Mode
@@ -19,9 +20,6 @@ from backlog_spark.coordinator import Mode
 from .conftest import Collect, wait
 from .events import EPOCH, events, flush, multiset, run, source
 from .scripted import append, finish
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 NOT_FLUSH = "user IS NULL OR user <> '~flush'"
 
@@ -144,6 +142,7 @@ def test_of_a_backlog_only_what_is_left_is_kept_and_its_state_is_whole_at_any_ti
     finally:
         query.stop()
     assert sink.kept == ["h0.json"], "no version, which would have held all rows"
+    assert SparkSession.active()._jsparkSession.equals(spark._jsparkSession), "not that of a batch"
 
 
 def test_end_of_stream(spark: SparkSession, tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import LongType, StructType, TimestampType
 
 import backlog_spark as bs
+from backlog_spark.batchframes import exchanged
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.operators.cogroup import WindowRowsFold
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
@@ -21,7 +22,7 @@ from backlog_spark.operators.join import JoinFold
 from backlog_spark.operators.over import OverFold, parse_over
 from backlog_spark.operators.sides import tagged
 from backlog_spark.operators.windowed import WindowOptions
-from backlog_spark.session import exchanged, session_conf
+from backlog_spark.session import session_conf
 from backlog_spark.state.versions import BatchState
 from backlog_spark.watermarks import EVENT_TIME
 

@@ -1,0 +1,116 @@
+"""DataFrames of a batch of backlog: how they are executed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from backlog_spark.session import session_conf
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+__all__ = ["arrow_batches", "empty_frame", "exchanged", "persisted"]
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_COALESCES = "spark.sql.adaptive.coalescePartitions.enabled"
+_PARTITION_BYTES = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+# Spark sorts pointers and then fetches the rows one by one, from memory where a partition is larger than the
+# processor's cache: ten million rows in 4 partitions took 2.5 s to sort on two cores, in 8 or 16 of them 1.8 s.
+_SORTED_AT_ONCE, _PIECES_PER_CORE = "16m", 8
+
+_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_NO_LIMIT = f"{2**31 - 1}b"
+_FIXED = {"boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
+
+
+def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
+    """No rows, in a batch's session, which PySpark's ``createDataFrame`` would make the active one of the process."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    session: Any = cast("Any", spark)._jsparkSession
+    rows = cast("Any", spark._jvm).java.util.ArrayList()
+    return DataFrame(session.createDataFrame(rows, session.parseDataType(schema.json())), cast("Any", spark))
+
+
+def exchanged(rows: DataFrame, by: Sequence[str], *, joins: bool = False) -> DataFrame | None:
+    """Rows brought together by columns, of which that has been run: reading them starts behind the exchange.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    by : sequence of str
+        Equal values of all of these are in one partition, and Spark knows it.
+    joins : bool, default False
+        Whether the result is joined with itself by these columns, which Spark does without another exchange only if no
+        partitions have been coalesced.
+
+    Returns
+    -------
+    DataFrame or None
+        None, and nothing is run, without adaptive execution, which alone runs the stages of a plan one after the other.
+    """
+    session, conf = rows.sparkSession, dict[str, str]()
+    coalesces = str(session.conf.get(_COALESCES)).lower() == "true"
+    if coalesces:
+        usual = 0 if joins else int(str(session.conf.get(_PARTITIONS)))
+        pieces = max(usual, _PIECES_PER_CORE * session.sparkContext.defaultParallelism)
+        conf = {_PARTITIONS: str(pieces), _PARTITION_BYTES: _SORTED_AT_ONCE}
+        conf[_COALESCES] = str(not joins).lower()
+    with session_conf(session, conf):
+        execution: Any = rows.repartition(*by)._jdf.queryExecution()
+        plan = execution.executedPlan()
+        if plan.nodeName() != "AdaptiveSparkPlan":
+            return None
+        # To run it is what makes the plan final.
+        found = execution.toRdd()
+    jvm: Any = session._jvm
+    unordered, none = jvm.PythonUtils.toSeq([]), jvm.scala.Option.empty()
+    # As Spark makes one of a checkpointed DataFrame, but for the partitioning, which it does not ask an adaptive plan.
+    logical = jvm.org.apache.spark.sql.execution.LogicalRDD(
+        execution.analyzed().output(), found, plan.executedPlan().outputPartitioning(), unordered, False, none,
+        session._jsparkSession, none, none,
+    )  # fmt: skip
+    return type(rows)(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, logical), session)
+
+
+def arrow_batches(frame: DataFrame) -> dict[str, str]:
+    """Configuration for the job that executes a batch DataFrame: its Arrow batches limited by their rows alone.
+
+    Spark also adds up the bytes of all columns after each row, which takes longer than to write the row. That is needed
+    where a value may have any length, so this is empty if one of those goes to Python.
+    """
+
+    jvm: Any = frame.sparkSession._jvm
+    python = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+
+    def each(found: Any) -> list[Any]:
+        return [found.apply(i) for i in range(found.size())]
+
+    def reaches_python(plan: Any) -> Iterator[dict[str, Any]]:
+        """Schemas of what enters a step with Python in it, whichever kind it is."""
+        if not plan.containsPattern(python):
+            return
+        children = each(plan.children())
+        if any(expression.containsPattern(python) for expression in each(plan.expressions())):
+            yield from (json.loads(child.schema().json()) for child in children)
+        for child in children:
+            yield from reaches_python(child)
+
+    fields = [field for schema in reaches_python(frame._jdf.queryExecution().analyzed()) for field in schema["fields"]]
+    # A nested type is an object in JSON.
+    fixed = all(str(f["type"]) in _FIXED or str(f["type"]).startswith("decimal(") for f in fields)
+    return {_ARROW_BYTES: _NO_LIMIT} if fields and fixed else {}
+
+
+@contextmanager
+def persisted(frame: DataFrame) -> Iterator[None]:
+    """Keep a DataFrame's rows for a while, in memory and on disk."""
+    frame.persist()
+    try:
+        yield
+    finally:
+        frame.unpersist()
