@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from backlog_spark.jvm import java_class
 from backlog_spark.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["arrow_batches", "empty_frame", "exchanged", "persisted"]
+__all__ = ["arrow_batches", "empty_frame", "exchanged", "is_deterministic", "persisted"]
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _COALESCES = "spark.sql.adaptive.coalescePartitions.enabled"
@@ -32,8 +33,13 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     from pyspark.sql.classic.dataframe import DataFrame
 
     session: Any = cast("Any", spark)._jsparkSession
-    rows = cast("Any", spark._jvm).java.util.ArrayList()
+    rows = java_class(spark, "java.util.ArrayList")()
     return DataFrame(session.createDataFrame(rows, session.parseDataType(schema.json())), cast("Any", spark))
+
+
+def is_deterministic(rows: DataFrame) -> bool:
+    """Whether rows come out the same when they are made again, as far as Spark knows: no ``rand()``, no ``uuid()``."""
+    return bool(rows._jdf.queryExecution().analyzed().deterministic())
 
 
 def exchanged(rows: DataFrame, by: Sequence[str], *, joins: bool = False) -> DataFrame | None:
@@ -67,14 +73,33 @@ def exchanged(rows: DataFrame, by: Sequence[str], *, joins: bool = False) -> Dat
             return None
         # To run it is what makes the plan final.
         found = execution.toRdd()
-    jvm: Any = session._jvm
-    unordered, none = jvm.PythonUtils.toSeq([]), jvm.scala.Option.empty()
+    output, spark = execution.analyzed().output(), cast("Any", session)._jsparkSession
+    unordered = java_class(session, "org.apache.spark.api.python.PythonUtils").toSeq([])
+    none = java_class(session, "scala.Option").empty()
     # As Spark makes one of a checkpointed DataFrame, but for the partitioning, which it does not ask an adaptive plan.
-    logical = jvm.org.apache.spark.sql.execution.LogicalRDD(
-        execution.analyzed().output(), found, plan.executedPlan().outputPartitioning(), unordered, False, none,
-        session._jsparkSession, none, none,
+    logical = java_class(session, "org.apache.spark.sql.execution.LogicalRDD")(
+        output, found, _partitioning(session, plan.executedPlan().outputPartitioning(), output, by), unordered, False,
+        none, spark, none, none,
     )  # fmt: skip
-    return type(rows)(jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, logical), session)
+    return type(rows)(java_class(session, "org.apache.spark.sql.classic.Dataset").ofRows(spark, logical), session)
+
+
+def _partitioning(session: SparkSession, found: Any, output: Any, by: Sequence[str]) -> Any:
+    """How rows are partitioned that were exchanged, in terms of their own columns.
+
+    The plan may have a constant in the place of one, or another name of the same value.
+    """
+    columns = {output.apply(i).name(): output.apply(i) for i in range(output.size())}
+    expressions = java_class(session, "org.apache.spark.api.python.PythonUtils").toSeq([columns[name] for name in by])
+    physical = "org.apache.spark.sql.catalyst.plans.physical"
+    hashed, coalesced = (java_class(session, f"{physical}.{name}Partitioning") for name in ("Hash", "CoalescedHash"))
+    kind = found.getClass().getSimpleName()
+    if kind == "HashPartitioning":
+        return hashed(expressions, found.numPartitions())
+    if kind == "CoalescedHashPartitioning":
+        return coalesced(hashed(expressions, getattr(found, "from")().numPartitions()), found.partitions())
+    # One partition, in which all rows are.
+    return found
 
 
 def arrow_batches(frame: DataFrame) -> dict[str, str]:
@@ -84,8 +109,8 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
     where a value may have any length, so this is empty if one of those goes to Python.
     """
 
-    jvm: Any = frame.sparkSession._jvm
-    python = jvm.org.apache.spark.sql.catalyst.trees.TreePattern.PYTHON_UDF()
+    patterns = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    python = patterns.PYTHON_UDF()
 
     def each(found: Any) -> list[Any]:
         return [found.apply(i) for i in range(found.size())]

@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.jvm import java_class
 from backlog_spark.listener import parse_offset
 
 if TYPE_CHECKING:
@@ -43,11 +44,10 @@ class Checkpoint:
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.location = location
         # py4j is untyped: a JVM proxy answers to any name.
-        jvm: Any = spark._jvm
-        self._jvm = jvm
-        self._conf: Any = spark._jsparkSession.sessionState().newHadoopConf()
-        self._root = jvm.org.apache.hadoop.fs.Path(location)
-        managers = jvm.org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager
+        self._path_class: Any = java_class(spark, "org.apache.hadoop.fs.Path")
+        self._conf: Any = cast("Any", spark)._jsparkSession.sessionState().newHadoopConf()
+        self._root = self._path_class(location)
+        managers = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager")
         self._files: Any = managers.create(self._root, self._conf)
 
     def offsets(self, batch_id: int) -> list[dict[str, Any] | None] | None:
@@ -301,16 +301,19 @@ class Checkpoint:
         return path.getFileSystem(self._conf)
 
     def _path(self, *names: str) -> Any:
-        return self._jvm.org.apache.hadoop.fs.Path(self._root, "/".join(names))
+        return self._path_class(self._root, "/".join(names))
 
     def _path_of(self, name: str) -> Any:
         return self._path("backlog", f"{name}.json")
 
     def _read(self, path: Any) -> str | None:
+        # PySpark takes 30 ms to translate an exception.
+        if not self._files.exists(path):
+            return None
         try:
             stream = self._files.open(path)
         except Py4JJavaError as error:
-            # Asking first and opening then would race with Spark, which purges old entries meanwhile.
+            # Spark purges old entries meanwhile.
             if _is_a(error, "FileNotFoundException"):
                 return None
             raise

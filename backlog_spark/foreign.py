@@ -20,13 +20,14 @@ from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.intervals import Intervals, resolve_intervals
+from backlog_spark.jvm import own_conf
 from backlog_spark.listener import ProgressReport
 from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.native import CONF, NativeHybrid
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns
 from backlog_spark.session import session_conf, session_listener
-from backlog_spark.settings import PREFIX, parse_settings
+from backlog_spark.settings import parse_settings
 from backlog_spark.tracker import QueryTracker
 from connectors.pacing import PROBE_ROWS, BacklogSizer
 
@@ -177,7 +178,7 @@ class ForeignQuery(QueryRuns):
     ) -> None:
         if not checkpoint_location:
             raise SettingError("checkpoint", checkpoint_location, "a query needs one.", "Pass checkpoint='…'.")
-        conf = {k: v for k, v in dict(spark.conf.getAll).items() if k.startswith(PREFIX)}
+        conf = own_conf(spark)
         settings = parse_settings(conf)
         self.intervals: Intervals = resolve_intervals(intervals, conf, [])
         rules, min_stay_ms = parse_rules(settings)

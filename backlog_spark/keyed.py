@@ -399,7 +399,9 @@ class KeyedPlan:
     def _state_of_batch(self, name: str, run: Run) -> DataFrame | None:
         """Read now, as its files are about to move; None if they did so meanwhile."""
         fold, versions = self.folds[name], BatchState(self._checkpoint, name, run.epoch)
-        newest, left, end = versions.newest(), versions.handed_over(), self._stays.put_out()
+        # The stay's end first: what is handed over is there when it says so.
+        end = self._stays.put_out()
+        newest, left = versions.newest(), versions.handed_over()
         try:
             if end is not None and left is not None:
                 state = versions.read_handed_over(self._spark, handed_over_schema(fold), left)

@@ -23,6 +23,7 @@ from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError
 from backlog_spark.intervals import Intervals, resolve_intervals
+from backlog_spark.jvm import own_conf
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.listener import ProgressReport
 from backlog_spark.monitor.outstanding import Outstanding
@@ -30,7 +31,7 @@ from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, foreign_positi
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns, first_line
 from backlog_spark.session import register, session_conf
-from backlog_spark.settings import PREFIX, parse_settings
+from backlog_spark.settings import parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.tracker import QueryTracker
@@ -81,7 +82,7 @@ class BacklogQuery(QueryRuns):
         available_now: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> None:
-        conf = {k: v for k, v in dict(spark.conf.getAll).items() if k.startswith(PREFIX)}
+        conf = own_conf(spark)
         settings = parse_settings(conf)
         self.intervals: Intervals = resolve_intervals(intervals, conf, [(s.name, s.options) for s in stream.sources])
         tracker = QueryTracker(name, self.intervals)

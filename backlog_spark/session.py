@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from backlog_spark import startup
+from backlog_spark.jvm import own_conf
 from backlog_spark.listener import BacklogListener
 from backlog_spark.settings import parse_settings
 from connectors import CONNECTORS, data_source
@@ -57,7 +58,7 @@ def _start_faster(spark: SparkSession) -> None:
     ours = str(Path(startup.__file__).parent)
     environment = spark.sparkContext.environment
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
-    wanted = parse_settings(dict(spark.conf.getAll))["spark.backlog.fastPythonStart"] == "true"
+    wanted = parse_settings(own_conf(spark))["spark.backlog.fastPythonStart"] == "true"
     if wanted and ours not in before:
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in [*before, ours] if entry)
         server = startup.fork_server(spark.sparkContext.pythonExec, _of_processes(spark), _ours(spark))

@@ -245,15 +245,17 @@ class Timekeeper:
 def was_executed(spark: SparkSession, query_name: str) -> bool:
     """Whether the batch under way of a keyed query has been executed, and with it its state stores committed."""
     execution = _execution(spark, query_name)
-    return execution is not None and _stores(execution.executedPlan()) > 0
+    return execution is not None and _has_stores(execution.executedPlan())
 
 
-def _stores(plan: Any) -> int:
-    """State stores that a plan has opened. Observations do not tell: a plan that never ran has empty ones."""
+def _has_stores(plan: Any) -> bool:
+    """Whether a plan has opened state stores. Observations do not tell: a plan that never ran has empty ones."""
     metric = plan.metrics().get("numStateStoreInstances")
+    if metric.isDefined() and int(metric.get().value()) > 0:
+        return True
     children = plan.children()
-    below = sum(_stores(children.apply(n)) for n in range(children.size()))
-    return below + (int(metric.get().value()) if metric.isDefined() else 0)
+    # The stateful branches of a union are behind its raw rows.
+    return any(_has_stores(children.apply(n)) for n in reversed(range(children.size())))
 
 
 def _execution(spark: SparkSession, query_name: str) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.arrowsteps import map_in_arrow
-from backlog_spark.batchframes import empty_frame
+from backlog_spark.batchframes import empty_frame, is_deterministic
 from backlog_spark.changes import MARK
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
@@ -192,6 +192,7 @@ class Plans:
         if not node.is_keyed:
             rows = self._stream(node)
             self.raw.leaves[id(node)] = len(raws), rows.schema
+            self.raw.are_the_same_again &= is_deterministic(rows)
             raws.append(rows)
             return rows, False
         if isinstance(node, KeyedNode):
@@ -293,10 +294,13 @@ class RawRows:
         By the identity of the node whose rows they are: their number and their schema.
     pairs : dict
         By the identity of a `PairNode`: the schemas of its sides.
+    are_the_same_again : bool
+        Whether a replay of a batch gives the same rows: nothing random is in their plan.
     """
 
     leaves: dict[int, tuple[int, StructType]] = field(default_factory=dict)
     pairs: dict[int, tuple[StructType, StructType]] = field(default_factory=dict)
+    are_the_same_again: bool = True
 
     def of(self, node: Node, batch: DataFrame) -> DataFrame:
         """A node's raw rows in a batch."""
@@ -341,6 +345,8 @@ class BatchFolds:
         self._gather = gather
         self._end = end
         self._hand_over = hand_over
+        # Operators of whose results there is no version.
+        self._gathered: set[str] = set()
 
     def run(self, root: Node, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
         """The output of the tree for a batch made by `Plans.backlog`, and the last keyed operator's side outputs."""
@@ -352,17 +358,26 @@ class BatchFolds:
     def _results(self, node: KeyedNode, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
         """An operator's output and its side outputs."""
         fold, rows = self._folds[node.name], self._rows(node.parent, batch)
-        gathered = self._gather(node.name, fold, rows) if fold.waits else None
+        gathered = self._gather(node.name, fold, rows) if fold.waits and self._are_the_same_again(node, rows) else None
         if gathered is None:
             version = self._fold(node.name, fold, rows)
             out = self._output(node.name, version)
         else:
+            self._gathered.add(node.name)
             end = self._end()
             assert end is not None, "it is the stay's last batch"
             kept = self._hand_over(node.name, gathered.left(gathered.rows, end))
             out = gathered.output(gathered.rows, end, kept)
             version = empty_frame(batch.sparkSession, fold.version_schema())
         return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
+
+    def _are_the_same_again(self, node: KeyedNode, rows: DataFrame) -> bool:
+        """Whether a replay would give an operator the same rows, also where those in front put them out anew.
+
+        Else what it hands over before a crash and what it puts out after that could be of different rows.
+        """
+        in_front = {each.name for each in node.parent.walk() if isinstance(each, KeyedNode)}
+        return self._raw.are_the_same_again and not (in_front & self._gathered) and is_deterministic(rows)
 
     def _rows(self, node: Node, batch: DataFrame) -> DataFrame:
         if not node.is_keyed:

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.batchframes import empty_frame
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.jvm import java_class
 from backlog_spark.session import session_conf
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 
@@ -215,8 +216,7 @@ class DeltaSink(Sink):
         table.execute()
 
     def _refuse_foreign_files(self, spark: SparkSession) -> None:
-        jvm: Any = spark._jvm
-        path = jvm.org.apache.hadoop.fs.Path(self.path)
+        path = java_class(spark, "org.apache.hadoop.fs.Path")(self.path)
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         names = [status.getPath().getName() for status in files.listStatus(path)] if files.exists(path) else []
         # A crash within the very first commit leaves an empty log directory.
@@ -229,8 +229,7 @@ class DeltaSink(Sink):
 
     def _snapshot(self, spark: SparkSession) -> Any:
         """Delta's newest snapshot of the path; its version is -1 when there is no table."""
-        jvm: Any = spark._jvm
-        log_class = jvm.org.apache.spark.sql.delta.DeltaLog
+        log_class = java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
         if isinstance(log_class, JavaPackage):
             raise BacklogError(
                 "Delta is not on Spark's class path.",
@@ -238,7 +237,7 @@ class DeltaSink(Sink):
                 "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
                 "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog.",
             )
-        none = jvm.scala.Option.empty()
+        none = java_class(spark, "scala.Option").empty()
         return log_class.forTable(spark._jsparkSession, self.path).update(False, none, none)
 
     def __repr__(self) -> str:

@@ -7,6 +7,9 @@ of them compiles some 60,000 lines: 0.6 s of processor time for every start of a
 same installation has the same package as a directory too, whose byte code Python keeps. Taking it from there changes
 nothing but the time.
 
+The zip leaves the path then, and so does Spark's own jar, in which there is no Python: zips on the path are read anew,
+which takes 0.1 s, when a process of Spark's has added to the path and has Python forget what it knew of it.
+
 Python looks for one module of this name only; whatever the installation has itself is run as well.
 """
 
@@ -46,12 +49,17 @@ def _package_beside(zipped: str) -> _FromDirectory | None:
 
 
 def _install() -> None:
-    for entry in sys.path:
-        if Path(entry).name == "pyspark.zip":
+    for entry in list(sys.path):
+        name = Path(entry).name
+        if name == "pyspark.zip":
             finder = _package_beside(entry)
-            if finder is not None:
-                sys.meta_path.insert(0, finder)
-            return
+            if finder is None:
+                continue
+            sys.meta_path.insert(0, finder)
+        elif not (name.startswith("spark-core_") and name.endswith(".jar")):
+            continue
+        sys.path.remove(entry)
+        sys.path_importer_cache.pop(entry, None)
 
 
 def _path_of_others() -> list[str]:
@@ -82,6 +90,6 @@ def _run_the_others() -> None:
         sys.modules.setdefault("sitecustomize", own)
 
 
-_fork()
 _install()
+_fork()
 _run_the_others()

@@ -1,0 +1,32 @@
+"""What is asked of Spark's JVM in few calls: each through py4j takes a tenth of a millisecond.
+
+A Java exception takes thirty, which PySpark compares with each class that it knows; the end of an iteration over a Java
+or Scala collection is one. A package costs a call for each of its parts, and one of a millisecond for the first.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from backlog_spark.settings import PREFIX
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["java_class", "own_conf"]
+
+# In no name and no value of a configuration.
+_BETWEEN = "\0"
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """A class or Scala object by its full name."""
+    return getattr(cast("Any", spark)._jvm, name)
+
+
+def own_conf(spark: SparkSession) -> dict[str, str]:
+    """The session's configuration, of what starts with ``spark.backlog.``."""
+    # Scala's own form of a map as text.
+    text: str = cast("Any", spark)._jsparkSession.conf().getAll().mkString(_BETWEEN)
+    pairs = (each.split(" -> ", 1) for each in text.split(_BETWEEN) if each.startswith(PREFIX))
+    return dict(pairs)
