@@ -294,7 +294,8 @@ class KeyedStream(Aggregations):
         BacklogError
             For another function, by name, and for both kinds of frame at once.
         """
-        from backlog_spark.operators.over import OverFold, parse_over
+        from backlog_spark.operators.over import OverFold
+        from backlog_spark.operators.overlist import parse_over
 
         if rows is not None and range is not None:
             raise BacklogError(f"over was given rows={rows!r} and range={range!r}.", "Give one of them.")

@@ -22,7 +22,7 @@ from backlog_spark.operators import frames
 from backlog_spark.operators.aggregates import groups
 from backlog_spark.operators.bykey import ByKeyFold
 from backlog_spark.operators.fold import Clock, Gathered, StayEnd
-from backlog_spark.operators.overfunctions import OverFunction, parse_over
+from backlog_spark.operators.overfunctions import OverFunction
 from backlog_spark.operators.overresults import bind, is_ordered
 from backlog_spark.operators.overrows import NUMBER, UNTIL, SortedRows
 from backlog_spark.operators.rows import TIME
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["OverFold", "OverFunction", "parse_over"]
+__all__ = ["OverFold", "OverFunction"]
 
 _MICROS = "__micros"
 # Above every duration of real time, below what a time less a duration can take.
@@ -55,7 +55,7 @@ class OverFold(ByKeyFold):
     keys : sequence of str
         Key columns.
     functions : sequence of OverFunction
-        As `parse_over` gives them.
+        As `overlist.parse_over` gives them.
     schema : StructType
         Of the rows.
     key_groups : int

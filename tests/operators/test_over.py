@@ -20,7 +20,8 @@ from pyspark.sql import types as T
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators import frames
 from backlog_spark.operators.fold import Clock
-from backlog_spark.operators.over import OverFold, OverFunction, parse_over
+from backlog_spark.operators.over import OverFold, OverFunction
+from backlog_spark.operators.overlist import parse_over
 from backlog_spark.plan import KeyedNode
 from backlog_spark.streams import BacklogStream
 from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK

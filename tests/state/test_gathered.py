@@ -19,7 +19,8 @@ from backlog_spark.operators.cogroup import WindowRowsFold
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
 from backlog_spark.operators.interval_join import IntervalJoinFold
 from backlog_spark.operators.join import JoinFold
-from backlog_spark.operators.over import OverFold, parse_over
+from backlog_spark.operators.over import OverFold
+from backlog_spark.operators.overlist import parse_over
 from backlog_spark.operators.sides import tagged
 from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.session import session_conf
