@@ -241,11 +241,12 @@ class Plans:
         def read(schema: StructType) -> DataFrame:
             return self._spark.readStream.schema(schema).parquet(self._seed_location(name))
 
-        if fold.waits and self._stay_end is not None:
+        if fold.waits and self._stay_end is not None and not fold.hands_over_version:
             state = read(handed_over_schema(fold)).withColumn(EMIT, F.lit(False))
         elif fold.waits:
             # Rows of which nothing has been put out are given to it as if they had just come.
-            state = fold.handed_over(read(fold.version_schema()), None).withColumn(EMIT, F.lit(True))
+            is_new = F.lit(self._stay_end is None)
+            state = fold.handed_over(read(fold.version_schema()), self._stay_end).withColumn(EMIT, is_new)
         else:
             # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
             is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
@@ -278,7 +279,10 @@ def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:
 
 
 def handed_over_schema(fold: Fold) -> StructType:
-    """Of what a fold that waits hands over when it has put out its results: group, hash, keys, accumulators."""
+    """Of what a fold that waits hands over when it has put out its results: group, hash, keys, accumulators.
+
+    Not of those that hand over their version.
+    """
     from pyspark.sql.types import IntegerType, StructType
 
     return StructType([*StructType().add(GROUP, IntegerType()).fields, *fold.state.spark().fields])
@@ -327,7 +331,7 @@ class BatchFolds:
     end : callable
         The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
     hand_over : callable
-        Keeps what an operator that waits hands over, and gives it read back.
+        Keeps what an operator that waits hands over, unless that is its version, and gives it read back.
     """
 
     def __init__(
@@ -397,6 +401,8 @@ class BatchFolds:
         end = self._end()
         if end is None:
             return fold.output_at_end(version.where("false"), StayEnd(None))
+        if fold.hands_over_version:
+            return fold.output_at_end(version, end)
         kept = self._hand_over(name, fold.handed_over(version, end))
         return fold.output_beside(version, end, kept)
 

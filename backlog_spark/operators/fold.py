@@ -146,6 +146,9 @@ class Fold(ABC):
     """Whether what is due at a watermark may be worked on in several batches, some keys in each (FLIP-443)."""
     waits = False
     """Whether it puts out nothing before the end of a stay, and then by `output_at_end` instead of `output_of`."""
+    hands_over_version = False
+    """Of folds that wait: whether `handed_over` only chooses from the rows of a version, so that stream mode, which
+    starts from the version then, may do so itself."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -96,6 +96,7 @@ class WindowFold(Fold):
     # What it puts out does not depend on when it does so.
     interruptible = True
     waits = True
+    hands_over_version = True
 
     def __init__(
         self, keys: Sequence[str], make: MakeInner, schema: StructType, options: WindowOptions, changes: str = ""
