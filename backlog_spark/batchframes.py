@@ -22,6 +22,8 @@ _PARTITION_BYTES = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
 # Spark sorts pointers and then fetches the rows one by one, from memory where a partition is larger than the
 # processor's cache: ten million rows in 4 partitions took 2.5 s to sort on two cores, in 8 or 16 of them 1.8 s.
 _SORTED_AT_ONCE, _PIECES_PER_CORE = "16m", 8
+# What Spark has by default: nobody's choice, and many small tasks where they cannot be coalesced.
+_OF_SPARK = 200
 
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = f"{2**31 - 1}b"
@@ -52,7 +54,8 @@ def exchanged(rows: DataFrame, by: Sequence[str], *, joins: bool = False) -> Dat
         Equal values of all of these are in one partition, and Spark knows it.
     joins : bool, default False
         Whether the result is joined with itself by these columns, which Spark does without another exchange only if no
-        partitions have been coalesced.
+        partitions have been coalesced. There are 8 for each core then, or ``spark.sql.shuffle.partitions`` if that is
+        more and has been set.
 
     Returns
     -------
@@ -62,7 +65,9 @@ def exchanged(rows: DataFrame, by: Sequence[str], *, joins: bool = False) -> Dat
     session, conf = rows.sparkSession, dict[str, str]()
     coalesces = str(session.conf.get(_COALESCES)).lower() == "true"
     if coalesces:
-        usual = 0 if joins else int(str(session.conf.get(_PARTITIONS)))
+        usual = int(str(session.conf.get(_PARTITIONS)))
+        if joins and usual == _OF_SPARK:
+            usual = 0
         pieces = max(usual, _PIECES_PER_CORE * session.sparkContext.defaultParallelism)
         conf = {_PARTITIONS: str(pieces), _PARTITION_BYTES: _SORTED_AT_ONCE}
         conf[_COALESCES] = str(not joins).lower()

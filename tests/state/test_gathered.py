@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.types import LongType, StructType, TimestampType
 
 import backlog_spark as bs
+import connectors
 from backlog_spark.batchframes import exchanged
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.operators.cogroup import WindowRowsFold
@@ -26,6 +27,8 @@ from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.session import session_conf
 from backlog_spark.state.versions import BatchState
 from backlog_spark.watermarks import EVENT_TIME
+from tests.operators.conftest import Collect, wait
+from tests.operators.scripted import append
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
@@ -175,3 +178,64 @@ def test_without_adaptive_execution_nothing_is_run(spark: SparkSession, tmp_path
     with session_conf(spark, {"spark.sql.adaptive.enabled": "false"}):
         assert state.gather(fold(), rows(spark, 0, 100, seen), 0) is None
     assert seen.value == 0
+
+
+@pytest.mark.parametrize("columns", ["1 AS one, id % 7 AS k", "id % 7 AS k, id % 7 AS one"], ids=["constant", "equal"])
+def test_spark_knows_it_whatever_it_makes_of_the_keys(spark: SparkSession, columns: str) -> None:
+    """The exchange itself is by what the optimiser has put in a column's place."""
+    made = exchanged(spark.range(100).selectExpr(*columns.split(", ")), ["one", "k"])
+    assert made is not None
+    counted = made.groupBy("one", "k").count()
+    assert "Exchange" not in counted._jdf.queryExecution().executedPlan().toString()
+    assert sorted(row[-1] for row in counted.collect()) == [14] * 5 + [15] * 2
+    assert len({tuple(row)[:2] for row in counted.collect()}) == 7
+
+
+class Newest(bs.WindowFunction):
+    output = "k long, newest long"
+
+    def apply(self, key: Any, window: Any, rows: Any) -> Any:
+        yield key, max(row.v for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("shape", "versions"),
+    [("join", []), ("join of random rows", ["joined"]), ("join of windows", ["joined"])],
+)
+def test_rows_that_a_replay_may_not_give_again_are_kept(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, versions: list[str]
+) -> None:
+    """Or what was handed over before a crash would be of other rows than what is put out after it."""
+    written: list[str] = []
+    save = BatchState._save
+
+    def watched(self: BatchState, frame: DataFrame, name: str) -> str:
+        written.append(f"{self._operator} {name}")
+        return save(self, frame, name)
+
+    monkeypatch.setattr(BatchState, "_save", watched)
+    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    table = pa.table({"k": [1, 2, 2], "v": [5, 6, 7], "ts": [START + dt.timedelta(seconds=n) for n in range(3)]})
+    for name in ("left", "right"):
+        append(tmp_path / name, table, backlog=True)
+        append(tmp_path / name, table.slice(0, 1), backlog=False)
+    left, right = (bs.source("scripted", name=n, path=tmp_path / n) for n in ("left", "right"))
+    if shape == "join of random rows":
+        left = left.map("*", "rand() AS chance")
+    if shape == "join of windows":
+        windows = bs.TumblingEventTimeWindows.of("1 second")
+        left, right = (each.with_watermark("ts", "0 seconds") for each in (left, right))
+        left = left.key_by("k").window(windows).apply(Newest(), name="windows")
+    joined = left.key_by("k").join(right.map("k", "v AS w").key_by("k"), name="joined")
+    sink = Collect()
+    trigger = joined.write("kept").trigger(processing_time="100 ms", interval_during_backlog=0)
+    query = trigger.option("checkpointLocation", str(tmp_path / "c")).to(sink).start(spark)
+    try:
+        wait(lambda: bool(sink.batches), query)
+    finally:
+        query.stop()
+    assert [name for name in written if " v" in name] == [f"{name} v0" for name in versions]
+    assert "joined h0" in written
+    found = sorted((row["k"], row["newest" if "newest" in row else "v"]) for row in sink.batches[0])
+    # The last window is not over.
+    assert found == [(1, 5), (2, 6), (2, 6), *([] if shape == "join of windows" else [(2, 7), (2, 7)])]
