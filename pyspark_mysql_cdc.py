@@ -1,13 +1,26 @@
 """What makes ``spark.readStream.format("mysql_cdc")`` work wherever this package is installed.
 
 Spark looks for modules named ``pyspark_*`` and registers the ``DefaultSource`` of each. It does so in every session, so
-a missing driver must not fail here, only where the source is used.
+nothing is imported here that takes time or may be missing, but where the source is used.
 """
 
 from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql.datasource import DataSource
 
 from connectors import data_source
 
 __all__ = ["DefaultSource"]
 
-DefaultSource = data_source("mysql_cdc")
+
+class DefaultSource(DataSource):
+    """Stands for the source until there are options: then it is that."""
+
+    def __new__(cls, options: dict[str, str]) -> Any:
+        return data_source(cls.name())(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "mysql_cdc"

@@ -72,6 +72,20 @@ def test_the_format_is_there_without_an_import(mysql: MySQLServer, installed: Pa
     assert done.stdout.strip().splitlines() == expected, done.stderr[-3000:]
 
 
+@pytest.mark.parametrize("module", ["pyspark_mysql_cdc", "pyspark_hybrid"])
+def test_sessions_that_do_not_use_it_import_nothing(module: str, tmp_path: Path) -> None:
+    """Spark imports it in every session that reads anything."""
+    code = f"""
+        import sys
+        import pyspark.sql.datasource
+        before = set(sys.modules)
+        import {module}
+        print(sorted(set(sys.modules) - before))
+    """
+    done = python("-c", textwrap.dedent(code), path=ROOT, cwd=tmp_path)
+    assert done.stdout.strip() == f"['connectors', '{module}']", done.stderr
+
+
 def test_without_its_driver_only_the_source_fails(tmp_path: Path) -> None:
     code = """
         import sys
