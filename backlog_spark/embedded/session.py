@@ -87,6 +87,8 @@ def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[st
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
+        # Where in the user's code a column was made, for error messages: ten calls to the JVM for each.
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(work / "warehouse"),
         "spark.driver.memory": "4g",
         # Loopback only: a machine whose host name does not resolve starts all the same.
