@@ -25,13 +25,14 @@ __all__ = ["Checkpoint"]
 _IDENTITY = "identity"
 # Spark's OffsetSeqLog: a source without an offset in this batch.
 _NO_OFFSET = "-"
+_BATCHES_KNOWN = 3
 
 
 class Checkpoint:
     """A streaming query's checkpoint, read from the driver.
 
-    Nothing is cached: each call reads the log as it is now. A read costs a few py4j calls and one small file,
-    so it is meant for once a batch or once a start.
+    Each call reads what is there now, but for the offsets of the newest batches: an entry of that log never changes.
+    A read costs a few py4j calls and one small file, so it is meant for once a batch or once a start.
 
     Parameters
     ----------
@@ -49,6 +50,7 @@ class Checkpoint:
         self._root = self._path_class(location)
         managers = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager")
         self._files: Any = managers.create(self._root, self._conf)
+        self._lines: dict[int, list[str | None]] = {}
 
     def offsets(self, batch_id: int) -> list[dict[str, Any] | None] | None:
         """The end offsets of a batch from Spark's offset log, one per source in plan order.
@@ -323,29 +325,35 @@ class Checkpoint:
             stream.close()
 
     def _ids(self, log: str) -> list[int]:
-        directory = self._path(log)
-        if not self._files.exists(directory):
-            return []
-        names = [status.getPath().getName() for status in self._files.list(directory)]
         # Anything else is a temporary file of a write under way, or a checksum.
-        return [int(name) for name in names if name.isascii() and name.isdigit()]
+        return [int(name) for name in self.names_in(log) if name.isascii() and name.isdigit()]
 
     def _offset_lines(self, batch_id: int) -> list[str | None] | None:
         """One raw line per source, None for a source without an offset; None if there is no such batch."""
+        known = self._lines.get(batch_id)
+        if known is not None:
+            return known
         path = self._path("offsets", str(batch_id))
         text = self._read(path)
         if text is None:
             return None
-        lines = text.split("\n")
-        # Line 1 is Spark's own metadata (watermark, pinned confs).
-        if lines[0] == "v1":
-            return [None if line == _NO_OFFSET else line for line in lines[2:] if line]
-        if lines[0] == "v2":  # each has its source's name before it, and those without an offset are left out
-            return [line.partition(":")[2] for line in lines[2:] if line]
-        raise BacklogError(
-            f"{path} is in format {lines[0][:20]!r}; Spark's offset log formats v1 and v2 can be read.",
-            "Set spark.sql.streaming.offsetLog.formatVersion=1 and start on a new checkpointLocation.",
-        )
+        found = _offsets_of(text, path)
+        self._lines = {number: lines for number, lines in self._lines.items() if number > batch_id - _BATCHES_KNOWN}
+        self._lines[batch_id] = found
+        return found
+
+
+def _offsets_of(text: str, path: object) -> list[str | None]:
+    lines = text.split("\n")
+    # Line 1 is Spark's own metadata (watermark, pinned confs).
+    if lines[0] == "v1":
+        return [None if line == _NO_OFFSET else line for line in lines[2:] if line]
+    if lines[0] == "v2":  # each has its source's name before it, and those without an offset are left out
+        return [line.partition(":")[2] for line in lines[2:] if line]
+    raise BacklogError(
+        f"{path} is in format {lines[0][:20]!r}; Spark's offset log formats v1 and v2 can be read.",
+        "Set spark.sql.streaming.offsetLog.formatVersion=1 and start on a new checkpointLocation.",
+    )
 
 
 def _is_backlog(start: str | None, end: str | None) -> bool:

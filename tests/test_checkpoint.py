@@ -70,6 +70,18 @@ def test_logs(spark: SparkSession, tmp_path: Path) -> None:
     assert (checkpoint.latest_batch(), checkpoint.latest_committed()) == (10, 9)
 
 
+def test_offsets_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
+    for number in range(5):
+        write_log(tmp_path, number, flags(number, True, True))
+    checkpoint = Checkpoint(spark, str(tmp_path))
+    assert [checkpoint.offsets(number) for number in range(5)] == [[flags(n, True, True)] for n in range(5)]
+    assert checkpoint.offsets(5) is None
+    write_log(tmp_path, 5, flags(5, True, True))
+    for file in (tmp_path / "offsets").glob("[0-4]"):
+        file.unlink()
+    assert [checkpoint.offsets(n) is not None for n in range(6)] == [False, False, True, True, True, True]
+
+
 def test_offsets_of_named_sources(spark: SparkSession, tmp_path: Path) -> None:
     write_log(tmp_path, 0, f"orders:{json.dumps(flags(1, True, True))}", 'live:{"topic":{"0":5}}', version="v2")
     checkpoint = Checkpoint(spark, str(tmp_path))
