@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["arrow_batches", "empty_frame", "exchanged", "is_deterministic", "persisted"]
+__all__ = ["arrow_batches", "bytes_of", "empty_frame", "exchanged", "is_repeatable", "persisted"]
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _COALESCES = "spark.sql.adaptive.coalescePartitions.enabled"
@@ -39,9 +39,31 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
     return DataFrame(session.createDataFrame(rows, session.parseDataType(schema.json())), cast("Any", spark))
 
 
-def is_deterministic(rows: DataFrame) -> bool:
-    """Whether rows come out the same when they are made again, as far as Spark knows: no ``rand()``, no ``uuid()``."""
-    return bool(rows._jdf.queryExecution().analyzed().deterministic())
+def is_repeatable(rows: DataFrame, *, of_batch: bool) -> bool:
+    """Whether rows come out the same when their batch is replayed, as far as Spark knows.
+
+    Without ``rand()`` and ``uuid()``, and of one input, a streaming one, as a table may have changed meanwhile.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    of_batch : bool
+        Whether they are made from a batch, in ``foreachBatch``, so that the clock counts too. Elsewhere Spark has
+        written down for each batch what time it is.
+    """
+    plan: Any = rows._jdf.queryExecution().analyzed()
+    leaves = plan.collectLeaves()
+    inputs = [leaves.apply(i) for i in range(leaves.size())]
+    if not plan.deterministic() or not (len(inputs) == 1 if of_batch else all(each.isStreaming() for each in inputs)):
+        return False
+    patterns = java_class(rows.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
+    return not (of_batch and plan.containsPattern(patterns.CURRENT_LIKE()))
+
+
+def bytes_of(files: DataFrame) -> int:
+    """The size of the files that a DataFrame reads."""
+    plan: Any = files._jdf.queryExecution().analyzed()
+    return int(str(plan.stats().sizeInBytes()))
 
 
 def exchanged(rows: DataFrame, by: Sequence[str], *, joins: bool = False) -> DataFrame | None:
@@ -55,7 +77,7 @@ def exchanged(rows: DataFrame, by: Sequence[str], *, joins: bool = False) -> Dat
     joins : bool, default False
         Whether the result is joined with itself by these columns, which Spark does without another exchange only if no
         partitions have been coalesced. There are 8 for each core then, or ``spark.sql.shuffle.partitions`` if that is
-        more and has been set.
+        more and not Spark's default of 200.
 
     Returns
     -------

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.arrowsteps import map_in_arrow
-from backlog_spark.batchframes import empty_frame, is_deterministic
+from backlog_spark.batchframes import bytes_of, empty_frame, is_repeatable
 from backlog_spark.changes import MARK
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
@@ -37,6 +37,8 @@ __all__ = ["BatchFolds", "Plans", "RawRows", "handed_over_schema", "last_keyed",
 
 _RAW = "__raw"
 _MARKS = (EVENT_TIME, MARK)
+# To write a part of a version takes a job; to move files on an object store is to copy them, one after the other.
+_MOVED_AS_IT_IS = 64 << 20
 
 
 class Plans:
@@ -192,14 +194,17 @@ class Plans:
         if not node.is_keyed:
             rows = self._stream(node)
             self.raw.leaves[id(node)] = len(raws), rows.schema
-            self.raw.are_the_same_again &= is_deterministic(rows)
+            self.raw.are_repeatable &= is_repeatable(rows, of_batch=False)
             raws.append(rows)
             return rows, False
         if isinstance(node, KeyedNode):
             stands_by = self._split(node, raws)
             return self.folds[node.name].unpack(stands_by), True
         if isinstance(node, TransformNode):
-            return node.apply(self._before(node.parent, raws)[0]), True
+            rows = self._before(node.parent, raws)[0]
+            step = node.apply(empty_frame(self._spark, rows.schema))
+            self.raw.are_repeatable &= is_repeatable(step, of_batch=True)
+            return node.apply(rows), True
         assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"
         found = {id(each): self._before(each, raws) for each in node.parents}
         (left, keyed_left), (right, keyed_right) = found[id(node.left)], found[id(node.right)]
@@ -244,7 +249,8 @@ class Plans:
         if fold.waits and self._stay_end is not None and not fold.hands_over_version:
             state = read(handed_over_schema(fold)).withColumn(EMIT, F.lit(False))
         elif fold.waits:
-            # Rows of which nothing has been put out are given to it as if they had just come.
+            # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
+            # a large version already may be read like that and chosen once more.
             is_new = F.lit(self._stay_end is None)
             state = fold.handed_over(read(fold.version_schema()), self._stay_end).withColumn(EMIT, is_new)
         else:
@@ -298,13 +304,13 @@ class RawRows:
         By the identity of the node whose rows they are: their number and their schema.
     pairs : dict
         By the identity of a `PairNode`: the schemas of its sides.
-    are_the_same_again : bool
-        Whether a replay of a batch gives the same rows: nothing random is in their plan.
+    are_repeatable : bool
+        Whether a replay of a batch gives the same rows, as do the steps between keyed operators.
     """
 
     leaves: dict[int, tuple[int, StructType]] = field(default_factory=dict)
     pairs: dict[int, tuple[StructType, StructType]] = field(default_factory=dict)
-    are_the_same_again: bool = True
+    are_repeatable: bool = True
 
     def of(self, node: Node, batch: DataFrame) -> DataFrame:
         """A node's raw rows in a batch."""
@@ -349,8 +355,6 @@ class BatchFolds:
         self._gather = gather
         self._end = end
         self._hand_over = hand_over
-        # Operators of whose results there is no version.
-        self._gathered: set[str] = set()
 
     def run(self, root: Node, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
         """The output of the tree for a batch made by `Plans.backlog`, and the last keyed operator's side outputs."""
@@ -362,12 +366,11 @@ class BatchFolds:
     def _results(self, node: KeyedNode, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
         """An operator's output and its side outputs."""
         fold, rows = self._folds[node.name], self._rows(node.parent, batch)
-        gathered = self._gather(node.name, fold, rows) if fold.waits and self._are_the_same_again(node, rows) else None
+        gathered = self._gather(node.name, fold, rows) if fold.waits and self._is_repeatable(node) else None
         if gathered is None:
             version = self._fold(node.name, fold, rows)
             out = self._output(node.name, version)
         else:
-            self._gathered.add(node.name)
             end = self._end()
             assert end is not None, "it is the stay's last batch"
             kept = self._hand_over(node.name, gathered.left(gathered.rows, end))
@@ -375,13 +378,14 @@ class BatchFolds:
             version = empty_frame(batch.sparkSession, fold.version_schema())
         return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
 
-    def _are_the_same_again(self, node: KeyedNode, rows: DataFrame) -> bool:
-        """Whether a replay would give an operator the same rows, also where those in front put them out anew.
+    def _is_repeatable(self, node: KeyedNode) -> bool:
+        """Whether a replay gives an operator the same rows.
 
-        Else what it hands over before a crash and what it puts out after that could be of different rows.
+        Else what it hands over before a crash and what it puts out after that could be of different ones. What an
+        operator in front makes of its rows, by a user's function perhaps, is kept only where that is its version.
         """
-        in_front = {each.name for each in node.parent.walk() if isinstance(each, KeyedNode)}
-        return self._raw.are_the_same_again and not (in_front & self._gathered) and is_deterministic(rows)
+        in_front = [self._folds[each.name] for each in node.parent.walk() if isinstance(each, KeyedNode)]
+        return self._raw.are_repeatable and not any(f.waits and not f.hands_over_version for f in in_front)
 
     def _rows(self, node: Node, batch: DataFrame) -> DataFrame:
         if not node.is_keyed:
@@ -401,7 +405,7 @@ class BatchFolds:
         end = self._end()
         if end is None:
             return fold.output_at_end(version.where("false"), StayEnd(None))
-        if fold.hands_over_version:
+        if fold.hands_over_version and bytes_of(version) <= _MOVED_AS_IT_IS:
             return fold.output_at_end(version, end)
         kept = self._hand_over(name, fold.handed_over(version, end))
         return fold.output_beside(version, end, kept)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,20 @@ def test_forgetting_what_is_on_the_path_reads_no_zip() -> None:
     (jar,) = (INSTALLED / "jars").glob("spark-core_*.jar")  # Spark puts it there too
     assert {LIBRARIES[0].name, jar.name} <= set(run(code, LIBRARIES[0], jar).split()), "else nothing is gained"
     assert run(code, LIBRARIES[0], jar, STARTUP) == ""
+
+
+def test_another_installation_behind_it_is_not_taken(tmp_path: Path) -> None:
+    for name in ("spark", "own"):
+        (tmp_path / name / "python" / "lib").mkdir(parents=True)
+        with zipfile.ZipFile(tmp_path / name / "python" / "lib" / "pyspark.zip", "w") as zipped:
+            zipped.writestr("pyspark/__init__.py", f"here = '{name} zip'\n")
+    own = tmp_path / "own" / "python" / "pyspark"
+    own.mkdir()
+    (own / "__init__.py").write_text("here = 'own'\n")
+    zips = [tmp_path / name / "python" / "lib" / "pyspark.zip" for name in ("own", "spark")]
+    code = "import pyspark; print(pyspark.here)"
+    assert run(code, *zips, STARTUP) == "own"
+    assert run(code, *reversed(zips), STARTUP) == "spark zip"
 
 
 def test_a_spark_installation_without_pip(tmp_path: Path) -> None:

@@ -147,8 +147,8 @@ class Fold(ABC):
     waits = False
     """Whether it puts out nothing before the end of a stay, and then by `output_at_end` instead of `output_of`."""
     hands_over_version = False
-    """Of folds that wait: whether `handed_over` only chooses from the rows of a version, so that stream mode, which
-    starts from the version then, may do so itself."""
+    """Of folds that wait: whether what is put out is in the version, and `handed_over` only chooses from its rows, from
+    all or from those that it chose before, so that stream mode may start from the version and do so itself."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:

@@ -96,7 +96,6 @@ class WindowFold(Fold):
     # What it puts out does not depend on when it does so.
     interruptible = True
     waits = True
-    hands_over_version = True
 
     def __init__(
         self, keys: Sequence[str], make: MakeInner, schema: StructType, options: WindowOptions, changes: str = ""
@@ -126,6 +125,8 @@ class WindowFold(Fold):
         spans = StructType(list(schema.fields)).add(START, LongType()).add(END, LongType())
         self.inner = make((*keys, *self._window_keys()), spans, (START, END))
         self.state = self._state(LongType(), BooleanType())
+        # Else it has rows that are no windows.
+        self.hands_over_version = not self.inner.changes
 
     def _window_keys(self) -> tuple[str, ...]:
         return (START, END)

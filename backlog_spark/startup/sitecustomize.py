@@ -49,17 +49,21 @@ def _package_beside(zipped: str) -> _FromDirectory | None:
 
 
 def _install() -> None:
+    zips = [entry for entry in sys.path if Path(entry).name == "pyspark.zip"]
+    # Another one behind it is of another installation.
+    finder = _package_beside(zips[0]) if zips else None
+    if finder is not None:
+        sys.meta_path.insert(0, finder)
+        _leave(zips[0])
     for entry in list(sys.path):
         name = Path(entry).name
-        if name == "pyspark.zip":
-            finder = _package_beside(entry)
-            if finder is None:
-                continue
-            sys.meta_path.insert(0, finder)
-        elif not (name.startswith("spark-core_") and name.endswith(".jar")):
-            continue
-        sys.path.remove(entry)
-        sys.path_importer_cache.pop(entry, None)
+        if name.startswith("spark-core_") and name.endswith(".jar"):
+            _leave(entry)
+
+
+def _leave(entry: str) -> None:
+    sys.path.remove(entry)
+    sys.path_importer_cache.pop(entry, None)
 
 
 def _path_of_others() -> list[str]:

@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StructType, TimestampType
 
 import backlog_spark as bs
 import connectors
+from backlog_spark import vehicles
 from backlog_spark.batchframes import exchanged
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.operators.cogroup import WindowRowsFold
@@ -198,44 +199,67 @@ class Newest(bs.WindowFunction):
         yield key, max(row.v for row in rows)
 
 
+CLOCK = "ts < current_timestamp() AND window_end > current_timestamp() - INTERVAL 100 YEARS"
+
+
 @pytest.mark.parametrize(
-    ("shape", "versions"),
-    [("join", []), ("join of random rows", ["joined"]), ("join of windows", ["joined"])],
+    ("shape", "written"),
+    [
+        pytest.param("join", ["joined h0"], marks=pytest.mark.grid),
+        ("join of random rows", ["joined v0", "joined h0"]),
+        pytest.param("join of a table's rows", ["joined v0", "joined h0"], marks=pytest.mark.grid),
+        pytest.param("join of windows", ["windows_window v0", "joined h0"], marks=pytest.mark.grid),
+        ("join of large windows", ["windows_window v0", "windows_window h0", "joined h0"]),
+        ("join of windows by the clock", ["windows_window v0", "joined v0", "joined h0"]),
+        pytest.param(
+            "join of windows with a function", ["windows h0", "joined v0", "joined h0"], marks=pytest.mark.grid
+        ),
+    ],
 )
 def test_rows_that_a_replay_may_not_give_again_are_kept(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, versions: list[str]
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, written: list[str]
 ) -> None:
     """Or what was handed over before a crash would be of other rows than what is put out after it."""
-    written: list[str] = []
+    seen: list[str] = []
     save = BatchState._save
 
     def watched(self: BatchState, frame: DataFrame, name: str) -> str:
-        written.append(f"{self._operator} {name}")
+        seen.append(f"{self._operator} {name}")
         return save(self, frame, name)
 
     monkeypatch.setattr(BatchState, "_save", watched)
     monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    if "large" in shape:
+        monkeypatch.setattr(vehicles, "_MOVED_AS_IT_IS", 0)
     table = pa.table({"k": [1, 2, 2], "v": [5, 6, 7], "ts": [START + dt.timedelta(seconds=n) for n in range(3)]})
     for name in ("left", "right"):
         append(tmp_path / name, table, backlog=True)
-        append(tmp_path / name, table.slice(0, 1), backlog=False)
+        # The other one ends all windows before it.
+        live = {"k": [9, 10], "v": [7, 8], "ts": [START + dt.timedelta(seconds=s) for s in (2, 60)]}
+        append(tmp_path / name, pa.table(live), backlog=False)
     left, right = (bs.source("scripted", name=n, path=tmp_path / n) for n in ("left", "right"))
-    if shape == "join of random rows":
+    if "random" in shape:
         left = left.map("*", "rand() AS chance")
-    if shape == "join of windows":
-        windows = bs.TumblingEventTimeWindows.of("1 second")
+    if "table" in shape:
+        left = left.transform(lambda rows: rows.join(spark.range(3).withColumnRenamed("id", "k"), "k", "left"))
+    if "windows" in shape:
         left, right = (each.with_watermark("ts", "0 seconds") for each in (left, right))
-        left = left.key_by("k").window(windows).apply(Newest(), name="windows")
-    joined = left.key_by("k").join(right.map("k", "v AS w").key_by("k"), name="joined")
+        windows = left.key_by("k").window(bs.TumblingEventTimeWindows.of("1 second"))
+        left = (
+            windows.apply(Newest(), name="windows")
+            if "function" in shape
+            else windows.aggregate("max(v) AS v", name="windows")
+        )
+    if "clock" in shape:
+        left = left.map("*", "window_time AS ts").filter(CLOCK)
+    joined = left.key_by("k").join(right.map("k", "v AS w").key_by("k"), name="joined").map("k", "w")
     sink = Collect()
     trigger = joined.write("kept").trigger(processing_time="100 ms", interval_during_backlog=0)
     query = trigger.option("checkpointLocation", str(tmp_path / "c")).to(sink).start(spark)
     try:
-        wait(lambda: bool(sink.batches), query)
+        wait(lambda: (9, 7) in {tuple(row) for rows in sink.batches.values() for row in rows}, query)
     finally:
         query.stop()
-    assert [name for name in written if " v" in name] == [f"{name} v0" for name in versions]
-    assert "joined h0" in written
-    found = sorted((row["k"], row["newest" if "newest" in row else "v"]) for row in sink.batches[0])
-    # The last window is not over.
-    assert found == [(1, 5), (2, 6), (2, 6), *([] if shape == "join of windows" else [(2, 7), (2, 7)])]
+    assert seen == written
+    pairs = Counter(tuple(row) for rows in sink.batches.values() for row in rows if row["k"] < 10)
+    assert pairs == Counter({(1, 5): 1, (2, 6): 2, (2, 7): 2, (9, 7): 1})
