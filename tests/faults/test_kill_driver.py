@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ROWS = 20_000
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 @pytest.fixture(scope="module", params=SERVERS_IN_GRID)

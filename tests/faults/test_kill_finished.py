@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import backlog_spark as bs
     from backlog_spark.embedded.kafka import KafkaServer
 
-LIMIT_S = 120
+LIMIT_S = 300
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 # The bounded ones are of another year each: their last times are long before the others' first.
 YEARS = {"a": 2023, "b": 2024, "c": 2025}

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.kafka import KafkaServer
 
 FILES, ROWS = 4, 200
-LIMIT_S = 120
+LIMIT_S = 300
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 TIME = pa.timestamp("us", "UTC")
 

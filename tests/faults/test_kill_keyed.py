@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import backlog_spark as bs
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 def rows(chance: random.Random, count: int) -> pa.Table:
