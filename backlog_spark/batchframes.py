@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from backlog_spark.jvm import java_class
+from backlog_spark.jvm import elements, java_class
 from backlog_spark.session import session_conf
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _FIXED = {"boolean", "byte", "short", "integer", "long", "float", "double", "dat
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows, in a batch's session, which PySpark's ``createDataFrame`` would make the active one of the process."""
+    """No rows. PySpark's ``createDataFrame`` would make a session the active one of the process, also a batch's."""
     from pyspark.sql.classic.dataframe import DataFrame
 
     session: Any = cast("Any", spark)._jsparkSession
@@ -52,8 +52,7 @@ def is_repeatable(rows: DataFrame, *, of_batch: bool) -> bool:
         written down for each batch what time it is.
     """
     plan: Any = rows._jdf.queryExecution().analyzed()
-    leaves = plan.collectLeaves()
-    inputs = [leaves.apply(i) for i in range(leaves.size())]
+    inputs = elements(plan.collectLeaves())
     if not plan.deterministic() or not (len(inputs) == 1 if of_batch else all(each.isStreaming() for each in inputs)):
         return False
     patterns = java_class(rows.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
@@ -116,7 +115,7 @@ def _partitioning(session: SparkSession, found: Any, output: Any, by: Sequence[s
 
     The plan may have a constant in the place of one, or another name of the same value.
     """
-    columns = {output.apply(i).name(): output.apply(i) for i in range(output.size())}
+    columns = {column.name(): column for column in elements(output)}
     expressions = java_class(session, "org.apache.spark.api.python.PythonUtils").toSeq([columns[name] for name in by])
     physical = "org.apache.spark.sql.catalyst.plans.physical"
     hashed, coalesced = (java_class(session, f"{physical}.{name}Partitioning") for name in ("Hash", "CoalescedHash"))
@@ -139,15 +138,12 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
     patterns = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
     python = patterns.PYTHON_UDF()
 
-    def each(found: Any) -> list[Any]:
-        return [found.apply(i) for i in range(found.size())]
-
     def reaches_python(plan: Any) -> Iterator[dict[str, Any]]:
         """Schemas of what enters a step with Python in it, whichever kind it is."""
         if not plan.containsPattern(python):
             return
-        children = each(plan.children())
-        if any(expression.containsPattern(python) for expression in each(plan.expressions())):
+        children = elements(plan.children())
+        if any(expression.containsPattern(python) for expression in elements(plan.expressions())):
             yield from (json.loads(child.schema().json()) for child in children)
         for child in children:
             yield from reaches_python(child)

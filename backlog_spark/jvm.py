@@ -13,7 +13,7 @@ from backlog_spark.settings import PREFIX
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["java_class", "own_conf"]
+__all__ = ["elements", "java_class", "own_conf"]
 
 # In no name and no value of a configuration.
 _BETWEEN = "\0"
@@ -22,6 +22,11 @@ _BETWEEN = "\0"
 def java_class(spark: SparkSession, name: str) -> Any:
     """A class or Scala object by its full name."""
     return getattr(cast("Any", spark)._jvm, name)
+
+
+def elements(seq: Any) -> list[Any]:
+    """What a Scala Seq holds."""
+    return [seq.apply(i) for i in range(seq.size())]
 
 
 def own_conf(spark: SparkSession) -> dict[str, str]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.control import Clerk, ControlDataSource, ControlServer
+from backlog_spark.jvm import elements
 from backlog_spark.operators.fold import Fold
 from backlog_spark.plan import KeyedNode, Node, operator_attributes, watermark_nodes
 from backlog_spark.session import register_source
@@ -253,9 +254,8 @@ def _has_stores(plan: Any) -> bool:
     metric = plan.metrics().get("numStateStoreInstances")
     if metric.isDefined() and int(metric.get().value()) > 0:
         return True
-    children = plan.children()
     # The stateful branches of a union are behind its raw rows.
-    return any(_has_stores(children.apply(n)) for n in reversed(range(children.size())))
+    return any(_has_stores(child) for child in reversed(elements(plan.children())))
 
 
 def _execution(spark: SparkSession, query_name: str) -> Any:

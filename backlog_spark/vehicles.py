@@ -287,7 +287,7 @@ def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:
 def handed_over_schema(fold: Fold) -> StructType:
     """Of what a fold that waits hands over when it has put out its results: group, hash, keys, accumulators.
 
-    Not of those that hand over their version.
+    Folds that hand over their version have the schema of that.
     """
     from pyspark.sql.types import IntegerType, StructType
 
@@ -337,7 +337,7 @@ class BatchFolds:
     end : callable
         The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
     hand_over : callable
-        Keeps what an operator that waits hands over, unless that is its version, and gives it read back.
+        Keeps what an operator that waits hands over and gives it read back, unless its version is handed over as it is.
     """
 
     def __init__(
