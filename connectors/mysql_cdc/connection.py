@@ -34,6 +34,10 @@ _SESSION = (
     # TIMESTAMP as UTC text; plain reads see one consistent view a statement; no mode that changes how values print
     "SET SESSION time_zone = '+00:00', sql_mode = 'NO_ENGINE_SUBSTITUTION'",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
+    # The server's own limits of what a session may read, how long, and how long it may pause meanwhile
+    "SET SESSION sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_quote_show_create = 1, "
+    "wait_timeout = CAST(GREATEST(@@wait_timeout, 28800) AS UNSIGNED) /*!80000 , max_execution_time = 0 */"
+    "/*M! , max_statement_time = 0, idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */",
 )
 
 

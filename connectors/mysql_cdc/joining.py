@@ -20,7 +20,7 @@ from .offsets import BinlogPosition, Offset
 from .options import MySqlOptions
 from .output import output_of
 from .schema import SchemaChanged, TableSchema
-from .server import end_position, find_tables, load_schema
+from .server import check_tables, end_position, find_tables, load_schema
 from .snapshot_planner import SnapshotPlan, SnapshotPlanner
 from .timeline import Statements
 from .watermark import GtidWatermark, watermark
@@ -87,6 +87,7 @@ class Joining:
         if not names:
             return []
         tables = [load_schema(connection, self._options, *name) for name in names]
+        check_tables(connection, tables)
         output_of(self._options.format, self._options.metadata).check((*self._tables.captured(offset), *tables))
         assert offset.position is not None
         later = Statements()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pymysql
@@ -33,11 +34,13 @@ from .options import MySqlOptions
 from .schema import TableSchema
 from .table_key import with_keys
 from .types import Column, kind_of
+from .unlogged import check_cascades, check_databases, check_replica
 from .watermark import PlaceWatermark, watermark
 
 __all__ = [
     "check_log",
     "check_server",
+    "check_tables",
     "connect",
     "end_position",
     "find_tables",
@@ -171,6 +174,18 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
             "Set binlog_row_value_options='' on the server.",
         )
     end_position(connection, options)
+    check_replica(connection)
+
+
+def check_tables(connection: Connection[Any], tables: Sequence[TableSchema]) -> None:
+    """Refuse tables whose changes the server keeps out of its log by their database.
+
+    Raises
+    ------
+    SettingError
+        Naming the server's option.
+    """
+    check_databases(_binlog_status(connection)[0], sorted({t.database for t in tables}))
 
 
 _COLUMNS = """
@@ -178,13 +193,6 @@ SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLLATION_NAME, NUMERIC
        CHARACTER_OCTET_LENGTH, CHARACTER_SET_NAME, TABLE_SCHEMA, TABLE_NAME
 FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
 """
-_CASCADES = """
-SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS
-WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
-AND (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET NULL'))
-"""
-
-
 _TABLES = """
 SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
 AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')
@@ -278,14 +286,7 @@ def _check_table(connection: Connection[Any], database: str, table: str) -> None
             f"{name} has the engine {engine}; without transactions a snapshot has no consistent state.",
             f"ALTER TABLE {name} ENGINE=InnoDB.",
         )
-    cascades = query(connection, _CASCADES, (database, table))
-    if cascades:
-        constraint, parent, delete, update = cascades[0]
-        raise BacklogError(
-            f"Foreign key {constraint} of {name} to {parent} cascades (ON DELETE {delete} ON UPDATE {update}); "
-            "the server does not write such changes of the child table to the binary log.",
-            "Use ON DELETE RESTRICT ON UPDATE RESTRICT and change the rows by statements.",
-        )
+    check_cascades(connection, database, table)
 
 
 def check_log(connection: Connection[Any], start: Offset) -> None:

@@ -42,6 +42,7 @@ from .workers import worker_connection
 
 __all__ = ["read_chunk", "select_statement"]
 
+_LOST = {1053, 1927, 2006, 2013, 2055, 4031}
 _FETCH = 20_000  # lines handed to the CSV reader at a time, at most
 
 
@@ -188,10 +189,18 @@ def _select_rows(
 ) -> Iterator[pa.Table]:
     """The chunk in pieces, in the state that the connection's transaction sees."""
     lines = _Lines(schema, zero_date_fails)
-    with connection.cursor(pymysql.cursors.SSCursor) as cursor:
+    cursor = connection.cursor(pymysql.cursors.SSCursor)
+    try:
         cursor.execute(select_statement(schema, first, last))
         for rows in pieces(cursor.fetchall_unbuffered(), _size, _FETCH):
             yield lines.table(rows)
+    except BaseException:
+        # The connection is not used again. To read what is left of the rows would take long, or fail on a connection
+        # that is lost and hide why it is.
+        if cursor._result is not None:
+            cursor._result.unbuffered_active = False
+        raise
+    cursor.close()
 
 
 def _size(row: tuple[bytes | None, ...]) -> int:
@@ -251,6 +260,12 @@ def read_chunk(
             raise SchemaChanged(
                 f"The table {schema.name} was altered while its snapshot was read: {error.args[1]} ({error.args[0]}).",
                 "Start the query again; if a column is gone that it was to read, with a new checkpoint.",
+            ) from None
+        if error.args[0] in _LOST:
+            raise BacklogError(
+                f"The connection to {options.host}:{options.port} was lost while a part of {schema.name} was read: "
+                f"{error.args[1]} ({error.args[0]}).",
+                "Spark reads the part again; if it happens each time, look for timeouts between it and the server.",
             ) from None
         raise
     except BaseException:

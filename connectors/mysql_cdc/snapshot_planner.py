@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -15,6 +16,7 @@ from .offsets import Offset, SnapshotRange
 from .options import MySqlOptions
 from .schema import TableSchema
 from .server import low_watermark
+from .unlogged import without_prepared
 
 __all__ = ["SnapshotPlan", "SnapshotPlanner"]
 
@@ -73,8 +75,10 @@ class SnapshotPlanner:
             A table is not as it was declared.
         """
         pieces = self._cut(connection, start, wanted, limited)
-        low, at_ms = low_watermark(connection)
         after = dict(start.unread())
+        begins = any(after[table] is None for table, _ in pieces)
+        take = functools.partial(low_watermark, connection)
+        low, at_ms = without_prepared(connection, take) if begins else take()
         self._chunks = {(t, after[t], chunks.ends[-1]): chunks for t, chunks in pieces}
         forms = list(start.forms)
         ranges = []

@@ -17,6 +17,7 @@ from .reader import MySqlCdcStreamReader
 from .schema import SchemaChanged, TableSchema
 from .server import (
     check_server,
+    check_tables,
     connect,
     find_tables,
     load_schema,
@@ -43,6 +44,7 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
     with connect(parsed) as connection:
         check_server(connection, parsed)
         tables = tuple(load_schema(connection, parsed, *name) for name in find_tables(connection, parsed))
+        check_tables(connection, tables)
         for schema in tables:
             try:
                 query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")

@@ -23,6 +23,7 @@ from .gtid import GtidSet, previous_gtids
 from .offsets import FIRST_EVENT, BinlogPosition, Offset
 from .options import MySqlOptions
 from .server import check_log, end_position, has_gtids
+from .unlogged import without_prepared
 
 __all__ = ["decide"]
 
@@ -45,7 +46,7 @@ def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -
     if options.startup_mode == "specific" and options.startup_gtid_set:
         return _after_gtids(connection, options, offset)
     if options.startup_mode == "latest":
-        position = _end(connection, options)
+        position = without_prepared(connection, lambda: _end(connection, options))
     elif options.startup_mode == "earliest":
         position = BinlogPosition(log_files(connection)[0][0], FIRST_EVENT)
     elif options.startup_mode == "timestamp":
