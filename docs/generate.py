@@ -29,6 +29,23 @@ _MARIADB_REFUSALS = (
 )
 
 
+def _unlogged() -> str:
+    return (
+        "## What a server does not log\n\n"
+        "Refused before a row is read: foreign keys of a captured table that cascade; databases that `binlog-do-db` "
+        "or `binlog-ignore-db` keep out of the log (where such an option concerns other databases alone, a warning: "
+        "an ALTER TABLE run from one of those is not logged); and a replica with `log_slave_updates=OFF` (a MariaDB "
+        "whose replication is stopped says that it is one only to a user with SLAVE MONITOR).\n\n"
+        "XA transactions on a captured table stop the query. One that was prepared before a stream began would be "
+        "missed: a snapshot, and `startup.mode=latest`, begin when there is none, and are refused when one has been "
+        "there for 10 s. MySQL tells of them only with XA_RECOVER_ADMIN; without it a warning is logged if the server"
+        " has had any. With `timestamp` or `specific`, choose a place before which none was prepared and not "
+        "committed.\n\n"
+        "Limits that the server puts on sessions (`sql_select_limit`, `max_join_size`, `max_execution_time`, "
+        "`max_statement_time`, a short `wait_timeout`) do not hold for the source's own.\n\n"
+    )
+
+
 def _mariadb() -> str:
     rows = "".join(f"| {what} | {why} |\n" for what, why in _MARIADB_REFUSALS)
     return (
@@ -228,6 +245,7 @@ def pages() -> dict[str, str]:
             "the address move, and start it again. It goes on once the server has all that the checkpoint includes, "
             "whatever the order of transactions in its log; no task reads from a server that its batch was not planned "
             "for.\n\n"
+            + _unlogged()
             + _mariadb()
             + "## Options\n\n"
             + option_table()

@@ -281,6 +281,8 @@ def _check_table(connection: Connection[Any], database: str, table: str) -> None
             f"{name} is system-versioned: its binary log also has the rows of its history, with the same keys.",
             f"ALTER TABLE {name} DROP SYSTEM VERSIONING, or capture a table without it.",
         )
+    if str(kind).upper() not in ("BASE TABLE", "SYSTEM VERSIONED"):
+        raise BacklogError(f"{name} is a {str(kind).lower()}, whose rows are in no binary log.", "Name a table.")
     if str(engine).lower() != "innodb":
         raise BacklogError(
             f"{name} has the engine {engine}; without transactions a snapshot has no consistent state.",

@@ -118,6 +118,12 @@ def test_cascades_are_seen_with_the_least_rights(mysql: MySQLServer, table: str,
         mysql.execute("DROP TABLE unlogged.`of ``t`")
 
 
+def test_a_view_is_refused(mysql: MySQLServer, table: str) -> None:
+    mysql.execute("CREATE VIEW unlogged.seen AS SELECT * FROM unlogged.t")
+    with pytest.raises(BacklogError, match=r"unlogged\.seen is a view.*Name a table"):
+        check(options(mysql, "unlogged.seen"))
+
+
 # -- limits of sessions ------------------------------------------------------------------------------------
 
 
