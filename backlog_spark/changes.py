@@ -55,11 +55,12 @@ ASKED: Final = "asked"
 
 
 EXACT_JSON: Final = {
+    "timeZone": "UTC",
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Options of ``to_json`` with which other values give other texts."""
+"""Options of ``to_json`` with which other values give other texts, whatever the session's time zone is."""
 
 
 def is_change_stream(schema: StructType, keys: Collection[str] = ()) -> bool:

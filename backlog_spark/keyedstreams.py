@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.changes import IMPLIED
+from backlog_spark.changes import IMPLIED, METADATA, is_change_stream
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.sides import quoted
@@ -31,12 +32,17 @@ __all__ = ["Aggregations", "KeyedStream"]
 _WHOLE_ROW = "__row"
 
 
-def _flat_row(frame: DataFrame) -> DataFrame:
-    """The picked row's columns in the place of the struct that holds them; the keys are there already."""
+def _flat_row(keys: int, frame: DataFrame) -> DataFrame:
+    """The picked row's columns in the place of the struct that holds them; the keys are there already.
+
+    What tells of the change that brought the row says nothing of the result, and would order results wrongly.
+    """
     from pyspark.sql import functions as F
 
     before = [name for name in frame.columns if name != _WHOLE_ROW]
-    rest = [n for n in frame.schema[_WHOLE_ROW].dataType.fieldNames() if n not in before]  # type: ignore[attr-defined]
+    row: StructType = frame.schema[_WHOLE_ROW].dataType  # type: ignore[assignment]
+    told = METADATA if is_change_stream(row, before[:keys]) else ()
+    rest = [name for name in row.names if name not in before and name not in told]
     return frame.select(*map(quoted, before), *(F.col(_WHOLE_ROW).getField(n).alias(n) for n in rest))
 
 
@@ -86,7 +92,9 @@ class Aggregations(ABC):
 
         pick = MinBy if function == "min_by" else MaxBy
         name = "_".join([*self._keys, function, column])
-        return self.aggregate(pick("*", column, name=_WHOLE_ROW, last=last), name=name).transform(_flat_row)
+        return self.aggregate(pick("*", column, name=_WHOLE_ROW, last=last), name=name).transform(
+            functools.partial(_flat_row, len(self._keys))
+        )
 
     def _one(self, function: str, column: str) -> BacklogStream:
         quoted = "`" + column.replace("`", "``") + "`"

@@ -409,8 +409,8 @@ def check_tree(root: Node) -> None:
             raise BacklogError("with_watermark was called twice on one stream.", "Call it once, next to the source.")
     if marks and _has_unmarked_input(root):
         raise BacklogError(
-            "A union has inputs with a watermark and inputs without.",
-            "Call with_watermark on each input.",
+            "A union or a join has inputs with a watermark and inputs without.",
+            "Call with_watermark on each input, next to its source.",
         )
     for node in root.walk():
         if isinstance(node, WatermarkNode) and node.is_keyed:

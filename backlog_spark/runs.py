@@ -22,7 +22,7 @@ from backlog_spark.listener import ProgressReport, Report, Terminated
 from backlog_spark.session import session_listener
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -41,6 +41,7 @@ _LOOK_TO_END_S = 0.02
 # The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
 _LAST_REPORT_S = 5.0
 _MAX_RESTART_DELAY_MS = 60_000
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 class QueryRuns(QueryHandle):
@@ -250,7 +251,20 @@ class QueryRuns(QueryHandle):
 
 
 def first_line(error: BaseException) -> str:
-    """The line of an error that says what happened; a Python source's is the last of a traceback."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("backlog_spark.", "connectors."))]
-    return (told or lines or [type(error).__name__])[0]
+    """The line of an error that says what happened; of a Python worker's traceback that of the exception."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    told = [line for line in lines if line.strip().startswith(("backlog_spark.", "connectors."))]
+    return (told or _raised(lines) or lines or [type(error).__name__])[0].strip()
+
+
+def _raised(lines: Sequence[str]) -> list[str]:
+    """What stands behind the frames of the last traceback."""
+    starts = [at for at, line in enumerate(lines) if line.strip() == _TRACEBACK]
+    if not starts:
+        return []
+    margin = _margin(lines[starts[-1]])
+    return [line for line in lines[starts[-1] + 1 :] if _margin(line) <= margin]
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip())

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.bykey import ByKeyFold
 from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.keyloop import as_batch, python_values
 from backlog_spark.operators.process import struct_of
 from backlog_spark.operators.rows import SIDE_OF, TIME
@@ -271,7 +271,7 @@ class WindowRowsFold(ByKeyFold):
             places, belongs = picked[mine], group[mine]
             if self._order is not None:
                 values = rows.column(self.value(number, self._order)).take(pa.array(places))
-                sorted_by = pc.array_sort_indices(values, null_placement="at_start").to_numpy()
+                sorted_by = ascending(values)
                 by = sorted_by[np.argsort(belongs[sorted_by], kind="stable")]
                 places, belongs = places[by], belongs[by]
             taken = rows.select(self.values(number)).take(pa.array(places))

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from backlog_spark.changes import EXACT_JSON, identity_of
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.overresults import is_ordered
 from backlog_spark.operators.sides import quoted
 from backlog_spark.state.keys import equal_runs
@@ -113,7 +114,7 @@ class Numbered:
         new = np.argsort(fresh.column(TIE).to_numpy(), kind="stable")
         if order is not None:
             values = fresh.column(order).take(pa.array(new))
-            new = new[pc.array_sort_indices(values, null_placement="at_start").to_numpy()]
+            new = new[ascending(values)]
         rows = combine([kept, fresh], fresh.schema).take(pa.array(np.concatenate([old, new + kept.num_rows])))
         by_key, firsts = equal_runs(rows.column(HASH).to_numpy(), [rows.column(name) for name in keys])
         rows = rows.take(pa.array(by_key))

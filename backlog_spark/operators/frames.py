@@ -18,6 +18,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.operators.aggregates import groups, ordering
 
 __all__ = [
+    "ascending",
     "averages",
     "best",
     "counts",
@@ -42,6 +43,15 @@ def rank_keys(array: pa.Array) -> list[Integers]:
     found = [groups.is_valid(array).astype(np.int64)] if array.null_count else []
     for key in ordering.keys(array):
         found.append(key if isinstance(key, np.ndarray) else _text_ranks(key))
+    return found
+
+
+def ascending(array: pa.Array) -> Integers:
+    """The places of the rows in the order of Spark's ascending sort, NULL first; equal ones stay as they are."""
+    if pa.types.is_floating(array.type):
+        # Of Arrow's NaN is the least of all, of Spark's the greatest.
+        return np.lexsort(rank_keys(array)[::-1])
+    found: Integers = pc.array_sort_indices(array, null_placement="at_start").to_numpy()
     return found
 
 

@@ -14,6 +14,7 @@ from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.attributes import RecordAttributes
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
+from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.functions import KeyedProcessFunction, MapState
 from backlog_spark.operators.functions import ListState as ListStateOf
 from backlog_spark.operators.keyloop import KeyLoop, LoopSchema, epoch_millis, python_values
@@ -277,7 +278,7 @@ class ProcessFold(Fold):
         if self._order is None or not live.num_rows:
             return live
         column = live.column(f"r{self._schema.names.index(self._order)}")
-        return live.take(pc.array_sort_indices(column, null_placement="at_start"))
+        return live.take(pa.array(ascending(column)))
 
     def _split_late(self, live: pa.RecordBatch, watermark: int) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         assert self._loop_schema.event_time is not None

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from backlog_spark.changes import INSERT, refuse_changes
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Clock, StayEnd
+from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.join import JoinFold, pairs_of
 from backlog_spark.operators.overresults import is_ordered
 from backlog_spark.operators.pairs import TEMPORAL, check_kind
@@ -114,7 +114,8 @@ class TemporalJoinFold(JoinFold):
         probe, build = lifted.where(F.col(SIDE_OF) == LEFT), lifted.where(F.col(SIDE_OF) == RIGHT)
         keys = [HASH, *self.state.key_names]
         rest = [name for name in lifted.columns if name not in keys]
-        newest = build.groupBy(*keys).agg(F.max_by(F.struct(*rest), F.col(self._newest_by)).alias("one"))
+        # A struct, as a row without that value is the oldest one, and not none.
+        newest = build.groupBy(*keys).agg(F.max_by(F.struct(*rest), F.struct(self._newest_by)).alias("one"))
         return probe.unionByName(newest.select(*keys, "one.*"))
 
     def output_beside(self, version: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
@@ -164,7 +165,7 @@ class TemporalJoinFold(JoinFold):
         if not len(build):
             return build
         values = rows.column(self._newest_by).take(pa.array(build))
-        ordered = build[pc.array_sort_indices(values, null_placement="at_start").to_numpy()]
+        ordered = build[ascending(values)]
         hashes = rows.column(HASH).to_numpy()
         by_key, starts = equal_runs(hashes[ordered], [rows.column(k).take(ordered) for k in self.state.key_names])
         found: np.ndarray = ordered[by_key[np.append(starts[1:], len(ordered)) - 1]]

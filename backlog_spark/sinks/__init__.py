@@ -73,6 +73,13 @@ class Sink(ABC):
     again.
     """
 
+    def for_output(self) -> Sink:
+        """The object that one output of one query opens and writes with; by default this one.
+
+        A sink that keeps what `open` has found returns a copy, as one object may be given to several queries.
+        """
+        return self
+
     @abstractmethod
     def open(self, context: SinkContext) -> None:
         """Prepare the target and refuse what cannot work.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -68,6 +69,9 @@ class DeltaSink(Sink):
         self._context: SinkContext | None = None
         self._columns: tuple[str, ...] = ()
         self._is_ours = False
+
+    def for_output(self) -> DeltaSink:
+        return copy.copy(self)
 
     @abstractmethod
     def _stored_fields(self, context: SinkContext) -> list[StructField]:

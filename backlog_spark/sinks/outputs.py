@@ -26,7 +26,7 @@ class Outputs:
     """
 
     def __init__(self, sinks: Mapping[str, Sink]) -> None:
-        self._sinks = dict(sinks)
+        self._sinks = {name: sink.for_output() for name, sink in sinks.items()}
         self.main = self._sinks[""]
 
     @property

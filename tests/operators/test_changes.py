@@ -27,6 +27,7 @@ from backlog_spark.operators.aggregates.signed import signed
 from backlog_spark.operators.aggregates.sums import Avg
 from backlog_spark.operators.changeaggregates import SignedAggregateFold
 from backlog_spark.operators.multiset import netted_rows, present
+from backlog_spark.session import session_conf
 
 from .conftest import Collect, plain, wait
 from .scripted import append
@@ -179,6 +180,39 @@ def test_aggregates_of_what_is_there(
     spark: SparkSession, tmp_path: Path, make: Any, sql: str, sizes: Sequence[int], backlog: int
 ) -> None:
     run(spark, tmp_path, make, sql, sizes, backlog)
+
+
+@pytest.mark.usefixtures("small_plans")
+def test_picked_rows_replace_each_other_in_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    """An older row that is picked again counts, although the change that brought it is the older one."""
+
+    def change(*rows: tuple[Any, ...]) -> pa.Table:
+        columns = ("id", "user", "amount", CHANGE_TYPE, "_commit_seq")
+        return pa.table(dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True)))
+
+    append(tmp_path / "s", change((1, "a", 5, INSERT, 1), (2, "a", 9, INSERT, 2), (3, "b", 1, INSERT, 3)), backlog=True)
+    append(tmp_path / "s", change((2, "a", 9, DELETE, 4)), backlog=False)
+    stream = bs.source("scripted", name="s", path=tmp_path / "s").key_by("user").max_by("amount")
+    writer = stream.write("q").trigger(processing_time="50 ms", interval_during_backlog=0)
+    sink = bs.DeltaUpsert(str(tmp_path / "t"), keys=["user"])
+    query = writer.option("checkpointLocation", str(tmp_path / "c")).to(sink).start(spark)
+    try:
+        wait(lambda: query.backlogProgress.rows == 4, query)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    table = spark.read.format("delta").load(str(tmp_path / "t"))
+    assert table.columns == ["user", "id", "amount"]
+    assert sorted(map(tuple, table.collect())) == [("a", 1, 5), ("b", 3, 1)]
+
+
+def test_a_row_is_found_again_in_another_time_zone(spark: SparkSession) -> None:
+    row = spark.sql("SELECT array(timestamp_seconds(0)) AS a, named_struct('t', timestamp_seconds(1)) AS s")
+    found = []
+    for zone in ("UTC", "Europe/Paris"):
+        with session_conf(spark, {"spark.sql.session.timeZone": zone}):
+            found.append(row.select(identity_of([(f, F.col(f.name)) for f in row.schema])).first())
+    assert found[0] == found[1]
 
 
 @pytest.mark.usefixtures("small_plans")

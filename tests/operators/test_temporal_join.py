@@ -265,6 +265,39 @@ def test_a_run_that_ends_when_all_is_read_joins_what_waited(spark: SparkSession,
     assert Counter(tuple(row) for batch in sink.batches.values() for row in batch) == expected
 
 
+@pytest.mark.usefixtures("small_plans")
+@pytest.mark.parametrize("backlog", [True, False])
+def test_the_newest_row_where_the_order_is_null_or_no_number(
+    spark: SparkSession, tmp_path: Path, backlog: bool
+) -> None:
+    """As in Spark NULL is the least, and a row all the same, and NaN the greatest; in either vehicle."""
+    nan = float("nan")
+    given = [(0, "none", None), (1, "old", None), (1, "one", 1.0), (2, "nan", nan), (2, "two", 2.0), (3, "x", -0.5)]
+    kinds = [pa.int64(), pa.string(), pa.float64()]
+    columns = [pa.array(c, k) for c, k in zip(zip(*given, strict=True), kinds, strict=True)]
+    build = pa.table(dict(zip(("user_id", "name", "at"), columns, strict=True)))
+    append(tmp_path / "u", build, backlog=backlog)
+    append(tmp_path / "u", build.slice(0, 0), backlog=False)
+    append(tmp_path / "c", clicks(0, 30).slice(0, 0), backlog=backlog)
+    source = {name: bs.source("scripted", name=name, path=tmp_path / name) for name in "cu"}
+    stream = source["c"].temporal_join(source["u"], on="user_id", how="inner", order="at")
+    sink = Collect()
+    writer = stream.map("user_id", "name").write("q").trigger(processing_time="50 ms", interval_during_backlog=0)
+    query = writer.option("checkpointLocation", str(tmp_path / "check")).to(sink).start(spark)
+    try:
+        wait(lambda: query.backlogProgress.rows >= len(given), query)
+        query.processAllAvailable()
+        append(tmp_path / "c", clicks(50, 30), backlog=False)
+        names = {0: "none", 1: "one", 2: "nan", 3: "x"}
+        expected = Counter(
+            (r["user_id"], names[r["user_id"]]) for r in clicks(50, 30).to_pylist() if r["user_id"] in names
+        )
+        wait(lambda: sum(map(len, sink.batches.values())) >= expected.total(), query)
+    finally:
+        query.stop()
+    assert Counter(tuple(row) for batch in sink.batches.values() for row in batch) == expected
+
+
 @pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_newer_rows_of_a_build_side_without_changes(spark: SparkSession, tmp_path: Path) -> None:

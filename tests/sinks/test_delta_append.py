@@ -14,6 +14,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks import BatchInfo, DeltaAppend, SinkContext
+from backlog_spark.sinks.outputs import Outputs
 
 from .test_delta import counted, log_of, rows_of, rows_read
 
@@ -67,6 +68,18 @@ def test_batches_are_added_and_replays_are_not(spark: SparkSession, tmp_path: Pa
     detail = spark.sql(f"DESCRIBE DETAIL delta.`{table}`").collect()[0]
     assert detail.partitionColumns == ["day"]
     assert detail.properties == {"delta.appendOnly": "true", "backlog_spark.createdBy": "app"}
+
+
+def test_one_object_in_several_outputs(spark: SparkSession, tmp_path: Path) -> None:
+    """Each counts its own batches, though the object is the same."""
+    sink = DeltaAppend(str(tmp_path / "t"))
+    outputs = [Outputs({"": sink}) for _ in range(2)]
+    for number, each in enumerate(outputs):
+        each.open(SinkContext(spark, f"query {number}", SCHEMA, False), {})
+    for batch_id in range(2):
+        for number, each in enumerate(outputs):
+            each.write(events(spark, [(10 * number + batch_id, "mon")]), {}, BatchInfo(batch_id, False))
+    assert rows_of(spark, tmp_path / "t") == Counter((id, "mon") for id in (0, 1, 10, 11))
 
 
 def test_an_empty_batch_is_a_transaction_without_files(spark: SparkSession, tmp_path: Path) -> None:
