@@ -29,7 +29,9 @@ OPTIONS = (
         "metadataColumns",
         "names",
         "none",
-        "Columns that follow: where a row comes from. NULL in phases that have no such thing.",
+        "Columns that follow: where a row comes from. NULL in phases that have no such thing. A schema that is set "
+        "with `readStream.schema(…)` ends with them. Columns of these names that are not asked for here are data like "
+        "any other.",
         ", ".join(METADATA),
     ),
     Option(

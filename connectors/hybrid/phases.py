@@ -25,7 +25,7 @@ DecoderOf = Callable[[pa.Schema], Decoder]
 # JSON object with a stable order of its keys; small, as each batch's is logged.
 Position = dict[str, Any]
 
-# Metadata columns that a stream may ask for. NULL where a phase has no such thing.
+# Metadata columns that a stream may ask for. NULL where a phase has no such thing. Not asked for, they are data.
 METADATA: dict[str, pa.DataType] = {
     "_phase": pa.string(),
     "_file": pa.string(),

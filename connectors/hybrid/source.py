@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -53,6 +54,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
     """Check the options; whether it starts with backlog."""
     parsed = HybridOptions.parse(options)
     phases = make_phases(parsed)
+    _check_names(parsed.metadata, _names(parsed.schema))
     return SourceInfo(starts_in_backlog=phases[0].is_bounded)
 
 
@@ -72,11 +74,13 @@ class HybridDataSource(DataSource):
         options = HybridOptions.parse(dict(self.options))
         metadata = from_arrow_schema(pa.schema([(name, METADATA[name]) for name in options.metadata]))
         if options.schema:
+            _check_names(options.metadata, _names(options.schema))
             more = "".join(f", {f.name} {f.dataType.simpleString()}" for f in metadata)
             return options.schema + more
         for phase in make_phases(options):
             declared = phase.schema()
             if declared is not None:
+                _check_names(options.metadata, declared.names)
                 return StructType([*from_arrow_schema(declared), *metadata])
         raise SettingError(
             "schema", None, f"none of the phases {', '.join(options.kinds)} declares its columns.",
@@ -86,26 +90,64 @@ class HybridDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         options = HybridOptions.parse(dict(self.options))
         phases = make_phases(options)
-        columns = _columns(schema)
+        columns = _columns(schema, options.metadata)
         for phase in phases:
             phase.open(columns)
         return HybridStreamReader(options, phases, columns)
 
 
-def _columns(schema: StructType) -> Columns:
-    """Data and metadata columns of a declared schema; the latter come last."""
+def _columns(schema: StructType, asked: Sequence[str]) -> Columns:
+    """Data and metadata columns of a declared schema; the latter are those that were asked for, and come last."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     names = [f.name for f in arrow]
-    metadata = tuple(name for name in names if name in METADATA)
+    for name in asked:
+        if name not in names:
+            raise SettingError(
+                "metadataColumns", ",".join(asked), f"the schema that was set has no column {name!r}.",
+                f"Put `{name} {_type(name)}` at its end, or leave it out of metadataColumns.",
+            )  # fmt: skip
+    metadata = tuple(name for name in names if name in asked)
+    data = [pa.field(f.name, f.type) for f in arrow if f.name not in asked]
+    _check_names(metadata, [*(f.name for f in data), *(name for name in asked if metadata.count(name) > 1)])
     if metadata and tuple(names[-len(metadata) :]) != metadata:
         raise BacklogError(
             f"The columns {', '.join(metadata)} are metadata and not the last ones.", "Put them last in the schema."
         )
-    data = [pa.field(f.name, f.type) for f in arrow if f.name not in METADATA]
     for name in metadata:
         if arrow.field(name).type != METADATA[name]:
             raise BacklogError(
                 f"The metadata column {name} is declared as {schema[name].dataType.simpleString()}.",
-                f"It is {from_arrow_schema(pa.schema([(name, METADATA[name])]))[0].dataType.simpleString()}.",
+                f"It is {_type(name)}.",
             )
     return Columns(pa.schema(data), metadata)
+
+
+def _type(metadata: str) -> str:
+    """A metadata column's type in Spark."""
+    return from_arrow_schema(pa.schema([(metadata, METADATA[metadata])]))[0].dataType.simpleString()
+
+
+def _check_names(metadata: Sequence[str], data: Iterable[str]) -> None:
+    """Refuse data with a column of the same name as a metadata column that was asked for, in any case as in Spark."""
+    taken = {name.lower() for name in data}
+    for name in metadata:
+        if name in taken:
+            raise SettingError(
+                "metadataColumns", ",".join(metadata), f"the data have a column {name!r} themselves.",
+                "Leave it out of metadataColumns, or set a schema without the data's.",
+            )  # fmt: skip
+
+
+_DDL = re.compile(r"""`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<(>),]|[^\s`'"<(>),:]+""")
+
+
+def _names(schema: str) -> list[str]:
+    """The columns of a DDL; Spark's parser is in its JVM."""
+    found: list[str] = []
+    depth, is_name = 0, True
+    for token in _DDL.findall(schema):
+        if is_name:
+            found.append(token[1:-1].replace("``", "`") if token[0] == "`" else token)
+        depth += (token in "<(") - (token in ">)")
+        is_name = token == "," and depth == 0
+    return found

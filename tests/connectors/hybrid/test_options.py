@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
+from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError, SettingError
 from connectors.hybrid import HybridDataSource, inspect
 from connectors.hybrid.kinds import KINDS
 from connectors.hybrid.options import HybridOptions
+from connectors.hybrid.reader import HybridStreamReader
 from connectors.hybrid.source import make_phases
 
 FILES = {"path": "/old", "metadataLocation": "/meta"}
@@ -108,19 +113,76 @@ def test_the_columns_of_the_stream(tmp_path: Path) -> None:
         source(path=str(tmp_path), fileFormat="json", valueFormat="json").schema()
 
 
+def declared(schema: str) -> StructType:
+    found = StructType()
+    for part in schema.split(", "):
+        found = found.add(*part.split())
+    return found
+
+
 @pytest.mark.parametrize(
-    ("schema", "problem"),
+    ("schema", "asked", "problem"),
     [
-        ("_file string, n long", "_file are metadata and not the last ones"),
-        ("n long, _offset string", "_offset is declared as string. It is bigint"),
+        ("_file string, n long", "_file", "_file are metadata and not the last ones"),
+        ("n long, _offset string", "_offset", "_offset is declared as string. It is bigint"),
+        ("n long, _file string", "_file, _key", r"no column '_key'\. Put `_key binary` at its end"),
+        ("_File string, _file string", "_file", "the data have a column '_file' themselves"),
+        ("_file string, _file string", "_file", "the data have a column '_file' themselves"),
     ],
 )
-def test_metadata_columns_of_a_declared_schema(schema: str, problem: str) -> None:
-    declared = StructType()
-    for part in schema.split(", "):
-        declared = declared.add(*part.split())
+def test_metadata_columns_of_a_declared_schema(schema: str, asked: str, problem: str) -> None:
     with pytest.raises(BacklogError, match=problem):
-        source().streamReader(declared)
+        source(metadataColumns=asked).streamReader(declared(schema))
+
+
+def rows(found: HybridDataSource, schema: StructType) -> list[dict[str, Any]]:
+    """All rows of bounded phases, in one batch."""
+    reader = found.streamReader(schema)
+    assert isinstance(reader, HybridStreamReader)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(1000))
+    return [row for p in reader.partitions(start, end) for batch in reader.read(p) for row in batch.to_pylist()]
+
+
+def test_data_may_have_columns_named_as_metadata(tmp_path: Path) -> None:
+    """What this source wrote with metadata columns is read back with their values."""
+    at = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+    kept = {"id": 1, "_timestamp": at, "_key": b"k", "_file": "mine", "_phase": "old", "_topic": "t"}
+    table = pa.Table.from_pylist([kept])
+    (tmp_path / "files").mkdir()
+    pq.write_table(table, tmp_path / "files" / "a.parquet")
+    write_deltalake(str(tmp_path / "delta"), table)
+    for kind in ("files", "delta"):
+        options = {"phases": kind, "path": str(tmp_path / kind), "metadataLocation": str(tmp_path / "metadata")}
+        found = HybridDataSource(options)
+        schema = found.schema()
+        assert isinstance(schema, StructType)
+        assert rows(found, schema) == [kept]
+        found = HybridDataSource({**options, "metadataColumns": "_offset"})
+        schema = found.schema()
+        assert isinstance(schema, StructType)
+        assert rows(found, schema) == [{**kept, "_offset": None}]
+        with pytest.raises(SettingError, match="the data have a column '_file' themselves"):
+            HybridDataSource({**options, "metadataColumns": "_offset, _file"}).schema()
+    (tmp_path / "json").mkdir()
+    (tmp_path / "json" / "a.json").write_text('{"id": 1, "_offset": 77}\n')
+    options = {"phases": "files", "path": str(tmp_path / "json"), "metadataLocation": str(tmp_path)}
+    options["fileFormat"] = "json"
+    schema = declared("id long, _offset long")
+    assert rows(HybridDataSource(options), schema) == [{"id": 1, "_offset": 77}]
+    assert rows(HybridDataSource({**options, "metadataColumns": "_offset"}), schema) == [{"id": 1, "_offset": None}]
+
+
+@pytest.mark.parametrize(
+    "schema", ["id BIGINT, _File STRING", "`_file` STRING", "a STRUCT<x: INT, y: INT> COMMENT 'a, _key', _file STRING"]
+)
+def test_a_schema_with_the_name_of_a_metadata_column(schema: str) -> None:
+    with pytest.raises(SettingError, match="metadataColumns = '_file': the data have a column '_file' themselves"):
+        source(schema=schema, metadataColumns="_file").schema()
+    with pytest.raises(SettingError, match="themselves"):
+        inspect({**FILES, **KAFKA, "schema": schema, "metadataColumns": "_file"})
+    fine = "a STRUCT<_key: INT, _phase: DECIMAL(3, 2)> COMMENT '_key', `b, _key` INT NOT NULL"
+    assert source(schema=fine, metadataColumns="_key, _phase").schema() == f"{fine}, _key binary, _phase string"
 
 
 def test_phases_get_what_decodes() -> None:
