@@ -42,7 +42,8 @@ class Handover:
     overlap_ms : int
         How far the last phase goes back behind the newest time.
     keys : tuple of str
-        Columns by which rows of the last phase are known to be rows of the ones before.
+        Columns by which rows of the last phase are known to be rows of the ones before. A key with a NULL in it tells
+        no row from another, so it is never known.
     """
 
     column: str = ""
@@ -115,7 +116,7 @@ class Handover:
         kept = spark.read.parquet(*(self._kept(checkpoint, phase) for phase in range(phases)))
         near = kept.where(F.col(self._time) >= reached_us - self.overlap_ms * 1000)
         known = near.select(*(F.col(key).alias(f"_known_{i}") for i, key in enumerate(self.keys))).distinct()
-        same = [frame[key].eqNullSafe(known[f"_known_{i}"]) for i, key in enumerate(self.keys)]
+        same = [frame[key] == known[f"_known_{i}"] for i, key in enumerate(self.keys)]
         may_be = _micros(frame, self.column) <= reached_us
         return frame.join(known, reduce(lambda a, b: a & b, [*same, may_be]), "left_anti")
 

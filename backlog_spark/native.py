@@ -67,7 +67,8 @@ def hybrid(
         How much earlier ``ctx.starting_timestamp`` is.
     dedup_key : str or sequence of str, optional
         Columns by which a row of the last phase is known to be a row of those before: such rows are left out, as far as
-        they are not newer than the newest of those. The keys within the overlap are kept in the checkpoint.
+        they are not newer than the newest of those. The keys within the overlap are kept in the checkpoint. A key with
+        a NULL in it is never known.
 
     Returns
     -------

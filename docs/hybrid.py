@@ -55,7 +55,9 @@ and logged with the batch. So a replay reads the same rows.
 
 With `startingFrom=lastFileTimestamp` Kafka begins at the time of the files' newest row (`timestampColumn`), less
 `startingOverlap`. Records that are in both are then left out by `dedupKey`: the keys of the files' rows within the
-overlap are kept beside the checkpoint, and compared with records up to the files' newest time.
+overlap are kept beside the checkpoint, and compared with records up to the files' newest time. That is decided for
+each record by its own timestamp, so that it does not matter in which order records are and whether they came to the
+topic before its phase began. A key with a NULL in it is never known: such records are rows like others.
 
 A batch of backlog may hold the rest of one phase and the beginning of the next; with an interval during backlog of
 0 all bounded phases are one. Large Parquet and ORC files are cut at row groups and stripes, for batches and for

@@ -86,8 +86,8 @@ class Shape:
                     "Correct the schema, and cast afterwards.",
                 )
 
-    def rows(self, records: Records, partition: Partition) -> tuple[pa.RecordBatch, pa.Array]:
-        """The rows of some records, and of each row its record's offset."""
+    def rows(self, records: Records, partition: Partition, also: str = "offset") -> tuple[pa.RecordBatch, pa.Array]:
+        """The rows of some records, and of each row what its record has in another column of `RAW`."""
         made = _Columns(records, partition, self.phase)
         kept: pa.Array | None = None
         if self.drop_tombstones:
@@ -104,7 +104,7 @@ class Shape:
             metadata = [_taken(made.get(_METADATA.get(name, name)), kept) for name in self.columns.metadata]
             arrays = [*decoded.columns, *metadata]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.columns.arrow)
-        return batch, _taken(made.get("offset"), kept)
+        return batch, _taken(made.get(also), kept)
 
 
 class _Columns:

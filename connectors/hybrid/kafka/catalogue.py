@@ -40,8 +40,9 @@ OPTIONS = (
         "dedupKey",
         "names",
         "unset",
-        "Data columns by which a record is known to be a row of the files; such records are left out, as far as they "
-        "are not newer than the files' newest row.",
+        "Data columns by which a record is known to be a row of the files; such records are left out, whenever they "
+        "come, as far as they are not newer than the files' newest row, by the record's own timestamp. A key with a "
+        "NULL in it is never known.",
     ),
     _as_spark(
         "startingOffsets",

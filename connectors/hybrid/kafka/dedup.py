@@ -18,7 +18,7 @@ _last: tuple[str, tuple[str, ...], Known] | None = None  # the worker's
 
 
 class Known:
-    """Keys of rows.
+    """Keys of rows. One with a NULL in it tells no row from another, so it is never known.
 
     Parameters
     ----------
@@ -30,8 +30,8 @@ class Known:
         self._names = keys.column_names
         # A set of one column stays in Arrow. Several columns are compared as tuples, 1 us a row: it is for the few
         # records only that overlap with files.
-        self._single = keys.column(0).combine_chunks().unique() if len(self._names) == 1 else None
-        self._tuples = set() if self._single is not None else set(_tuples(keys))
+        self._single = keys.column(0).combine_chunks().unique().drop_null() if len(self._names) == 1 else None
+        self._tuples = set() if self._single is not None else {row for row in _tuples(keys) if None not in row}
 
     def without(self, batch: pa.RecordBatch, may_be: pa.Array) -> pa.RecordBatch:
         """The rows of a batch without those that ``may_be`` (boolean) known and are."""

@@ -151,7 +151,10 @@ class KafkaPhase(Phase):
                 topic_id=until.topics.get(r.partition[0], ""),
                 start=r.start,
                 until=r.until,
-                dedup=begin.dedup if r.start < begin.dedup_until.get(r.partition, 0) else "",
+                dedup=begin.dedup
+                if begin.dedup_ms is not None or r.start < begin.dedup_until.get(r.partition, 0)
+                else "",
+                dedup_ms=begin.dedup_ms,
                 dedup_until=begin.dedup_until.get(r.partition, 0),
             )
             for r in split(ranges, self._options.min_partitions)
@@ -161,16 +164,28 @@ class KafkaPhase(Phase):
         assert isinstance(partition, KafkaRange)
         assert self._shape is not None, "open comes first"
         o = self._options
-        keys = known(partition.dedup, o.dedup_key, self._storage_options) if partition.dedup else None
+        by = "timestamp" if partition.dedup and partition.dedup_ms is not None else "offset"
         with worker_client(o) as client:
             for records in read_range(client, partition, o):
-                batch, offsets = self._shape.rows(records, partition.partition)
-                if keys is not None:
-                    batch = keys.without(batch, pc.less(offsets, partition.dedup_until))
+                batch, places = self._shape.rows(records, partition.partition, by)
+                if partition.dedup:
+                    batch = self._without_known(batch, places, partition)
+                del places
                 del records
                 if batch.num_rows:
                     yield batch
                 del batch
+
+    def _without_known(self, batch: pa.RecordBatch, places: pa.Array, partition: KafkaRange) -> pa.RecordBatch:
+        """The rows of a batch, of which the timestamps or the offsets are told, without those of the files."""
+        if partition.dedup_ms is None:
+            may_be = pc.less(places, partition.dedup_until)
+        else:
+            last = pa.scalar(partition.dedup_ms * 1000, places.type)
+            may_be = pc.fill_null(pc.less_equal(places, last), False)
+        if not pc.any(may_be).as_py():
+            return batch  # and in the end, when all records are newer, the keys are not even read
+        return known(partition.dedup, self._options.dedup_key, self._storage_options).without(batch, may_be)
 
     def close(self) -> None:
         client, self._client = self._client, None

@@ -94,14 +94,12 @@ class Planner:
             offsets = self._at_times(times, cluster)
         else:
             offsets = self._resolved(self._options.starting, cluster)
-        dedup_until: dict[Partition, int] = {}
-        if dedup and last_ms is not None:
-            newer = self._at_times(dict.fromkeys(partitions, last_ms + 1), cluster)
-            dedup_until = {p: until for p, until in newer.items() if offsets[p] < until}
+        if last_ms is None:
+            dedup = ""
         until = self._resolved(self._options.ending, cluster) if self._options.ending else None
         flag = self._flag(None, offsets, cluster, now_ms) if until is None else Flag(True)
         return KafkaPosition(
-            offsets, cluster.ids, until=until, dedup=dedup if dedup_until else "", dedup_until=dedup_until, flag=flag
+            offsets, cluster.ids, until=until, dedup=dedup, dedup_ms=last_ms if dedup else None, flag=flag
         )
 
     def next(self, start: KafkaPosition, target: KafkaPosition | None, rows: int | None, now_ms: float) -> Planned:

@@ -34,8 +34,11 @@ class KafkaPosition:
         Where the phase ends, of one that does.
     dedup : str
         File of the keys of the rows that files have brought already; "" for none.
+    dedup_ms : int or None
+        Time up to which records may be among them, by their own, milliseconds since 1970.
     dedup_until : mapping
-        Of each partition the offset before which records may be among them. What has been passed is left out.
+        In its place, in positions of earlier versions: of each partition the offset before which records may be among
+        them. What has been passed is left out.
     flag : Flag
         Whether what follows is backlog.
     started : KafkaPosition or None
@@ -47,6 +50,7 @@ class KafkaPosition:
     begin: Mapping[Partition, int] = field(default_factory=dict)
     until: Mapping[Partition, int] | None = None
     dedup: str = ""
+    dedup_ms: int | None = None
     dedup_until: Mapping[Partition, int] = field(default_factory=dict)
     flag: Flag = field(default_factory=Flag)
     started: KafkaPosition | None = None
@@ -72,7 +76,7 @@ class KafkaPosition:
             offsets=offsets,
             topics=topics,
             begin=begin,
-            dedup=self.dedup if left else "",
+            dedup=self.dedup if left or self.dedup_ms is not None else "",
             dedup_until=left,
             flag=flag,
             started=self.first,
@@ -102,7 +106,10 @@ class KafkaPosition:
             out["until"] = to_json(self.until)
         if self.dedup:
             out["dedup"] = self.dedup
-            out["dedupUntil"] = to_json(self.dedup_until)
+            if self.dedup_ms is None:
+                out["dedupUntil"] = to_json(self.dedup_until)
+            else:
+                out["dedupMs"] = self.dedup_ms
         out["isBacklog"] = self.flag.is_backlog
         out["since"] = self.flag.since_ms
         return out
@@ -132,6 +139,7 @@ class KafkaPosition:
             begin=from_json(data.get("begin", {})),
             until=from_json(data["until"]) if "until" in data else None,
             dedup=data.get("dedup", ""),
+            dedup_ms=data.get("dedupMs"),
             dedup_until=from_json(data.get("dedupUntil", {})),
             flag=Flag(data["isBacklog"], data["since"]),
         )

@@ -35,8 +35,10 @@ class KafkaRange(InputPartition):
     start, until : int
     dedup : str
         File with the keys of rows that came before; "" for none.
+    dedup_ms : int or None
+        Records up to this time may be among them.
     dedup_until : int
-        Records before this offset may be among them.
+        Without it, those before this offset.
     """
 
     topic: str
@@ -45,6 +47,7 @@ class KafkaRange(InputPartition):
     start: int
     until: int
     dedup: str = ""
+    dedup_ms: int | None = None
     dedup_until: int = 0
 
     @property

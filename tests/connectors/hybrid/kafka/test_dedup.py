@@ -41,11 +41,9 @@ def test_overlap_with_files_is_left_out_and_the_rest_is_not(broker: Broker, clie
     phase = broker.phase(client, NUMBERS, (), Numbers(), **options)
     begin = phase.begin(before)
     assert begin["offsets"] == {topic: {"0": 1, "1": 0}}
-    assert begin["dedupUntil"] == {topic: {"0": 4, "1": 1}}
+    assert begin["dedupMs"] == T0 + 10
     end = step(phase, begin).position
     assert _numbers(read(phase, begin, end)) == [5, 11, 12, 6]
-    # All has been passed, and the position says no more of it; but the first one does.
-    assert "dedup" not in end
     assert phase.first(end) == begin
     assert _numbers(read(phase, phase.first(end), end)) == [5, 11, 12, 6]
     # In small batches as well.
@@ -54,7 +52,44 @@ def test_overlap_with_files_is_left_out_and_the_rest_is_not(broker: Broker, clie
         positions.append(found.position)
     batches = [read(phase, positions[i], positions[i + 1]) for i in range(len(positions) - 1)]
     assert [n for batch in batches for n in _numbers(batch)] == [5, 11, 12, 6]
-    assert ["dedup" in position for position in positions] == [True] * 3 + [False] * (len(positions) - 3)
+
+
+def test_each_record_is_judged_by_its_own_time(broker: Broker, client: str, tmp_path: Path) -> None:
+    """Not by its place: neither among the topic's records nor before or after the phase's begin."""
+    topic = broker.topic()
+    ahead = [(1, 0), (2, 1), (4, 3), (5, 4), (3, 2), (6, 5)]
+    broker.send(topic, [str(n) for n, _ in ahead], at=[T0 + at for _, at in ahead])
+    keys = _keys(tmp_path / "keys.parquet", n=pa.array([1, 2, 3, 4, 7], pa.int32()))
+    options = {"subscribe": topic, "startingFrom": "lastFileTimestamp", "startingOverlap": "3 ms", "dedupKey": "n"}
+    phase = broker.phase(client, NUMBERS, (), Numbers(), **options)
+    begin = phase.begin({"lastTimestamp": T0 + 3, "dedup": keys})
+    end = step(phase, begin).position
+    assert _numbers(read(phase, begin, end)) == [5, 6]
+    broker.send(topic, ["7", "2", "2", "8"], at=[T0 + 3, T0 + 1, T0 + 6, T0 + 2])
+    later = step(phase, end).position
+    assert _numbers(read(phase, end, later)) == [2, 8]
+    assert _numbers(read(phase, begin, later)) == [5, 6, 2, 8]
+
+
+def test_positions_of_earlier_versions_go_on_by_offset(broker: Broker, client: str, tmp_path: Path) -> None:
+    topic = broker.topic()
+    broker.send(topic, ["1", "2", "3", "4"], at=T0)
+    keys = _keys(tmp_path / "keys.parquet", n=pa.array([1, 2, 3], pa.int32()))
+    phase = broker.phase(client, NUMBERS, (), Numbers(), subscribe=topic, dedupKey="n")
+    begin = {**phase.begin({}), "dedup": keys, "dedupUntil": {topic: {"0": 2}}}
+    end = step(phase, begin).position
+    assert _numbers(read(phase, begin, end)) == [3, 4]
+    assert "dedup" not in end
+    assert _numbers(read(phase, phase.first(end), end)) == [3, 4]
+
+
+def test_a_null_is_never_known(broker: Broker, client: str, tmp_path: Path) -> None:
+    topic = broker.topic()
+    broker.send(topic, ["1", None, "2"], at=T0)
+    keys = _keys(tmp_path / "keys.parquet", n=pa.array([1, None], pa.int32()))
+    phase = broker.phase(client, NUMBERS, (), Numbers(), subscribe=topic, dedupKey="n")
+    begin = phase.begin({"lastTimestamp": T0 + 9, "dedup": keys})
+    assert _numbers(read(phase, begin, step(phase, begin).position)) == [None, 2]
 
 
 def test_nothing_to_leave_out(broker: Broker, tmp_path: Path) -> None:
@@ -64,7 +99,7 @@ def test_nothing_to_leave_out(broker: Broker, tmp_path: Path) -> None:
     # No record is so old, no file had a row, no key was kept.
     for before in ({"lastTimestamp": T0 + 10, "dedup": "no-such-file"}, {"dedup": "no-such-file"}, {}):
         begin = phase.begin(before)
-        assert "dedup" not in begin
+        assert ("dedup" in begin) == (len(before) == 2)  # where it is not even opened
         assert _numbers(read(phase, begin, step(phase, begin).position)) == [3]
 
 
@@ -88,15 +123,14 @@ def test_what_is_wrong_with_the_keys(broker: Broker, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("names", "expected"),
     [
-        (["a"], [False, False, True, True, False]),
-        (["a", "b"], [True, False, True, True, False]),
+        (["a"], [False, False, True, True, True, True]),
+        (["a", "b"], [True, False, True, True, True, True]),
     ],
 )
 def test_keys_of_one_column_and_of_several(names: list[str], expected: list[bool]) -> None:
-    # NULL is a value like any other here: it tells the row from the others.
-    known = Known(pa.table({"a": [1, 2, None], "b": ["x", "y", None]}).select(names))
-    rows = {"a": [1, 2, 3, 1, None], "b": ["z", "y", "x", "x", None]}
+    known = Known(pa.table({"a": [1, 2, None, None], "b": ["x", "y", None, "z"]}).select(names))
+    rows = {"a": [1, 2, 3, 1, None, None], "b": ["z", "y", "x", "x", None, "z"]}
     batch = pa.RecordBatch.from_pydict(rows)
-    may_be = pa.array([True, True, True, False, True])
+    may_be = pa.array([True, True, True, False, True, True])
     kept = known.without(batch, may_be)
     assert kept.to_pylist() == [row for row, keep in zip(batch.to_pylist(), expected, strict=True) if keep]

@@ -20,12 +20,14 @@ topics = st.dictionaries(st.text(min_size=1, max_size=3), st.text(max_size=3))
 @st.composite
 def positions(draw: st.DrawFn) -> KafkaPosition:
     dedup = draw(st.sampled_from(["", "s3://place/keys.parquet"]))
+    dedup_ms = draw(st.none() | st.integers(0, 2**50)) if dedup else None
     first = KafkaPosition(
         draw(offsets),
         draw(topics),
         until=draw(st.none() | offsets),
         dedup=dedup,
-        dedup_until=draw(offsets) if dedup else {},
+        dedup_ms=dedup_ms,
+        dedup_until=draw(offsets) if dedup and dedup_ms is None else {},
         flag=draw(flags),
     )
     return first.moved(draw(offsets), draw(topics), draw(offsets), draw(flags)) if draw(st.booleans()) else first
