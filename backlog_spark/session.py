@@ -7,7 +7,7 @@ import shutil
 import sys
 import threading
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -22,10 +22,15 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["register", "register_source", "session_conf", "session_listener"]
+__all__ = ["REDACTION", "redaction", "register", "register_source", "session_conf", "session_listener"]
+
+REDACTION = "spark.sql.redaction.options.regex"
+"""Regular expression for names of options whose values Spark writes in no plan, and so in no error and event log."""
 
 _lock = threading.Lock()
 _sources: weakref.WeakKeyDictionary[Any, dict[str, type[DataSource]]] = weakref.WeakKeyDictionary()
+# Those whose secrets the session does not show.
+_hidden: weakref.WeakKeyDictionary[Any, set[type[DataSource]]] = weakref.WeakKeyDictionary()
 # One listener a session: Spark calls each for every event of every query.
 _listeners: weakref.WeakKeyDictionary[Any, BacklogListener] = weakref.WeakKeyDictionary()
 
@@ -34,7 +39,7 @@ def register(spark: SparkSession) -> None:
     """Register the data sources and the listener with a session; again does no harm.
 
     Afterwards ``spark.readStream.format("mysql_cdc")`` works. Queries started through `backlog_spark.source` call
-    this themselves.
+    this themselves. The conf `REDACTION` of the session grows by the sources' options that hold secrets.
 
     Notes
     -----
@@ -48,8 +53,11 @@ def register(spark: SparkSession) -> None:
         if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
             context.pythonExec = sys.executable
     _start_faster(spark)
-    for source_format in CONNECTORS:
-        register_source(spark, data_source(source_format))
+    sources = [data_source(source_format) for source_format in CONNECTORS]
+    with _lock:
+        _hide_secrets(spark, sources)
+    for source in sources:
+        register_source(spark, source)
     session_listener(spark)
 
 
@@ -98,8 +106,28 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
         if known.get(source.name()) is not source:
             # Kept with the source, so it has to be there now.
             _start_faster(spark)
+            _hide_secrets(spark, [source])
             spark.dataSource.register(source)
             known[source.name()] = source
+
+
+def redaction(sources: Iterable[type[DataSource]], before: str) -> str:
+    """What `REDACTION` is to be, so that Spark shows no secret of the sources, and nothing that it has not shown."""
+    names = "|".join(secrets for source in sources if (secrets := getattr(source, "secrets", "")))
+    ours = f"(?i:^({names})$)"
+    return before if not names or ours in before else f"{ours}|{before}"
+
+
+def _hide_secrets(spark: SparkSession, sources: Iterable[type[DataSource]]) -> None:
+    """Keep secrets out of what Spark writes of plans, once a session and source."""
+    hidden = _hidden.setdefault(spark, set())
+    new = [source for source in sources if getattr(source, "secrets", "") and source not in hidden]
+    if new:
+        before = spark.conf.get(REDACTION) or ""
+        wanted = redaction(new, before)
+        if wanted != before:
+            spark.conf.set(REDACTION, wanted)
+        hidden.update(new)
 
 
 def session_listener(spark: SparkSession) -> BacklogListener:

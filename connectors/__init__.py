@@ -64,7 +64,9 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
         Whether it takes the option ``metadataLocation``: a directory for files of its own. A query sets it to one in
         its checkpoint.
     module, data_source : str
-        Where the class is; the module also has ``inspect(options) -> SourceInfo``. Executors must have it too.
+        Where the class is; the module also has ``inspect(options) -> SourceInfo``. Executors must have it too. A
+        class may have ``secrets``, a regular expression for the whole names of options whose values Spark is not to
+        show.
     """
     CONNECTORS[source_format] = (module, data_source)
     if keeps_metadata:

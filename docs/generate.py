@@ -211,10 +211,13 @@ Batches are then sized as in the snapshot. As the backlog has updates and delete
 
 _LOGIN = """## Passwords and TLS
 
-The password comes from `password`, a file or an environment variable; it is in no log, offset, progress report or error
-text. `caching_sha2_password` works with TLS and, through the server's public key, without it. `ssl.mode=verify_ca`
-or more should be used across networks: `preferred` and `required` do not know whom they talk to. Files and variables
-are looked for on the driver's machine and on those of the executors.
+The password comes from `password`, a file or an environment variable; it is in no log, offset, progress report or
+error text of the source. Spark's plans, and with them `explain`, errors of analysis and the event log, do not show
+the option `password` as long as `spark.redaction.regex` has its default, and after `bs.register` whatever that is
+(see hybrid's Secrets, also for sources that Spark finds by itself). `caching_sha2_password` works with TLS and,
+through the server's public key, without it. `ssl.mode=verify_ca` or more should be used across networks: `preferred`
+and `required` do not know whom they talk to. Files and variables are looked for on the driver's machine and on those
+of the executors.
 
 """
 

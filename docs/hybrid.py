@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from backlog_spark.session import REDACTION, redaction
+from connectors import CONNECTORS, data_source
 from connectors.hybrid.catalogue import OPTIONS
 from connectors.hybrid.decode.catalogue import OPTIONS as DECODE
 from connectors.hybrid.files.catalogue import DELTA, FILES
@@ -9,7 +11,7 @@ from connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
 from connectors.hybrid.option import option_table
 from connectors.hybrid.phases import METADATA
 
-__all__ = ["page"]
+__all__ = ["page", "redaction_line"]
 
 _TEXT = """# hybrid
 
@@ -87,12 +89,36 @@ none with `tombstones=drop`.
 
 """
 
+_SECRETS = """## Secrets
+
+Options that hold secrets (`fs.*`, passwords and keys of `kafka.*`, `schema.registry.basic.auth.user.info` and
+`schema.registry.ssl.key.password`) are in no log, offset or error text of the source. Spark itself writes a stream's
+options into its plans, and so into `explain`, errors of analysis, its UI and its event log. It leaves out those whose
+name or value is found by `spark.redaction.regex` (by default secret, password, token and access key) or by
+`spark.sql.redaction.options.regex` (by default url). `bs.register`, which each query of `backlog_spark` calls, puts
+the options above before what the latter is in the session; set your own value before. Where Spark finds the source by
+itself, from an installed package, nothing does so: set it in `spark-defaults.conf`, on one line:
+
+```
+{line}
+```
+
+What is in a path or in a value of another option is not a secret to Spark: give keys as `fs.*`.
+
+"""
+
+
+def redaction_line() -> str:
+    """What `backlog_spark.register` sets in a session, as a line of spark-defaults.conf."""
+    return f"{REDACTION}  {redaction([data_source(name) for name in CONNECTORS], '(?i)url')}"
+
 
 def page() -> str:
     """The page in Markdown."""
     columns = "".join(f"| `{name}` | {kind} |\n" for name, kind in METADATA.items())
     return (
         _TEXT
+        + _SECRETS.format(line=redaction_line())
         + "## Options of the source\n\n"
         + option_table(OPTIONS)
         + "\n## Options of a phase of files\n\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Option", "option_table"]
+__all__ = ["FILE_SYSTEM", "Option", "option_table"]
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,8 @@ class Option:
     name, type, default, doc, bounds : str
     spark : str
         What means the same in Spark.
+    secret : bool
+        Whether its values are for nobody to see: sessions that know the source do not show them either.
     """
 
     name: str
@@ -25,6 +27,17 @@ class Option:
     doc: str
     bounds: str = ""
     spark: str = ""
+    secret: bool = False
+
+
+FILE_SYSTEM = Option(
+    "fs.*",
+    "string",
+    "unset",
+    "Arguments of the file system, such as `fs.key` and `fs.secret`. Never written to logs, offsets or errors.",
+    secret=True,
+)
+"""Of every phase that reads files, if only those of the hand-over."""
 
 
 def option_table(options: Iterable[Option]) -> str:

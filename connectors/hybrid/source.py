@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from typing import ClassVar
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -14,6 +15,7 @@ from pyspark.sql.types import StructType
 from backlog_spark.errors import BacklogError, SettingError
 
 from .. import SourceInfo
+from .catalogue import SECRETS
 from .decode import decoder
 from .decode import parse as parse_decode
 from .kinds import KINDS
@@ -65,6 +67,8 @@ class HybridDataSource(DataSource):
     The columns are those of ``schema``, or the first phase's own, then the ``metadataColumns``. Options:
     `HybridOptions` and those of the phases.
     """
+
+    secrets: ClassVar[str] = SECRETS
 
     @classmethod
     def name(cls) -> str:

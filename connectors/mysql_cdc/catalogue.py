@@ -19,6 +19,7 @@ class Option:
     doc: str
     bounds: str = ""
     flink: str = ""  # the option of Flink CDC's MySQL connector that means the same
+    secret: bool = False  # whether its values are for nobody to see
 
 
 # The property of Debezium's MySQL connector that means the same, or nearly so.
@@ -47,7 +48,7 @@ OPTIONS = (
         "Needs SELECT on the table, REPLICATION SLAVE and REPLICATION CLIENT (MariaDB: BINLOG MONITOR).",
         flink="username",
     ),
-    Option("password", "string", '""', "Never written to logs, offsets or errors.", flink="password"),
+    Option("password", "string", '""', "Never written to logs, offsets or errors.", flink="password", secret=True),
     Option(
         "passwordFile",
         "path",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import pymysql
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader
@@ -11,6 +12,7 @@ from pyspark.sql.types import StructType
 from backlog_spark.errors import BacklogError
 
 from .. import SourceInfo
+from .catalogue import OPTIONS
 from .options import MySqlOptions
 from .output import output_of
 from .reader import MySqlCdcStreamReader
@@ -76,6 +78,8 @@ class MySqlCdcDataSource(DataSource):
     delete, as in Delta's change data feed), ``_commit_timestamp`` and ``_commit_seq`` (0 for snapshot rows, then
     growing along the binary log). Options: `MySqlOptions`. Needs MySQL 8.0 with GTIDs, or MariaDB 10.11 or 11.4.
     """
+
+    secrets: ClassVar[str] = "|".join(o.name for o in OPTIONS if o.secret)
 
     @classmethod
     def name(cls) -> str:

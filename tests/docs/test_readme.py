@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
+from backlog_spark.session import REDACTION
 from backlog_spark.settings import parse_settings
+from docs.hybrid import redaction_line
 from tests.connectors.mysql_cdc.replay import table_rows
 
 if TYPE_CHECKING:
@@ -93,3 +95,4 @@ def test_the_example_configuration_is_accepted() -> None:
     pairs = [line.split(None, 1) for line in lines if line and not line.startswith("#")]
     conf = {name: value.strip() for name, value in pairs}
     assert parse_settings(conf)["spark.backlog.intervalDuringBacklog"] == 30 * 60_000
+    assert conf[REDACTION] == redaction_line().split()[1]

@@ -53,10 +53,10 @@ OPTIONS = (
     Option("schema.registry.url", "URL", "one of three", "avro: the registry whose ids the records name."),
     Option(
         "schema.registry.basic.auth.user.info", "user:password", "unset",
-        "avro: for the registry. Never written to logs, offsets or errors.",
+        "avro: for the registry. Never written to logs, offsets or errors.", secret=True,
     ),
     Option("schema.registry.ssl.ca.location", "path", "the system's", "avro: who signed the registry's certificate."),
     Option("schema.registry.ssl.certificate.location", "path", "unset", "avro: the client's certificate."),
     Option("schema.registry.ssl.key.location", "path", "unset", "avro: its key."),
-    Option("schema.registry.ssl.key.password", "string", "unset", "avro: the key's password. Secret."),
+    Option("schema.registry.ssl.key.password", "string", "unset", "avro: the key's password. Secret.", secret=True),
 )  # fmt: skip

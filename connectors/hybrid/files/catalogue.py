@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..option import Option
+from ..option import FILE_SYSTEM, Option
 
 __all__ = ["COMMON", "DELTA", "FILES"]
 
@@ -48,12 +48,7 @@ COMMON = (
         "columns of the stream, not nested; with timestampColumn and startingOverlap",
     ),
     Option("startingOverlap", "duration", "unset", "How far the phase after it goes back behind the greatest time."),
-    Option(
-        "fs.*",
-        "string",
-        "unset",
-        "Arguments of the file system, such as `fs.key` and `fs.secret`. Never written to logs, offsets or errors.",
-    ),
+    FILE_SYSTEM,
 )
 FILES = (
     Option(

@@ -158,7 +158,9 @@ OPTIONS = (
         spark="kafka.*",
     ),
     Option("kafka.sasl.username", "string", "unset", "In the place of `kafka.sasl.jaas.config`."),
-    Option("kafka.sasl.password", "string", "unset", "Likewise. Never written to logs, offsets or errors."),
+    Option(
+        "kafka.sasl.password", "string", "unset", "Likewise. Never written to logs, offsets or errors.", secret=True
+    ),
     _as_spark(
         "groupIdPrefix",
         "string",

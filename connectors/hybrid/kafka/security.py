@@ -10,7 +10,7 @@ from backlog_spark.errors import SettingError
 
 from .jaas import parse_jaas
 
-__all__ = ["SECURITY_NAMES", "Secret", "Security"]
+__all__ = ["SECRET_NAMES", "SECURITY_NAMES", "Secret", "Security"]
 
 _PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 _MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
@@ -41,6 +41,12 @@ _OTHERS = (
 )
 SECURITY_NAMES = (*(name for names in _FIELDS.values() for name in names), *_OTHERS)
 """Properties that `Security.parse` reads, without ``kafka.``"""
+SECRET_NAMES = (
+    "sasl.jaas.config",
+    *(name for field in ("password", "key_text", "key_password") for name in _FIELDS[field]),
+    *("ssl.keystore.password", "ssl.truststore.password"),  # refused, but not before Spark has them
+)
+"""Those of them whose values are for nobody to see."""
 
 
 class Secret(str):
