@@ -52,7 +52,9 @@ checkpoint, which a query's runner sets by itself.
 
 The list of files is made once, when the query first starts, and kept in `metadataLocation`; the offset only has its
 digest and a place. Files that come later are not read, and one that is gone or was changed is an error unless
-`failOnDataLoss=false`. Of a Delta table one version is read. Where Kafka begins is decided when its phase begins,
+`failOnDataLoss=false`. Of a Delta table one version is read. Where its columns change later and `schema` is not set, a
+restart is refused, with what to set it to; the same holds when the phase is over, as long as the table's log has that
+version. Where Kafka begins is decided when its phase begins,
 and logged with the batch. So a replay reads the same rows.
 
 With `startingFrom=lastFileTimestamp` Kafka begins at the time of the files' newest row (`timestampColumn`), less

@@ -118,7 +118,16 @@ class DeltaPhase(ListedPhase):
         self.options = parsed
 
     def schema(self) -> pa.Schema:
-        table = self._table(self.options.version, self.options.time)
+        return self._schema_of(self._table(self.options.version, self.options.time))
+
+    def schema_at(self, position: Position) -> pa.Schema | None:
+        try:
+            table = self._table(position["version"], None)
+        except BacklogError:
+            return None  # which ends the query if there still is something to read of it
+        return self._schema_of(table) if table.metadata().id == position["table"] else None
+
+    def _schema_of(self, table: DeltaTable) -> pa.Schema:
         return spark_schema(self.options.path, pa.schema(table.schema().to_arrow()))
 
     def begin(self, before: Mapping[str, Any]) -> Position:

@@ -122,6 +122,10 @@ class Phase(ABC):
         Asked before `open`, of phases in their order, when the stream was declared without a schema.
         """
 
+    def schema_at(self, position: Position) -> pa.Schema | None:
+        """What `schema` gave when the phase began, if a position fixes that and it can still be told."""
+        return None
+
     @abstractmethod
     def open(self, columns: Columns) -> None:
         """Tell the columns. Called once, before anything that follows; nothing is read.

@@ -9,8 +9,10 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from backlog_spark.errors import SettingError
 from backlog_spark.garbage import collect_rarely, keep_imports
 
 from ..pacing import BacklogSizer, Pacer
@@ -38,12 +40,18 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     options : HybridOptions
     phases : sequence of Phase
         Opened with the stream's columns.
+    columns : Columns
+    declaring : int or None
+        The phase whose data declared them; None: the user did.
     """
 
-    def __init__(self, options: HybridOptions, phases: Sequence[Phase], columns: Columns) -> None:
+    def __init__(
+        self, options: HybridOptions, phases: Sequence[Phase], columns: Columns, declaring: int | None = None
+    ) -> None:
         self._options = options
         self._phases = tuple(phases)
         self._columns = columns
+        self._declaring = declaring
         self._planner = HybridPlanner(self._phases, options.kinds)
         self._checked = False
         during = options.during_backlog_ms
@@ -68,6 +76,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.check(offset)
             if self._available_now:
                 self._planner.until_now(offset)
+            self._check_columns(offset)
             self._checked = True
         if self._is_over(offset):
             return start
@@ -105,11 +114,32 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         first, last = HybridOffset.from_json(start), HybridOffset.from_json(end)
+        self._check_columns(last)
         return [
             HybridPartition(span.phase, inner)
             for span in self._planner.spans(first, last)
             for inner in self._phases[span.phase].partitions(span.start, span.end)
         ]
+
+    def _check_columns(self, at: HybridOffset) -> None:
+        """Refuse columns that data declare otherwise than when the checkpoint was made; looked at once."""
+        index = self._declaring
+        if index is None or index > at.phase or at.position is None:
+            return
+        self._declaring = None
+        phase = self._phases[index]
+        declared = phase.schema_at(at.last_of(index))
+        if declared is None:
+            return
+        was, now = from_arrow_schema(declared), from_arrow_schema(self._columns.data)
+        # Not whether they may be NULL, which Spark does not keep.
+        if [(f.name, f.dataType.simpleString()) for f in was] != [(f.name, f.dataType.simpleString()) for f in now]:
+            ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in was)
+            raise SettingError(
+                "schema", None, f"the phase {phase.name} now declares the columns {', '.join(now.names)}, and the "
+                f"checkpoint is about {', '.join(was.names)} of a version before.",
+                f"Set it to what they were: {ddl}. Or start again with a new checkpoint.",
+            )  # fmt: skip
 
     def commit(self, end: dict[str, Any]) -> None:
         pass

@@ -69,6 +69,8 @@ class HybridDataSource(DataSource):
     """
 
     secrets: ClassVar[str] = SECRETS
+    # The phase whose data declared the columns, if `schema` was asked. Spark hands the object on to the reader.
+    _declaring: int | None = None
 
     @classmethod
     def name(cls) -> str:
@@ -81,9 +83,10 @@ class HybridDataSource(DataSource):
             _check_names(options.metadata, _names(options.schema))
             more = "".join(f", {f.name} {f.dataType.simpleString()}" for f in metadata)
             return options.schema + more
-        for phase in make_phases(options):
+        for index, phase in enumerate(make_phases(options)):
             declared = phase.schema()
             if declared is not None:
+                self._declaring = index
                 _check_names(options.metadata, declared.names)
                 return StructType([*from_arrow_schema(declared), *metadata])
         raise SettingError(
@@ -97,7 +100,7 @@ class HybridDataSource(DataSource):
         columns = _columns(schema, options.metadata)
         for phase in phases:
             phase.open(columns)
-        return HybridStreamReader(options, phases, columns)
+        return HybridStreamReader(options, phases, columns, self._declaring)
 
 
 def _columns(schema: StructType, asked: Sequence[str]) -> Columns:

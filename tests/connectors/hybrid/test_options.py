@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
 import sys
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,36 @@ def test_data_may_have_columns_named_as_metadata(tmp_path: Path) -> None:
     schema = declared("id long, _offset long")
     assert rows(HybridDataSource(options), schema) == [{"id": 1, "_offset": 77}]
     assert rows(HybridDataSource({**options, "metadataColumns": "_offset"}), schema) == [{"id": 1, "_offset": None}]
+
+
+@pytest.mark.parametrize("limit", [1, 1000])
+def test_the_columns_of_a_delta_table_change_between_two_starts(tmp_path: Path, limit: int) -> None:
+    path = str(tmp_path / "delta")
+    for i in range(3):
+        write_deltalake(path, pa.table({"id": [i], "amount": [i * 1.5]}), mode="append")
+    options = {"phases": "delta", "path": path, "metadataLocation": str(tmp_path)}
+
+    def started(**more: str) -> HybridStreamReader:
+        found = HybridDataSource({**options, **more})
+        schema = found.schema() if not more else declared(more["schema"])
+        reader = pickle.loads(pickle.dumps(found)).streamReader(schema)
+        assert isinstance(reader, HybridStreamReader)
+        return reader
+
+    reader = started()
+    first = reader.initialOffset()
+    offset = reader.latestOffset(first, ReadMaxRows(limit))
+    assert len(list(reader.partitions(first, offset))) > 0
+    started().latestOffset(offset, ReadMaxRows(limit))
+    write_deltalake(path, pa.table({"id": [9], "amt": [9.5]}), mode="overwrite", schema_mode="overwrite")
+    problem = "declares the columns id, amt, and the checkpoint is about id, amount.*: `id` bigint, `amount` double"
+    with pytest.raises(SettingError, match=problem):
+        started().latestOffset(offset, ReadMaxRows(limit))
+    with pytest.raises(SettingError, match=problem):
+        started().partitions(first, offset)
+    reader = started(schema="id long, amount double")
+    found = [batch.to_pylist() for p in reader.partitions(first, offset) for batch in reader.read(p)]
+    assert found[0][0] == {"id": 0, "amount": 0.0}
 
 
 @pytest.mark.parametrize(
