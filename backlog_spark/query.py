@@ -2,7 +2,8 @@
 
 Sources of ours pace themselves (`connectors.pacing`): the query runs with an immediate trigger throughout, the
 source sizes batches in backlog and spaces them afterwards. The switch is then a batch boundary of a running query
-and costs nothing. With the interval during backlog unset the query is plain Spark with a processing-time trigger.
+and costs nothing. Beside streaming DataFrames, which do not, the trigger spaces them, and the source sizes the batches
+that a tick begins. With the interval during backlog unset the query is plain Spark with a processing-time trigger.
 A query with keyed operators and no commit during backlog runs twice instead, first sorted, then as stream
 (`backlog_spark.keyed`).
 """
@@ -54,6 +55,9 @@ _log = logging.getLogger(__name__)
 _POLL_SHARE = 10
 _POLL_MIN_MS, _POLL_MAX_MS = 20, 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
+# Beside sources that do not pace themselves the trigger has to be the interval. A batch that ends before the next tick
+# then seems to take until it: were it sized for less than that, each would be made smaller than the one before.
+_LONGER_THAN_A_TICK = 1.25
 # A batch fires timers for so long if there is no interval.
 _FIRING_MS = 1_000
 # Between two runs of the sorted vehicle that found nothing.
@@ -133,7 +137,7 @@ class BacklogQuery(QueryRuns):
         self._tracker.begin(dict(zip(declared, self._flags(), strict=True)), inner)
 
     def _paced(self) -> bool:
-        """Whether the sources keep the intervals themselves."""
+        """Whether the sources keep the intervals themselves; others would commit as fast as they can without a tick."""
         ours = bool(self._infos) and all(info is not None for info in self._infos)
         foreign = any(isinstance(node, FrameNode) for node in self._stream.node.walk())
         return self.intervals.during_backlog_ms is not None and ours and not foreign
@@ -155,8 +159,10 @@ class BacklogQuery(QueryRuns):
             more = {"interval": None, "intervalDuringBacklog": None, **self._metadata_location(node.spec)}
             if self._paced():
                 more["interval"] = f"{self.intervals.interval_ms} ms"
-            if self.intervals.during_backlog_ms is not None and (self._paced() or target is not None):
-                more["intervalDuringBacklog"] = f"{self.intervals.during_backlog_ms} ms"
+            if (during := self.intervals.during_backlog_ms) is not None:
+                if during and target is None and not self._paced():
+                    during = max(during, int(self.intervals.interval_ms * _LONGER_THAN_A_TICK))
+                more["intervalDuringBacklog"] = f"{during} ms"
             if target is not None:
                 more["availableNowTarget"] = target
         return node.spec.load(self._spark, more)

@@ -1,0 +1,106 @@
+"""Sources that tell of their backlog beside streaming DataFrames, which Spark's trigger paces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import backlog_spark as bs
+import connectors
+from backlog_spark.coordinator import Mode
+from backlog_spark.plan import SourceSpec
+from tests.operators.conftest import Collect, wait
+from tests.operators.scripted import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.streams import BacklogStream
+
+
+@pytest.fixture(autouse=True)
+def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+
+
+@pytest.fixture
+def given(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str | None]]:
+    """What the runner adds to the options of declared sources, at each start of a run."""
+    seen: list[dict[str, str | None]] = []
+    load = SourceSpec.load
+
+    def spy(self: SourceSpec, spark: SparkSession, more: Any) -> Any:
+        if more:
+            seen.append({name: more[name] for name in ("interval", "intervalDuringBacklog")})
+        return load(self, spark, more)
+
+    monkeypatch.setattr(SourceSpec, "load", spy)
+    return seen
+
+
+def both(spark: SparkSession, root: Path) -> BacklogStream:
+    """Five rows of a source, four of them backlog in as many micro-batches, and one of a file."""
+    for n in range(5):
+        append(root / "s", pa.table({"k": [n], "v": [n]}), backlog=n < 4)
+    (root / "f").mkdir()
+    pq.write_table(pa.table({"k": [9], "v": [9]}), root / "f" / "0.parquet")
+    frame = spark.readStream.schema("k long, v long").parquet(str(root / "f"))
+    return bs.source("scripted", name="s", path=root / "s").union(bs.stream(frame))
+
+
+def run(
+    spark: SparkSession, stream: BacklogStream, root: Path, keys: int, interval: str, during: object
+) -> tuple[bs.BacklogQuery, Collect]:
+    """A query that has committed all rows, and is stopped."""
+    sink = Collect()
+    writer = stream.write("both").trigger(processing_time=interval, interval_during_backlog=during)
+    query = writer.option("checkpointLocation", str(root / "c")).to(sink).start(spark)
+    try:
+        wait(lambda: query.backlogProgress.rows == 6 and query.mode is Mode.STREAM, query)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert sorted(sink.newest(keys)) == [(n,) for n in (0, 1, 2, 3, 4, 9)]
+    return query, sink
+
+
+def test_a_source_commits_once_in_backlog(spark: SparkSession, tmp_path: Path) -> None:
+    query, _ = run(spark, both(spark, tmp_path), tmp_path, 1, "200 ms", 0)
+    assert query.backlogProgress.commits_in_backlog == 1
+
+
+@pytest.mark.parametrize(
+    ("interval", "during", "expected"),
+    [
+        ("200 ms", "1 minute", "60000 ms"),
+        # A batch that ends early seems to take until the tick: sized for no more than that, they would shrink.
+        ("400 ms", "400 ms", "500 ms"),
+        ("200 ms", None, None),
+    ],
+)
+def test_a_source_sizes_its_batches_and_the_trigger_spaces_them(
+    spark: SparkSession,
+    tmp_path: Path,
+    given: list[dict[str, str | None]],
+    interval: str,
+    during: str | None,
+    expected: str | None,
+) -> None:
+    run(spark, both(spark, tmp_path), tmp_path, 1, interval, during)
+    assert given == [{"interval": None, "intervalDuringBacklog": expected}]
+
+
+def test_keyed_operators_that_do_not_run_sorted(
+    spark: SparkSession, tmp_path: Path, given: list[dict[str, str | None]]
+) -> None:
+    spark.conf.set("spark.backlog.sortedBatch.enabled", "false")
+    try:
+        run(spark, both(spark, tmp_path).key_by("k").sum("v"), tmp_path, 1, "200 ms", "1 minute")
+    finally:
+        spark.conf.unset("spark.backlog.sortedBatch.enabled")
+    assert {"interval": None, "intervalDuringBacklog": "60000 ms"} in given
+    assert all(options["intervalDuringBacklog"] == "60000 ms" for options in given)
