@@ -160,9 +160,20 @@ class QueryRuns(QueryHandle):
             self._failure = error
             raise
         finally:
+            self._wind_up()
+
+    def _wind_up(self) -> None:
+        """The last that is done. A failure may be the runner's own, while the Spark query runs on."""
+        try:
+            if self._query is not None and self._failure is not None:
+                try:
+                    self._query.stop()
+                except Exception as error:  # the JVM may be what failed
+                    _log.warning("Query %s could not be stopped: %s", self._name, first_line(error))
             if self._query is not None:
                 session_listener(self._spark).unsubscribe(str(self._query.id))
             self._close()
+        finally:
             self._ended.set()
 
     def _next_run(self) -> BaseException | None:

@@ -9,7 +9,7 @@ import time
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
+from pyspark.errors import AnalysisException
 
 from backlog_spark.checkpoint import Checkpoint
 
@@ -49,11 +49,15 @@ class Outstanding:
         self._needed = bool(needs & FIGURES)
         self._not_before = 0.0
         self._last: dict[str, float] = {}
+        self._unknown: set[str] = set()
         self._snapshots: dict[tuple[str, int], tuple[int, int]] = {}
         self._commits: dict[tuple[str, int], tuple[int, int]] = {}
 
     def of(self, report: ProgressReport) -> dict[str, float]:
-        """The two figures after a batch, perhaps as they were some seconds ago; empty if no source has them."""
+        """The two figures after a batch, perhaps as they were some seconds ago; empty if no source has them.
+
+        Never raises for a look that failed: that a rule has no figure is no reason for a query to end.
+        """
         began = time.monotonic()
         if not self._needed or began < self._not_before:
             return self._last
@@ -64,8 +68,11 @@ class Outstanding:
             try:
                 look = self._of_files if match[1] == "FileStreamSource" else self._of_delta
                 found.append(look(match[2], source))
-            except (Py4JError, ValueError, KeyError) as error:
-                _log.warning("What is outstanding of %s is not known: %s", source.description, error)
+                self._unknown.discard(source.description)
+            except Exception as error:
+                if source.description not in self._unknown:
+                    _log.warning("What is outstanding of %s is not known: %s", source.description, error)
+                self._unknown.add(source.description)
         self._last = (
             {"filesOutstanding": float(sum(f for f, _ in found)), "bytesOutstanding": float(sum(b for _, b in found))}
             if found
@@ -76,7 +83,12 @@ class Outstanding:
 
     def _of_files(self, path: str, source: SourceReport) -> tuple[int, int]:
         """Files of a listing less those of the source's own log (Spark's ``FileStreamSourceLog``)."""
-        frame = self._spark.read.format("binaryFile").load(path)
+        try:
+            frame = self._spark.read.format("binaryFile").load(path)
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return 0, 0  # all of it was moved away, once it was read
+            raise
         files, size = _listing(frame)
         read = {_plain(name) for name in self._read_names(source.index)}
         left = sum(_plain(name) not in read for name in frame.inputFiles())

@@ -16,6 +16,9 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.coordinator import Mode
+from backlog_spark.handle import JobStatus
+from backlog_spark.monitor.outstanding import Outstanding
+from backlog_spark.rules import Judge
 from backlog_spark.session import session_conf
 
 if TYPE_CHECKING:
@@ -211,3 +214,81 @@ def test_a_failed_query_is_restarted_and_loses_nothing(spark: SparkSession, tmp_
     assert query.backlogProgress.restarts == 2
     assert written(spark, target) == Counter(range(160))
     assert json.loads((checkpoint / "metadata").read_text())["id"] == query.id
+
+
+@contextmanager
+def followed(spark: SparkSession, root: Path) -> Iterator[bs.ForeignQuery]:
+    """A query of files with a rule on them, which are archived once they are read."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        batch.write.format("delta").mode("append").save(str(root / "target"))
+        for file in (root / "source").glob("*.parquet"):
+            file.unlink()
+
+    def build(ctx: bs.RunContext) -> DataStreamWriter:
+        frame = spark.readStream.schema("n long").parquet(str(root / "source" / "*.parquet"))
+        return frame.writeStream.foreachBatch(write)
+
+    with rules(spark, filesOutstanding="10", minStay="0 s"):
+        query = bs.backlog_query(
+            build,
+            checkpoint=str(root / "checkpoint"),
+            spark=spark,
+            name=root.name,
+            interval="500 ms",
+            interval_during_backlog="1 minute",
+        )
+    try:
+        yield query
+    finally:
+        query.stop()
+
+
+def test_files_that_are_archived_are_not_outstanding(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files(tmp_path / "source", 0, 3)
+    with followed(spark, tmp_path) as query:
+        wait(lambda: query.backlogProgress.rows == 60 and query.mode is Mode.STREAM, query)
+        files(tmp_path / "source", 3, 1)
+        wait(lambda: query.backlogProgress.rows == 80, query)
+    assert query.exception() is None
+    assert "not known" not in caplog.text
+    assert written(spark, tmp_path / "target") == Counter(range(80))
+
+
+def test_a_look_that_fails_is_told_once_and_the_query_goes_on(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    looks: list[str] = []
+
+    def fails(self: Outstanding, path: str, source: Any) -> tuple[int, int]:
+        looks.append(path)
+        raise RuntimeError("the store is away")
+
+    monkeypatch.setattr(Outstanding, "_of_files", fails)
+    files(tmp_path / "source", 0, 1)
+    with followed(spark, tmp_path) as query:
+        wait(lambda: query.backlogProgress.rows == 20 and query.mode is Mode.STREAM, query)
+        files(tmp_path / "source", 1, 1)
+        wait(lambda: query.backlogProgress.rows == 40 and len(looks) > 1, query)
+    assert query.exception() is None
+    assert len([m for m in caplog.messages if m.endswith("is not known: the store is away")]) == 1
+
+
+def test_a_failure_of_the_runner_stops_the_query(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(self: Judge, *given: Any) -> bool:
+        raise RuntimeError("the runner's own")
+
+    files(tmp_path / "source", 0, 1)
+    with followed(spark, tmp_path) as query:
+        wait(lambda: query.backlogProgress.rows == 20 and query.mode is Mode.STREAM, query)
+        time.sleep(1)  # the run with the normal trigger, which does not end by itself
+        monkeypatch.setattr(Judge, "take", fails)
+        files(tmp_path / "source", 1, 1)
+        with pytest.raises(RuntimeError, match="the runner's own"):
+            query.awaitTermination(LIMIT_S)
+        assert query.jobStatus is JobStatus.FAILED
+        assert tmp_path.name not in [each.name for each in spark.streams.active]
