@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener
+from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -177,7 +177,7 @@ class ControlServer:
     def __init__(self, clerk: Clerk) -> None:
         self._clerk = clerk
         self._key = secrets.token_hex(16)
-        self._listener = Listener(("127.0.0.1", 0), authkey=self._key.encode())
+        self._listener = Listener(("127.0.0.1", 0))
         self._address: tuple[str, int] = self._listener.address
         self._closing = False
         threading.Thread(target=self._accept, name="backlog-control", daemon=True).start()
@@ -199,12 +199,18 @@ class ControlServer:
         while not self._closing:
             try:
                 connection = self._listener.accept()
-            except (OSError, EOFError, AuthenticationError):  # somebody who does not know the key, or `close`
+            except OSError:  # `close`
                 continue
             threading.Thread(target=self._serve, args=(connection,), name="backlog-control", daemon=True).start()
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
         with connection:
+            # Here, as one that says nothing would keep the others waiting in `Listener.accept`.
+            try:
+                deliver_challenge(connection, self._key.encode())
+                answer_challenge(connection, self._key.encode())
+            except (OSError, EOFError, AuthenticationError):  # somebody who does not know the key
+                return
             while True:
                 try:
                     asked = json.loads(connection.recv_bytes())

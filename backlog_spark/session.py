@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from backlog_spark import startup
-from backlog_spark.jvm import own_conf
+from backlog_spark.jvm import java_class, own_conf
 from backlog_spark.listener import BacklogListener
 from backlog_spark.settings import parse_settings
 from connectors import CONNECTORS, data_source
@@ -107,7 +107,8 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
             # Kept with the source, so it has to be there now.
             _start_faster(spark)
             _hide_secrets(spark, [source])
-            spark.dataSource.register(source)
+            with _active(spark):
+                spark.dataSource.register(source)
             known[source.name()] = source
 
 
@@ -128,6 +129,25 @@ def _hide_secrets(spark: SparkSession, sources: Iterable[type[DataSource]]) -> N
         if wanted != before:
             spark.conf.set(REDACTION, wanted)
         hidden.update(new)
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the thread's active one for a while.
+
+    Spark looks whether a source is there already in the session itself, then in the active one: what that knows it
+    refuses to a session that does not.
+    """
+    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(cast("Any", spark)._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 def session_listener(spark: SparkSession) -> BacklogListener:

@@ -70,7 +70,7 @@ class Timekeeper:
         self._inputs = len(watermark_nodes(root))
         self._times = self._fresh()
         self._clerk = Clerk()
-        self._server = ControlServer(self._clerk)
+        self._server: ControlServer | None = None
         self._folds: Mapping[str, Fold] = {}
         self._timed = [node.name for node in root.walk() if isinstance(node, KeyedNode) and node.is_timed]
         self._budgets: dict[str, FiringBudget] = {}
@@ -80,13 +80,15 @@ class Timekeeper:
         self.reports: Accumulator[Any] = spark.sparkContext.accumulator({}, GroupReports())
         self._told_late = 0
         self._kept: list[int] = []
-        register_source(spark, ControlDataSource)
 
     def _fresh(self) -> WatermarkTree:
         return WatermarkTree(self._root, lambda: int(time.time() * 1000))
 
     def control(self, operator: str) -> DataFrame:
-        """An operator's control source."""
+        """An operator's control source. The first one opens what `close` closes."""
+        if self._server is None:
+            register_source(self._spark, ControlDataSource)
+            self._server = ControlServer(self._clerk)
         options = {**self._server.options, "operator": operator, "keyGroups": str(self._key_groups)}
         return self._spark.readStream.format("backlog_control").options(**options).load()
 
@@ -205,7 +207,8 @@ class Timekeeper:
 
     def close(self) -> None:
         """Stop listening to control sources."""
-        self._server.close()
+        if self._server is not None:
+            self._server.close()
 
     def _tell(self, flags: Sequence[bool], finished: Sequence[bool]) -> None:
         times = self._times

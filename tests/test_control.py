@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Callable
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client
@@ -198,3 +200,25 @@ def test_a_source_asks_the_server() -> None:
     lost: Any = ControlDataSource({k.lower(): v for k, v in options.items()}).streamReader(None)  # type: ignore[arg-type]
     with pytest.raises(BacklogError, match=rf"does not answer on 127\.0\.0\.1:{options['port']}"):
         lost.latestOffset(start, None)
+
+
+def test_one_that_says_nothing_keeps_nobody_waiting() -> None:
+    clerk = Clerk(clock=Clock())
+    settled(clerk)
+    clerk.tell(watermarks=at(7), backlog={})
+    server = ControlServer(clerk)
+    options = {**server.options, "operator": "f", "keygroups": "3"}
+    answers: list[Any] = []
+
+    def ask() -> None:
+        reader: Any = ControlDataSource(options).streamReader(None)  # type: ignore[arg-type]
+        answers.append(reader.latestOffset(reader.initialOffset(), None))
+
+    try:
+        with socket.create_connection(("127.0.0.1", int(options["port"]))):
+            asking = threading.Thread(target=ask, daemon=True)
+            asking.start()
+            asking.join(30)
+            assert answers == [{**START, "watermark": 7}]
+    finally:
+        server.close()
