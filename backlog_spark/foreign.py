@@ -199,7 +199,7 @@ class ForeignQuery(QueryRuns):
         self._sizer = BacklogSizer(during) if during else None
         self._limit = PROBE_ROWS
         self._wanted = PROBE_ROWS
-        self._source = source
+        self._source = None if source is None else source.of_query()
         self._phase = 0
         self._in_round = False
         self._began = time.monotonic()
@@ -266,7 +266,8 @@ class ForeignQuery(QueryRuns):
         else:
             before = self._judge.is_backlog
             interval = None if self._in_round else self.intervals.interval_ms
-            found = figures(report, now, interval, self._outstanding.of(report))
+            name = self._source.source(self._source.phases[self._phase]) if self._source else ""
+            found = figures(report, now, interval, self._outstanding.of(report, name))
             after = self._judge.take(found, time.monotonic() * 1000)
         indices = [source.index for source in report.sources if "isProcessingBacklog" not in (source.end_offset or {})]
         self._tracker.take(flagged(report, dict.fromkeys(indices, after), dict.fromkeys(indices, before)))

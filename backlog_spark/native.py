@@ -108,6 +108,10 @@ class NativeHybrid:
         self._reached_us: int | None = None
         self._shape: list[tuple[str, str]] = []  # columns and their types
 
+    def of_query(self) -> NativeHybrid:
+        """The same phases for one query: what is known of it, such as the newest time, is kept here and not shared."""
+        return NativeHybrid(self._spark, self.name, self._phases, self._handover)
+
     @property
     def phases(self) -> tuple[str, ...]:
         """Their names."""
@@ -121,7 +125,7 @@ class NativeHybrid:
     def frame(self, phase: int, context: RunContext, checkpoint: Checkpoint) -> DataFrame:
         """The streaming DataFrame of a phase. Needs `CONF` in the session while it is made and started."""
         name, make = list(self._phases.items())[phase]
-        made = make(self._spark.readStream.name(self._source(name)), context)
+        made = make(self._spark.readStream.name(self.source(name)), context)
         if not getattr(made, "isStreaming", False):
             raise BacklogError(
                 f"The phase {name} of {self.name} gave no streaming DataFrame.", "Make it with the reader it is given."
@@ -139,7 +143,8 @@ class NativeHybrid:
             return made
         return self._handover.without_known(self._spark, checkpoint, before, made, self._reached_us)
 
-    def _source(self, phase: str) -> str:
+    def source(self, phase: str) -> str:
+        """Name of a phase's source, under which Spark keeps its offsets and its log of files."""
         return f"{self.name}_{phase}"
 
     def recall(self, checkpoint: Checkpoint) -> int:
@@ -204,7 +209,7 @@ class NativeHybrid:
         """
         if self._handover.column:
             name, make = list(self._phases.items())[phase]
-            reread = Reread(self._spark, checkpoint, self._source(name), name)
+            reread = Reread(self._spark, checkpoint, self.source(name), name)
             again = make(reread, context)  # type: ignore[arg-type]
             if again.isStreaming:
                 raise BacklogError(

@@ -53,10 +53,11 @@ class Outstanding:
         self._snapshots: dict[tuple[str, int], tuple[int, int]] = {}
         self._commits: dict[tuple[str, int], tuple[int, int]] = {}
 
-    def of(self, report: ProgressReport) -> dict[str, float]:
+    def of(self, report: ProgressReport, name: str = "") -> dict[str, float]:
         """The two figures after a batch, perhaps as they were some seconds ago; empty if no source has them.
 
-        Never raises for a look that failed: that a rule has no figure is no reason for a query to end.
+        Never raises for a look that failed: that a rule has no figure is no reason for a query to end. ``name`` is that
+        of the source, where Spark keeps the logs of sources by their names.
         """
         began = time.monotonic()
         if not self._needed or began < self._not_before:
@@ -66,8 +67,10 @@ class Outstanding:
             if not (match := _DESCRIPTION.fullmatch(source.description)):
                 continue
             try:
-                look = self._of_files if match[1] == "FileStreamSource" else self._of_delta
-                found.append(look(match[2], source))
+                if match[1] == "FileStreamSource":
+                    found.append(self._of_files(match[2], name or str(source.index)))
+                else:
+                    found.append(self._of_delta(match[2], source))
                 self._unknown.discard(source.description)
             except Exception as error:
                 if source.description not in self._unknown:
@@ -81,7 +84,7 @@ class Outstanding:
         self._not_before = time.monotonic() + _SHARE * (time.monotonic() - began)
         return self._last
 
-    def _of_files(self, path: str, source: SourceReport) -> tuple[int, int]:
+    def _of_files(self, path: str, source: str) -> tuple[int, int]:
         """Files of a listing less those of the source's own log (Spark's ``FileStreamSourceLog``)."""
         try:
             frame = self._spark.read.format("binaryFile").load(path)
@@ -90,12 +93,12 @@ class Outstanding:
                 return 0, 0  # all of it was moved away, once it was read
             raise
         files, size = _listing(frame)
-        read = {_plain(name) for name in self._read_names(source.index)}
+        read = {_plain(name) for name in self._read_names(source)}
         left = sum(_plain(name) not in read for name in frame.inputFiles())
         return left, size * left // max(1, files)
 
-    def _read_names(self, index: int) -> list[str]:
-        folder = f"sources/{index}"
+    def _read_names(self, source: str) -> list[str]:
+        folder = f"sources/{source}"
         logs: dict[int, str] = {}
         compacted = -1
         for name in self._checkpoint.names_in(folder):

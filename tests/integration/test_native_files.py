@@ -1,0 +1,73 @@
+"""Spark's own readers as phases, all of them of files: what a query has to itself, and the rule on files."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import backlog_spark as bs
+from backlog_spark.coordinator import Mode
+
+from .test_foreign import files, rules, wait
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def reads(path: Path, schema: str = "n long") -> Any:
+    return lambda reader, ctx: reader.schema(schema).parquet(str(path))
+
+
+def test_two_queries_of_one_declaration_know_nothing_of_each_other(spark: SparkSession, tmp_path: Path) -> None:
+    asked: list[int | None] = []
+    root = tmp_path / "2030"
+
+    def old(reader: Any, ctx: bs.RunContext) -> DataFrame:
+        return reader.schema("at timestamp").parquet(str(root / "old"))  # type: ignore[no-any-return]
+
+    def live(reader: Any, ctx: bs.RunContext) -> DataFrame:
+        asked.append(ctx.starting_timestamp)
+        return reader.schema("at timestamp").parquet(str(root / "live"))  # type: ignore[no-any-return]
+
+    declared = bs.hybrid(spark, "h", phases={"old": old, "live": live}, timestamp_column="at")
+    for year in ("2030", "2020"):
+        root = tmp_path / year
+        for phase in ("old", "live"):
+            spark.sql(f"SELECT timestamp'{year}-01-01 00:00:00Z' AS at").write.parquet(str(root / phase))
+        query = bs.backlog_query(
+            lambda ctx: ctx.frame.writeStream.format("noop"),
+            checkpoint=str(root / "checkpoint"), spark=spark, name="reused", interval="300 ms", source=declared,
+        )  # fmt: skip
+        wait(lambda: query.backlogProgress.rows == 2, query)  # noqa: B023 - used before the next one
+        query.stop()
+    assert asked == [dt.datetime(year, 1, 1, tzinfo=dt.UTC).timestamp() * 1000 for year in (2030, 2020)]
+
+
+def test_files_that_the_last_phase_has_read_are_not_outstanding(spark: SparkSession, tmp_path: Path) -> None:
+    files(tmp_path / "old", 0, 2)
+    files(tmp_path / "live", 2, 20)
+    built: list[tuple[str, Mode]] = []
+
+    def build(ctx: bs.RunContext) -> Any:
+        built.append((ctx.phase, ctx.mode))
+        return ctx.frame.writeStream.format("noop")
+
+    with rules(spark, filesOutstanding="10", minStay="0 s"):
+        query = bs.backlog_query(
+            build, checkpoint=str(tmp_path / "checkpoint"), spark=spark, name="files", interval="300 ms",
+            interval_during_backlog="1 minute",
+            source=bs.hybrid(
+                spark, "h", phases={"old": reads(tmp_path / "old"), "live": reads(tmp_path / "live")}
+            ),
+        )  # fmt: skip
+    try:
+        wait(lambda: query.backlogProgress.rows == 22 * 20 and built[-1] == ("live", Mode.STREAM), query)
+        runs = len(built)
+        for number in (22, 23):
+            files(tmp_path / "live", number, 1)
+            wait(lambda n=number: query.backlogProgress.rows == (n + 1) * 20, query)  # type: ignore[misc]
+        assert query.mode is Mode.STREAM
+        assert built[runs:] == []
+    finally:
+        query.stop()
