@@ -55,7 +55,7 @@ FILES = (
         "fileFormat",
         "string",
         "parquet",
-        "What the files are. json: one record a line.",
+        "What the files are. json: one record a line. Lines end with LF, CR LF or CR.",
         "parquet, json, csv, orc",
         "format",
     ),
@@ -106,7 +106,8 @@ FILES = (
         "boolean",
         "true",
         "csv: a field in quotes may go over lines, so that a file is one task's. false: each line is a record, as is "
-        "Spark's default, and large files are split. Without `quote` that is so anyway.",
+        "Spark's default, and large files are split. Without `quote` that is so anyway. true: CR alone ends lines if "
+        "it ends the first, as in Spark; else it is text.",
         "true, false",
         "multiLine",
     ),

@@ -1,4 +1,7 @@
-"""Cutting text files into records: JSON at line ends, CSV at those outside of quotes."""
+r"""Cutting text files into records: JSON at line ends, CSV at those outside of quotes.
+
+A line ends with ``\n``, ``\r\n`` or ``\r``, as Hadoop's LineReader has it for Spark.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +13,26 @@ import pyarrow as pa
 from .formats import Unreadable
 from .options import CsvOptions
 
-__all__ = ["MAX_RECORD_BYTES", "csv_records", "line_records", "lines"]
+__all__ = ["MAX_RECORD_BYTES", "csv_records", "ends_by_return", "line_records", "lines"]
 
 # Read at once: some 10,000 records of 100 bytes, which is what is decoded at once.
 BLOCK_BYTES = 1 << 20
 # A quote that is never closed would make one record of the rest of a file, and take its memory.
 MAX_RECORD_BYTES = 64 << 20
 _MARK = b"\xef\xbb\xbf"
+_LINE_END = re.compile(rb"\r\n?|\n")
 
 
-def lines(source: pa.NativeFile, first: int, end: int | None, block: int = BLOCK_BYTES) -> Iterator[list[bytes]]:
-    r"""The lines that begin between two bytes of a file, block by block, without their ``\n``.
+def lines(
+    source: pa.NativeFile,
+    first: int,
+    end: int | None,
+    block: int = BLOCK_BYTES,
+    ends_by_return: Callable[[bytes], bool] | None = None,
+) -> Iterator[list[bytes]]:
+    r"""The lines that begin between two bytes of a file, block by block, without their ends.
+
+    Between the ``\r`` and the ``\n`` of one end there is an empty line more, which is no record.
 
     Parameters
     ----------
@@ -30,15 +42,25 @@ def lines(source: pa.NativeFile, first: int, end: int | None, block: int = BLOCK
         Bytes. A line that begins before ``first`` is left out, and the last one is read to its end.
     block : int
         Bytes to read at once.
+    ends_by_return : callable, optional
+        Told the beginning of the file, whether ``\r`` ends a line; if not it is text. By default it does.
     """
     begins = first  # where `rest` does
     rest = b""
+    returns = True
     is_inside = first > 0  # the line before the first one wanted, which may end just before it
     if is_inside:
         begins = first - 1
         source.seek(begins)
     while True:
         data = source.read(block)
+        if ends_by_return is not None:
+            while data.endswith(b"\r") and (following := source.read(1)):  # is it an end of its own?
+                data += following
+            returns, ends_by_return = ends_by_return(data.removeprefix(_MARK)), None
+        if returns:
+            # As long as before, and no matter whether a block or a piece ends between a \r and its \n.
+            data = data.replace(b"\r", b"\n")
         if not data:
             if rest and not is_inside:
                 yield [rest]
@@ -69,9 +91,9 @@ def lines(source: pa.NativeFile, first: int, end: int | None, block: int = BLOCK
 
 
 def line_records(blocks: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
-    r"""One record a line. Lines may end with ``\r\n``; those of white space alone are none."""
+    """One record a line. Those of white space alone are none."""
     for block in blocks:
-        yield [line.removesuffix(b"\r") for line in block if line and not line.isspace()]
+        yield [line for line in block if line and not line.isspace()]
 
 
 def csv_records(blocks: Iterable[list[bytes]], options: CsvOptions) -> Iterator[list[bytes]]:
@@ -102,6 +124,22 @@ def csv_records(blocks: Iterable[list[bytes]], options: CsvOptions) -> Iterator[
     if parts:
         # As Spark does: what is there is the field.
         yield [b"\n".join(parts)]
+
+
+def ends_by_return(beginning: bytes, options: CsvOptions) -> bool:
+    r"""Whether ``\r`` alone ends the lines of a CSV file: if the first line end outside of quotes is one.
+
+    Else it is text. So does univocity's LineSeparatorDetector, which Spark asks where fields go over lines; but it
+    takes a line end within quotes for the first, and then finds no others.
+    """
+    ends_open = _open_after(options)
+    is_open, at = False, 0
+    for found in _LINE_END.finditer(beginning):
+        is_open = ends_open(beginning[at : found.start()], is_open)
+        if not is_open:
+            return found[0] == b"\r"
+        at = found.end()
+    return False
 
 
 def _open_after(options: CsvOptions) -> Callable[[bytes, bool], bool]:

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
+from ..decode.csv_split import Splitter
 from ..phases import DecoderOf
 from .entries import DataFile, Piece
 from .formats import BATCH_ROWS, Format, Rows, Unreadable
 from .layouts import TextLayout
 from .options import CsvOptions
-from .records import csv_records, line_records, lines
+from .records import csv_records, ends_by_return, line_records, lines
 
 __all__ = ["CsvFormat", "JsonFormat"]
 
@@ -48,6 +49,11 @@ class _TextFormat(Format):
     def _splits(self) -> bool:
         """Whether every line is a record."""
 
+    @property
+    def _ends_by_return(self) -> Callable[[bytes], bool] | None:
+        """See `lines`."""
+        return None
+
     @abstractmethod
     def _records(
         self, blocks: Iterator[list[bytes]], name: str, begins_file: bool, record: pa.Schema
@@ -71,7 +77,8 @@ class _TextFormat(Format):
         done = 0
         try:
             stream = source if codec is None else pa.CompressedInputStream(source, codec)
-            for block in self._records(lines(stream, piece.first, piece.end), name, piece.first == 0, record):
+            blocks = lines(stream, piece.first, piece.end, ends_by_return=self._ends_by_return)
+            for block in self._records(blocks, name, piece.first == 0, record):
                 for at in range(0, len(block), BATCH_ROWS):
                     values = block[at : at + BATCH_ROWS]
                     try:
@@ -111,6 +118,10 @@ class CsvFormat(_TextFormat):
     def _splits(self) -> bool:
         return self._options.splits_at_lines
 
+    @property
+    def _ends_by_return(self) -> Callable[[bytes], bool] | None:
+        return None if self._splits else partial(ends_by_return, options=self._options)
+
     def _records(
         self, blocks: Iterator[list[bytes]], name: str, begins_file: bool, record: pa.Schema
     ) -> Iterator[list[bytes]]:
@@ -126,14 +137,12 @@ class CsvFormat(_TextFormat):
     def _compare(self, name: str, header: bytes, declared: list[str]) -> None:
         """Say where a header names other columns than those that are taken for them."""
         text = header.decode("utf-8", "replace")
-        if len(self._options.sep) == 1:
-            found = next(csv.reader([text], delimiter=self._options.sep, quotechar=self._options.quote or None), [])
-            # A column for what is malformed is declared, and in no header.
-            rest = iter(column.casefold() for column in declared)
-            if not all(column.strip().casefold() in rest for column in found):
-                _log.warning(
-                    "%s: its header is %s, and its columns are taken for %s by their place", name, found, declared
-                )
+        split = Splitter(self._options.sep, self._options.quote, self._options.escape)
+        found = [column or "" for column in split(text)]
+        # A column for what is malformed is declared, and in no header.
+        rest = iter(column.casefold() for column in declared)
+        if not all(column.strip().casefold() in rest for column in found):
+            _log.warning("%s: its header is %s, and its columns are taken for %s by their place", name, found, declared)
 
 
 def _codec(path: str) -> str | None:
@@ -150,14 +159,18 @@ def _rows_per_byte(source: pa.NativeFile, codec: str | None) -> float:
     """Lines in a byte of a file, by its beginning."""
     raw: bytes = source.read(_SAMPLE_BYTES)
     if codec is None:
-        return float(max(1, raw.count(b"\n")) / max(1, len(raw)))
+        return float(max(1, _line_ends(raw)) / max(1, len(raw)))
     inner = pa.BufferReader(raw)
     found = taken = 0
     try:
         stream = pa.CompressedInputStream(inner, codec)
         while taken < _SAMPLE_ROWS_BYTES and (data := stream.read(64 << 10)):
-            found, taken = found + data.count(b"\n"), taken + len(data)
+            found, taken = found + _line_ends(data), taken + len(data)
     except OSError:
         pass  # what was read of it ends within a block: as far as it went, it tells
     consumed: int = len(raw) if inner.closed else inner.tell()
     return max(1, found) / max(1, consumed)
+
+
+def _line_ends(data: bytes) -> int:
+    return max(data.count(b"\n"), data.count(b"\r"))

@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+from functools import partial
 
 import pyarrow as pa
 import pytest
@@ -11,9 +13,9 @@ from hypothesis import strategies as st
 from connectors.hybrid.files import records
 from connectors.hybrid.files.formats import Unreadable
 from connectors.hybrid.files.options import CsvOptions
-from connectors.hybrid.files.records import csv_records, line_records, lines
+from connectors.hybrid.files.records import csv_records, ends_by_return, line_records, lines
 
-TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\n\n", b"\r\n", b"d" * 20, "ü".encode()])).map(b"".join)
+TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\n\n", b"\r\n", b"\r", b"d" * 20, "ü".encode()])).map(b"".join)
 FIELD = st.text(st.sampled_from('a,"\n\r\\ ü'), max_size=6)
 
 
@@ -27,7 +29,7 @@ def test_pieces_at_any_bytes_have_each_line_once(data: bytes, at: list[int], blo
     found = []
     for first, end in zip(bounds, [*bounds[1:], None], strict=True):
         found += cut(data, first, end, block)
-    whole = data.split(b"\n")
+    whole = re.split(rb"\r\n|\r|\n", data)
     assert [line for line in found if line] == [line for line in whole if line]
 
 
@@ -39,14 +41,16 @@ def test_a_line_belongs_to_the_piece_in_which_it_begins(first: int, end: int) ->
 
 
 def test_line_ends_blank_lines_and_the_mark_at_the_beginning() -> None:
-    data = b'\xef\xbb\xbf{"a":1}\r\n\r\n  \n{"a":2}\n\t\n{"a":3}\r'
-    found = [record for block in line_records(lines(pa.BufferReader(data), 0, None)) for record in block]
-    assert found == [b'{"a":1}', b'{"a":2}', b'{"a":3}']
+    data = b'\xef\xbb\xbf{"a":1}\r\n\r\n  \n{"a":2}\n\t\n{"a":3}\r{"a":"\\r"}\r\r'
+    for block in (4, 9, 1 << 20):
+        found = [r for records in line_records(lines(pa.BufferReader(data), 0, None, block)) for r in records]
+        assert found == [b'{"a":1}', b'{"a":2}', b'{"a":3}', b'{"a":"\\r"}']
 
 
 def of_csv(data: bytes, block: int = 1 << 20, **options: object) -> list[bytes]:
-    blocks = lines(pa.BufferReader(data), 0, None, block)
-    return [r for found in csv_records(blocks, CsvOptions(**options)) for r in found]  # type: ignore[arg-type]
+    given = CsvOptions(**options)  # type: ignore[arg-type]
+    returns = None if given.splits_at_lines else partial(ends_by_return, options=given)
+    return [r for found in csv_records(lines(pa.BufferReader(data), 0, None, block, returns), given) for r in found]
 
 
 @given(st.lists(st.lists(FIELD, min_size=2, max_size=3), max_size=5), st.integers(4, 64))
@@ -83,9 +87,28 @@ def test_quotes_count_where_a_field_begins(data: bytes, found: list[bytes]) -> N
     assert of_csv(data, block=5) == found
 
 
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (b'1,a\r2,"b"\r\r3,c', [b"1,a", b'2,"b"', b"3,c"]),
+        (b'\xef\xbb\xbf"a"\r"b\rc"\r', [b'"a"', b'"b\nc"']),  # as Spark does
+        (b'"a\nb"\rc\r', [b'"a\nb"', b"c"]),
+        (b"a\rb\nc\r\nd\r", [b"a", b"b", b"c", b"d"]),
+        (b'"a\rb"\nc\rd\n', [b'"a\rb"', b"c\rd"]),
+        (b'"a\rb"\r\nc\rd\r\n', [b'"a\rb"', b"c\rd"]),
+        (b'"never closed\r', [b'"never closed\r']),
+    ],
+)
+def test_a_return_ends_the_lines_of_a_file_whose_first_it_ends(data: bytes, found: list[bytes]) -> None:
+    assert of_csv(data) == found
+    if b"\xef" not in data:
+        assert of_csv(data, block=max(6, data.find(b"\r", 3))) == found
+
+
 def test_without_quotes_every_line_is_a_record() -> None:
     assert of_csv(b'a,"b\nc"\n', quote="") == [b'a,"b', b'c"']
     assert of_csv(b'a,"b\nc"\n', multi_line=False) == [b'a,"b', b'c"']
+    assert of_csv(b'a\n"b\rc"\r\nd\re', multi_line=False) == [b"a", b'"b', b'c"', b"d", b"e"]
     assert of_csv(b"a;;'b\nc'\n", sep=";;", quote="'") == [b"a;;'b\nc'"]
 
 
