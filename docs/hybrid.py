@@ -89,6 +89,16 @@ JSON, CSV and Avro become columns as Spark's own `from_json`, `from_csv` and `fr
 JSON and CSV files as the values of Kafka's records. A record without a value (a tombstone) is a row of NULLs, or
 none with `tombstones=drop`.
 
+## Old dates
+
+Until version 3.0 Spark had the Julian calendar before 1582-10-15, and its files may have it today. Parquet and ORC
+give the dates and times that Spark's own readers make of them, by the marks in each file. Parquet without
+`org.apache.spark.version` is in today's calendar, as with Spark's default `datetimeRebaseModeInRead=CORRECTED`; ORC
+that does not say its calendar, such as pyarrow's, is in the old one, as for ORC's Java reader. Refused, for Spark's
+readers (`bs.hybrid`) to read, are timestamps before 1900 in a Parquet file that is so marked and was written in
+another zone than UTC, dates before 1582-10-15 in ORC files compressed as LZ4 or LZO, and ORC's timestamps outside of
+1677-09-21 to 2262-04-11, such as `9999-12-31 23:59:59`. Columns that are not declared are not looked at.
+
 """
 
 _SECRETS = """## Secrets

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pyarrow.parquet as pq
 from backlog_spark.errors import BacklogError
 
 from .bitmaps import kept_rows
+from .calendars import FIRST_COMMON_MICROS, Rebasing, rebased_days, rebased_instants, within
 from .casting import Caster, Uncastable, caster, find_field
 from .entries import DataFile, Names, Piece
 from .formats import BATCH_ROWS, Format, Rows, Spans, Unreadable
@@ -74,9 +76,13 @@ class ParquetFormat(Format):
         groups = range(piece.first, file.num_row_groups if piece.end is None else piece.end)
         if not groups:
             return
+        changes = _rebased(name, file, selection.columns)
         try:
             rows = _batch_rows(file.metadata, groups, selection.columns)
             for batch in file.iter_batches(rows, groups, selection.columns, use_threads=False):
+                for column, change in changes.items():
+                    place = batch.schema.get_field_index(column)
+                    batch = batch.set_column(place, batch.schema.field(place), change(batch.column(place)))
                 yield selection.rows(batch)
         except (pa.ArrowException, OSError) as error:
             raise Unreadable(str(error)) from None
@@ -92,6 +98,7 @@ class ParquetFormat(Format):
         unit = None if place is None else _microsecond(leaves[place])
         if place is None or unit is None:
             return None
+        is_old = Rebasing(found.metadata.metadata).applies(pa.timestamp("us", "UTC"), leaves[place].physical_type)
         spans: Spans = []
         for i in range(found.num_row_groups):
             group = found.metadata.row_group(i)
@@ -99,10 +106,46 @@ class ParquetFormat(Format):
             greatest = None
             if statistics is not None and statistics.has_min_max:
                 greatest = statistics.max_raw * unit[0] // unit[1]
+                if is_old and greatest < FIRST_COMMON_MICROS:
+                    return None
             elif statistics is None or not statistics.has_null_count or statistics.null_count != group.num_rows:
                 return None
             spans.append((i, i + 1, greatest))
         return spans
+
+
+def _rebased(name: str, file: pq.ParquetFile, columns: list[str]) -> dict[str, Caster]:
+    """What changes the columns that have dates or times of the old calendar."""
+    rebasing = Rebasing(file.metadata.metadata)
+    if not rebasing:
+        return {}
+    physicals = iter([file.schema.column(i).physical_type for i in range(len(file.schema.names))])
+    found = {}
+    for field in file.schema_arrow:
+
+        def leaf(kind: pa.DataType, column: str = field.name) -> Caster | None:
+            if not rebasing.applies(kind, next(physicals)):
+                return None
+            return rebased_days if pa.types.is_date32(kind) else partial(_instants, name, column, rebasing.zone)
+
+        change = within(field.type, leaf)
+        if change is not None and field.name in columns:
+            found[field.name] = change
+    return found
+
+
+def _instants(name: str, column: str, zone: str, array: pa.Array) -> pa.Array:
+    made = rebased_instants(array, zone)
+    if made is None:
+        where = f"in {zone}" if zone else "in a zone that the file does not name"
+        raise BacklogError(
+            f"{name}: column {column} has timestamps before 1900 in the calendar of Spark before 3.0 (its metadata say "
+            f"so), written {where}. What instants they are is known for UTC only.",
+            "Read the file with Spark's own reader (bs.hybrid), rewrite it with Spark, with "
+            "spark.sql.parquet.datetimeRebaseModeInWrite and int96RebaseModeInWrite CORRECTED, or leave "
+            f"{column} out of the schema.",
+        )
+    return made
 
 
 def _batch_rows(metadata: pq.FileMetaData, groups: Iterable[int], columns: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,11 +11,13 @@ import pyarrow.orc as orc
 
 from backlog_spark.errors import BacklogError
 
-from .casting import Uncastable, find_field
+from .calendars import has_old_days, rebased_days, within
+from .casting import Caster, Uncastable, find_field
 from .columnar import Selection
 from .entries import DataFile, Piece
 from .formats import BATCH_ROWS, Format, Rows, Unreadable
 from .layouts import UnitLayout
+from .orctail import is_proleptic
 from .sparktypes import spark_schema
 
 __all__ = ["OrcFormat"]
@@ -22,6 +25,7 @@ __all__ = ["OrcFormat"]
 _UTC = ("UTC", "GMT", "Etc/UTC", "Z", "+00:00")
 # Under which Spark writes the type of a column that ORC has none for, or not the same.
 _SPARK_TYPE = b"spark.sql.catalyst.type"
+_OUT_OF_RANGE = "out of range for nanosecond"
 _MICROS = pa.timestamp("us")
 _INSTANT = pa.timestamp("us", "UTC")
 
@@ -70,14 +74,17 @@ class OrcFormat(Format):
     ) -> Iterator[Rows]:
         file = self._open(source)
         makers = {field.name: self._maker(name, field, record) for field in file.schema}
+        calendar = _Calendar(name, source, file)
+        changes = {field.name: within(field.type, calendar.leaf(field.name)) for field in file.schema}
         fields = [field.with_type(makers[field.name][0]) for field in file.schema]
         selection = Selection(name, pa.schema(fields), record, wanted)
         # Without a column there would be no rows either.
         columns = selection.columns or file.schema.names[:1]
         try:
             for stripe in range(piece.first, file.nstripes if piece.end is None else piece.end):
-                read = file.read_stripe(stripe, columns)
-                made = [makers[column][1](read.column(column)) for column in columns]
+                read = _stripe(name, file, stripe, columns)
+                arrays = [(column, read.column(column), changes[column]) for column in columns]
+                made = [makers[column][1](change(array) if change else array) for column, array, change in arrays]
                 batch = pa.RecordBatch.from_arrays(made, columns)
                 for at in range(0, batch.num_rows, BATCH_ROWS):
                     yield selection.rows(batch.slice(at, BATCH_ROWS))
@@ -120,6 +127,60 @@ class OrcFormat(Format):
                 ) from None
 
         return pa.timestamp(kind.unit, self._zone), instants
+
+
+def _stripe(name: str, file: orc.ORCFile, stripe: int, columns: list[str]) -> pa.RecordBatch:
+    try:
+        return file.read_stripe(stripe, columns)
+    except pa.ArrowInvalid as error:
+        if _OUT_OF_RANGE not in str(error):
+            raise
+        found = [column for column in columns if _is_out_of_range(file, stripe, column)]
+    raise BacklogError(
+        f"{name}: column {', '.join(found)} has timestamps outside of 1677-09-21 to 2262-04-11, and those of ORC are "
+        "read in nanoseconds, of which 64 bits hold no others.",
+        "Read the file with Spark's own reader (bs.hybrid), rewrite it as Parquet, or leave the column out of the "
+        "schema.",
+    )
+
+
+def _is_out_of_range(file: orc.ORCFile, stripe: int, column: str) -> bool:
+    try:
+        file.read_stripe(stripe, [column])
+    except pa.ArrowInvalid as error:
+        return _OUT_OF_RANGE in str(error)
+    return False
+
+
+class _Calendar:
+    """Dates of one file as those of today's calendar; whether they are that already is looked up if one is so old."""
+
+    def __init__(self, name: str, source: pa.NativeFile, file: orc.ORCFile) -> None:
+        self._name, self._source, self._file = name, source, file
+        self._is_proleptic: bool | None = None
+
+    def leaf(self, column: str) -> Callable[[pa.DataType], Caster | None]:
+        """What changes a leaf of a column."""
+        return lambda kind: partial(self._days, column) if pa.types.is_date32(kind) else None
+
+    def _days(self, column: str, array: pa.Array) -> pa.Array:
+        if self._is_proleptic or not has_old_days(array):
+            return array
+        if self._is_proleptic is None:
+            self._is_proleptic = is_proleptic(self._footer(), self._file.compression)
+        if self._is_proleptic is None:
+            raise BacklogError(
+                f"{self._name}: column {column} has dates before 1582-10-15, and in which calendar is not to be read "
+                f"from a footer that is compressed as {self._file.compression}.",
+                "Read the file with Spark's own reader (bs.hybrid), or rewrite it with orc.compress=zstd or zlib.",
+            )
+        return array if self._is_proleptic else rebased_days(array)
+
+    def _footer(self) -> bytes:
+        file = self._file
+        size: int = file.file_footer_length
+        found: bytes = self._source.read_at(size, file.file_length - 1 - file.file_postscript_length - size)
+        return found
 
 
 def _kind(field: pa.Field) -> pa.DataType:
