@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel
 
+from backlog_spark.dialect import is_plain_star, text_of
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators import aggregates
 from backlog_spark.operators.aggregate import Aggregate
@@ -107,7 +107,7 @@ def _parsed(text: str) -> Iterator[DeclaredAggregate]:
 
 
 def _one(item: exp.Expr) -> DeclaredAggregate:
-    written = _sql(item)
+    written = text_of(item)
     call: exp.Expr = item.unalias().unnest()
     options: dict[str, Any] = {"name": item.alias}
     if call.find(exp.Window):
@@ -115,9 +115,9 @@ def _one(item: exp.Expr) -> DeclaredAggregate:
     if call.find(exp.Select):
         raise BacklogError(f"{written}: a subquery is not possible over a stream's rows.", "Join the streams before.")
     if isinstance(call, exp.Filter):
-        options["where"] = _sql(call.expression.this)
+        options["where"] = text_of(call.expression.this)
         call = call.this
-    ignore_nulls = isinstance(call, exp.IgnoreNulls)
+    ignore_nulls, outer = isinstance(call, exp.IgnoreNulls), call
     if isinstance(call, exp.IgnoreNulls | exp.RespectNulls | exp.WithinGroup):
         call = call.this
     name, arguments = function_name(call), _arguments(call)
@@ -128,12 +128,15 @@ def _one(item: exp.Expr) -> DeclaredAggregate:
         )
     if name not in _KNOWN:
         raise _no_aggregate(written, call)
+    if isinstance(outer, exp.WithinGroup):
+        raise BacklogError(f"{written}: {name} has no WITHIN GROUP.", "Leave it out.")
+    if outer is not call and not issubclass(cast(type, _KNOWN[name]), aggregates.First):
+        clause = "IGNORE NULLS" if ignore_nulls else "RESPECT NULLS"
+        raise BacklogError(f"{written}: {name} ignores nulls anyway.", f"Leave {clause} out.")
     if ignore_nulls:
-        if not issubclass(cast(type, _KNOWN[name]), aggregates.First):
-            raise BacklogError(f"{written}: {name} ignores nulls anyway.", "Leave IGNORE NULLS out.")
         options["ignore_nulls"] = True
     for argument in arguments:
-        if argument.find(exp.AggFunc):
+        if _has_aggregate(argument):
             raise BacklogError(f"{written}: an aggregate within an aggregate.", "Aggregate twice, one after the other.")
     texts = [_argument(argument, name) for argument in arguments]
     expected = 2 if name in ("max_by", "min_by") else 1
@@ -149,7 +152,7 @@ def function_name(call: exp.Expr) -> str:
     """The function's name in Spark, for which sqlglot may have another; empty if this is no function call."""
     if not isinstance(call, exp.Func | exp.Any):
         return ""
-    match = re.match(r"(\w+)\(", _sql(call))
+    match = re.match(r"(\w+)\(", text_of(call))
     return match[1].lower() if match else ""
 
 
@@ -163,35 +166,35 @@ def _arguments(call: exp.Expr) -> list[exp.Expr]:
 
 def _argument(argument: exp.Expr, function: str) -> str:
     """An argument as our constructors take it: the bare name of a column, ``*`` for the row, or else Spark SQL."""
-    if isinstance(argument, exp.Star) and function == "count":
+    if is_plain_star(argument) and function == "count":
         return "*"
-    if isinstance(argument, exp.Struct) and [type(each) for each in argument.expressions] == [exp.Star]:
+    if isinstance(argument, exp.Struct) and [is_plain_star(each) for each in argument.expressions] == [True]:
         return "1" if function == "count" else "*"  # a struct is never NULL
     if argument.find(exp.Star):
         raise BacklogError(
-            f"{function}({_sql(argument)}): what does the star stand for?",
+            f"{function}({text_of(argument)}): what does the star stand for?",
             "It is understood in count(*), and as struct(*) for the whole row, such as max_by(struct(*), price).",
         )
     if isinstance(argument, exp.Column) and len(argument.parts) == 1 and re.fullmatch(r"\w+", argument.name):
         return str(argument.name)
-    return _sql(argument)
+    return text_of(argument)
+
+
+def _has_aggregate(expression: exp.Expr) -> bool:
+    return any(isinstance(each, exp.AggFunc) or function_name(each) in AGGREGATES for each in expression.walk())
 
 
 def _no_aggregate(written: str, call: exp.Expr) -> BacklogError:
-    if isinstance(call, exp.AggFunc) or (isinstance(call, exp.Func) and not call.find(exp.AggFunc)):
+    if isinstance(call, exp.AggFunc) or (isinstance(call, exp.Func) and not _has_aggregate(call)):
         name = function_name(call)
-        problem = f"{written}: {name or _sql(call)} is not known here, or cannot be merged from parts of the rows."
+        problem = f"{written}: {name or text_of(call)} is not known here, or cannot be merged from parts of the rows."
         return BacklogError(problem, f"{_INSTEAD.get(name, '')} {_known()}".strip())
-    if call.find(exp.AggFunc):
+    if _has_aggregate(call):
         return BacklogError(
             f"{written} is an expression around aggregates.",
             "Aggregate its parts under names of their own and compute it in a transform that follows.",
         )
     return BacklogError(f"{written} is no aggregate; the key is in the result anyway.", _known())
-
-
-def _sql(expression: exp.Expr) -> str:
-    return str(expression.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE))
 
 
 def _known() -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from backlog_spark.dialect import is_plain_star, text_of
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.overfunctions import Default, OverFunction
 from backlog_spark.operators.selectlist import select_items
@@ -67,7 +68,7 @@ def _parsed(text: str) -> Iterator[OverFunction]:
 
 
 def _one(item: exp.Expr) -> OverFunction:
-    written, call = _sql(item), item.unalias().unnest()
+    written, call = text_of(item), item.unalias().unnest()
     if isinstance(call, exp.Window):
         raise BacklogError(f"over: {written} has a window of its own.", "Leave it out: it is the operator's.")
     if isinstance(call, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
@@ -81,7 +82,7 @@ def _one(item: exp.Expr) -> OverFunction:
             f"over: {written}: DISTINCT would have to keep every value of every key.", "Leave DISTINCT out."
         )
     column = None
-    if kind != "row_number" and not (kind == "count" and isinstance(argument, exp.Star)):
+    if kind != "row_number" and not (kind == "count" and is_plain_star(argument)):
         if not isinstance(argument, exp.Column) or len(argument.parts) != 1 or call.args.get("expressions"):
             raise BacklogError(
                 f"over: {written}: the argument of {kind} is to be one column.",
@@ -99,7 +100,7 @@ def _offset(written: str, given: exp.Expr | None) -> int:
         return 1
     if not isinstance(given, exp.Literal) or given.is_string or not str(given.this).isdigit():
         raise BacklogError(
-            f"over: {written}: {_sql(given)} is no number of rows before.", "Give a whole number of 0 or more."
+            f"over: {written}: {text_of(given)} is no number of rows before.", "Give a whole number of 0 or more."
         )
     return int(given.this)
 
@@ -113,13 +114,9 @@ def _default(written: str, call: exp.Expr) -> Default:
     sign, literal = (-1, given.this) if isinstance(given, exp.Neg) else (1, given)
     if not isinstance(literal, exp.Literal) or (literal.is_string and sign < 0):
         raise BacklogError(
-            f"over: {written}: the default {_sql(given)} is no constant.", "Give a number, a text, true or false."
+            f"over: {written}: the default {text_of(given)} is no constant.", "Give a number, a text, true or false."
         )
     if literal.is_string:
         return str(literal.this)
     text = str(literal.this)
     return sign * int(text) if text.isdigit() else sign * Decimal(text)
-
-
-def _sql(expression: exp.Expr) -> str:
-    return str(expression.sql(dialect="spark"))

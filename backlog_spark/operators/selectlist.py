@@ -8,6 +8,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
+from backlog_spark.dialect import StreamSpark
 from backlog_spark.errors import BacklogError
 
 __all__ = ["select_items"]
@@ -33,7 +34,7 @@ def select_items(text: str, what: str, known: str, operator: str = "") -> list[e
     """
     before = f"{operator}: " if operator else ""
     try:
-        statements = sqlglot.parse(f"SELECT {text}", dialect="spark")
+        statements = sqlglot.parse(f"SELECT {text}", dialect=StreamSpark)
     except SqlglotError as error:
         # The first of sqlglot's messages without its colours and its copy of the text.
         reason = re.sub(r"\x1b\[[0-9;]*m", "", str(error).split("\n", 1)[0]).strip()

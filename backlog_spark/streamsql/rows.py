@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
-from sqlglot.errors import ErrorLevel
 
 from backlog_spark.changes import METADATA
+from backlog_spark.dialect import text_of
 from backlog_spark.streamsql.refusals import Statement
 
 if TYPE_CHECKING:
@@ -171,8 +171,3 @@ def _field(name: str, value: exp.Expr) -> exp.Expr:
 def column_of(name: str) -> exp.Column:
     """The column of exactly this name."""
     return exp.Column(this=exp.to_identifier(name, quoted=True))
-
-
-def text_of(expression: exp.Expr) -> str:
-    """An expression as Spark reads it."""
-    return str(expression.sql(dialect="spark", unsupported_level=ErrorLevel.IGNORE, comments=False))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
+from backlog_spark.dialect import TABLE_ARGUMENT
 from backlog_spark.operators.windowed import WINDOW_COLUMNS
 from backlog_spark.operators.windows import (
     CumulativeEventTimeWindows,
@@ -17,7 +18,6 @@ from backlog_spark.operators.windows import (
     TumblingEventTimeWindows,
     WindowAssigner,
 )
-from backlog_spark.streamsql.parsing import TABLE_ARGUMENT
 from backlog_spark.streamsql.refusals import Statement
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.times import milliseconds
