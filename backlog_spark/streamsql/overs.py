@@ -218,6 +218,10 @@ def _tie(tr: Translation, rows: Rows, call: exp.Window, order: exp.Order | None)
     for each in order.expressions:
         if each.args.get("desc"):
             raise tr.statement.refused(each, "ORDER BY … DESC looks at rows that are to come.", "Leave DESC out.")
+        if not each.args.get("nulls_first"):
+            raise tr.statement.refused(
+                each, "ORDER BY … NULLS LAST: rows with NULL come first in OVER.", "Leave NULLS LAST out."
+            )
         tr.statement.only(each, "this", "nulls_first")
         found.append(rows.translated(tr.statement, each.this))
     if text_of(found[0]) != text_of(column_of(time)):

@@ -120,6 +120,7 @@ REFUSED = [
     # OVER
     (f"SELECT ntile(4) {OVER}) AS n FROM a", "column 8: over: NTILE"),
     (f"SELECT sum(v) {OVER} DESC) AS s FROM a", "ORDER BY … DESC looks at rows that are to come"),
+    (f"SELECT row_number() {OVER}, v NULLS LAST) AS n FROM a", "column 58: ORDER BY … NULLS LAST: rows with NULL"),
     (f"SELECT count(* EXCEPT (v)) {OVER}) AS n FROM a", "the argument of count is to be one column"),
     ("SELECT sum(v) OVER (PARTITION BY user) AS s FROM a", "OVER without ORDER BY. Write ORDER BY ts."),
     ("SELECT sum(v) OVER (ORDER BY v) AS s FROM a", "OVER is ordered by v, not by the event time. Write ORDER BY ts."),
