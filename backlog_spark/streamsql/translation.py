@@ -95,10 +95,22 @@ class Translation:
 
     def changes(self, rows: Rows, node: exp.Expr) -> Rows:
         """The same rows with the column that tells of changes, if rows change."""
+        if results_change(rows.stream.node):
+            for name in self.schema(rows.stream, node).names:
+                if name.lower() == CHANGE_TYPE:
+                    raise self._taken_change_type(name, node)
         with self.statement.at(node):
             stream = rows.stream.changes()
         names = self.schema(stream, node).names
         return replace(rows, stream=stream, pseudo=tuple(name for name in PSEUDO if name in names))
+
+    def _taken_change_type(self, name: str, node: exp.Expr) -> Exception:
+        return self.statement.refused(
+            node,
+            f"the rows are changes, and {CHANGE_TYPE} tells which ones they take back, "
+            f"so no other column is named {name!r}.",
+            f"Give it another name: {CHANGE_TYPE} AS change.",
+        )
 
     def with_columns(self, rows: Rows, columns: Mapping[str, exp.Expr], node: exp.Expr) -> Rows:
         """The same rows with further columns, of translated expressions."""
@@ -141,6 +153,10 @@ class Translation:
                     node, f"two columns of the result are named {name!r}.", "Give one another name with AS."
                 )
             seen[name.lower()] = name
+        if CHANGE_TYPE in rows.pseudo:
+            for name, expression, node in items:
+                if name.lower() == CHANGE_TYPE and text_of(expression) != text_of(column_of(CHANGE_TYPE)):
+                    raise self._taken_change_type(name, node)
         carried = [name for name in rows.pseudo if name not in seen]
         chosen = [*((n, e) for n, e, _ in items), *((name, column_of(name)) for name in carried)]
         columns = tuple(

@@ -117,6 +117,17 @@ REFUSED = [
     ("SELECT count(*) AS n FROM a GROUP BY window(v, '1 day')", "column 45: window: v is not the stream's event time"),
     ("SELECT count(*) AS n FROM a GROUP BY window(ts, '1 day'), window(ts, '2 days')", "GROUP BY has two windows"),
     ("SELECT count(*) AS n FROM a GROUP BY window(ts, '1 day', '2 days')", "column 38: window slide"),
+    # The column that tells of changes
+    (
+        "SELECT _change_type, count(*) AS n FROM orders GROUP BY _change_type HAVING count(*) > 1",
+        "column 8: the rows are changes, and _change_type tells which ones they take back, so no other column is named "
+        "'_change_type'. Give it another name: _change_type AS change.",
+    ),
+    (
+        "SELECT * FROM (SELECT _change_type, count(*) AS n FROM orders GROUP BY _change_type) WHERE n > 1",
+        "no other column is named '_change_type'",
+    ),
+    ("SELECT user AS _change_type FROM orders", "column 8: the rows are changes"),
     # OVER
     (f"SELECT ntile(4) {OVER}) AS n FROM a", "column 8: over: NTILE"),
     (f"SELECT sum(v) {OVER} DESC) AS s FROM a", "ORDER BY … DESC looks at rows that are to come"),
