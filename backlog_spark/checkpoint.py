@@ -50,10 +50,10 @@ class Checkpoint:
         self._root = self._path_class(location)
         managers = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager")
         self._files: Any = managers.create(self._root, self._conf)
-        self._lines: dict[int, list[str | None]] = {}
+        self._lines: dict[int, dict[str, str | None]] = {}
 
     def offsets(self, batch_id: int) -> list[dict[str, Any] | None] | None:
-        """The end offsets of a batch from Spark's offset log, one per source in plan order.
+        """The end offsets of a batch from Spark's offset log, one per source in plan order; of named sources in any.
 
         Parameters
         ----------
@@ -65,7 +65,7 @@ class Checkpoint:
         list of (dict or None), or None
             None if the log has no such batch (not planned yet, or purged: Spark keeps the last 100 by
             default). A source's entry is None when it has no offset yet or when its offset is not a JSON
-            object.
+            object; the last ones without an offset may be missing.
 
         Raises
         ------
@@ -73,7 +73,12 @@ class Checkpoint:
             If the entry is not in one of Spark's text formats, versions 1 and 2.
         """
         lines = self._offset_lines(batch_id)
-        return None if lines is None else [parse_offset(line) for line in lines]
+        if lines is None:
+            return None
+        if not all(name.isdecimal() for name in lines):
+            return [parse_offset(line) for line in lines.values()]
+        count = max(map(int, lines), default=-1) + 1
+        return [parse_offset(lines.get(str(index))) for index in range(count)]
 
     def latest_batch(self) -> int | None:
         """Newest batch in the offset log, that is planned and perhaps not done; None before the first."""
@@ -101,8 +106,8 @@ class Checkpoint:
                 f"The offset log of {self.location} has no batch {batch_id} (newest: {self.latest_batch()}).",
                 "Ask only for a batch that Spark has planned, with the checkpointLocation of that query.",
             )
-        starts = (self._offset_lines(batch_id - 1) if batch_id > 0 else None) or [None] * len(ends)
-        return any(_is_backlog(start, end) for start, end in zip(starts, ends, strict=True))
+        starts = (self._offset_lines(batch_id - 1) if batch_id > 0 else None) or {}
+        return any(_is_backlog(starts.get(source), end) for source, end in ends.items())
 
     def in_backlog(self) -> bool | None:
         """Whether any running source was in backlog at the newest planned batch's end.
@@ -328,8 +333,8 @@ class Checkpoint:
         # Anything else is a temporary file of a write under way, or a checksum.
         return [int(name) for name in self.names_in(log) if name.isascii() and name.isdigit()]
 
-    def _offset_lines(self, batch_id: int) -> list[str | None] | None:
-        """One raw line per source, None for a source without an offset; None if there is no such batch."""
+    def _offset_lines(self, batch_id: int) -> dict[str, str | None] | None:
+        """A raw line per source, by its name or index, None where it has no offset; None if there is no such batch."""
         known = self._lines.get(batch_id)
         if known is not None:
             return known
@@ -343,13 +348,17 @@ class Checkpoint:
         return found
 
 
-def _offsets_of(text: str, path: object) -> list[str | None]:
+def _offsets_of(text: str, path: object) -> dict[str, str | None]:
     lines = text.split("\n")
     # Line 1 is Spark's own metadata (watermark, pinned confs).
+    offsets = [line for line in lines[2:] if line]
     if lines[0] == "v1":
-        return [None if line == _NO_OFFSET else line for line in lines[2:] if line]
-    if lines[0] == "v2":  # each has its source's name before it, and those without an offset are left out
-        return [line.partition(":")[2] for line in lines[2:] if line]
+        return {str(index): None if line == _NO_OFFSET else line for index, line in enumerate(offsets)}
+    if lines[0] == "v2":
+        # Each has its source's name before it, which is its index unless the user named it. They are in any order, and
+        # those without an offset are left out.
+        named = (line.partition(":") for line in offsets)
+        return {name: None if offset == _NO_OFFSET else offset for name, _, offset in named}
     raise BacklogError(
         f"{path} is in format {lines[0][:20]!r}; Spark's offset log formats v1 and v2 can be read.",
         "Set spark.sql.streaming.offsetLog.formatVersion=1 and start on a new checkpointLocation.",

@@ -128,6 +128,29 @@ def test_is_backlog(
     assert Checkpoint(spark, str(tmp_path)).is_backlog(5) is expected
 
 
+def test_sources_of_the_second_format_are_told_by_their_names(spark: SparkSession, tmp_path: Path) -> None:
+    """Unnamed sources have their index for a name, stand in any order, and are left out without an offset."""
+    ours, other = flags(1, True, True), flags(1, False, False)
+    write_log(tmp_path, 4, f"2:{json.dumps(other)}", f"0:{json.dumps(ours)}", version="v2")
+    moved = flags(2, False, True)
+    write_log(tmp_path, 5, '1:{"logOffset":0}', f"2:{json.dumps(other)}", f"0:{json.dumps(moved)}", version="v2")
+    write_log(tmp_path, 6, f"2:{json.dumps(flags(2, True, True))}", "1:-", f"0:{json.dumps(moved)}", version="v2")
+    checkpoint = Checkpoint(spark, str(tmp_path))
+    assert checkpoint.offsets(4) == [ours, None, other]
+    assert checkpoint.offsets(5) == [moved, {"logOffset": 0}, other]
+    assert checkpoint.offsets(6) == [moved, None, flags(2, True, True)]
+    assert [checkpoint.is_backlog(batch) for batch in (5, 6)] == [True, False]
+    assert checkpoint.in_backlog() is True
+
+
+def test_named_sources_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
+    write_log(tmp_path, 1, f"old:{json.dumps(flags(1, True, True))}", version="v2")
+    write_log(tmp_path, 2, f"live:{json.dumps(flags(2, False, False))}", version="v2")
+    checkpoint = Checkpoint(spark, str(tmp_path))
+    assert checkpoint.offsets(2) == [flags(2, False, False)]
+    assert checkpoint.is_backlog(2) is False
+
+
 @pytest.mark.parametrize("batch_id", [0, 5])
 def test_is_backlog_without_the_batch_before(spark: SparkSession, tmp_path: Path, batch_id: int) -> None:
     write_log(tmp_path, batch_id, flags(1, False, True))
