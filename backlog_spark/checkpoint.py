@@ -13,19 +13,21 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.jvm import java_class
 from backlog_spark.listener import parse_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Checkpoint"]
+__all__ = ["Checkpoint", "check_is_no_pattern"]
 
 _IDENTITY = "identity"
 # Spark's OffsetSeqLog: a source without an offset in this batch.
 _NO_OFFSET = "-"
 _BATCHES_KNOWN = 3
+# Of Hadoop's patterns for paths.
+_PATTERN = "*?[{\\"
 
 
 class Checkpoint:
@@ -346,6 +348,24 @@ class Checkpoint:
         self._lines = {number: lines for number, lines in self._lines.items() if number > batch_id - _BATCHES_KNOWN}
         self._lines[batch_id] = found
         return found
+
+
+def check_is_no_pattern(location: str) -> None:
+    """See that Spark's readers take a checkpoint's location as it is; that of streams always looks for patterns.
+
+    Raises
+    ------
+    SettingError
+        Before a backlog has been read whose state could not be handed over, or would be mixed with another query's.
+    """
+    found = [sign for sign in _PATTERN if sign in location]
+    if found:
+        raise SettingError(
+            "checkpointLocation",
+            location,
+            f"it contains {' '.join(found)}, so Spark's readers take it for a pattern and not for the directory.",
+            "Choose a path without * ? [ { and backslashes: the state of keyed operators is read from it.",
+        )
 
 
 def _offsets_of(text: str, path: object) -> dict[str, str | None]:

@@ -113,7 +113,8 @@ class Handover:
 
         if not self.keys or reached_us is None:
             return frame
-        kept = spark.read.parquet(*(self._kept(checkpoint, phase) for phase in range(phases)))
+        exactly = spark.read.option("__globPaths__", "false")
+        kept = exactly.parquet(*(self._kept(checkpoint, phase) for phase in range(phases)))
         near = kept.where(F.col(self._time) >= reached_us - self.overlap_ms * 1000)
         known = near.select(*(F.col(key).alias(f"_known_{i}") for i, key in enumerate(self.keys))).distinct()
         same = [frame[key] == known[f"_known_{i}"] for i, key in enumerate(self.keys)]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.batchframes import arrow_batches, persisted
 from backlog_spark.boundaries import end_after_batch
-from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.checkpoint import Checkpoint, check_is_no_pattern
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError
 from backlog_spark.intervals import Intervals, resolve_intervals
@@ -86,6 +86,8 @@ class BacklogQuery(QueryRuns):
         available_now: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> None:
+        if stream.node.is_keyed:
+            check_is_no_pattern(checkpoint_location)
         conf = own_conf(spark)
         settings = parse_settings(conf)
         self.intervals: Intervals = resolve_intervals(intervals, conf, [(s.name, s.options) for s in stream.sources])

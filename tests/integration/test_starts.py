@@ -12,6 +12,8 @@ import pytest
 
 import backlog_spark as bs
 import connectors
+from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.handover import Handover
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
 
@@ -62,3 +64,23 @@ def test_a_start_that_fails_leaves_no_server_behind(
     with pytest.raises(bs.BacklogError, match="cannot be reached"):
         start(spark, tmp_path, Collect())
     assert [each.name for each in threading.enumerate()].count("backlog-control") <= before
+
+
+@pytest.mark.parametrize("name", ["a[1]", "a{b,c}", "a*b", "a?b", "a\\b"])
+def test_a_checkpoint_that_readers_would_take_for_a_pattern_is_refused(
+    spark: SparkSession, tmp_path: Path, name: str
+) -> None:
+    stream = bs.source("scripted", name="s", path=tmp_path / "s")
+    sum_ = stream.key_by("k").count().write("starts").option("checkpointLocation", str(tmp_path / name))
+    with pytest.raises(bs.SettingError, match=r"checkpointLocation = .*pattern") as told:
+        sum_.to(Collect()).start(spark)
+    sign = next(each for each in name if not each.isalnum())
+    assert f"contains {sign}," in str(told.value)
+    assert not (tmp_path / name).exists()
+
+
+def test_keys_of_phases_are_read_from_any_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    checkpoint, handover = Checkpoint(spark, str(tmp_path / "a[1]")), Handover("at", 1_000, ("k",))
+    rows = spark.sql("SELECT id AS k, timestamp_seconds(id) AS at FROM range(1, 4)")
+    reached = handover.take(checkpoint, 0, rows.where("k < 3"), None)
+    assert [r.k for r in handover.without_known(spark, checkpoint, 1, rows, reached).collect()] == [3]
