@@ -6,7 +6,6 @@ To the operator they are functions of one stream, whose rows say which input the
 from __future__ import annotations
 
 import copy
-from collections import namedtuple
 from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backlog_spark.attributes import RecordAttributes, TwoInputFunction
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.functions import KeyedProcessFunction, ProcessContext
+from backlog_spark.operators.rowtypes import row_type
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
 from backlog_spark.plan import KeyedNode, TransformNode, pair_of, uses_processing_time
 from backlog_spark.streams import BacklogStream
@@ -72,8 +72,7 @@ class KeyedCoProcessFunction(KeyedProcessFunction, TwoInputFunction):
     def _made_calls(self) -> list[Any]:
         made, at = [], 1
         for names, call in zip(self._names, (self.process_element1, self.process_element2), strict=True):
-            row = namedtuple("Row", names, rename=True)  # type: ignore[misc]
-            made.append((call, partial(tuple.__new__, row), at, at + len(names)))
+            made.append((call, partial(tuple.__new__, row_type(tuple(names))), at, at + len(names)))
             at += len(names)
         return made
 

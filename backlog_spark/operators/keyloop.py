@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import heapq
-from collections import namedtuple
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +21,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.watermarks import END_OF_TIME
 
 from .functions import KeyedProcessFunction, ListState, MapState, OutputTag, ProcessContext, TimerService
+from .rowtypes import row_type
 
 __all__ = ["KeyLoop", "LoopSchema", "as_batch", "epoch_millis", "python_values"]
 
@@ -86,7 +86,7 @@ class KeyLoop:
         self._tags = {name: at for at, (name, _) in enumerate(schema.outputs) if at}
         self._collected: list[list[Any]] = [[] for _ in schema.outputs]
         self._batches: list[list[pa.RecordBatch]] = [[] for _ in schema.outputs]
-        self._row = namedtuple("Row", schema.rows.names, rename=True)  # type: ignore[misc]
+        self._row = row_type(tuple(schema.rows.names))
         self._function.open()
         self.load([], [[] for _ in schema.state])
 

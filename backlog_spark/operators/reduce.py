@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import CHANGED, describe_keys
 from backlog_spark.operators.merge import MergeFold
+from backlog_spark.operators.rowtypes import row_type
 from backlog_spark.state.keys import check_keys, group_of, hash_of, normalised
 from backlog_spark.state.sorted import MergeSorted
 from backlog_spark.state.tables import GROUP, HASH, StateSchema
@@ -113,7 +113,7 @@ class ReduceFold(MergeFold):
         several = np.flatnonzero(ends - starts > 1)
         if not len(several):
             return [slot.take(pa.array(starts)) for slot in slots]
-        make = namedtuple("Row", self._names, rename=True)  # type: ignore[misc]
+        make = row_type(tuple(self._names))
         reduced = []
         for first, end in zip(starts[several].tolist(), ends[several].tolist(), strict=True):
             rows = [make(*r) for r in zip(*(s.slice(first, end - first).to_pylist() for s in slots), strict=True)]

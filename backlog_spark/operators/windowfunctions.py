@@ -5,13 +5,13 @@ Source: PyFlink's ``pyflink.datastream.functions`` and Flink's ``CoGroupFunction
 
 from __future__ import annotations
 
-from collections import namedtuple
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.rowtypes import row_type
 
 if TYPE_CHECKING:
     import numpy as np
@@ -80,8 +80,7 @@ class Made:
         if self._rows is None:
             from backlog_spark.operators.keyloop import python_values
 
-            names = self._batch.schema.names
-            make = partial(tuple.__new__, namedtuple("Row", names, rename=True))
+            make = partial(tuple.__new__, row_type(tuple(self._batch.schema.names)))
             self._rows = list(map(make, zip(*(python_values(c) for c in self._batch.columns), strict=True)))
         return self._rows
 
