@@ -204,8 +204,10 @@ class RowsAggregateFold(MultisetFold):
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
         from pyspark.sql import functions as F
 
-        given = version.withColumns({ROW: self._identity(), SIGN_OF: sign(quoted(CHANGE_TYPE))})
-        there = netted_rows(given, [ROW], SIGN_OF).drop(ROW, SIGN_OF)
+        # The user's columns in one, as any of them may have the name of another one here.
+        whole = F.struct(*map(quoted, version.columns)).alias("whole")
+        given = version.select(whole, self._identity().alias(ROW), sign(quoted(CHANGE_TYPE)).alias(SIGN_OF))
+        there = netted_rows(given, [ROW], SIGN_OF).select("whole.*")
         results = self.inner.merge_rows(there, None)
         return self.inner.finish(results, change_type_of(F.lit(1), self.changes))
 

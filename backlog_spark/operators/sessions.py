@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 __all__ = ["SessionFold", "session_runs"]
 
 _FIRED: Final = "fired"
-_ROWS: Final = "rows"
 
 
 def session_runs(keys: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -42,7 +42,7 @@ WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
 # Whether the window has been put out: it is then kept for its allowed lateness alone.
 _FIRED: Final = "fired"
 # Of live rows: how many of the user's rows they stand for, a row of several windows counted in the one that ends last.
-_ROWS: Final = "rows"
+_ROWS: Final = "__rows"
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,15 @@ class StateSchema:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Arrow's form of a Spark schema as batches in a worker have it."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    """Arrow's form of a Spark schema as batches in a worker have it, except that what is nested may be NULL.
 
+    Spark gives ``struct(1 AS q)`` a field that is never NULL. Arrow has values of it also where the struct is NULL,
+    as it is on the other side's rows, and takes no NULL for such a field even there. The bytes are the same.
+    """
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructField, StructType
+
+    schema = StructType([StructField(f.name, f.dataType._as_nullable(), f.nullable, f.metadata) for f in schema])
     # Workers are given the session's zone; the instants are the same, and one name keeps the bytes comparable.
     return to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
 

@@ -1,0 +1,100 @@
+"""Columns of users with names that operators have within, and of types with parts that are never NULL."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import backlog_spark as bs
+from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT
+
+from .conftest import Collect, wait
+from .scripted import append
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+AT = pa.timestamp("us", "UTC")
+
+
+def put_out(
+    spark: SparkSession, root: Path, stream: bs.BacklogStream, is_complete: Callable[[list[Any]], bool]
+) -> list[Any]:
+    """All rows that come out until they are all there."""
+    sink = Collect()
+    writer = stream.write("q").trigger(processing_time="50 ms", interval_during_backlog=0)
+    query = writer.option("checkpointLocation", str(root / "check")).to(sink).start(spark)
+
+    def rows() -> list[Any]:
+        return [row for _, batch in sorted(sink.batches.items()) for row in batch]
+
+    try:
+        wait(lambda: is_complete(rows()), query)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    return rows()
+
+
+@pytest.mark.usefixtures("small_plans")
+def test_parts_that_are_never_null(spark: SparkSession, tmp_path: Path) -> None:
+    """In rows of the other side, and of no match, they are."""
+    for name in "ab":
+        for first, backlog in ((0, True), (3, False)):
+            rows = pa.table({"k": range(first, first + 3), name: range(3)})
+            append(tmp_path / name, rows.slice(name == "b"), backlog=backlog)
+    sides = [
+        bs.source("scripted", name=name, path=tmp_path / name).map("*", f"struct(1 AS q, array(k) AS r) AS s{name}")
+        for name in "ab"
+    ]
+    joined = sides[0].key_by("k").join(sides[1].key_by("k"), how="left")
+    found: Counter[Any] = Counter()
+    for row in put_out(spark, tmp_path, joined.changes(), lambda rows: len(rows) >= 6):
+        found[row.k, row.sa.q, row.sb and row.sb.q] += 1 if row[CHANGE_TYPE] == INSERT else -1
+    assert +found == Counter((k, 1, None if k in (0, 3) else 1) for k in range(6))
+
+
+@pytest.mark.usefixtures("small_plans")
+def test_windows_of_rows_with_a_column_rows(spark: SparkSession, tmp_path: Path) -> None:
+    for second, backlog in ((0, True), (20, False), (100, False)):
+        at = pa.array([START + timedelta(seconds=second + n) for n in range(4)], AT)
+        append(tmp_path / "s", pa.table({"k": [1, 1, 2, 2], "rows": [1, 2, 3, 4], "at": at}), backlog=backlog)
+    stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("at", "0 seconds").key_by("k")
+    windows = stream.window(bs.TumblingEventTimeWindows.of("10 seconds")).sum("rows")
+    found = put_out(spark, tmp_path, windows, lambda rows: len(rows) >= 4)
+    assert sorted((row.k, row.rows) for row in found) == [(1, 3), (1, 3), (2, 7), (2, 7)]
+
+
+@pytest.mark.usefixtures("small_plans")
+def test_changes_of_rows_with_columns_row_and_sign(spark: SparkSession, tmp_path: Path) -> None:
+    kinds = {"row": ["a", "a", "b"], "sign": [5, 9, 1], CHANGE_TYPE: [INSERT] * 3}
+    append(tmp_path / "s", pa.table(kinds), backlog=True)
+    append(tmp_path / "s", pa.table({"row": ["a"], "sign": [9], CHANGE_TYPE: [DELETE]}), backlog=False)
+    stream = bs.source("scripted", name="s", path=tmp_path / "s").key_by("row").max("sign")
+    newest: dict[str, int] = {}
+    for row in put_out(spark, tmp_path, stream, lambda rows: len(rows) >= 4):
+        if row[CHANGE_TYPE] in (INSERT, "update_postimage"):
+            newest[row.row] = row.sign
+    assert newest == {"a": 5, "b": 1}
+
+
+@pytest.mark.usefixtures("small_plans")
+def test_functions_see_the_change_type(spark: SparkSession, tmp_path: Path) -> None:
+    class Told(bs.KeyedProcessFunction):
+        output = "k int, kind string"
+
+        def process_element(self, row: Any, ctx: Any) -> Any:
+            yield row.k, row._change_type
+
+    append(tmp_path / "s", pa.table({"k": pa.array([1, 2], pa.int32()), CHANGE_TYPE: [INSERT, DELETE]}), backlog=True)
+    append(tmp_path / "s", pa.table({"k": pa.array([3], pa.int32()), CHANGE_TYPE: [DELETE]}), backlog=False)
+    stream = bs.source("scripted", name="s", path=tmp_path / "s").key_by("k").process(Told())
+    found = put_out(spark, tmp_path, stream, lambda rows: len(rows) >= 3)
+    assert sorted(map(tuple, found)) == [(1, INSERT), (2, DELETE), (3, DELETE)]
