@@ -26,7 +26,7 @@ from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.native import CONF, NativeHybrid
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns
-from backlog_spark.session import session_conf, session_listener
+from backlog_spark.session import session_conf, session_listener, starting
 from backlog_spark.settings import parse_settings
 from backlog_spark.tracker import QueryTracker
 from connectors.pacing import PROBE_ROWS, BacklogSizer
@@ -225,11 +225,13 @@ class ForeignQuery(QueryRuns):
     def _run(self) -> StreamingQuery:
         self._limit = self._wanted
         context = self._context()
-        with session_conf(self._spark, CONF if self._source else {}):
-            if self._source:
-                self._source.mend(self._checkpoint)
-                context = replace(context, _frame=self._source.frame(self._phase, context, self._checkpoint))
-            started = self._start(self._build(context))
+        if self._source:
+            self._source.mend(self._checkpoint)
+            context = replace(context, _frame=self._source.frame(self._phase, context, self._checkpoint))
+        writer = self._build(context)
+        # The query takes its own copy of the configuration; other queries of ours wait for theirs.
+        with starting, session_conf(self._spark, CONF if self._source else {}):
+            started = self._start(writer)
         self._name = self._name or started.name or str(started.id)
         return self._subscribe(started)
 
@@ -288,8 +290,7 @@ class ForeignQuery(QueryRuns):
         if left:
             return True
         if self._is_bounded() and self._source is not None:
-            with session_conf(self._spark, CONF):
-                self._source.leave(self._checkpoint, self._phase, self._context())
+            self._source.leave(self._checkpoint, self._phase, self._context())
             self._phase += 1
             if not self._is_bounded():
                 self._tracker.all_read()

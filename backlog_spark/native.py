@@ -2,7 +2,8 @@
 
 Each phase is a run of the query with that phase's source alone. The bounded ones end by themselves (``availableNow``),
 the last one goes on. Spark lets the sources of a checkpoint change if they are named and if the offset log has its
-second format, which keeps offsets by name; both are set for the runs of such a query, and nowhere else.
+second format, which keeps offsets by name; both are set in the session while such a source is loaded and while such a
+query starts, which Spark then gives a copy of the settings.
 
 Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
 """
@@ -13,20 +14,23 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import partialmethod
 from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.streaming import DataStreamReader
 
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.handover import Handover, Reread
+from backlog_spark.session import session_conf, starting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamReader
 
     from backlog_spark.checkpoint import Checkpoint
     from backlog_spark.foreign import RunContext
 
-    Phase = Callable[["DataStreamReader", "RunContext"], "DataFrame"]
+    Phase = Callable[[DataStreamReader, "RunContext"], "DataFrame"]
 
 __all__ = ["CONF", "NativeHybrid", "hybrid"]
 
@@ -97,6 +101,22 @@ def hybrid(
     return NativeHybrid(spark, name, phases, Handover(timestamp_column, overlap_ms, keys))
 
 
+class _Named(DataStreamReader):
+    """The reader of a phase: Spark looks for `CONF` while it loads a source, and only then is it set."""
+
+    loaded = False
+
+    def _load(self, method: str, *args: Any, **options: Any) -> DataFrame:
+        with starting, session_conf(self._spark, CONF):
+            made: DataFrame = getattr(super(), method)(*args, **options)
+        self.loaded = True
+        return made
+
+
+for _method in ("load", "table", "changes", "parquet", "orc", "json", "csv", "text", "xml"):
+    setattr(_Named, _method, partialmethod(_Named._load, _method))
+
+
 class NativeHybrid:
     """Phases of Spark's own readers; see `hybrid`."""
 
@@ -123,13 +143,16 @@ class NativeHybrid:
         return self._handover.starting_ms(self._reached_us)
 
     def frame(self, phase: int, context: RunContext, checkpoint: Checkpoint) -> DataFrame:
-        """The streaming DataFrame of a phase. Needs `CONF` in the session while it is made and started."""
+        """The streaming DataFrame of a phase. Needs `CONF` in the session while it is started."""
         name, make = list(self._phases.items())[phase]
-        made = make(self._spark.readStream.name(self.source(name)), context)
+        reader = _Named(self._spark)
+        made = make(reader.name(self.source(name)), context)
         if not getattr(made, "isStreaming", False):
             raise BacklogError(
                 f"The phase {name} of {self.name} gave no streaming DataFrame.", "Make it with the reader it is given."
             )
+        if not reader.loaded:
+            raise self._made_otherwise(name)
         shape = [(f.name, f.dataType.simpleString()) for f in made.schema]
         if shape != (self._shape or shape):
             raise BacklogError(
@@ -212,12 +235,15 @@ class NativeHybrid:
             reread = Reread(self._spark, checkpoint, self.source(name), name)
             again = make(reread, context)  # type: ignore[arg-type]
             if again.isStreaming:
-                raise BacklogError(
-                    f"The phase {name} of {self.name} was not made with the reader that it was given.",
-                    "Use that one: with timestamp_column it gives the phase's rows once more when it has ended.",
-                )
+                raise self._made_otherwise(name)
             self._reached_us = self._handover.take(checkpoint, phase, again, self._reached_us)
         self.enter(checkpoint, phase + 1)
+
+    def _made_otherwise(self, phase: str) -> BacklogError:
+        return BacklogError(
+            f"The phase {phase} of {self.name} was not made with the reader that it was given.",
+            "Use that one: it names the source, and with timestamp_column it gives the phase's rows once more.",
+        )
 
     def enter(self, checkpoint: Checkpoint, phase: int) -> None:
         """Record that a phase begins. Called before its first run, when the run before has ended."""

@@ -72,7 +72,10 @@ class SourceSpec:
         kept = {k: v for k, v in self.options.items() if k.lower() not in lower}
         # None takes an option away: it has been taken care of elsewhere.
         given = {k: v for k, v in {**kept, **more}.items() if v is not None}
-        return spark.readStream.format(self.format).options(**given).load()
+        from backlog_spark.session import starting
+
+        with starting:
+            return spark.readStream.format(self.format).options(**given).load()
 
 
 class Node(ABC):

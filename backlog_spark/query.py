@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,7 +30,7 @@ from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, foreign_positions, source_positions, state_name
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns, first_line
-from backlog_spark.session import register, session_conf
+from backlog_spark.session import register, session_conf, starting
 from backlog_spark.settings import parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
@@ -65,7 +64,6 @@ _IDLE_RUN_MS = 1_000
 # The form in which Spark recognises that a Python sink was interrupted by stop(), which is no failure.
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
 _LONGEST_ERROR = 500
-_starting = threading.Lock()
 
 
 class BacklogQuery(QueryRuns):
@@ -238,7 +236,7 @@ class BacklogQuery(QueryRuns):
             delay = min(_POLL_MAX_MS, max(_POLL_MIN_MS, self.intervals.interval_ms // _POLL_SHARE))
             conf = {**conf, _POLLING_DELAY: f"{delay}ms"}
         # The query takes its own copy of the configuration; other queries of the session wait for theirs.
-        with _starting, session_conf(self._spark, conf):
+        with starting, session_conf(self._spark, conf):
             started = writer.start()
         return self._subscribe(started)
 

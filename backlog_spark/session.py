@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["REDACTION", "redaction", "register", "register_source", "session_conf", "session_listener"]
+__all__ = ["REDACTION", "redaction", "register", "register_source", "session_conf", "session_listener", "starting"]
 
 REDACTION = "spark.sql.redaction.options.regex"
 """Regular expression for names of options whose values Spark writes in no plan, and so in no error and event log."""
 
+# Held where Spark takes settings of the session that another query of ours may have set for itself: while a source is
+# loaded, and while a query starts, which then has a copy of its own.
+starting = threading.RLock()
 _lock = threading.Lock()
 _sources: weakref.WeakKeyDictionary[Any, dict[str, type[DataSource]]] = weakref.WeakKeyDictionary()
 # Those whose secrets the session does not show.

@@ -19,7 +19,7 @@ from backlog_spark.control import Clerk, ControlDataSource, ControlServer
 from backlog_spark.jvm import elements
 from backlog_spark.operators.fold import Fold
 from backlog_spark.plan import KeyedNode, Node, operator_attributes, watermark_nodes
-from backlog_spark.session import register_source
+from backlog_spark.session import register_source, starting
 from backlog_spark.state.reports import FiringBudget, GroupReport, GroupReports
 from backlog_spark.watermarks import END_OF_TIME, observation_name
 from backlog_spark.watermarktree import WatermarkTree
@@ -90,7 +90,8 @@ class Timekeeper:
             register_source(self._spark, ControlDataSource)
             self._server = ControlServer(self._clerk)
         options = {**self._server.options, "operator": operator, "keyGroups": str(self._key_groups)}
-        return self._spark.readStream.format("backlog_control").options(**options).load()
+        with starting:
+            return self._spark.readStream.format("backlog_control").options(**options).load()
 
     def begin(
         self,

@@ -23,6 +23,7 @@ from backlog_spark.plan import (
     WatermarkNode,
     enters_behind,
 )
+from backlog_spark.session import starting
 from backlog_spark.state.processor import GroupProcessor
 from backlog_spark.state.seeds import SEED_SCHEMA, PackState, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
@@ -229,8 +230,7 @@ class Plans:
             packed = _union([*self._no_rows_of(each, packed.schema), packed])
         if rows is not None:
             lifted = fold.lift(rows)
-            live = map_in_arrow(lifted, fold.packer(arrow_schema(lifted.schema)), SEED_SCHEMA)
-            packed = live.unionByName(packed)
+            packed = map_in_arrow(lifted, fold.packer(arrow_schema(lifted.schema)), SEED_SCHEMA).unionByName(packed)
         if node.is_timed:
             assert self._control is not None
             packed = packed.unionByName(self._control(node.name))
@@ -244,7 +244,8 @@ class Plans:
         from pyspark.sql import functions as F
 
         def read(schema: StructType) -> DataFrame:
-            return self._spark.readStream.schema(schema).parquet(self._seed_location(name))
+            with starting:
+                return self._spark.readStream.schema(schema).parquet(self._seed_location(name))
 
         if fold.waits and self._stay_end is not None and not fold.hands_over_version:
             state = read(handed_over_schema(fold)).withColumn(EMIT, F.lit(False))

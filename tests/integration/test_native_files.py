@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
 from backlog_spark.coordinator import Mode
+from tests.operators.conftest import Collect
 
-from .test_foreign import files, rules, wait
+from .test_foreign import LIMIT_S, files, rules, wait
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -71,3 +74,43 @@ def test_files_that_the_last_phase_has_read_are_not_outstanding(spark: SparkSess
         assert built[runs:] == []
     finally:
         query.stop()
+
+
+def test_other_queries_start_while_a_phase_is_made(spark: SparkSession, tmp_path: Path) -> None:
+    for number, folder in enumerate(("old", "live", "plain", "ours")):
+        files(tmp_path / folder, number, 1)
+    entered, go = threading.Event(), threading.Event()
+
+    def old(reader: Any, ctx: bs.RunContext) -> DataFrame:
+        made = reader.schema("n long").parquet(str(tmp_path / "old"))
+        entered.set()
+        assert go.wait(LIMIT_S)
+        return made.where("n >= 0")  # type: ignore[no-any-return]
+
+    with ThreadPoolExecutor(1) as thread:
+        phases = {"old": old, "live": reads(tmp_path / "live")}
+        started = thread.submit(
+            lambda: bs.backlog_query(
+                lambda ctx: ctx.frame.writeStream.format("noop"),
+                checkpoint=str(tmp_path / "phases"), spark=spark, name="phases", interval="300 ms",
+                source=bs.hybrid(spark, "h", phases=phases),
+            )
+        )  # fmt: skip
+        try:
+            assert entered.wait(LIMIT_S)
+            frame = spark.readStream.schema("n long").parquet(str(tmp_path / "plain"))
+            plain = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c")).start()
+            plain.processAllAvailable()
+            plain.stop()
+            ours = bs.stream(spark.readStream.schema("n long").parquet(str(tmp_path / "ours"))).key_by("n").count()
+            sink = Collect()
+            query = ours.write("ours").option("checkpointLocation", str(tmp_path / "k")).to(sink).start(spark)
+            wait(lambda: query.backlogProgress.rows == 20, query)
+            query.stop()
+        finally:
+            go.set()
+        phased = started.result(LIMIT_S)
+    wait(lambda: phased.backlogProgress.rows == 40, phased)
+    phased.stop()
+    assert (tmp_path / "c" / "offsets" / "0").read_text().startswith("v1\n")
+    assert (tmp_path / "phases" / "offsets" / "0").read_text().startswith("v2\n")
