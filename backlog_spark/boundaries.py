@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["end_after_batch", "end_at_boundary", "is_running"]
+__all__ = ["end_after_batch", "end_at_boundary", "ends_by_itself", "is_running"]
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +74,14 @@ def is_running(query: StreamingQuery) -> bool:
         return bool(_execution(query).queryExecutionThread().isAlive())
     except (Py4JError, AttributeError):
         return query.isActive
+
+
+def ends_by_itself(query: StreamingQuery) -> bool:
+    """Whether a query's trigger lets it end without being stopped; also where Spark does not tell."""
+    try:
+        return str(_execution(query).trigger().toString()).startswith(("AvailableNowTrigger", "OneTimeTrigger"))
+    except (Py4JError, AttributeError):
+        return True
 
 
 @contextmanager

@@ -249,6 +249,10 @@ class Checkpoint:
 
     # -- files of our own, by their path below the checkpoint -----------------------------------------------
 
+    def qualified(self) -> str:
+        """The location with its filesystem, the same however it was written."""
+        return str(self._file_system(self._root).makeQualified(self._root).toString())
+
     def location_of(self, name: str) -> str:
         """Full path of a file or directory below the checkpoint."""
         return str(self._path(name).toString())

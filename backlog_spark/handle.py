@@ -25,7 +25,7 @@ class JobStatus(StrEnum):
     FINISHED = "FINISHED"
     """It has come to the end of its input, and all of it is committed."""
     CANCELED = "CANCELED"
-    """It was stopped."""
+    """It was stopped, by its own ``stop`` or by way of Spark."""
     FAILED = "FAILED"
     """It failed, and restarts did not help."""
 

@@ -15,8 +15,9 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from backlog_spark.boundaries import end_at_boundary, is_running
+from backlog_spark.boundaries import end_at_boundary, ends_by_itself, is_running
 from backlog_spark.durations import format_duration
+from backlog_spark.errors import SettingError
 from backlog_spark.handle import QueryHandle
 from backlog_spark.listener import ProgressReport, Report, Terminated
 from backlog_spark.session import session_listener
@@ -42,6 +43,10 @@ _LOOK_TO_END_S = 0.02
 _LAST_REPORT_S = 5.0
 _MAX_RESTART_DELAY_MS = 60_000
 _TRACEBACK = "Traceback (most recent call last):"
+# The running queries of this process by checkpoint: Spark lets a newer run stop an older one, whose query would restart
+# it and so on.
+_running: dict[str, QueryRuns] = {}
+_claiming = threading.Lock()
 
 
 class QueryRuns(QueryHandle):
@@ -110,14 +115,38 @@ class QueryRuns(QueryHandle):
     # -- starting -------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Start the first run, and follow it."""
+        """Start the first run, and follow it.
+
+        Raises
+        ------
+        SettingError
+            If another query of this process runs on the checkpoint.
+        """
         try:
+            self._claim()
             self._query = self._run()
         except BaseException:
+            self._release()
             self._close()
             raise
         self._thread = threading.Thread(target=self._follow, name=f"backlog-{self._name}", daemon=True)
         self._thread.start()
+
+    def _claim(self) -> None:
+        location = self._checkpoint.qualified()
+        with _claiming:
+            other = _running.get(location)
+            if other is not None and other._spark.sparkContext._jsc is not None:
+                raise SettingError(
+                    "checkpointLocation", self._checkpoint.location, f"the query {other.name!r} runs on it.",
+                    "Stop that query first, or give this one a checkpoint of its own.",
+                )  # fmt: skip
+            _running[location] = self
+
+    def _release(self) -> None:
+        with _claiming:
+            for location in [location for location, query_ in _running.items() if query_ is self]:
+                del _running[location]
 
     def _subscribe(self, started: StreamingQuery) -> StreamingQuery:
         session_listener(self._spark).subscribe(str(started.id), self._reports)
@@ -143,6 +172,10 @@ class QueryRuns(QueryHandle):
                 if self._stopping.is_set():
                     return
                 if error is None:
+                    if not left and self._was_stopped():
+                        _log.warning("Query %s was stopped by way of Spark, not of its own stop().", self._name)
+                        self._stopping.set()
+                        return
                     if not self._go_on(idle=self._tracker.last_batch == before and not left, left=left):
                         return
                     error = self._next_run()
@@ -174,7 +207,14 @@ class QueryRuns(QueryHandle):
                 session_listener(self._spark).unsubscribe(str(self._query.id))
             self._close()
         finally:
+            self._release()
             self._ended.set()
+
+    def _was_stopped(self) -> bool:
+        """Whether a run that ended without an error had not come to its end: somebody stopped Spark's query."""
+        if not ends_by_itself(self.streamingQuery):
+            return True
+        return self._checkpoint.latest_batch() != self._checkpoint.latest_committed()
 
     def _next_run(self) -> BaseException | None:
         """Start the next run; why that failed, or None."""
