@@ -28,6 +28,7 @@ __all__ = [
 
 PREFIX: Final = "spark.backlog."
 MAX_KEY_GROUPS: Final = 32_768
+_SECRET: Final = re.compile("password|secret|token|credential|access.?key", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -339,7 +340,9 @@ def _unknown(key: str, text: str) -> SettingError:
     tails = {name[len(PREFIX) :].lower(): name for name in SETTINGS}
     close = difflib.get_close_matches(key[len(PREFIX) :].lower(), tails, n=1, cutoff=0.5)
     hint = f"Did you mean {tails[close[0]]}?" if close else f"Known settings: {', '.join(SETTINGS)}."
-    return SettingError(key, text, "there is no such setting.", hint)
+    # No setting of ours is a secret, but what somebody takes for one may be.
+    shown = "***" if _SECRET.search(key) else text
+    return SettingError(key, shown, "there is no such setting.", hint)
 
 
 def settings_table() -> str:

@@ -90,6 +90,12 @@ def test_refused_setting(key: str, value: str, problem: str) -> None:
     assert key in str(caught.value)
 
 
+def test_what_somebody_takes_for_a_password_is_not_shown() -> None:
+    with pytest.raises(SettingError, match="no such setting") as caught:
+        parse_settings({"spark.backlog.mysql.password": "hunter2"})
+    assert "hunter2" not in f"{caught.value}{caught.value!r}{vars(caught.value)}"
+
+
 def test_table_has_every_setting_with_its_default() -> None:
     lines = settings_table().splitlines()
     assert len(lines) == 2 + len(SETTINGS)
