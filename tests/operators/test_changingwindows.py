@@ -81,7 +81,7 @@ class Group:
         made = []
         for row in rows:
             start = row.time if self.fold.options.assigner.is_session else row.time // SIZE * SIZE
-            values = {"__hash": ord(row.key) << 32, "k0": row.key, "rows": 1}
+            values = {"__hash": ord(row.key) << 32, "k0": row.key, "__rows": 1}
             values |= {"k1": start, "k2": start + SIZE, "__start": start, "__end": start + SIZE}
             names = self.fold.inner.state.slot_names
             signed = [row.sign, row.sign * row.value, row.sign]  # rows, their sum, how many have a value
@@ -179,7 +179,7 @@ def test_what_a_stay_has_put_out_is_known_in_the_first_batch(told: int | None) -
     there = {"__hash": 1, "k0": "a", "k1": 10, "k2": 20, "fired": True, fold.inner.state.slot_names[0]: 5}
     seeds = [pa.RecordBatch.from_pylist([there], fold.state.arrow())]
     # Late for what is left of a window, and too late.
-    live = [{**there, "k1": start, "k2": start + 10, "rows": 1} for start in (10, 0)]
+    live = [{**there, "k1": start, "k2": start + 10, "__rows": 1} for start in (10, 0)]
     rows = pa.RecordBatch.from_pylist(live, fold.live_schema())
     for control in (Control() if told is None else Control(watermark=told), Control(watermark=22)):
         packed = run(copy.deepcopy(fold), handle, rows, control, reports, seeds, 20)
