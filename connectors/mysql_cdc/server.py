@@ -34,7 +34,7 @@ from .options import MySqlOptions
 from .schema import TableSchema
 from .table_key import with_keys
 from .types import Column, kind_of
-from .unlogged import check_cascades, check_databases, check_replica
+from .unlogged import UPDATES_OF_REPLICA, check_cascades, check_databases, check_replica
 from .watermark import PlaceWatermark, watermark
 
 __all__ = [
@@ -130,6 +130,7 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
         "binlog_row_value_options",
         "binlog_transaction_compression",
         *(name for name, _, _ in mariadb.NEEDED),
+        *UPDATES_OF_REPLICA,
         "rpl_semi_sync_master_enabled",
         "rpl_semi_sync_master_wait_point",
     )
@@ -174,7 +175,9 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
             "Set binlog_row_value_options='' on the server.",
         )
     end_position(connection, options)
-    check_replica(connection)
+    for name in UPDATES_OF_REPLICA:
+        if found.get(name, "ON").upper() == "OFF":
+            check_replica(connection, name)
 
 
 def check_tables(connection: Connection[Any], tables: Sequence[TableSchema]) -> None:
@@ -258,37 +261,38 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
         kind_of(column)
     if options.format == "row":
         check_names(options.metadata, columns)
-    _check_table(connection, database, table)
+    schema = TableSchema(database, table, columns)
+    _check_table(connection, schema)
     ask = functools.partial(query, connection)
-    found = with_keys(ask, options, TableSchema(database, table, columns), is_mariadb(connection))
+    found = with_keys(ask, options, schema, is_mariadb(connection))
     if not found.key and not is_mariadb(connection) and not has_gtids(connection):
         raise SettingError(
-            "gtid_mode", "not ON", f"{database}.{table} has no primary key and can then not be read exactly.",
+            "gtid_mode", "not ON", f"{schema.name} has no primary key and can then not be read exactly.",
             "Set gtid_mode=ON on the server, or add a primary key to the table.",
         )  # fmt: skip
     return found
 
 
-def _check_table(connection: Connection[Any], database: str, table: str) -> None:
-    name = f"{database}.{table}"
+def _check_table(connection: Connection[Any], schema: TableSchema) -> None:
+    name = schema.name
     engine, kind = query(
         connection,
         "SELECT ENGINE, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
-        (database, table),
+        (schema.database, schema.table),
     )[0]
     if str(kind).upper() == "SYSTEM VERSIONED":
         raise BacklogError(
             f"{name} is system-versioned: its binary log also has the rows of its history, with the same keys.",
             f"ALTER TABLE {name} DROP SYSTEM VERSIONING, or capture a table without it.",
         )
-    if str(kind).upper() not in ("BASE TABLE", "SYSTEM VERSIONED"):
+    if str(kind).upper() != "BASE TABLE":
         raise BacklogError(f"{name} is a {str(kind).lower()}, whose rows are in no binary log.", "Name a table.")
     if str(engine).lower() != "innodb":
         raise BacklogError(
             f"{name} has the engine {engine}; without transactions a snapshot has no consistent state.",
             f"ALTER TABLE {name} ENGINE=InnoDB.",
         )
-    check_cascades(connection, database, table)
+    check_cascades(connection, schema)
 
 
 def check_log(connection: Connection[Any], start: Offset) -> None:

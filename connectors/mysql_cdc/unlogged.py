@@ -17,18 +17,17 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError, SettingError
 
-from .columns import quote_identifier
 from .connection import is_mariadb, query, text
+from .schema import TableSchema
 
-__all__ = ["check_cascades", "check_databases", "check_replica", "without_prepared"]
+__all__ = ["UPDATES_OF_REPLICA", "check_cascades", "check_databases", "check_replica", "without_prepared"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
-_CASCADES = """
-SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE FROM information_schema.REFERENTIAL_CONSTRAINTS
-WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
-AND (DELETE_RULE IN ('CASCADE', 'SET NULL') OR UPDATE_RULE IN ('CASCADE', 'SET NULL'))
+_FOREIGN_KEYS = """
+SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE
+FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
 """
 _RULE = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|SET DEFAULT|RESTRICT|NO ACTION)")
 # A line of SHOW CREATE TABLE, which no text begins. MariaDB 11.4 does not double a ` in the name of one.
@@ -38,7 +37,8 @@ _FOREIGN_KEY = re.compile(
     re.MULTILINE,
 )
 _UNSEEN = {"CASCADE", "SET NULL", "SET DEFAULT"}
-_UPDATES_OF_REPLICA = "log_slave_updates"
+UPDATES_OF_REPLICA = ("log_slave_updates", "log_replica_updates")
+"""The variable that makes a replica log what it replicates, by its names of old and of now."""
 # Transactions of two phases that are underway when a stream begins are given so long to end.
 _PREPARED_S, _LOOK_S = 10.0, 0.2
 _NO_RIGHT = {1227, 1401}
@@ -78,22 +78,19 @@ def check_databases(status: Sequence[Any], databases: Sequence[str]) -> None:
         )
 
 
-def check_replica(connection: Connection[Any]) -> None:
-    """Refuse a replica whose own log has not what it replicates.
+def check_replica(connection: Connection[Any], setting: str) -> None:
+    """Refuse a replica: its ``setting`` says that its own log has not what it replicates.
 
     Raises
     ------
     SettingError
-        Naming ``log_slave_updates``.
+        Naming ``setting``, which is one of `UPDATES_OF_REPLICA`.
     """
-    found = dict(query(connection, "SHOW GLOBAL VARIABLES LIKE %s", (_UPDATES_OF_REPLICA,)))
-    value = next((text(v) for v in found.values()), "ON")
-    if value.upper() != "OFF" or not _is_replica(connection):
-        return
-    raise SettingError(
-        _UPDATES_OF_REPLICA, value, "the server is a replica and does not log the changes that it replicates.",
-        f"Set {_UPDATES_OF_REPLICA}=ON on it, or read from its primary.",
-    )  # fmt: skip
+    if _is_replica(connection):
+        raise SettingError(
+            setting, "OFF", "the server is a replica and does not log the changes that it replicates.",
+            f"Set {setting}=ON on it, or read from its primary.",
+        )  # fmt: skip
 
 
 def _is_replica(connection: Connection[Any]) -> bool:
@@ -113,7 +110,7 @@ def _is_replica(connection: Connection[Any]) -> bool:
         return False  # only a user with SLAVE MONITOR is told of one that is stopped
 
 
-def check_cascades(connection: Connection[Any], database: str, table: str) -> None:
+def check_cascades(connection: Connection[Any], schema: TableSchema) -> None:
     """Refuse a table whose rows change with those of another.
 
     Raises
@@ -121,28 +118,31 @@ def check_cascades(connection: Connection[Any], database: str, table: str) -> No
     BacklogError
         Naming the foreign key.
     """
-    found = [tuple(map(text, row)) for row in query(connection, _CASCADES, (database, table))]
-    # Some servers hide foreign keys there from users that may only read.
-    name = f"{database}.{table}"
+    for constraint, parent, delete, update in _foreign_keys(connection, schema):
+        if _UNSEEN & {delete, update}:
+            raise BacklogError(
+                f"Foreign key {constraint} of {schema.name} to {parent} cascades (ON DELETE {delete} ON UPDATE "
+                f"{update}); the server does not write such changes of the child table to the binary log.",
+                "Use ON DELETE RESTRICT ON UPDATE RESTRICT and change the rows by statements.",
+            )
+
+
+def _foreign_keys(connection: Connection[Any], schema: TableSchema) -> list[tuple[str, str, str, str]]:
+    """Name, parent, and what happens to a child row at a delete and at an update, of each."""
     try:
-        quoted = f"{quote_identifier(database)}.{quote_identifier(table)}"
-        created = text(query(connection, f"SHOW CREATE TABLE {quoted}")[0][1])
+        created = text(query(connection, f"SHOW CREATE TABLE {schema.qualified}")[0][1])
     except pymysql.err.MySQLError as error:
-        if error.args[0] not in (1142, 1143):  # of a user that may read single columns; those are told above
+        if error.args[0] not in (1142, 1143):
             raise
-        created = ""
+        # A user that may read single columns is told here, where some servers tell one that may read all nothing.
+        rows = query(connection, _FOREIGN_KEYS, (schema.database, schema.table))
+        return [(text(name), text(parent), text(delete), text(update)) for name, parent, delete, update in rows]
+    found = []
     for key in _FOREIGN_KEY.finditer(created):
         rules = dict(_RULE.findall(key["rules"]))
-        if _UNSEEN & set(rules.values()):
-            delete, update = (rules.get(event, "RESTRICT") for event in ("DELETE", "UPDATE"))
-            found.append((key["name"].replace("``", "`"), key["parent"].replace("`", ""), delete, update))
-    if found:
-        constraint, parent, delete, update = found[0]
-        raise BacklogError(
-            f"Foreign key {constraint} of {name} to {parent} cascades (ON DELETE {delete} ON UPDATE {update}); "
-            "the server does not write such changes of the child table to the binary log.",
-            "Use ON DELETE RESTRICT ON UPDATE RESTRICT and change the rows by statements.",
-        )
+        delete, update = (rules.get(event, "RESTRICT") for event in ("DELETE", "UPDATE"))
+        found.append((key["name"].replace("``", "`"), key["parent"].replace("`", ""), delete, update))
+    return found
 
 
 def without_prepared(connection: Connection[Any], take: Callable[[], _T]) -> _T:
@@ -160,7 +160,9 @@ def without_prepared(connection: Connection[Any], take: Callable[[], _T]) -> _T:
     while True:
         before = _prepared(connection)
         place = take()
-        found = before | _prepared(connection)
+        if before is None:
+            return place
+        found = before | (_prepared(connection) or set())
         if not found:
             return place
         lasting = found if lasting is None else lasting & found
@@ -180,7 +182,8 @@ def without_prepared(connection: Connection[Any], take: Callable[[], _T]) -> _T:
     return place
 
 
-def _prepared(connection: Connection[Any]) -> set[str]:
+def _prepared(connection: Connection[Any]) -> set[str] | None:
+    """Those that there are; None where the user is not told of them, which is then warned of."""
     try:
         return {text(row[3]) for row in query(connection, "XA RECOVER")}
     except pymysql.err.MySQLError as error:
@@ -192,4 +195,4 @@ def _prepared(connection: Connection[Any]) -> set[str]:
             "The server has had XA transactions. The rows of one that was prepared before the stream begins and is "
             "committed afterwards are not in it; a user with XA_RECOVER_ADMIN is told of those."
         )
-    return set()
+    return None
