@@ -1,8 +1,9 @@
 """Keyed queries: which plan runs next, what a batch of backlog does, and the hand-off between the vehicles.
 
-The order at the end of a backlog: its last batch commits; the state's last version is published, while no run is
-active; the ledger says so; the stream plan starts and its first batch takes the state in. A crash at any point goes on
-from what is on disk, and doing a step again changes nothing.
+The order at the end of a backlog: its last batch is put out, and what operators that waited hand over is kept; it
+commits; that, or the state's last version, is published, while no run is active; the ledger says so; the stream plan
+starts and its first batch takes the state in. A crash at any point goes on from what is on disk, and doing a step again
+changes nothing.
 """
 
 from __future__ import annotations
@@ -93,9 +94,9 @@ class KeyedPlan:
         self._stays = StayEnds(checkpoint)
         self._root = root
         ledger = self._read()
-        cores = spark.sparkContext.defaultParallelism
+        self._cores = spark.sparkContext.defaultParallelism
         self._key_groups = key_groups or (
-            min(MAX_KEY_GROUPS, max(_LEAST_GROUPS, _GROUPS_PER_CORE * cores)) if ledger is None else ledger.key_groups
+            min(MAX_KEY_GROUPS, max(_LEAST_GROUPS, _GROUPS_PER_CORE * self._cores)) if ledger is None else ledger.key_groups
         )
         # What a batch of backlog is executed with: the user's own, not what the stream is pinned to.
         self._of_batch = {name: str(spark.conf.get(name)) for name in _BATCH_SETTINGS}
@@ -103,6 +104,7 @@ class KeyedPlan:
         self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
         self.folds: dict[str, Fold] = {}
         self._cleaned = False
+        self._handed_over: Mapping[str, Callable[[], DataFrame]] = {}
         self.run = Run(0, Vehicle.STREAM)
         self.replays_only = False
         self._drained = False
@@ -177,12 +179,10 @@ class KeyedPlan:
         assert plans.output is not None
         self.folds = plans.folds
         operators = tuple(
-            (name, {**fold.describe(), "mergeable": fold.mergeable})
-            for name, fold in ((name, self.folds[name]) for name in self._operators)
+            (name, {**self.folds[name].describe(), "mergeable": self.folds[name].mergeable}) for name in self._operators
         )
         if ledger is None:
-            cores = self._spark.sparkContext.defaultParallelism
-            ledger = Ledger(self._key_groups, min(self._key_groups, cores), operators)
+            ledger = Ledger(self._key_groups, min(self._key_groups, self._cores), operators)
         ledger = ledger.check(self._key_groups, operators)
         self._output, self._raw = plans.output, plans.raw
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
@@ -269,6 +269,7 @@ class KeyedPlan:
         """
         last = last_keyed(self._root)
         assert last is not None
+        self._handed_over = {}
         if self.run.vehicle is Vehicle.STREAM:
             if not self._cleaned and batch_id > self.run.first_batch:
                 self._clean()
@@ -290,10 +291,8 @@ class KeyedPlan:
         def end() -> StayEnd | None:
             return self._end(batch, batch_id, query_name, flags, finished)
 
-        def hand_over(name: str, state: DataFrame) -> DataFrame:
-            return BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
-
-        folds = BatchFolds(self.folds, self._raw, fold_into, gather, end, hand_over)
+        folds = BatchFolds(self.folds, self._raw, fold_into, gather, end)
+        self._handed_over = folds.handed_over
         if self.run.epoch == 0:
             return folds.run(self._root, batch)
         # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators too,
@@ -339,10 +338,11 @@ class KeyedPlan:
         self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> None:
         """A batch has reached its sinks and is about to be committed; ``flags`` and ``finished`` are at its end."""
+        for name, state in self._handed_over.items():
+            BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
         self._ensure_executed(batch, query_name)
         if self._time is not None:
-            sorted_run = self.run.vehicle is Vehicle.SORTED
-            self._time.take(batch_id, query_name, flags, finished, sorted_run=sorted_run)
+            self._time.take(batch_id, query_name, flags, finished, sorted_run=self.run.vehicle is Vehicle.SORTED)
 
     @property
     def has_ended(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.arrowsteps import map_in_arrow
@@ -337,8 +338,6 @@ class BatchFolds:
         version is to be made.
     end : callable
         The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
-    hand_over : callable
-        Keeps what an operator that waits hands over and gives it read back, unless its version is handed over as it is.
     """
 
     def __init__(
@@ -348,14 +347,15 @@ class BatchFolds:
         fold: Callable[[str, Fold, DataFrame], DataFrame],
         gather: Callable[[str, Fold, DataFrame], Gathered | None],
         end: Callable[[], StayEnd | None],
-        hand_over: Callable[[str, DataFrame], DataFrame],
     ) -> None:
         self._folds = folds
         self._raw = raw
         self._fold = fold
         self._gather = gather
         self._end = end
-        self._hand_over = hand_over
+        self.handed_over: dict[str, Callable[[], DataFrame]] = {}
+        """What operators that wait hand over and is to be kept when the results have been put out, unless their version
+        is handed over as it is. It is made of the same rows as those, or of rows that a replay gives again."""
 
     def run(self, root: Node, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
         """The output of the tree for a batch made by `Plans.backlog`, and the last keyed operator's side outputs."""
@@ -374,8 +374,8 @@ class BatchFolds:
         else:
             end = self._end()
             assert end is not None, "it is the stay's last batch"
-            kept = self._hand_over(node.name, gathered.left(gathered.rows, end))
-            out = gathered.output(gathered.rows, end, kept)
+            self.handed_over[node.name] = partial(gathered.left, gathered.rows, end)
+            out = gathered.output(gathered.rows, end)
             version = empty_frame(batch.sparkSession, fold.version_schema())
         return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
 
@@ -406,10 +406,9 @@ class BatchFolds:
         end = self._end()
         if end is None:
             return fold.output_at_end(version.where("false"), StayEnd(None))
-        if fold.hands_over_version and bytes_of(version) <= _MOVED_AS_IT_IS:
-            return fold.output_at_end(version, end)
-        kept = self._hand_over(name, fold.handed_over(version, end))
-        return fold.output_beside(version, end, kept)
+        if not fold.hands_over_version or bytes_of(version) > _MOVED_AS_IT_IS:
+            self.handed_over[name] = partial(fold.handed_over, version, end)
+        return fold.output_at_end(version, end)
 
 
 def outputs_of(root: Node, fold: Fold, packed: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:

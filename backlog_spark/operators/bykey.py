@@ -41,7 +41,7 @@ class ByKeyFold(RowsFold):
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             return self.as_state(self._left(self.with_hash(self.still_relevant(together, end)), narrow, end))
 
-        def output(together: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
+        def output(together: DataFrame, end: StayEnd) -> DataFrame:
             return self._results(self.with_hash(together), narrow, end)
 
         # The hash is of the keys, and made anew.

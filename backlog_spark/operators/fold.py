@@ -121,7 +121,7 @@ class Gathered:
     left : callable
         From the rows so brought together, and the end of the stay: what `Fold.handed_over` makes of a version.
     output : callable
-        From the same, and what has been handed over, read back: what `Fold.output_beside` makes of a version.
+        From the same: what `Fold.output_at_end` makes of a version.
     joins : bool, default False
         Whether the rows are joined with each other by these columns.
     """
@@ -129,7 +129,7 @@ class Gathered:
     rows: DataFrame
     by: tuple[str, ...]
     left: Callable[[DataFrame, StayEnd], DataFrame]
-    output: Callable[[DataFrame, StayEnd, DataFrame], DataFrame]
+    output: Callable[[DataFrame, StayEnd], DataFrame]
     joins: bool = False
 
 
@@ -232,18 +232,6 @@ class Fold(ABC):
             As for `fold`.
         """
         return None
-
-    def output_beside(self, version: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
-        """The same when what is handed over has been written, for folds that it saves work.
-
-        Parameters
-        ----------
-        version, end
-            As for `output_at_end`.
-        kept : DataFrame
-            What `handed_over` gave for the same end, read back.
-        """
-        return self.output_at_end(version, end)
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
         """Rows of state for the stream vehicle: group, hash, keys, accumulators.

@@ -228,7 +228,7 @@ class IntervalJoinFold(RowsFold):
             once = together.where(is_near | (F.col(span) == far[0]))
             return self.as_state(self.still_needed(self.with_group(self.with_hash(narrow.placed(once))), end))
 
-        def output(together: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
+        def output(together: DataFrame, end: StayEnd) -> DataFrame:
             return spans.matched(side_rows(together, spans.near), side_rows(together, spans.far), end.watermark)
 
         return Gathered(spread, (*self.state.key_names, span), left, output, joins=True)
@@ -240,10 +240,7 @@ class IntervalJoinFold(RowsFold):
         """
         from pyspark.sql import functions as F
 
-        keyed = F.lit(True)
-        for name in self.state.key_names:
-            keyed = keyed & F.col(name).isNotNull()
-        rows = lifted.where(keyed)
+        rows = self.with_key(lifted)
         if end.watermark is None:
             return rows
         time, side = F.col(TIME), F.col(SIDE_OF)

@@ -170,8 +170,7 @@ class JoinFold(MultisetFold):
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        rows = self.net(self.placed(version))
-        return self.joined(rows, rows)
+        return self._results(self.placed(version))
 
     def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
         placed = self.placed(self.fold(rows, base))
@@ -180,26 +179,25 @@ class JoinFold(MultisetFold):
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             return self.as_state(self.still_needed(self.with_group(self.with_hash(narrow.placed(together))), end))
 
-        def output(together: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
-            return self.output_of_placed(self.with_hash(narrow.placed(together)), kept)
+        def output(together: DataFrame, end: StayEnd) -> DataFrame:
+            return self._results(self.with_hash(narrow.placed(together)))
 
         # The hash is of the keys, and made anew.
         return Gathered(narrow.of(placed).drop(HASH), tuple(self.state.key_names), left, output, joins=True)
 
-    def output_of_placed(self, placed: DataFrame, kept: DataFrame) -> DataFrame:
-        """The results of a stay, of all of its rows and of what is handed over, read back."""
-        rows = self.net(placed)
-        return self.joined(rows, rows)
+    def net_of(self, placed: DataFrame, side: int) -> DataFrame:
+        """Of a stay's rows those of one side that are there at its end, which are joined."""
+        return self.net(placed).where(quoted(SIDE_OF) == side)
 
-    def joined(self, lefts: DataFrame, rights: DataFrame) -> DataFrame:
-        """The join of the left rows of one table with the right rows of another; all of them placed, and there."""
+    def _results(self, placed: DataFrame) -> DataFrame:
+        """The join of a stay's rows."""
         from pyspark.sql import functions as F
 
         sides = []
-        for side, name, rows in ((LEFT, "l", lefts), (RIGHT, "r", rights)):
+        for side, name in ((LEFT, "l"), (RIGHT, "r")):
             keys = [F.col(k).alias(f"{name}_{k}") for k in self.state.key_names]
             there = F.lit(True).alias(f"{name}_there")
-            sides.append(rows.where(F.col(SIDE_OF) == side).select(*keys, there, *self.values(side)))
+            sides.append(self.net_of(placed, side).select(*keys, there, *self.values(side)))
         on = F.lit(True)
         for key in self.state.key_names:
             on = on & (F.col(f"l_{key}") == F.col(f"r_{key}"))
@@ -213,8 +211,7 @@ class JoinFold(MultisetFold):
         return joined.select(*columns)
 
     def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
-        keyed = " AND ".join(f"{name} IS NOT NULL" for name in self.state.key_names)
-        rows = self.net(lifted.where(keyed))
+        rows = self.net(self.with_key(lifted))
         return rows.withColumn(GROUP, group_of(quoted(HASH), self.key_groups)) if self.takes_back else rows
 
     # -- the stream vehicle ---------------------------------------------------------------------------------

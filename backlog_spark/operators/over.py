@@ -160,7 +160,7 @@ class OverFold(ByKeyFold):
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             return self.as_state(self.still_needed(self.with_group(together), end))
 
-        def output(together: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
+        def output(together: DataFrame, end: StayEnd) -> DataFrame:
             return self._over(self._complete(together, end))
 
         placed = self.placed(self.fold(rows, base))

@@ -204,6 +204,10 @@ class RowsFold(Fold):
         sides = [(side, self.values(number)) for number, side in enumerate(self.sides)]
         return Narrow(placed, self.state.key_names, SIDE_OF, sides)
 
+    def with_key(self, rows: DataFrame) -> DataFrame:
+        """Placed rows without those that have a NULL in their key, which equal none."""
+        return rows.where(" AND ".join(f"{name} IS NOT NULL" for name in self.state.key_names))
+
     def with_hash(self, rows: DataFrame) -> DataFrame:
         """Placed rows that have left their hash behind, with it."""
         return rows.select(hash_of([quoted(name) for name in self.state.key_names]).alias(HASH), "*")

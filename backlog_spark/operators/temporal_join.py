@@ -16,16 +16,17 @@ import pyarrow as pa
 
 from backlog_spark.changes import INSERT, refuse_changes
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.countedrows import tie_of
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.join import JoinFold, pairs_of
 from backlog_spark.operators.overresults import is_ordered
 from backlog_spark.operators.pairs import TEMPORAL, check_kind
 from backlog_spark.operators.rows import SIDE_OF
-from backlog_spark.operators.sides import LEFT, RIGHT, side_schema
-from backlog_spark.state.keys import equal_runs
+from backlog_spark.operators.sides import LEFT, RIGHT, quoted, side_schema
+from backlog_spark.state.keys import equal_runs, group_of
 from backlog_spark.state.store import AT_EVERY_TICK, NEVER
-from backlog_spark.state.tables import HASH, combine
+from backlog_spark.state.tables import GROUP, HASH, combine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -105,28 +106,29 @@ class TemporalJoinFold(JoinFold):
 
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
-    def net(self, lifted: DataFrame) -> DataFrame:
-        """All probe rows, and what the build side has."""
+    def net_of(self, placed: DataFrame, side: int) -> DataFrame:
+        rows = placed.where(quoted(SIDE_OF) == side)
+        if side == LEFT:
+            return rows
+        return self.net(rows) if self._newest_by is None else self._newest_of(rows, self._newest_by)
+
+    def _newest_of(self, build: DataFrame, order: str) -> DataFrame:
+        """Of each key the newest row, the same one whenever it is asked."""
         from pyspark.sql import functions as F
+        from pyspark.sql.types import StructField, StructType
 
-        if self._newest_by is None:
-            return super().net(lifted)
-        probe, build = lifted.where(F.col(SIDE_OF) == LEFT), lifted.where(F.col(SIDE_OF) == RIGHT)
-        keys = [HASH, *self.state.key_names]
-        rest = [name for name in lifted.columns if name not in keys]
+        values = self.values(RIGHT)
+        named = zip(values, self.sides[RIGHT].schema, strict=True)
+        tie = tie_of(StructType([StructField(name, field.dataType) for name, field in named]))
         # A struct, as a row without that value is the oldest one, and not none.
-        newest = build.groupBy(*keys).agg(F.max_by(F.struct(*rest), F.struct(self._newest_by)).alias("one"))
-        return probe.unionByName(newest.select(*keys, "one.*"))
-
-    def output_beside(self, version: DataFrame, end: StayEnd, kept: DataFrame) -> DataFrame:
-        return self.output_of_placed(self.placed(version), kept)
-
-    def output_of_placed(self, placed: DataFrame, kept: DataFrame) -> DataFrame:
-        # The newest rows of the build side have been found for what is kept.
-        return self.joined(placed, kept)
+        newest = F.max_by(F.struct(*values), F.struct(order, tie)).alias("one")
+        # Not by the hash too: what is sorted by the keys alone is joined by them as it is.
+        found = build.groupBy(*self.state.key_names).agg(newest).select(*self.state.key_names, "one.*")
+        return self.with_hash(found).withColumn(SIDE_OF, F.lit(RIGHT))
 
     def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
-        return super().still_needed(lifted.where(f"{SIDE_OF} = {RIGHT}"), end)
+        rows = self.net_of(self.with_key(lifted), RIGHT)
+        return rows.withColumn(GROUP, group_of(quoted(HASH), self.key_groups))
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -83,15 +84,13 @@ class BatchState:
         before = self.newest(below=batch_id)
         return None if before is None else fold.state_of(self.read(spark, fold, before))
 
-    def write_handed_over(self, state: DataFrame, batch_id: int) -> DataFrame:
-        """Keep what is handed over to stream mode after a stay's last batch, whose results are put out; and read it
-        back.
+    def write_handed_over(self, state: Callable[[], DataFrame], batch_id: int) -> None:
+        """Keep what is handed over to stream mode after a stay's last batch, whose results have been put out.
 
-        Not executed if it is there.
+        Not asked for if it is there.
         """
         if self._pointer(batch_id, "h") is None:
-            self._save(state, f"h{batch_id}")
-        return self.read_handed_over(state.sparkSession, state.schema, batch_id)
+            self._save(state(), f"h{batch_id}")
 
     def read_handed_over(self, spark: SparkSession, schema: StructType, batch_id: int) -> DataFrame:
         """What `write_handed_over` kept."""

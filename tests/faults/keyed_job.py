@@ -255,10 +255,10 @@ def fire_few(timers: int = FEW_TIMERS) -> None:
 PAIRED_POINTS: dict[str, Callable[[], None]] = {
     "while tasks keep rows": lambda: during_the_fold(rows_fold()),
     "before the end of the stay is kept": lambda: before(bs_checkpoint(), "write_metadata", only_for("stay-end")),
-    "before what is handed over is kept": lambda: before(BatchState, "write_handed_over"),
-    "before what is handed over is valid": lambda: before(bs_checkpoint(), "write_file", only_for("/h")),
     "before the output": lambda: before(DeltaSink, "write"),
-    "before the commit": lambda: after(DeltaSink, "write"),
+    "before what is handed over is kept": lambda: after(DeltaSink, "write"),
+    "before what is handed over is valid": lambda: before(bs_checkpoint(), "write_file", only_for("/h")),
+    "before the commit": lambda: after(KeyedPlan, "written"),
     "before the publication": lambda: before(BatchState, "publish"),
     "before the stream run": lambda: after(KeyedPlan, "_publish"),
     "in the first stream batch": lambda: before(BacklogQuery, "_write_batch", only_in_stream(kill)),

@@ -298,6 +298,32 @@ def test_the_newest_row_where_the_order_is_null_or_no_number(
     assert Counter(tuple(row) for batch in sink.batches.values() for row in batch) == expected
 
 
+@pytest.mark.usefixtures("small_plans")
+def test_of_rows_that_the_order_leaves_equal_all_meet_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """Results of the backlog and what is handed over are made one after the other."""
+    kinds = {"user_id": pa.int64(), "name": pa.string(), "more": pa.map_(pa.string(), pa.int64()), "at": pa.int64()}
+    for part in range(8):  # in tasks of their own
+        rows = [(user, f"name {part}", [("n", part)], 1) for user in range(6)]
+        build = pa.table({n: pa.array(c, k) for (n, k), c in zip(kinds.items(), zip(*rows, strict=True), strict=True)})
+        append(tmp_path / "u", build, backlog=True)
+    append(tmp_path / "u", build.slice(0, 0), backlog=False)
+    append(tmp_path / "c", clicks(0, 30), backlog=True)
+    append(tmp_path / "c", clicks(50, 30), backlog=False)
+    source = {name: bs.source("scripted", name=name, path=tmp_path / name) for name in "cu"}
+    stream = source["c"].temporal_join(source["u"], on="user_id", how="inner", order="at")
+    sink = Collect()
+    writer = stream.map("user_id", "name").write("q").trigger(processing_time="50 ms", interval_during_backlog=0)
+    query = writer.option("checkpointLocation", str(tmp_path / "check")).to(sink).start(spark)
+    users = Counter(r["user_id"] for r in pa.concat_tables([clicks(0, 30), clicks(50, 30)]).to_pylist())
+    expected = Counter({user: n for user, n in users.items() if user in range(6)})
+    try:
+        wait(lambda: sum(map(len, sink.batches.values())) >= expected.total(), query)
+    finally:
+        query.stop()
+    found = Counter(tuple(row) for batch in sink.batches.values() for row in batch)
+    assert Counter({user: found[user, name] for user, name in found}) == expected, "one name of each user"
+
+
 @pytest.mark.grid
 @pytest.mark.usefixtures("small_plans")
 def test_newer_rows_of_a_build_side_without_changes(spark: SparkSession, tmp_path: Path) -> None:

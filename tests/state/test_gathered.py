@@ -24,6 +24,7 @@ from backlog_spark.operators.join import JoinFold
 from backlog_spark.operators.over import OverFold
 from backlog_spark.operators.overlist import parse_over
 from backlog_spark.operators.sides import tagged
+from backlog_spark.operators.temporal_join import TemporalJoinFold
 from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.session import session_conf
 from backlog_spark.state.versions import BatchState
@@ -81,7 +82,7 @@ def totals(numbers: range) -> Counter[tuple[int, int]]:
 
 
 def put_out(gathered: Gathered, end: StayEnd) -> Counter[tuple[int, int]]:
-    return Counter((r.k, r.total) for r in gathered.output(gathered.rows, end, gathered.rows).collect())
+    return Counter((r.k, r.total) for r in gathered.output(gathered.rows, end).collect())
 
 
 def test_it_is_executed_once_and_read_as_often_as_one_likes(spark: SparkSession, tmp_path: Path) -> None:
@@ -92,7 +93,9 @@ def test_it_is_executed_once_and_read_as_often_as_one_likes(spark: SparkSession,
     assert gathered is not None
     assert seen.value == 700, "the exchange has been run: the event times of the batch are known now"
     end = ends_at(800)
-    kept = state.write_handed_over(gathered.left(gathered.rows, end), 1)
+    left = gathered.left(gathered.rows, end)
+    state.write_handed_over(lambda: left, 1)
+    kept = state.read_handed_over(spark, left.schema, 1)
     assert sorted(r["r1"] for r in kept.collect()) == list(range(800, 1000))
     assert put_out(gathered, end) == put_out(gathered, end) == totals(range(800)), "of the version before it too"
     assert seen.value == 700
@@ -124,6 +127,7 @@ def test_a_version_that_is_there_is_taken(spark: SparkSession, tmp_path: Path) -
 OVER = ("sum(v) AS total", "row_number() AS number")
 JOINS = {
     "join": lambda schema: JoinFold(schema, ["k"], ["k"], 8),
+    "temporal_join": lambda schema: TemporalJoinFold(schema, ["k"], ["k"], 8, order="at"),
     "interval_join": lambda schema: IntervalJoinFold(schema, ["k"], ["k"], -5_000, 5_000, 8),
     "left interval_join": lambda schema: IntervalJoinFold(schema, ["k"], ["k"], -5_000, 5_000, 8, how="left"),
     "right interval_join": lambda schema: IntervalJoinFold(schema, ["k"], ["k"], -5_000, 5_000, 8, how="right"),
@@ -146,8 +150,7 @@ def test_spark_knows_that_rows_are_together(spark: SparkSession, tmp_path: Path,
     one, another = (BatchState(Checkpoint(spark, str(tmp_path / n)), "op", 0) for n in "ab")
     gathered, end = one.gather(operator, given, 0), ends_at(2_500)
     assert gathered is not None
-    kept = one.write_handed_over(gathered.left(gathered.rows, end), 0)
-    results = gathered.output(gathered.rows, end, kept)
+    results = gathered.output(gathered.rows, end)
     assert "Exchange" not in results._jdf.queryExecution().executedPlan().toString()
     version = another.write(operator, given, 0)
     expected = operator.output_at_end(version, end)
@@ -155,7 +158,8 @@ def test_spark_knows_that_rows_are_together(spark: SparkSession, tmp_path: Path,
     found = Counter(map(tuple, results.collect()))
     assert found == Counter(map(tuple, expected.collect()))
     assert found.total() >= 2_500
-    assert Counter(map(tuple, kept.collect())) == Counter(map(tuple, operator.handed_over(version, end).collect()))
+    left = gathered.left(gathered.rows, end)
+    assert Counter(map(tuple, left.collect())) == Counter(map(tuple, operator.handed_over(version, end).collect()))
 
 
 @pytest.mark.parametrize("coalesces", ["true", "false"])

@@ -97,7 +97,9 @@ class Capture:
         except (OSError, pymysql.err.Error, BacklogError) as error:
             lost = is_lost(error) or (error.args and error.args[0] == 1317)
             if isinstance(error, BacklogError):
-                lost = any(text in error.problem for text in ("cannot be reached", "could not be read", "was lost while"))
+                lost = any(
+                    text in error.problem for text in ("cannot be reached", "could not be read", "was lost while")
+                )
             if not lost or self.in_peace or time.monotonic() - self._last_progress > _LONGEST_S:
                 raise
             self._die("failed")
