@@ -95,9 +95,8 @@ class KeyedPlan:
         self._root = root
         ledger = self._read()
         self._cores = spark.sparkContext.defaultParallelism
-        self._key_groups = key_groups or (
-            min(MAX_KEY_GROUPS, max(_LEAST_GROUPS, _GROUPS_PER_CORE * self._cores)) if ledger is None else ledger.key_groups
-        )
+        usual = min(MAX_KEY_GROUPS, max(_LEAST_GROUPS, _GROUPS_PER_CORE * self._cores))
+        self._key_groups = key_groups or (usual if ledger is None else ledger.key_groups)
         # What a batch of backlog is executed with: the user's own, not what the stream is pinned to.
         self._of_batch = {name: str(spark.conf.get(name)) for name in _BATCH_SETTINGS}
         self._raw = RawRows()
