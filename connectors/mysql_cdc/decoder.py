@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backlog_spark.errors import BacklogError
 
 from .columns import not_text
+from .hidden import hidden_places
 from .history import Bridge, Layout, bridge
 from .readers import converted, fits, of_key, reader, skipper, without_zero_dates
 from .rowcode import Code, Reader, RowReader, as_reader, row_reader
-from .schema import SchemaChanged, TableSchema, altered
+from .schema import Hidden, SchemaChanged, TableSchema, altered
 from .types import Column, binlog_codes, kind_of
 
 __all__ = ["RowDecoder", "SchemaChanged", "TableMap"]
@@ -129,6 +130,7 @@ class RowDecoder:
     """
 
     read_row: Callable[[bytes, int], tuple[list[object], int]]
+    _absent = 0
 
     def __init__(
         self,
@@ -142,11 +144,14 @@ class RowDecoder:
         self._zero_date_fails = zero_date_fails
         across = bridge(layout, schema) if layout else None
         columns = layout.columns if layout else schema.columns
-        if len(columns) != len(table_map.types):
-            raise altered(schema, f"{len(table_map.types)} columns instead of {len(columns)}")
-        expected = tuple(c.name for c in columns)
-        if table_map.names and not _same_names(table_map.names, expected):
-            raise altered(schema, f"columns {', '.join(table_map.names)} instead of {', '.join(expected)}")
+        described = len(table_map.types)
+        hidden = hidden_places(schema, [c.name for c in columns], described, table_map.names, declared=layout is None)
+        if hidden:
+            absent = {each.place for each in hidden if not each.is_logged}
+            columns, across = _with_logged(columns, across, hidden)
+            table_map = _without(table_map, absent)
+            self._absent = sum(1 << place for place in absent)
+        self._present = (1 << described) - 1 & ~self._absent
         self.count = len(columns)
         self._codes: list[Code | Reader] = []
         self._functions: dict[int, RowReader] = {}
@@ -155,7 +160,7 @@ class RowDecoder:
         else:
             self._read_as_declared(schema, table_map)
         self._null_bytes = (self.count + 7) // 8
-        self._all_present = (1 << self.count) - 1
+        self._all_null = (1 << self.count) - 1
         self._table = f"{schema.database}.{schema.table}"
 
     def _read_as_declared(self, schema: TableSchema, table_map: TableMap) -> None:
@@ -195,7 +200,14 @@ class RowDecoder:
 
     def check_present(self, bitmap: bytes) -> None:
         """Refuse row images that leave columns out (``binlog_row_image`` other than FULL)."""
-        if int.from_bytes(bitmap, "little") & self._all_present != self._all_present:
+        present = int.from_bytes(bitmap, "little")
+        if present & self._absent:
+            raise BacklogError(
+                f"A change of {self._table} was logged with values of columns that the server keeps for indexes on "
+                "expressions, which no version does that is known.",
+                "Drop those indexes, or tell the developers of mysql_cdc.",
+            )
+        if present & self._present != self._present:
             raise BacklogError(
                 f"A change of {self._table} was logged without all columns: a session ran with "
                 "binlog_row_image other than FULL.",
@@ -204,7 +216,7 @@ class RowDecoder:
 
     def _row(self, data: bytes, offset: int) -> tuple[list[object], int]:
         end = offset + self._null_bytes
-        nulls = int.from_bytes(data[offset:end], "little") & self._all_present
+        nulls = int.from_bytes(data[offset:end], "little") & self._all_null
         read = self._functions.get(nulls)
         if read is None:
             if len(self._functions) >= _MOST_FUNCTIONS:
@@ -249,8 +261,20 @@ class RowDecoder:
         return row, offset
 
 
-def _same_names(logged: tuple[str, ...], expected: tuple[str, ...]) -> bool:
-    return [n.lower() for n in logged] == [n.lower() for n in expected]
+def _with_logged(
+    columns: tuple[Column, ...], across: Bridge | None, hidden: list[Hidden]
+) -> tuple[tuple[Column, ...], Bridge | None]:
+    """All columns of which rows are logged, and how those become rows of the stream, which has no hidden ones."""
+    logged = tuple(Column("", "", "") for each in hidden if each.is_logged)  # behind all others
+    if logged:
+        across = replace(across or Bridge(tuple(range(len(columns))), (None,) * len(columns)), is_identity=False)
+    return (*columns, *logged), across
+
+
+def _without(table_map: TableMap, absent: set[int]) -> TableMap:
+    kept = [at for at in range(len(table_map.types)) if at not in absent]
+    types = bytes(table_map.types[at] for at in kept)
+    return replace(table_map, types=types, metadata=tuple(table_map.metadata[at] for at in kept))
 
 
 def _other_type(schema: TableSchema, column: Column, code: int) -> SchemaChanged:

@@ -9,11 +9,27 @@ from backlog_spark.errors import BacklogError
 
 from .types import Column, quote_identifier
 
-__all__ = ["SchemaChanged", "TableSchema", "altered", "zero_date"]
+__all__ = ["Hidden", "SchemaChanged", "TableSchema", "altered", "zero_date"]
 
 
 class SchemaChanged(BacklogError):
     """The binary log describes the table otherwise than information_schema did when the query started."""
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """A column that only the server and its binary log see.
+
+    Parameters
+    ----------
+    place : int
+        Among all of the table's columns, from 0.
+    is_logged : bool
+        Whether rows in the log have a value of it. It stays behind all columns that come later then.
+    """
+
+    place: int
+    is_logged: bool = False
 
 
 @dataclass(frozen=True)
@@ -28,6 +44,8 @@ class TableSchema:
         Columns of the primary key, in its order; empty without one.
     chunk_key : tuple of str
         Columns that the snapshot is cut by; empty when it is read in one piece.
+    hidden : tuple of Hidden
+        The columns that the binary log has beside these, as of now.
     """
 
     database: str
@@ -35,6 +53,7 @@ class TableSchema:
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     chunk_key: tuple[str, ...] = ()
+    hidden: tuple[Hidden, ...] = ()
 
     @property
     def qualified(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pymysql
@@ -31,7 +32,7 @@ from .gtid import GtidSet, MariaDbGtids
 from .metadata import check_names
 from .offsets import FIRST_EVENT, BinlogPosition, Offset
 from .options import MySqlOptions
-from .schema import TableSchema
+from .schema import Hidden, TableSchema
 from .table_key import with_keys
 from .types import Column, kind_of
 from .unlogged import UPDATES_OF_REPLICA, check_cascades, check_databases, check_replica
@@ -263,6 +264,7 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
         check_names(options.metadata, columns)
     schema = TableSchema(database, table, columns)
     _check_table(connection, schema)
+    schema = replace(schema, hidden=_hidden_columns(connection, schema))
     ask = functools.partial(query, connection)
     found = with_keys(ask, options, schema, is_mariadb(connection))
     if not found.key and not is_mariadb(connection) and not has_gtids(connection):
@@ -293,6 +295,22 @@ def _check_table(connection: Connection[Any], schema: TableSchema) -> None:
             f"ALTER TABLE {name} ENGINE=InnoDB.",
         )
     check_cascades(connection, schema)
+
+
+_HASHED = """
+SELECT DISTINCT INDEX_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_TYPE = 'HASH'
+"""
+
+
+def _hidden_columns(connection: Connection[Any], schema: TableSchema) -> tuple[Hidden, ...]:
+    if is_mariadb(connection):
+        count = len(query(connection, _HASHED, (schema.database, schema.table)))
+        return tuple(Hidden(len(schema.columns) + n, is_logged=True) for n in range(count))
+    shown = {column.name.lower() for column in schema.columns}
+    # What the storage engine has beside has no type, and is not logged.
+    every = [text(row[0]) for row in query(connection, f"SHOW EXTENDED COLUMNS FROM {schema.qualified}") if row[1]]
+    return tuple(Hidden(place) for place, name in enumerate(every) if name.lower() not in shown)
 
 
 def check_log(connection: Connection[Any], start: Offset) -> None:

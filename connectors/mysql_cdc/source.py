@@ -49,10 +49,11 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
         check_tables(connection, tables)
         for schema in tables:
             try:
-                query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")
+                query(connection, f"SELECT * FROM {schema.qualified} LIMIT 0")
             except pymysql.err.MySQLError as error:
                 raise BacklogError(
-                    f"User {parsed.user!r} cannot read {schema.name}: {error.args[1]}.", "GRANT SELECT on the table."
+                    f"User {parsed.user!r} cannot read {schema.name}: {error.args[1]}.",
+                    "GRANT SELECT on the whole table: rows of the binary log have all of its columns.",
                 ) from None
     output_of(parsed.format, parsed.metadata).check(tables)
     return tables
