@@ -195,10 +195,10 @@ read as of then. A column that is dropped, renamed or widened while a chunk is r
 that starts at a place in the log (`startup.mode` earliest, timestamp, specific) must start after the last \
 statement that altered its tables.
 
-Servers keep hidden columns for indexes on expressions (MySQL) and for UNIQUE keys on BLOB, TEXT and other long columns \
-(MariaDB); they are left out. With `binlog_row_metadata=FULL` the log tells their names. Without it a stream stops where \
-such an index is added, and goes on when it is started again as it is; and where a MySQL table that has one gets, loses \
-or moves columns it stops and needs a new checkpoint.
+Servers keep hidden columns for indexes on expressions (MySQL) and for UNIQUE keys on BLOB, TEXT and other long \
+columns (MariaDB); they are left out. With `binlog_row_metadata=FULL` the log tells their names. Without it a stream \
+stops where such an index is added, and goes on when it is started again as it is; and where a MySQL table that has \
+one gets, loses or moves columns it stops and needs a new checkpoint.
 
 Between two statements that both give one column another definition, both unread by the checkpoint, that \
 column's type is not known: the query stops. `schemaChange=fail` stops at the first statement that may change \
