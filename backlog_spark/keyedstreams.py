@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.changes import IMPLIED, METADATA, is_change_stream
+from backlog_spark.changes import CHANGE_TYPE, IMPLIED, METADATA, is_change_stream
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.sides import quoted
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Aggregations", "KeyedStream"]
 
-_WHOLE_ROW = "__row"
+_WHOLE_ROW = "__backlog_row"
 
 
 def _flat_row(keys: int, frame: DataFrame) -> DataFrame:
@@ -151,6 +151,8 @@ class KeyedStream(Aggregations):
         keys = self._keys
 
         def binding(mark: str) -> Bind:
+            _check_keys(keys, mark)
+
             def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
                 return aggregate_fold(keys, declared, schema, key_groups, mark)
 
@@ -179,6 +181,8 @@ class KeyedStream(Aggregations):
         keys = self._keys
 
         def binding(mark: str) -> Bind:
+            _check_keys(keys, mark)
+
             def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
                 return ReduceFold(keys, function, schema, key_groups, changes=mark)
 
@@ -413,3 +417,17 @@ def _preceding(rows: int | str | None, span: str | timedelta | None) -> int | No
     if span is not None and span != "unbounded":
         return parse_duration(span, "range")
     return None
+
+
+def _check_keys(keys: Sequence[str], mark: str) -> None:
+    """Refuse a key with the name of the column that ``mark`` asks for.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if mark and CHANGE_TYPE in keys:
+        raise BacklogError(
+            f"key_by: the key {CHANGE_TYPE!r} has the name of the column that tells of changes of the results.",
+            f"Rename it before key_by: .transform(lambda rows: rows.withColumnRenamed({CHANGE_TYPE!r}, 'kind')).",
+        )

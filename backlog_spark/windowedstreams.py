@@ -11,7 +11,8 @@ from backlog_spark.changes import IMPLIED, refuse_changes
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.keyedstreams import Aggregations
-from backlog_spark.operators.windowed import WINDOW_COLUMNS, WindowFold, WindowOptions
+from backlog_spark.operators.windowed import WindowFold, WindowOptions
+from backlog_spark.operators.windows import WINDOW_COLUMNS
 from backlog_spark.plan import KeyedNode, state_name, with_changes
 from backlog_spark.streams import BacklogStream
 
@@ -148,7 +149,7 @@ class WindowedStream(Aggregations):
 
         declared = parse_aggregates(*aggregates, order=self._order)
         for each in declared:
-            if each.name in WINDOW_COLUMNS:
+            if each.name.lower() in WINDOW_COLUMNS:
                 raise BacklogError(
                     f"window: the aggregate {each.name!r} has the name of a column that comes out.",
                     "Name it otherwise: max(x) AS greatest.",

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RowsAggregateFold", "SignedAggregateFold", "aggregate_fold", "window_aggregate_fold"]
 
-_ROWS: Final = "__rows"
+_ROWS: Final = "__backlog_rows"
 
 
 def aggregate_fold(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KeyedCoProcessFunction", "connected"]
 
-_ORDER: Final = "__order"
+_ORDER: Final = "__backlog_order"
 
 
 class KeyedCoProcessFunction(KeyedProcessFunction, TwoInputFunction):

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.changes import refuse_changes
-from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
 from backlog_spark.operators.bykey import ByKeyFold
 from backlog_spark.operators.cogroup import Function, WindowRowsFold
@@ -33,9 +32,9 @@ from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.rows import RowsFold
 from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.triggers import CountedRows
-from backlog_spark.operators.windowed import END, START, WINDOW_COLUMNS, MakeInner, WindowOptions, named_windows
+from backlog_spark.operators.windowed import END, START, MakeInner, WindowOptions, named_windows
 from backlog_spark.operators.windowfunctions import Groups, Made, ProcessWindowFunction, Rows
-from backlog_spark.operators.windows import FOREVER
+from backlog_spark.operators.windows import FOREVER, check_window_keys
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
 
 if TYPE_CHECKING:
@@ -47,15 +46,6 @@ __all__ = ["CountFold", "CountRowsFold"]
 # Rows of several windows that a vectorised function is given at a time; a row is in as many as there are slides in a
 # window, so all at once could be far more than a batch has.
 _ROWS_A_CALL: Final = 200_000
-
-
-def _check_names(keys: Sequence[str]) -> None:
-    taken = [name for name in WINDOW_COLUMNS if name in keys]
-    if taken:
-        raise BacklogError(
-            f"window: the key {taken[0]!r} has the name of a column that comes out.",
-            f"Rename it before key_by: .map('*', '{taken[0]} AS …').",
-        )
 
 
 class CountFold(ByKeyFold):
@@ -93,7 +83,7 @@ class CountFold(ByKeyFold):
 
         refuse_changes("window", schema, keys)
         super().__init__("window", schema, keys, None, key_groups)
-        _check_names(keys)
+        check_window_keys(keys)
         check_order(order, schema)
         self.counted = counted
         self._order = order

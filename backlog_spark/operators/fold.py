@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CHANGED", "Arrived", "Clock", "Fold", "Gathered", "StayEnd", "Step", "describe_keys"]
 
-CHANGED = "__changed"
+CHANGED = "__backlog_changed"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CODE", "AggregateFold", "MergeFold", "change_type_of", "codes_of", "equal_rows"]
 
-CODE: Final = "__code"
+CODE: Final = "__backlog_code"
 """Of versions and of what comes out: which of `CODES` a row is; 0 for rows that are only state."""
 CODES: Final = ("", INSERT, PREIMAGE, POSTIMAGE, DELETE)
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = range(1, 5)

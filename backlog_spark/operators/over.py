@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OverFold", "OverFunction"]
 
-_MICROS = "__micros"
+_MICROS = "__backlog_micros"
 # Above every duration of real time, below what a time less a duration can take.
 _LONGEST_MICROS = 2**61
 

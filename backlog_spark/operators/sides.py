@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LEFT", "RIGHT", "SIDE", "Side", "prefixed", "quoted", "side_schema", "tagged", "two_sides"]
 
-SIDE: Final = "__side"
+SIDE: Final = "__backlog_side"
 LEFT: Final = 0
 RIGHT: Final = 1
 _PREFIXES = ("l:", "r:")

@@ -44,7 +44,7 @@ SEQ: Final = "seq"
 """Of state and live rows, if the build side has the column: the commit that a version is of."""
 
 _COMMIT_SEQ: Final = "_commit_seq"
-_NEWEST: Final = "__newest"
+_NEWEST: Final = "__backlog_newest"
 
 Integers = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.bool_]

@@ -23,7 +23,7 @@ from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step
 from backlog_spark.operators.merge import CODE, MergeFold, change_type_of, codes_of
 from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.triggers import CountedRows
-from backlog_spark.operators.windows import FOREVER, WindowAssigner
+from backlog_spark.operators.windows import FOREVER, WINDOW_COLUMNS, WindowAssigner, check_window_keys
 from backlog_spark.state.keys import check_keys
 from backlog_spark.state.seeds import LIVE, Unpack, gathered, packed
 from backlog_spark.state.store import NEVER
@@ -34,15 +34,14 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["END", "START", "WINDOW_COLUMNS", "WindowFold", "WindowOptions", "named_windows"]
+__all__ = ["END", "START", "WindowFold", "WindowOptions", "named_windows"]
 
-START: Final = "__start"
-END: Final = "__end"
-WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
+START: Final = "__backlog_start"
+END: Final = "__backlog_end"
 # Whether the window has been put out: it is then kept for its allowed lateness alone.
 _FIRED: Final = "fired"
 # Of live rows: how many of the user's rows they stand for, a row of several windows counted in the one that ends last.
-_ROWS: Final = "__rows"
+_ROWS: Final = "__backlog_rows"
 
 
 @dataclass(frozen=True)
@@ -103,12 +102,7 @@ class WindowFold(Fold):
         from pyspark.sql.types import BooleanType, LongType, StructType
 
         check_keys(keys, schema)
-        taken = [name for name in WINDOW_COLUMNS if name in keys]
-        if taken:
-            raise BacklogError(
-                f"window: the key {taken[0]!r} has the name of a column that comes out.",
-                f"Rename it before key_by: .map('*', '{taken[0]} AS …').",
-            )
+        check_window_keys(keys)
         assigner = options.assigner
         self.keys = tuple(keys)
         self.options = options
@@ -168,8 +162,8 @@ class WindowFold(Fold):
             F.when(inside, F.struct(start.alias(START), end.alias(END), F.lit(int(not at)).cast("long").alias(_ROWS)))
             for at, (start, end, inside) in enumerate(spans)
         ]
-        listed = rows.select("*", F.explode(F.array_compact(F.array(*made))).alias("__window"))
-        return listed.select(*map(quoted, self._schema.names), "__window.*")
+        listed = rows.select("*", F.explode(F.array_compact(F.array(*made))).alias("__backlog_window"))
+        return listed.select(*map(quoted, self._schema.names), "__backlog_window.*")
 
     def lift(self, rows: DataFrame) -> DataFrame:
         return self.inner.lift(self._windowed(rows), *self._more())
@@ -414,7 +408,9 @@ def named_windows(finished: DataFrame, keys: Sequence[str], event_time: str | No
         F.when(bounded, F.timestamp_millis(end)).alias("window_end"),
         F.when(bounded, F.timestamp_millis(end - 1)).alias("window_time", metadata=marks),
     ]
-    rest = [name for name in finished.columns if name not in (START, END, *keys)]
+    # Rows that came out of windows, and are reduced in others, tell of the window that they are in now.
+    gone = {START, END, *keys, *(name for name in finished.columns if name.lower() in WINDOW_COLUMNS)}
+    rest = [name for name in finished.columns if name not in gone]
     return finished.select(*map(quoted, keys), *span, *map(quoted, rest))
 
 

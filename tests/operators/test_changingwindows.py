@@ -24,7 +24,7 @@ from backlog_spark.operators.aggregates.sums import Sum
 from backlog_spark.operators.changeaggregates import window_aggregate_fold
 from backlog_spark.operators.merge import CODE, CODES
 from backlog_spark.operators.sessions import SessionFold
-from backlog_spark.operators.windowed import WindowFold, WindowOptions
+from backlog_spark.operators.windowed import END, START, WindowFold, WindowOptions
 from backlog_spark.operators.windows import WindowAssigner
 from backlog_spark.state.reports import GroupReport
 from backlog_spark.state.seeds import Control
@@ -81,8 +81,8 @@ class Group:
         made = []
         for row in rows:
             start = row.time if self.fold.options.assigner.is_session else row.time // SIZE * SIZE
-            values = {"__hash": ord(row.key) << 32, "k0": row.key, "__rows": 1}
-            values |= {"k1": start, "k2": start + SIZE, "__start": start, "__end": start + SIZE}
+            values = {"__hash": ord(row.key) << 32, "k0": row.key, "__backlog_rows": 1}
+            values |= {"k1": start, "k2": start + SIZE, START: start, END: start + SIZE}
             names = self.fold.inner.state.slot_names
             signed = [row.sign, row.sign * row.value, row.sign]  # rows, their sum, how many have a value
             values |= dict(zip(names, signed if len(names) == 3 else [row.value], strict=True))
@@ -93,7 +93,7 @@ class Group:
             for found in from_bytes(data, self.fold._coded_schema()).to_pylist():
                 kind = CODES[found[CODE]]
                 self.kinds[kind] += 1
-                span = (found["__start"], found["__end"]) if "__start" in found else (found["k1"], found["k2"])
+                span = (found[START], found[END]) if START in found else (found["k1"], found["k2"])
                 total = found[self.fold.inner.state.slot_names[-2 if len(self.fold.inner.state.slots) == 3 else -1]]
                 self.out[(found["k0"], *span, total)] += 1 if kind in (INSERT, POSTIMAGE) else -1
             assert min(self.out.values(), default=0) >= 0, "nothing is taken back that was not put out"
@@ -179,7 +179,7 @@ def test_what_a_stay_has_put_out_is_known_in_the_first_batch(told: int | None) -
     there = {"__hash": 1, "k0": "a", "k1": 10, "k2": 20, "fired": True, fold.inner.state.slot_names[0]: 5}
     seeds = [pa.RecordBatch.from_pylist([there], fold.state.arrow())]
     # Late for what is left of a window, and too late.
-    live = [{**there, "k1": start, "k2": start + 10, "__rows": 1} for start in (10, 0)]
+    live = [{**there, "k1": start, "k2": start + 10, "__backlog_rows": 1} for start in (10, 0)]
     rows = pa.RecordBatch.from_pylist(live, fold.live_schema())
     for control in (Control() if told is None else Control(watermark=told), Control(watermark=22)):
         packed = run(copy.deepcopy(fold), handle, rows, control, reports, seeds, 20)

@@ -13,6 +13,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT
+from backlog_spark.errors import BacklogError
 
 from .conftest import Collect, wait
 from .scripted import append
@@ -98,3 +99,57 @@ def test_functions_see_the_change_type(spark: SparkSession, tmp_path: Path) -> N
     stream = bs.source("scripted", name="s", path=tmp_path / "s").key_by("k").process(Told())
     found = put_out(spark, tmp_path, stream, lambda rows: len(rows) >= 3)
     assert sorted(map(tuple, found)) == [(1, INSERT), (2, DELETE), (3, DELETE)]
+
+
+class Sums(bs.CoGroupFunction):
+    output = "lefts long, rights long"
+
+    def co_group(self, left: Any, right: Any) -> Any:
+        yield tuple(sum(getattr(row, "__order") for row in rows) for rows in (left, right))
+
+
+@pytest.mark.usefixtures("small_plans")
+def test_names_that_operators_might_have_within(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["__start", "__end", "__window", "__rows", "__sign", "__code", "__side", "__order"]
+    for second, backlog in ((0, True), (20, False), (100, False)):
+        at = pa.array([START + timedelta(seconds=second + n) for n in range(2)], AT)
+        append(tmp_path / "s", pa.table({"at": at, **{name: [1, 2] for name in names}}), backlog=backlog)
+    stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("at", "0 seconds")
+    ten = bs.TumblingEventTimeWindows.of("10 seconds")
+    windows = stream.key_by("__start", "__side").window(ten)
+    found = put_out(
+        spark,
+        tmp_path,
+        windows.aggregate(*(f"sum({name}) AS `{name}s`" for name in names)),
+        lambda rows: len(rows) >= 4,
+    )
+    assert sorted(tuple(row)[:2] + tuple(row)[5:] for row in found) == [(n,) * 10 for n in (1, 1, 2, 2)]
+    (tmp_path / "co").mkdir()
+    grouped = (
+        stream.co_group(stream.filter("`__side` = 1")).where("__side").equal_to("__side").window(ten).apply(Sums())
+    )
+    found = put_out(spark, tmp_path / "co", grouped, lambda rows: len(rows) >= 4)
+    assert sorted(map(tuple, found)) == [(1, 1), (1, 1), (2, 0), (2, 0)]
+
+
+@pytest.mark.usefixtures("small_plans")
+def test_rows_of_windows_are_reduced_in_others(spark: SparkSession, tmp_path: Path) -> None:
+    for second, backlog in ((0, True), (25, False), (100, False)):
+        at = pa.array([START + timedelta(seconds=second + n) for n in (0, 12)], AT)
+        append(tmp_path / "s", pa.table({"k": [1, 1], "v": [1, 2], "at": at}), backlog=backlog)
+    stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("at", "0 seconds").key_by("k")
+    small = stream.window(bs.TumblingEventTimeWindows.of("10 seconds")).sum("v")
+    large = small.key_by("k").window(bs.TumblingEventTimeWindows.of("20 seconds"))
+    reduced = large.reduce(lambda a, b: a._replace(v=a.v + b.v))
+    found = put_out(spark, tmp_path, reduced, lambda rows: len(rows) >= 2)
+    assert [(row.k, row.v, row.window_end.minute * 60 + row.window_end.second) for row in found] == [
+        (1, 3, 20),
+        (1, 3, 40),
+    ]
+
+
+def test_keys_with_names_of_what_comes_out() -> None:
+    stream = bs.source("backlog_flag", name="s", ddl="_change_type string, Window_Start timestamp, v long")
+    assert stream.key_by("_change_type").count()
+    with pytest.raises(BacklogError, match=r"the key '_change_type' has the name.*withColumnRenamed"):
+        stream.key_by("_change_type").count().changes()

@@ -17,7 +17,7 @@ from backlog_spark.state.tables import GROUP, HASH
 SCHEMA = StructType().add("k", LongType()).add("v", LongType())
 COLUMNS = pa.schema(
     [(GROUP, pa.int32()), (HASH, pa.int64()), ("k0", pa.int64()), ("s0", pa.int64()), ("s1", pa.int64())]
-).append(pa.field("__changed", pa.bool_()))
+).append(pa.field("__backlog_changed", pa.bool_()))
 
 
 def fold() -> ReduceFold:
@@ -61,5 +61,5 @@ def test_a_key_of_a_million_rows_is_held_as_one() -> None:
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=COLUMNS))
     out = list(MergeSorted(fold())(iter(batches)))
     assert [b.to_pylist() for b in out] == [
-        [{GROUP: 2, HASH: 10, "k0": 1, "s0": 1, "s1": sum(range(10**6)), "__changed": True}]
+        [{GROUP: 2, HASH: 10, "k0": 1, "s0": 1, "s1": sum(range(10**6)), "__backlog_changed": True}]
     ]

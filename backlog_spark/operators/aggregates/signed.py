@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SIGN", "Signed", "signed"]
 
-SIGN: Final = "__sign"
+SIGN: Final = "__backlog_sign"
 """Column of the rows: 1 if a row is added, -1 if it is taken back."""
 
 
