@@ -103,13 +103,13 @@ class SignedAggregateFold(AggregateFold):
         from pyspark.sql.types import IntegerType, StructType
 
         rows = StructType(list(schema.fields)).add(SIGN, IntegerType())
-        # First, as aggregates may be added at the end.
         counted = Signed(_ROWS, Count(name="_"))
         super().__init__(keys, [counted, *aggregates], rows, key_groups, hidden, changes)
 
     def describe(self) -> dict[str, Any]:
         said = super().describe()
-        return {**said, "meaning": f"{said['meaning']}: of changes"}
+        # An aggregate that came later would have rows taken back from it that it never had.
+        return {**said, "meaning": f"{said['meaning']}: of changes", "grows": False}
 
     def _with_sign(self, rows: DataFrame) -> DataFrame:
         return rows.withColumn(SIGN, sign(quoted(CHANGE_TYPE)))

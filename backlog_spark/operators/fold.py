@@ -153,7 +153,8 @@ class Fold(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """What the state means, kept in the checkpoint and compared: ``meaning``, which must stay, and ``slots``, a
-        list of texts, one for each accumulator, to which a later version may add at the end."""
+        list of texts, one for each accumulator, to which a later version may add at the end, unless ``grows`` is
+        False."""
 
     @property
     def side_outputs(self) -> Mapping[str, StructType]:

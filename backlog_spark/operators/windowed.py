@@ -132,7 +132,7 @@ class WindowFold(Fold):
     def describe(self) -> dict[str, Any]:
         said = self.inner.describe()
         time = f" of {self._time}" if self.options.assigner.is_event_time and self._time else ""
-        return {"meaning": f"{said['meaning']}: {self.options.assigner.describe()}{time}", "slots": said["slots"]}
+        return {**said, "meaning": f"{said['meaning']}: {self.options.assigner.describe()}{time}"}
 
     @property
     def side_outputs(self) -> Mapping[str, StructType]:

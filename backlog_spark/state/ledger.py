@@ -151,12 +151,18 @@ class Ledger:
                     f"{before['meaning']}.",
                     "Keep its keys and what it does, or start with a new checkpointLocation.",
                 )
-            if before["slots"] != now["slots"][: len(before["slots"])]:
+            grows = now.get("grows", True)
+            if before["slots"] != (now["slots"][: len(before["slots"])] if grows else now["slots"]):
+                may = (
+                    "State can be added at its end, where it begins as NULL or its default; nothing can be removed, "
+                    "moved or given another type."
+                    if grows
+                    else "Nothing can be added to it either, as rows from before would be taken back from that."
+                )
                 raise BacklogError(
                     f"The state of the keyed operator {name!r} is now ({', '.join(now['slots'])}); in the "
                     f"checkpoint it is ({', '.join(before['slots'])}).",
-                    "State can be added at its end, where it begins as NULL or its default; nothing can be removed, "
-                    "moved or given another type. Put it back, or start with a new checkpointLocation.",
+                    f"{may} Put it back, or start with a new checkpointLocation.",
                 )
         return replace(self, operators=tuple(operators))
 

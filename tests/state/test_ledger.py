@@ -119,6 +119,10 @@ def test_state_may_be_added_at_the_end() -> None:
     assert book.operators == (("totals", more),)
     with pytest.raises(BacklogError, match="nothing can be removed"):
         book.check(128, OPERATORS)
+    # Unless rows from before can be taken back from it.
+    with pytest.raises(BacklogError, match=r"Nothing can be added to it either.* Put it back"):
+        ledger().check(128, (("totals", {**more, "grows": False}),))
+    assert ledger().check(128, (("totals", {**STATE, "grows": False}),))
 
 
 def test_a_state_that_cannot_be_merged_has_one_stay() -> None:
