@@ -212,7 +212,7 @@ class WindowRowsFold(ByKeyFold):
         if not assigner.is_event_time or assigner.is_session or end.watermark is None:
             return rows
         # Most rows are of windows that are over, and need not be sorted to learn that.
-        last = assigner.starts_and_ends(F.col(TIME))[0][1] - 1
+        last = assigner.window_of(F.col(TIME), 0)[1] - 1
         return rows.where(last > max(end.watermark - self.options.lateness_ms, MIN_WATERMARK))
 
     # -- the work -------------------------------------------------------------------------------------------

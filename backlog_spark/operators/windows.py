@@ -76,35 +76,36 @@ class WindowAssigner:
         """As kept in the checkpoint."""
         return f"{type(self).__name__}({self.size_ms}, {self.step_ms}, {self.offset_ms})"
 
-    def starts_and_ends(self, time: Column) -> list[tuple[Column, Column, Column]]:
-        """The windows of a row as Spark expressions: start, end, and whether the row is in it.
+    @property
+    def windows_a_row(self) -> int:
+        """In how many windows a row can be."""
+        if self.is_unbounded or self.is_session:
+            return 1
+        return self.size_ms // self.step_ms if self.is_cumulative else -(-self.size_ms // self.step_ms)
+
+    def window_of(self, time: Column, number: Column | int) -> tuple[Column, Column, Column]:
+        """A window of a row as Spark expressions: start, end, and whether the row is in it.
 
         Parameters
         ----------
         time : Column
-            Milliseconds since 1970. The window that ends last comes first, and every row is in it.
+            Milliseconds since 1970.
+        number : Column or int
+            From 0 to below `windows_a_row`. The window that ends last is the first, and every row is in it.
         """
         from pyspark.sql import functions as F
 
         if self.is_unbounded:
-            return [(F.lit(-FOREVER), F.lit(FOREVER), F.lit(True))]
+            return F.lit(-FOREVER), F.lit(FOREVER), F.lit(True)
         if self.is_session:
-            return [(time, time + self.size_ms, F.lit(True))]
+            return time, time + self.size_ms, F.lit(True)
         if self.is_cumulative:
             start = time - F.pmod(time - self.offset_ms, F.lit(self.size_ms))
-            steps = self.size_ms // self.step_ms
             # Of the windows with one start, those that end after the row.
-            return [(start, start + k * self.step_ms, time < start + k * self.step_ms) for k in range(steps, 0, -1)]
-        last = time - F.pmod(time - self.offset_ms, F.lit(self.step_ms))
-        count = -(-self.size_ms // self.step_ms)
-        return [
-            (
-                last - k * self.step_ms,
-                last - k * self.step_ms + self.size_ms,
-                time < last - k * self.step_ms + self.size_ms,
-            )
-            for k in range(count)
-        ]
+            end = start + (self.windows_a_row - F.lit(number).cast("long")) * self.step_ms
+            return start, end, time < end
+        start = time - F.pmod(time - self.offset_ms, F.lit(self.step_ms)) - F.lit(number).cast("long") * self.step_ms
+        return start, start + self.size_ms, time < start + self.size_ms
 
     def assign(self, times: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """The same in a worker.

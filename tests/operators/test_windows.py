@@ -14,10 +14,16 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 import backlog_spark as bs
 from backlog_spark.errors import SettingError
+from backlog_spark.operators.changeaggregates import window_aggregate_fold
+from backlog_spark.operators.declare import parse_aggregates
 from backlog_spark.operators.sessions import session_runs
+from backlog_spark.operators.windowed import END, START, WindowFold, WindowOptions
+from backlog_spark.operators.windows import WindowAssigner
+from backlog_spark.watermarks import EVENT_TIME
 
 from .conftest import Collect
 from .events import EPOCH, events, flush, multiset, run, source
@@ -102,6 +108,33 @@ def test_as_batch(spark: SparkSession, tmp_path: Path, kind: str, backlog: int) 
     stream = source(tmp_path).key_by("user").window(windows).aggregate(RESULTS).map(*COLUMNS.split(", "))
     sink = run(spark, tmp_path, stream, {"s": tables}, backlog, expected)
     assert multiset(r for b in sink.batches.values() for r in b) == expected
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [
+        bs.SlidingEventTimeWindows.of("20 seconds", "7 seconds"),
+        bs.SlidingEventTimeWindows.of("30 days", "1 hour"),
+        bs.CumulativeEventTimeWindows.of("30 days", "1 hour"),
+    ],
+    ids=["few", "many", "cumulative"],
+)
+def test_windows_of_a_row_are_those_of_a_worker(spark: SparkSession, assigner: WindowAssigner) -> None:
+    chance = np.random.default_rng(5)
+    times = np.concatenate([chance.integers(-(10**12), 2 * 10**12, 40), np.arange(0, 4) * 3_600_000])
+    schema = StructType().add("n", LongType()).add(StructField("ts", TimestampType(), True, {EVENT_TIME: "ts"}))
+    given = pa.table({"n": range(len(times)), "ts": pa.array(times, pa.timestamp("ms", "UTC"))})
+    fold = WindowFold(
+        ["n"],
+        lambda keys, rows, hidden: window_aggregate_fold(keys, parse_aggregates("count(*) AS c"), rows, 4, hidden),
+        schema,
+        WindowOptions(assigner),
+    )
+    found = fold._windowed(spark.createDataFrame(given, schema)).toArrow()
+    expected = Counter(zip(*(each.tolist() for each in assigner.assign(times)), strict=True))
+    assert Counter(zip(*(found[name].to_pylist() for name in ("n", START, END)), strict=True)) == expected
+    last = found.group_by("n").aggregate([("__backlog_rows", "sum")])
+    assert last["__backlog_rows_sum"].to_pylist() == [1] * len(times), "one window of each row counts it"
 
 
 def test_late_rows_are_taken_in_for_the_allowed_lateness(spark: SparkSession, tmp_path: Path) -> None:
