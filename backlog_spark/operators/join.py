@@ -136,7 +136,8 @@ class JoinFold(MultisetFold):
         return bool(self.takes_back or self.outer)
 
     def describe(self) -> dict[str, Any]:
-        return self.described(f"{self._how} join")
+        # Not for how long, which may change; whether at all decides on the plan's sources.
+        return self.described(f"{self._how} join{' with a ttl' if self._expires else ''}")
 
     def output_schema(self) -> StructType:
         from pyspark.sql.types import StringType, StructField, StructType

@@ -191,6 +191,12 @@ def test_a_row_that_never_came_is_not_taken_back() -> None:
     assert +group.out == Counter([("a", 1, 2)])
 
 
+def test_a_ttl_may_be_another_but_neither_come_nor_go() -> None:
+    """With one, Spark's plan has a source more."""
+    meanings = [fold_of("left", changes=False, ttl_ms=ttl).describe()["meaning"] for ttl in (None, 100, 200)]
+    assert meanings[0] != meanings[1] == meanings[2]
+
+
 def test_time_to_live() -> None:
     group = Group(fold_of("left", changes=False, ttl_ms=100))
     group.take([Row(RIGHT, "a", 1)], at=1_000)
