@@ -15,7 +15,7 @@ from backlog_spark.errors import BacklogError
 
 from .connection import connect, log_files
 from .dump import broken_off, explained, open_dump
-from .events import DELETE, INSERT, UPDATE, Change, Events, RowsChange, TransactionBroken, TransactionEnd
+from .events import DELETE, INSERT, UPDATE, Change, Events, RowsChange, Savepoint, TransactionBroken, TransactionEnd
 from .offsets import BinlogPosition, file_number
 from .options import MySqlOptions
 from .schema import TableSchema
@@ -107,7 +107,7 @@ def _read_once(
     start: BinlogPosition | str,
     until: BinlogPosition | None,
     timeline: Timeline,
-) -> Iterator[Change | TransactionBroken]:
+) -> Iterator[Change | Savepoint | TransactionBroken]:
     if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
         return
     dump = open_dump(options, start)
@@ -122,10 +122,12 @@ def _read_once(
 
 
 def _ends(options: MySqlOptions, start: BinlogPosition | str, change: RowsChange) -> bool:
-    """Whether the transaction after ``start``, to which a change belongs, has an end. It would be in the same file."""
+    """Whether the transaction after ``start``, of which a change is, was committed: has an end, in the same file."""
     try:
         for end in _read_once(options, (), start, None, Timeline()):
-            return isinstance(end, TransactionEnd) and end.position.file == change.file
+            if not isinstance(end, Savepoint):
+                whole = isinstance(end, TransactionEnd) and end.position.file == change.file
+                return whole and not (isinstance(end, TransactionEnd) and end.is_rolled_back)
     except pymysql.err.OperationalError as error:
         if not broken_off(error):
             raise

@@ -41,6 +41,7 @@ __all__ = [
     "Change",
     "Events",
     "RowsChange",
+    "Savepoint",
     "TableAltered",
     "TransactionBroken",
     "TransactionEnd",
@@ -116,13 +117,23 @@ class RowsChange:
 class TransactionEnd:
     """The end of a transaction, of any table: a place where reading may resume.
 
-    ``timestamp`` is the server's, seconds since 1970 (UTC), of the transaction's first event.
+    ``timestamp`` is the server's, seconds since 1970 (UTC), of the transaction's first event. MariaDB logs transactions
+    that were rolled back if they had to do with tables that are not transactional.
     """
 
     position: BinlogPosition
     uuid: str
     number: int
     timestamp: int = 0
+    is_rolled_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """A savepoint of MariaDB's; ``is_back``: what came after the last one of that name was rolled back."""
+
+    name: str
+    is_back: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,13 +176,14 @@ class Events:
         self._told: dict[bytes, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
         self._began_at = 0
-        self._rows_seen = self._is_open = False
+        self._rows_seen = self._is_open = self._is_rolled_back = False
+        self._savepoint: Savepoint | None = None
         self._xa = self._no_alter = False
         # MariaDB: only the transaction's last event ends it, be it a COMMIT or the one statement of a standalone group.
         self._of_mariadb = self._in_group = False
         self._end_of_last, self._end_is_told = 0, True
 
-    def read(self) -> Iterator[Change | TransactionBroken]:
+    def read(self) -> Iterator[Change | Savepoint | TransactionBroken]:
         while True:
             packet = self._connection._read_packet()
             if packet.is_eof_packet():
@@ -213,6 +225,9 @@ class Events:
                     self._decoders.clear()
                     yield altered
                 self._altered.clear()
+                if self._savepoint is not None:
+                    yield self._savepoint
+                    self._savepoint = None
                 if is_end:
                     yield self._end(end)
                     if self._until and (self._file_number, end) >= self._until:
@@ -287,13 +302,14 @@ class Events:
         at = _HEADER + (21 if flags & _GROUP_COMMIT else 13)
         has_more = self._of_mariadb and not flags & (_PREPARED_XA | _COMPLETED_XA) and len(data) - self._tail > at
         self._no_alter = has_more and bool(data[at] & (_START_ALTER | _ROLLBACK_ALTER))
-        self._rows_seen = self._is_open = False
+        self._rows_seen = self._is_open = self._is_rolled_back = False
 
     def _end(self, end: int) -> TransactionEnd:
         if not self._end_is_told:
             raise self._refused("an end without a position", "Report this with the server's version.")
         self._is_open = False
-        return TransactionEnd(BinlogPosition(self._file, end), self._uuid, self._number, self._began_at)
+        told = self._uuid, self._number, self._began_at, self._is_rolled_back
+        return TransactionEnd(BinlogPosition(self._file, end), *told)
 
     def _table_map(self, data: bytes) -> None:
         body = data[_HEADER : len(data) - self._tail]
@@ -386,12 +402,16 @@ class Events:
 
     def _control(self, first: str, text: str) -> bool:
         words = text.upper().split()
-        if first == "ROLLBACK" and self._rows_seen:
-            raise self._refused(f"{text!r} after rows of the table", "Do not mix engines in a transaction.")
         if first == "XA":
             self._xa = self._xa or words[1:2] == ["START"] or words[1:2] == ["BEGIN"]
             return words[1:2] in (["COMMIT"], ["ROLLBACK"])
-        return first == "ROLLBACK" and len(words) == 1
+        if first == "ROLLBACK" and self._rows_seen and not self._of_mariadb:
+            raise self._refused(f"{text!r} after rows of the table", "Do not mix engines in a transaction.")
+        if self._of_mariadb and (first == "SAVEPOINT" or words[1:2] == ["TO"]):
+            name = text.split(maxsplit=1 if first == "SAVEPOINT" else 2)[-1]
+            self._savepoint = Savepoint(name.lower(), is_back=first == "ROLLBACK")
+        self._is_rolled_back = first == "ROLLBACK" and len(words) == 1
+        return self._is_rolled_back
 
     def _statement(self, first: str, text: str, default: str) -> None:
         if not self._tables:

@@ -1,4 +1,4 @@
-"""A log in which a killed MariaDB left a part of a transaction that it never committed."""
+"""A log in which MariaDB has rows that it never committed: of a transaction that a kill broke off, or rolled back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc import whole
-from connectors.mysql_cdc.events import RowsChange, TransactionBroken, TransactionEnd
+from connectors.mysql_cdc.events import RowsChange, Savepoint, TransactionBroken, TransactionEnd
 from connectors.mysql_cdc.offsets import BinlogPosition
 
 from .replay import EVERY_MARIADB, options, reader, table_rows, take
@@ -64,6 +65,25 @@ def test_what_mysql_logs_comes_as_it_is() -> None:
     assert next(whole.whole_transactions(given, "", lambda *_: False)) == of_mysql
 
 
+def test_rows_that_were_rolled_back_do_not_come_out() -> None:
+    back = TransactionEnd(BinlogPosition("b.000001", 1), "0-1", 1, is_rolled_back=True)
+    given = [
+        *(rows(1), back),
+        *(rows(2), Savepoint("a", False), rows(3), Savepoint("b", False), rows(4), Savepoint("b", True), rows(5)),
+        *(Savepoint("a", True), rows(6), end(2)),
+        *(rows(7), Savepoint("never told of", True), rows(8), end(3)),
+        *([rows(9)] * 4_000), back,
+    ]  # fmt: skip
+    found = list(whole.whole_transactions(iter(given), "", lambda start, change: change.number != 9))
+    assert found == [back, rows(2), rows(6), end(2), rows(8), end(3), back]
+
+    large = [Savepoint("a", False), *([rows(1)] * 4_000), Savepoint("a", True), end(1)]
+    with pytest.raises(
+        BacklogError, match=r"more than 10,000 rows, of which a part.*the savepoint a\. Start"
+    ):
+        list(whole.whole_transactions(iter(large), "", lambda *_: True))
+
+
 @pytest.fixture(params=EVERY_MARIADB)
 def crashed(request: pytest.FixtureRequest) -> Iterator[tuple[MySQLServer, Any]]:
     """A server, and an offset after which its log has a whole transaction, then one to be broken off."""
@@ -108,3 +128,31 @@ def test_what_is_left_of_a_transaction_is_never_read(
     assert found[:2] == changed
     assert [row[0] for row in found] == [7, 7, 8, 8], "a row of the transaction that was never committed"
     assert table_rows(server, TABLE)[8][1] == 3
+
+
+@pytest.mark.parametrize("held", [10_000, 2], ids=["held back", "looked for"])
+def test_what_was_rolled_back_beside_temporary_tables(
+    crashed: tuple[MySQLServer, Any], monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    server, offset = crashed
+    monkeypatch.setattr(whole, "_MOST_HELD", held)
+    drops = "DROP TEMPORARY TABLE x"
+    insert = f"INSERT INTO {TABLE} VALUES "
+    with server.connect(database="broken") as connection, connection.cursor() as cursor:
+        for statement in (
+            "CREATE TEMPORARY TABLE x (a INT)",
+            *("BEGIN", f"{insert} (10001, 0, ''), (10002, 0, ''), (10003, 0, '')", drops, f"{insert} (10004, 0, '')"),
+            *("ROLLBACK", "CREATE TEMPORARY TABLE x (a INT)"),
+            *("BEGIN", f"{insert} (10005, 0, '')", "SAVEPOINT `a b`", f"{insert} (10006, 0, '')", drops),
+            *("ROLLBACK TO `A b`", f"{insert} (10007, 0, '')", "COMMIT"),
+            f"{insert} (10008, 0, '')",
+        ):
+            cursor.execute(statement)
+    assert {10005, 10007, 10008} == {key for key in table_rows(server, TABLE) if key > 10_000}
+    logged = [row[5] for row in server.execute(f"SHOW BINLOG EVENTS IN '{server.binlog_end()[0]}'")]
+    assert "ROLLBACK" in logged, "it is logged"
+    assert "ROLLBACK TO `a b`" in [each.lower().replace("rollback to", "ROLLBACK TO") for each in logged]
+    keys = []
+    while (following := (taken := take(reader(options(server, TABLE)), offset))[0]) is not offset:
+        offset, keys = following, keys + [row[0] for row in taken[1]]
+    assert keys == [7, 7, 10005, 10007, 10008]
