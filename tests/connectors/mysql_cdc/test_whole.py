@@ -78,9 +78,7 @@ def test_rows_that_were_rolled_back_do_not_come_out() -> None:
     assert found == [back, rows(2), rows(6), end(2), rows(8), end(3), back]
 
     large = [Savepoint("a", False), *([rows(1)] * 4_000), Savepoint("a", True), end(1)]
-    with pytest.raises(
-        BacklogError, match=r"more than 10,000 rows, of which a part.*the savepoint a\. Start"
-    ):
+    with pytest.raises(BacklogError, match=r"more than 10,000 rows, of which a part.*the savepoint a\. Start"):
         list(whole.whole_transactions(iter(large), "", lambda *_: True))
 
 
