@@ -8,7 +8,7 @@ Source: Flink's ``IntervalJoinOperator`` (``KeyedStream.intervalJoin``) and, for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,7 @@ from backlog_spark.operators.fold import Arrived, Clock, Gathered, StayEnd, Step
 from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn, rows_of_key
 from backlog_spark.operators.matches import Matches
 from backlog_spark.operators.multiset import ROW
-from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired_columns
+from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
 from backlog_spark.operators.spanjoin import AT, KEY, SPAN, SpanJoin
@@ -299,13 +299,14 @@ class IntervalJoinFold(RowsFold):
             side, matched = rows.column(SIDE_OF).to_numpy(), _bits(pc.fill_null(rows.column(MATCHED), False))
             for outer in self._outer:
                 alone = np.flatnonzero(over & ~matched & (side == outer))
-                out.append(self._paired(rows, alone, None) if outer == LEFT else self._paired(rows, None, alone))
+                out += self._paired(rows, alone, None) if outer == LEFT else self._paired(rows, None, alone)
         return rows.filter(pa.array(~over)), out
 
     def worked(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
         """All rows, with what new ones make known of matches, and the pairs that they make."""
         rows, matches = self._matched(kept, fresh)
-        return rows, [self._paired(rows, *places) for found in matches for places in found.pieces(PIECE_ROWS)]
+        places = (each for found in matches for each in found.pieces(PIECE_ROWS))
+        return rows, [batch for each in places for batch in self._paired(rows, *each)]
 
     def settled(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> pa.RecordBatch:
         """All rows, with what new ones make known of matches; the pairs have been put out."""
@@ -367,10 +368,12 @@ class IntervalJoinFold(RowsFold):
         after = time - mine if row.column(SIDE_OF)[0].as_py() == LEFT else mine - time
         return others[:0], others[(after >= self._lower) & (after <= self._upper)]
 
-    def _paired(self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None) -> pa.RecordBatch:
-        """Rows of the output; see `paired_columns`."""
-        columns = paired_columns(rows, self._columns, self._arrow, left, right)
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+    def _paired(
+        self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the output; see `paired`."""
+        for columns in paired(rows, self._columns, self._arrow, left, right):
+            yield pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
 def _bits(column: pa.Array) -> np.ndarray:

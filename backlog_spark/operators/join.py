@@ -31,7 +31,7 @@ from backlog_spark.changes import (
 from backlog_spark.operators.fold import Arrived, Clock, Gathered, StayEnd, Step
 from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn, in_one_order, matches_before, rows_of_key
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
-from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired_columns
+from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
 from backlog_spark.state.keys import group_of
@@ -267,7 +267,8 @@ class JoinFold(MultisetFold):
                 (lefts[~changed], rights),
                 (lefts[changed], rights[~others[rights]]),
             ):
-                out += [self._paired(rows, *places, change) for places in pairs_of(some, every, code)]
+                for places in pairs_of(some, every, code):
+                    out += self._paired(rows, *places, change)
         for outer in self.outer:
             out += self._alone(rows, outer, keyed, side, code, before, after, chosen)
         return rows.filter(pa.array(after & keyed)), out
@@ -313,16 +314,16 @@ class JoinFold(MultisetFold):
         for which, change in ((alone[0] & ~alone[1], DELETE), (alone[1] & ~alone[0], INSERT)):
             places = mine[which]
             left, right = (places, None) if outer == LEFT else (None, places)
-            yield self._paired(rows, left, right, change)
+            yield from self._paired(rows, left, right, change)
 
     def _paired(
         self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None, change: str
-    ) -> pa.RecordBatch:
-        """Rows of the output, with what becomes of them; see `paired_columns`."""
-        columns = paired_columns(rows, self._columns, self._arrow, left, right)
-        if self.changes:
-            columns.append(pa.array([change] * len(columns[0]), pa.string()))
-        return pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the output, with what becomes of them; see `paired`."""
+        for columns in paired(rows, self._columns, self._arrow, left, right):
+            if self.changes:
+                columns.append(pa.array([change] * len(columns[0]), pa.string()))
+            yield pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
 def pairs_of(lefts: np.ndarray, rights: np.ndarray, code: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:

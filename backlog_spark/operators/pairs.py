@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from backlog_spark.changes import CHANGE_TYPE
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.sides import LEFT, RIGHT
+from backlog_spark.state.tables import PIECE_BYTES
 from backlog_spark.watermarks import EVENT_TIME
 
 if TYPE_CHECKING:
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.rows import RowsFold
 
-__all__ = ["OUTER", "TEMPORAL", "Output", "check_kind", "output_columns", "paired_columns"]
+__all__ = ["OUTER", "TEMPORAL", "Output", "check_kind", "output_columns", "paired"]
 
 OUTER: Final = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
 """The sides of each kind of join of which rows without a match come out."""
@@ -76,13 +78,40 @@ def output_columns(fold: RowsFold) -> list[Output]:
     return columns
 
 
-def paired_columns(
+def paired(
+    rows: pa.RecordBatch, columns: list[Output], schema: pa.Schema, left: np.ndarray | None, right: np.ndarray | None
+) -> Iterator[list[pa.Array]]:
+    """Columns of the output, of types ``schema``, from the places of left and right rows; some rows at a time.
+
+    So that the values of a piece take `PIECE_BYTES` and one row more at most, however large the rows are that are in
+    many pairs. One of the two is None if that side has no rows.
+    """
+    places = [each for each in (left, right) if each is not None]
+    if not len(places[0]):
+        return
+    weights = _weights(rows)
+    sizes = sum((weights[each] for each in places), np.zeros(len(places[0]), dtype=np.int64))
+    piece = (np.cumsum(sizes) - sizes) // PIECE_BYTES
+    starts = np.flatnonzero(np.diff(piece, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(piece)], strict=True):
+        some = [None if each is None else each[start:end] for each in (left, right)]
+        yield _columns(rows, columns, schema, *some)
+
+
+def _weights(rows: pa.RecordBatch) -> np.ndarray:
+    """About how many bytes each row has."""
+    found = np.zeros(rows.num_rows, dtype=np.int64)
+    for column in rows.columns:
+        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
+            found += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+        elif rows.num_rows:
+            found += column.nbytes // rows.num_rows
+    return found
+
+
+def _columns(
     rows: pa.RecordBatch, columns: list[Output], schema: pa.Schema, left: np.ndarray | None, right: np.ndarray | None
 ) -> list[pa.Array]:
-    """Columns of the output, of types ``schema``, from the places of left and right rows.
-
-    One of them is None if that side has no rows.
-    """
     count = max(len(places) for places in (left, right) if places is not None)
     at = [None if places is None else pa.array(places) for places in (left, right)]
     found = []

@@ -156,10 +156,10 @@ class TemporalJoinFold(JoinFold):
         chosen = np.concatenate([probe[keyed[probe]], build[np.isin(hashes[build], hashes[probe])]])
         code = self.codes(rows, chosen)
         lefts, rights = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
-        out = [self._paired(rows, *places, INSERT) for places in pairs_of(lefts, rights, code)]
+        out = [batch for places in pairs_of(lefts, rights, code) for batch in self._paired(rows, *places, INSERT)]
         if self.outer:
             alone = probe[~keyed[probe] | ~np.isin(code[probe], code[rights])]
-            out.append(self._paired(rows, alone, None, INSERT))
+            out += self._paired(rows, alone, None, INSERT)
         return rows.filter(pa.array(held)), out
 
     def _newest(self, rows: pa.RecordBatch, build: np.ndarray) -> np.ndarray:

@@ -23,7 +23,7 @@ from backlog_spark.operators.aggregates import groups
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.join import PIECE_ROWS
 from backlog_spark.operators.overresults import is_ordered
-from backlog_spark.operators.pairs import TEMPORAL, Output, check_kind, output_columns, paired_columns
+from backlog_spark.operators.pairs import TEMPORAL, Output, check_kind, output_columns, paired
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
 from backlog_spark.state.store import NEVER
@@ -371,8 +371,8 @@ class VersionedJoinFold(RowsFold):
         for start in range(0, len(left), PIECE_ROWS):
             piece = slice(start, start + PIECE_ROWS)
             places = left[piece], None if right is None else right[piece]
-            columns = paired_columns(rows, self._columns, self._arrow, *places)
-            yield pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+            for columns in paired(rows, self._columns, self._arrow, *places):
+                yield pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 
 def _newest_before(versions: Integers, probes: Integers, code: Integers, micros: Integers) -> Integers:

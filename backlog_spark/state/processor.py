@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.fold import Fold
 
-__all__ = ["GroupProcessor"]
+__all__ = ["GroupProcessor", "frames_of"]
+
+_FRAME_BYTES: Final = 256 << 20
 
 
 class GroupProcessor(StatefulProcessor):
@@ -62,8 +65,6 @@ class GroupProcessor(StatefulProcessor):
         self._store = GroupStore(handle, self._fold.state, self._fold.due if self._fold.timed else None)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
-        import pandas as pd
-
         store, began = self._store, time.perf_counter()
         store.open(self._watermark)
         arrived, control = self._read(rows)
@@ -93,13 +94,7 @@ class GroupProcessor(StatefulProcessor):
                 seconds=time.perf_counter() - began,
             )
             self._report.add({(self._name, int(key[0])): report})
-        pieces = [(tag, to_bytes(piece)) for tag, batch in result.outputs for piece in cut(batch, DATA_ROWS)]
-        yield pd.DataFrame(
-            {
-                "tag": np.array([tag for tag, _ in pieces], dtype=np.int32),
-                "data": pd.Series([data for _, data in pieces], dtype=object),
-            }
-        )
+        yield from frames_of(result.outputs)
 
     def _read(self, rows: Iterator[pd.DataFrame]) -> tuple[Arrived, Control]:
         control = Control()
@@ -118,3 +113,24 @@ class GroupProcessor(StatefulProcessor):
 
     def close(self) -> None:
         pass
+
+
+def frames_of(outputs: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pd.DataFrame]:
+    """What a key group puts out, packed, as Spark takes it: at least one frame, and none of more than Arrow takes."""
+    pieces, size = list[tuple[int, bytes]](), 0
+    for tag, batch in outputs:
+        for piece in cut(batch, DATA_ROWS):
+            pieces.append((tag, to_bytes(piece)))
+            size += len(pieces[-1][1])
+            if size >= _FRAME_BYTES:
+                yield _frame(pieces)
+                pieces, size = [], 0
+    yield _frame(pieces)
+
+
+def _frame(pieces: Sequence[tuple[int, bytes]]) -> pd.DataFrame:
+    """Packed rows as Spark takes them."""
+    import pandas as pd
+
+    tags = np.array([tag for tag, _ in pieces], dtype=np.int32)
+    return pd.DataFrame({"tag": tags, "data": pd.Series([data for _, data in pieces], dtype=object)})

@@ -7,7 +7,7 @@ that a user's names can never clash with ours.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,24 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.merge import MergeFold
 
-__all__ = ["EMIT", "GROUP", "HASH", "StateSchema", "bucket_bits", "combine", "from_bytes", "split_by", "to_bytes"]
+__all__ = [
+    "EMIT",
+    "GROUP",
+    "HASH",
+    "PIECE_BYTES",
+    "StateSchema",
+    "bucket_bits",
+    "combine",
+    "cut",
+    "from_bytes",
+    "split_by",
+    "to_bytes",
+]
 
 GROUP, HASH, EMIT = "__group", "__hash", "__emit"
+
+PIECE_BYTES = 64 << 20
+"""Most bytes of rows that travel in one piece, unless a row has more: Arrow's columns of texts end at 2 GiB."""
 
 # Keys of a bucket, on average, before a group's buckets are doubled. A batch reads and writes whole buckets: smaller
 # ones cost more calls when many keys change, larger ones more bytes when few do. 2048 keys of 24 bytes are 48 KB, about
@@ -185,6 +200,13 @@ def split_by(numbers: np.ndarray, batch: pa.RecordBatch) -> Iterator[tuple[int, 
         yield int(ordered[start]), whole.slice(start, end - start)
 
 
-def cut(batch: pa.RecordBatch, rows: int) -> Sequence[pa.RecordBatch]:
-    """Pieces of at most so many rows."""
-    return [batch.slice(start, rows) for start in range(0, batch.num_rows, rows)]
+def cut(batch: pa.RecordBatch, rows: int, size: int = PIECE_BYTES) -> list[pa.RecordBatch]:
+    """Pieces of at most so many rows, and bytes unless a row has more."""
+    found = []
+    for start in range(0, batch.num_rows, rows):
+        piece = batch.slice(start, rows)
+        if piece.nbytes <= size or piece.num_rows == 1:
+            found.append(piece)
+        else:
+            found += cut(piece, -(-piece.num_rows // 2), size)
+    return found

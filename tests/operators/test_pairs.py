@@ -1,0 +1,63 @@
+"""Large rows in many pairs: what comes out travels in pieces that Arrow and Spark take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import LongType, StringType, StructField
+
+from backlog_spark.operators import pairs
+from backlog_spark.operators.pairs import Output, paired
+from backlog_spark.state import processor
+from backlog_spark.state.tables import cut
+
+
+@pytest.mark.parametrize("size", [1, 1_000, 1 << 20])
+def test_pairs_come_in_pieces(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(pairs, "PIECE_BYTES", size)
+    texts = ["", None, "x" * 10, "y" * 400, "z" * 5_000]
+    rows = pa.RecordBatch.from_pydict({"a": texts, "n": range(5), "more": [[n] * n for n in range(5)]})
+    chance = np.random.default_rng(3)
+    left, right = chance.integers(0, 5, (2, 300))
+    fields = [StructField("a", StringType()), StructField("n", LongType())]
+    columns = [Output(fields[0], "a", None), Output(fields[1], None, "n")]
+    schema = pa.schema([("a", pa.string()), ("n", pa.int64())])
+    found = [pa.RecordBatch.from_arrays(each, schema=schema) for each in paired(rows, columns, schema, left, right)]
+    whole = pa.Table.from_batches(found)
+    assert whole["a"].to_pylist() == [texts[at] for at in left]
+    assert whole["n"].to_pylist() == right.tolist()
+    largest = 2 * (5_000 + rows.nbytes // 5)
+    assert all(each.nbytes <= size + largest for each in found)
+    assert (len(found) == 1) == (size == 1 << 20)
+    alone = list(paired(rows, columns, schema, None, right))
+    assert sum(len(each[0]) for each in alone) == 300
+    assert all(each[0].null_count == len(each[0]) for each in alone)
+    assert not list(paired(rows, columns, schema, left[:0], None))
+
+
+def test_a_batch_is_cut_by_rows_and_bytes() -> None:
+    texts = ["x" * (10_000 if n % 50 == 7 else 10) for n in range(200)]
+    whole = pa.RecordBatch.from_pydict({"a": texts})
+    found = cut(whole, 60, 12_000)
+    assert [text for each in found for text in each["a"].to_pylist()] == texts
+    assert max(each.num_rows for each in found) <= 60
+    assert all(each.nbytes <= 12_000 for each in found), "no two large rows in one"
+    assert [each.num_rows for each in cut(whole, 3, 1)] == [1] * 200
+    assert not cut(whole.slice(0, 0), 5)
+
+
+def test_what_a_key_group_puts_out_comes_in_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = pa.RecordBatch.from_pydict({"a": ["x" * 100] * 50})
+    outputs: Any = [(0, whole), (1, whole.slice(0, 3)), (0, whole.slice(0, 0))]
+    (frame,) = processor.frames_of(outputs)
+    monkeypatch.setattr(processor, "DATA_ROWS", 20)
+    assert [len(each) for each in processor.frames_of(outputs)] == [4]
+    monkeypatch.setattr(processor, "_FRAME_BYTES", 3_000)
+    frames = list(processor.frames_of(outputs))
+    assert [len(each) for each in frames] == [2, 2]
+    assert [tag for each in frames for tag in each["tag"]] == [0, 0, 0, 1]
+    assert frame["tag"].tolist() == [0, 1]
+    assert [len(each) for each in processor.frames_of([])] == [0], "Spark is given one, with its columns"
