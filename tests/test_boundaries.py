@@ -36,7 +36,9 @@ def until_planned(query: Any, done: list[int]) -> None:
             return
 
 
-@pytest.mark.parametrize("trigger", [{"availableNow": True}, {"processingTime": "0 seconds"}])
+@pytest.mark.parametrize(
+    "trigger", [pytest.param({"availableNow": True}, marks=pytest.mark.grid), {"processingTime": "0 seconds"}]
+)
 def test_no_batch_is_interrupted_wherever_it_is(spark: SparkSession, tmp_path: Path, trigger: dict[str, Any]) -> None:
     """Asked in the planning of a batch, after which Spark looks and interrupts itself, and at other moments."""
     numbers(spark, tmp_path / "source", 12)

@@ -94,7 +94,7 @@ def live_until(job: Job, planned: int, *, is_written: bool = False, exists: str 
 LIVES = [(1, True), (3, False), (4, False), (5, True)]
 CASES = [
     pytest.param("source", None, [(1, True), (4, False)], id="source"),
-    pytest.param("native", None, [(4, False)], id="native"),
+    pytest.param("native", None, [(4, False)], id="native", marks=pytest.mark.grid),
     pytest.param("source", "0", [(0, True), (1, False)], id="source in one commit", marks=pytest.mark.grid),
     *(
         pytest.param(road, during, LIVES, id=f"{road} {during} all lives", marks=pytest.mark.grid)

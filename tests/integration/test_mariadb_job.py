@@ -31,7 +31,9 @@ def test_backlog_and_log_under_writers_stopped_in_between_give_the_exact_table(
     create(mariadb, "orders")
     made = writer(mariadb, "orders", tmp_path, maxRowsPerBatch=1_000, chunkSize=300)
     made = made.trigger(processing_time="300 ms", interval_during_backlog="1 second")
-    with Writers(mariadb, "job.orders", 5, threads=1, keys=3_000):
+    writers = Writers(mariadb, "job.orders", 5, threads=1, keys=3_000)
+    writers.pause = 0.02
+    with writers:
         query = made.start(spark)
         try:
             wait(lambda: query.mode is Mode.STREAM and query.backlogProgress.commits_after > 0, query)

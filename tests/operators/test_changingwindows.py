@@ -239,7 +239,7 @@ def test_late_rows_reach_the_operator_behind(spark: SparkSession, tmp_path: Path
     follow(spark, tmp_path, behind, tables, Counter({(3, 1, "ann"): 1, (1, 1, "bob"): 1, (0, 2, "cy"): 1}))
 
 
-@pytest.mark.parametrize("lateness", ["0 seconds", "1 hour"])
+@pytest.mark.parametrize("lateness", ["0 seconds", pytest.param("1 hour", marks=pytest.mark.grid)])
 def test_a_change_stream_in_windows(spark: SparkSession, tmp_path: Path, lateness: str) -> None:
     stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("ts", "5 seconds")
     windows = stream.key_by("user").window(bs.SlidingEventTimeWindows.of("20 seconds", "10 seconds"))

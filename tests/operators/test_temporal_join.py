@@ -205,7 +205,7 @@ LOG = users([(5, "f", PREIMAGE), (5, "m", POSTIMAGE), (0, "m", DELETE), (6, "f",
 
 
 @pytest.mark.usefixtures("small_plans")
-@pytest.mark.parametrize("during", [0, "1 hour"])
+@pytest.mark.parametrize("during", [0, pytest.param("1 hour", marks=pytest.mark.grid)])
 def test_no_click_is_joined_before_the_snapshot_is_there(spark: SparkSession, tmp_path: Path, during: Any) -> None:
     """At an interval of 0, as one batch, and above it, where the operators run as stream."""
     for number in range(2):

@@ -136,7 +136,7 @@ batches = st.lists(
 )
 
 
-@pytest.mark.parametrize("function", [Chatty, Ending])
+@pytest.mark.parametrize("function", [pytest.param(Chatty, marks=pytest.mark.grid), Ending])
 @given(st.data(), batches, st.booleans())
 def test_an_interrupted_run_is_the_golden_run(
     function: type[Chatty], data: Any, script: list[Batch], first: bool

@@ -213,7 +213,9 @@ CLOCK = "ts < current_timestamp() AND window_end > current_timestamp() - INTERVA
         ("join of random rows", ["joined v0", "joined h0"]),
         pytest.param("join of a table's rows", ["joined v0", "joined h0"], marks=pytest.mark.grid),
         pytest.param("join of windows", ["windows_window v0", "joined h0"], marks=pytest.mark.grid),
-        ("join of large windows", ["windows_window v0", "windows_window h0", "joined h0"]),
+        pytest.param(
+            "join of large windows", ["windows_window v0", "windows_window h0", "joined h0"], marks=pytest.mark.grid
+        ),
         ("join of windows by the clock", ["windows_window v0", "joined v0", "joined h0"]),
         pytest.param(
             "join of windows with a function", ["windows h0", "joined v0", "joined h0"], marks=pytest.mark.grid
