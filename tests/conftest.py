@@ -177,11 +177,11 @@ def flagged_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
             listener.subscribe(query.id, heard)
             while not any(isinstance(report, ProgressReport) and report.batch_id == 2 for report in reports):
                 assert query.exception() is None, query.exception()
-                reports.append(heard.get(timeout=120))
+                reports.append(heard.get(timeout=300))
         finally:
             query.stop()
         while not isinstance(reports[-1], Terminated):
-            reports.append(heard.get(timeout=120))
+            reports.append(heard.get(timeout=300))
         listener.unsubscribe(query.id)
     finally:
         spark.streams.removeListener(listener)

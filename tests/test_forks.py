@@ -245,7 +245,7 @@ def test_spark_s_processes_are_forked(spark: SparkSession, tmp_path: Path) -> No
             .writeStream.foreachBatch(lambda batch, _: rows.extend(row.n for row in batch.collect()))
             .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         )  # fmt: skip
-        query.awaitTermination(120)
+        query.awaitTermination(300)
     assert sorted(rows) == [0, 1, 2]
     started_by = dict(line.split(" ", 1) for line in reversed(Path(notes).read_text().splitlines()))
     assert "backlog_forks.py" in started_by["source"]

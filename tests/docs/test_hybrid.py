@@ -43,7 +43,7 @@ def test_the_example_runs(spark: SparkSession, kafka: KafkaServer, tmp_path: Pat
     exec(block, names)
     query = names["query"]
     try:
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + 300
         while query.backlogProgress.rows < 4:
             assert query.isActive, query.exception()
             assert time.monotonic() < limit

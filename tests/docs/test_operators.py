@@ -57,7 +57,7 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
 
 
 def wait_for(query: bs.BacklogQuery, condition: Any) -> None:
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 300
     while not condition():
         assert query.isActive, query.exception()
         assert time.monotonic() < limit, query.backlogProgress

@@ -56,7 +56,7 @@ def test_the_examples_run(spark: SparkSession, mysql: MySQLServer, tmp_path: Pat
         for block in examples(mysql, tmp_path):
             exec(block, names)
             queries += [v for v in names.values() if isinstance(v, bs.BacklogQuery) and v not in queries]
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + 300
         while any(query.isProcessingBacklog for query in queries):
             assert all(query.isActive for query in queries), [query.exception() for query in queries]
             assert time.monotonic() < limit

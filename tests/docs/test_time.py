@@ -49,7 +49,7 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
     }  # fmt: skip
     exec(block, names)
     query: bs.BacklogQuery = names["bought"]
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     assert query.jobStatus is bs.JobStatus.FINISHED
     found = sorted(tuple(row) for batch in sink.batches.values() for row in batch)
     minutes = [("ann", 1), ("ann", 15), ("bob", 7), ("eve", 2)]

@@ -23,7 +23,7 @@ from .topics import Topic
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 def wait(condition: Callable[[], bool], query: bs.BacklogQuery) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.mysql import MySQLServer
 
 ROWS = 3_000
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 def create(server: MySQLServer, table: str) -> None:
@@ -39,7 +39,7 @@ def writer(server: MySQLServer, table: str, root: Path, sink: Any = None, **more
 
 
 def wait(condition: Callable[[], bool], query: bs.BacklogQuery) -> None:
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 300
     while not condition():
         assert query.isActive, query.exception()
         assert time.monotonic() < limit
@@ -221,7 +221,7 @@ def test_restarts_are_bounded_and_the_error_says_what_happened(
     try:
         query = writer(mysql, "hopeless", tmp_path, sink).trigger(processing_time="200 ms").start(spark)
         with pytest.raises(BacklogError, match="the sink is away"):
-            query.awaitTermination(120)
+            query.awaitTermination(300)
         assert not query.isActive
     finally:
         spark.conf.unset("spark.backlog.restart.maxAttempts")

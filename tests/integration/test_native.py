@@ -139,7 +139,7 @@ def test_what_cannot_be_phases(spark: SparkSession, kafka: KafkaServer, tmp_path
     def run(phases: dict[str, Any], at: str = checkpoint) -> None:
         orders = bs.hybrid(spark, "orders", phases=phases)
         query = bs.backlog_query(build, checkpoint=at, spark=spark, source=orders)
-        query.awaitTermination(60)
+        query.awaitTermination(300)
 
     with pytest.raises(bs.BacklogError, match="was given 1 phases"):
         bs.hybrid(spark, "orders", phases={"old": files})
@@ -154,7 +154,7 @@ def test_what_cannot_be_phases(spark: SparkSession, kafka: KafkaServer, tmp_path
     plain = str(tmp_path / "plain")
     spark.readStream.schema("n long").parquet(str(tmp_path / "old")).writeStream.format("noop").option(
         "checkpointLocation", plain
-    ).trigger(availableNow=True).start().awaitTermination(60)
+    ).trigger(availableNow=True).start().awaitTermination(300)
     with pytest.raises(bs.BacklogError, match="made by a query without phases"):
         run({"old": files, "live": files}, plain)
     with pytest.raises(bs.BacklogError, match=r"ctx\.frame is for a query with phases"):

@@ -171,7 +171,7 @@ def test_what_cannot_be_handed_over_is_told(spark: SparkSession, tmp_path: Path)
         options = {"timestamp_column": "at", **options}
         query = run(spark, tmp_path / str(number), {"old": make, "live": rate}, **options)
         with pytest.raises((bs.BacklogError, bs.SettingError)) as told:
-            query.awaitTermination(60)
+            query.awaitTermination(300)
         return told.value
 
     with pytest.raises(bs.SettingError, match=r"dedup_key = \('n',\): needs a timestamp_column"):

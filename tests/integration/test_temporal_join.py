@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.mysql import MySQLServer
 
 USERS = 5_000
-LIMIT_S = 120
+LIMIT_S = 300
 
 
 @pytest.mark.parametrize("sql", [False, True], ids=["api", "sql"])

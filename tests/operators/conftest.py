@@ -71,7 +71,7 @@ def small_plans(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset(key)
 
 
-def wait(condition: Callable[[], bool], query: bs.BacklogQuery, seconds: float = 120) -> None:
+def wait(condition: Callable[[], bool], query: bs.BacklogQuery, seconds: float = 300) -> None:
     """Until it is so, or the query ends."""
     limit = time.monotonic() + seconds
     while not condition():

@@ -407,7 +407,7 @@ def test_who_groups_by_the_change_type_takes_it_for_data(spark: SparkSession, tm
     stream = bs.source("scripted", name="s", path=tmp_path / "s").key_by(CHANGE_TYPE).count()
     writer = stream.write("q").option("checkpointLocation", str(tmp_path / "c"))
     query = writer.trigger(available_now=True).to(sink).start(spark)
-    query.awaitTermination(120)
+    query.awaitTermination(300)
     found = [(row[0], row[1]) for batch in sink.batches.values() for row in batch]
     assert Counter(dict(found)) == Counter(given_rows[CHANGE_TYPE].to_pylist())
     assert len(found) == len(TYPES)

@@ -132,7 +132,7 @@ def test_of_a_backlog_only_what_is_left_is_kept_and_its_state_is_whole_at_any_ti
     try:
         for name, table in tables.items():
             append(tmp_path / name, table.slice(0, 0), backlog=False)
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + 300
         while query.mode is not Mode.STREAM or not sink.batches or found[-1:] != [left]:
             assert query.isActive, query.exception()
             assert time.monotonic() < limit
@@ -164,7 +164,7 @@ def test_end_of_stream(spark: SparkSession, tmp_path: Path) -> None:
         .start(spark)
     )
     try:
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(300)
     finally:
         query.stop()
     assert query.exception() is None

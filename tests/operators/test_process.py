@@ -484,4 +484,4 @@ def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
     finally:
         spark.conf.unset("spark.backlog.restart.maxAttempts")
     with pytest.raises(Exception, match=r"stream has no watermark: the timer would never fire"):
-        query.awaitTermination(60)
+        query.awaitTermination(300)

@@ -258,7 +258,7 @@ def test_a_run_that_ends_when_all_is_read_joins_what_waited(spark: SparkSession,
     writer = source["c"].temporal_join(source["u"], on="user_id").write("q")
     writer = writer.trigger(available_now=True, interval_during_backlog="1 hour")
     query = writer.option("checkpointLocation", str(tmp_path / "check")).to(sink).start(spark)
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(300)
     assert query.jobStatus is bs.JobStatus.FINISHED
     genders = {0: "m", 1: "f", 2: "m", 3: "f"}
     expected = Counter((r["user_id"], r["item"], genders.get(r["user_id"])) for r in clicks(0, 30).to_pylist())

@@ -315,7 +315,7 @@ def test_fired_timers_and_commits_alternate(spark: SparkSession, tmp_path: Path,
         source.key_by("k").process(Echo()).write("q").trigger(processing_time="50 ms", interval_during_backlog=during)
     )
     query = writer.option("checkpointLocation", str(tmp_path / "check")).to(sink).start(spark)
-    assert query.awaitTermination(120), "it ends by itself"
+    assert query.awaitTermination(300), "it ends by itself"
     assert query.jobStatus is JobStatus.FINISHED
     expected = Counter((row["k"], row["ts"].replace(tzinfo=None)) for table in tables for row in table.to_pylist())
     assert Counter((k, ts.replace(tzinfo=None)) for k, ts in put_out(sink)) == expected
@@ -334,7 +334,7 @@ def test_fired_timers_and_commits_alternate(spark: SparkSession, tmp_path: Path,
         source.key_by("k").process(Echo()).write("q").trigger(processing_time="50 ms", interval_during_backlog=during)
     )
     query = writer.option("checkpointLocation", str(tmp_path / "check")).to(again).start(spark)
-    assert query.awaitTermination(60)
+    assert query.awaitTermination(300)
     assert query.jobStatus is JobStatus.FINISHED
     assert not put_out(again)
 

@@ -155,7 +155,7 @@ def test_state_is_whole_at_any_time(spark: SparkSession, tmp_path: Path) -> None
     wholes.append(expected(spark, tables))
     try:
         seen = [0]
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + 300
         while seen[-1] < 2:
             assert query.isActive, query.exception()
             assert time.monotonic() < limit
@@ -277,7 +277,7 @@ def test_a_reduce_function_that_returns_something_else(spark: SparkSession, tmp_
         ):
             query = start(spark, keyed.reduce(function), Collect(), tmp_path / str(number))
             with pytest.raises(BacklogError, match=problem):
-                query.awaitTermination(120)
+                query.awaitTermination(300)
     finally:
         spark.conf.unset("spark.backlog.restart.maxAttempts")
 
@@ -343,11 +343,11 @@ def test_available_now_ends_in_backlog_too(spark: SparkSession, tmp_path: Path) 
     append(tmp_path / "s", tables[1], backlog=True)
     source = bs.source("scripted", name="s", path=tmp_path / "s").key_by(*KEYS).aggregate(AGGREGATES)
     sink = Collect()
-    assert start(spark, source, sink, tmp_path, available_now=True).awaitTermination(120)
+    assert start(spark, source, sink, tmp_path, available_now=True).awaitTermination(300)
     assert sink.newest(len(KEYS)) == expected(spark, tables[:2])
     append(tmp_path / "s", tables[2], backlog=True)
     append(tmp_path / "s", tables[3], backlog=False)
-    assert start(spark, source, sink, tmp_path, available_now=True).awaitTermination(120)
+    assert start(spark, source, sink, tmp_path, available_now=True).awaitTermination(300)
     assert sink.newest(len(KEYS)) == expected(spark, tables)
 
 

@@ -293,7 +293,7 @@ def test_a_row_without_event_time_fails_the_query(spark: SparkSession, tmp_path:
         writer = stream.write("nulls").trigger(interval_during_backlog=0).to(Collect())
         query = writer.option("checkpointLocation", str(tmp_path / "c")).start(spark)
         with pytest.raises(bs.BacklogError, match="event time ts is NULL in a row"):
-            query.awaitTermination(60)
+            query.awaitTermination(300)
     finally:
         spark.conf.unset("spark.backlog.restart.maxAttempts")
 

@@ -137,7 +137,7 @@ def test_a_query_that_died_between_the_two_commits_adds_nothing_twice(spark: Spa
         frame = spark.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1).json(str(given))
         made = bs.stream(frame).write("events").trigger(available_now=True)
         made = made.option("checkpointLocation", str(checkpoint)).to(bs.DeltaAppend(str(target)))
-        assert made.start(spark).awaitTermination(120)
+        assert made.start(spark).awaitTermination(300)
 
     given.mkdir()
     for number in range(2):

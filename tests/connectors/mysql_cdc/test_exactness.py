@@ -100,7 +100,7 @@ def test_a_binlog_batch_replayed_by_another_process_is_the_same(mysql: MySQLServ
     start = stream.initialOffset()
     done = stream.latestOffset(start, ReadMaxRows(10**6))
     with Writers(mysql, table, 77) as writers:
-        limit = time.monotonic() + 120
+        limit = time.monotonic() + 300
         while writers.commits < 50:  # more rows than the batch may have, however busy the machine
             assert time.monotonic() < limit
             time.sleep(0.01)

@@ -85,7 +85,7 @@ def test_through_spark(bucket: s3fs.S3FileSystem, endpoint: str, spark: SparkSes
             frame.writeStream.foreachBatch(lambda batch, _: found.extend(row.asDict() for row in batch.collect()))
             .option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
         )  # fmt: skip
-        query.awaitTermination(120)
+        query.awaitTermination(300)
 
     run()
     assert sorted(row["id"] for row in found) == sorted(row["id"] for row in WANTED)
