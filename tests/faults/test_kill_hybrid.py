@@ -144,6 +144,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
     assert found == Counter(range(at))
 
 
+@pytest.mark.grid
 def test_killed_while_the_old_phase_hands_over(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     """Of Spark's own readers: rows that are in files and in the topic come once, and all that are in one of them."""
     topic = Topic(kafka, "killed_handover", 1)
