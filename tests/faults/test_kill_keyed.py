@@ -191,9 +191,6 @@ def all_paired(shape: str) -> list[str]:
             for s in ("interval_join", "co_group", "chain")
         ),
         *(pytest.param(s, all_paired(s), id=f"{s} all", marks=pytest.mark.grid) for s in PAIRED),
-        pytest.param(
-            "interval_join", list(INTERRUPTED_POINTS)[1:2], id="interval_join cut some", marks=pytest.mark.grid
-        ),
         pytest.param("interval_join", list(INTERRUPTED_POINTS)[:2], id="interval_join cut", marks=pytest.mark.grid),
         pytest.param("pairs", list(INTERRUPTED_POINTS), id="pairs cut", marks=pytest.mark.grid),
     ],
