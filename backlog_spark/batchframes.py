@@ -3,27 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from backlog_spark.jvm import elements, java_class
-from backlog_spark.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["arrow_batches", "bytes_of", "empty_frame", "exchanged", "is_repeatable", "persisted"]
-
-_PARTITIONS = "spark.sql.shuffle.partitions"
-_COALESCES = "spark.sql.adaptive.coalescePartitions.enabled"
-_PARTITION_BYTES = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
-# Spark sorts pointers and then fetches the rows one by one, from memory where a partition is larger than the
-# processor's cache: ten million rows in 4 partitions took 2.5 s to sort on two cores, in 8 or 16 of them 1.8 s.
-_SORTED_AT_ONCE, _PIECES_PER_CORE = "16m", 8
-# What Spark has by default: nobody's choice, and many small tasks where they cannot be coalesced.
-_OF_SPARK = 200
+__all__ = ["arrow_batches", "bytes_of", "empty_frame", "is_repeatable", "persisted"]
 
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = f"{2**31 - 1}b"
@@ -63,69 +53,6 @@ def bytes_of(files: DataFrame) -> int:
     """The size of the files that a DataFrame reads."""
     plan: Any = files._jdf.queryExecution().analyzed()
     return int(str(plan.stats().sizeInBytes()))
-
-
-def exchanged(rows: DataFrame, by: Sequence[str], *, joins: bool = False) -> DataFrame | None:
-    """Rows brought together by columns, of which that has been run: reading them starts behind the exchange.
-
-    Parameters
-    ----------
-    rows : DataFrame
-    by : sequence of str
-        Equal values of all of these are in one partition, and Spark knows it.
-    joins : bool, default False
-        Whether the result is joined with itself by these columns, which Spark does without another exchange only if no
-        partitions have been coalesced. There are 8 for each core then, or ``spark.sql.shuffle.partitions`` if that is
-        more and not Spark's default of 200.
-
-    Returns
-    -------
-    DataFrame or None
-        None, and nothing is run, without adaptive execution, which alone runs the stages of a plan one after the other.
-    """
-    session, conf = rows.sparkSession, dict[str, str]()
-    coalesces = str(session.conf.get(_COALESCES)).lower() == "true"
-    if coalesces:
-        usual = int(str(session.conf.get(_PARTITIONS)))
-        if joins and usual == _OF_SPARK:
-            usual = 0
-        pieces = max(usual, _PIECES_PER_CORE * session.sparkContext.defaultParallelism)
-        conf = {_PARTITIONS: str(pieces), _PARTITION_BYTES: _SORTED_AT_ONCE}
-        conf[_COALESCES] = str(not joins).lower()
-    with session_conf(session, conf):
-        execution: Any = rows.repartition(*by)._jdf.queryExecution()
-        plan = execution.executedPlan()
-        if plan.nodeName() != "AdaptiveSparkPlan":
-            return None
-        # To run it is what makes the plan final.
-        found = execution.toRdd()
-    output, spark = execution.analyzed().output(), cast("Any", session)._jsparkSession
-    unordered = java_class(session, "org.apache.spark.api.python.PythonUtils").toSeq([])
-    none = java_class(session, "scala.Option").empty()
-    # As Spark makes one of a checkpointed DataFrame, but for the partitioning, which it does not ask an adaptive plan.
-    logical = java_class(session, "org.apache.spark.sql.execution.LogicalRDD")(
-        output, found, _partitioning(session, plan.executedPlan().outputPartitioning(), output, by), unordered, False,
-        none, spark, none, none,
-    )  # fmt: skip
-    return type(rows)(java_class(session, "org.apache.spark.sql.classic.Dataset").ofRows(spark, logical), session)
-
-
-def _partitioning(session: SparkSession, found: Any, output: Any, by: Sequence[str]) -> Any:
-    """How rows are partitioned that were exchanged, in terms of their own columns.
-
-    The plan may have a constant in the place of one, or another name of the same value.
-    """
-    columns = {column.name(): column for column in elements(output)}
-    expressions = java_class(session, "org.apache.spark.api.python.PythonUtils").toSeq([columns[name] for name in by])
-    physical = "org.apache.spark.sql.catalyst.plans.physical"
-    hashed, coalesced = (java_class(session, f"{physical}.{name}Partitioning") for name in ("Hash", "CoalescedHash"))
-    kind = found.getClass().getSimpleName()
-    if kind == "HashPartitioning":
-        return hashed(expressions, found.numPartitions())
-    if kind == "CoalescedHashPartitioning":
-        return coalesced(hashed(expressions, getattr(found, "from")().numPartitions()), found.partitions())
-    # One partition, in which all rows are.
-    return found
 
 
 def arrow_batches(frame: DataFrame) -> dict[str, str]:

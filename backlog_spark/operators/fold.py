@@ -122,15 +122,15 @@ class Gathered:
         From the rows so brought together, and the end of the stay: what `Fold.handed_over` makes of a version.
     output : callable
         From the same: what `Fold.output_at_end` makes of a version.
-    joins : bool, default False
-        Whether the rows are joined with each other by these columns.
+    sides : str, optional
+        The column that is 0 or 1, if the rows of the one are joined with those of the other by the columns ``by``.
     """
 
     rows: DataFrame
     by: tuple[str, ...]
     left: Callable[[DataFrame, StayEnd], DataFrame]
     output: Callable[[DataFrame, StayEnd], DataFrame]
-    joins: bool = False
+    sides: str | None = None
 
 
 class Fold(ABC):

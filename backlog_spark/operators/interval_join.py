@@ -231,7 +231,7 @@ class IntervalJoinFold(RowsFold):
         def output(together: DataFrame, end: StayEnd) -> DataFrame:
             return spans.matched(side_rows(together, spans.near), side_rows(together, spans.far), end.watermark)
 
-        return Gathered(spread, (*self.state.key_names, span), left, output, joins=True)
+        return Gathered(spread, (*self.state.key_names, span), left, output, sides=SIDE_OF)
 
     def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
         """Rows whose time is not over; of outer joins also those that tell whether such rows have a match.

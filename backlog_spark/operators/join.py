@@ -184,7 +184,7 @@ class JoinFold(MultisetFold):
             return self._results(self.with_hash(narrow.placed(together)))
 
         # The hash is of the keys, and made anew.
-        return Gathered(narrow.of(placed).drop(HASH), tuple(self.state.key_names), left, output, joins=True)
+        return Gathered(narrow.of(placed).drop(HASH), tuple(self.state.key_names), left, output, sides=SIDE_OF)
 
     def net_of(self, placed: DataFrame, side: int) -> DataFrame:
         """Of a stay's rows those of one side that are there at its end, which are joined."""

@@ -20,8 +20,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.batchframes import arrow_batches, exchanged
+from backlog_spark.batchframes import arrow_batches
 from backlog_spark.errors import BacklogError
+from backlog_spark.exchange import exchanged
 from backlog_spark.operators.fold import Fold, Gathered
 from backlog_spark.session import session_conf
 from backlog_spark.state.seeds import seed_prefix
@@ -77,7 +78,7 @@ class BatchState:
         if self._pointer(batch_id) is not None:
             return None
         found = fold.gathered(rows, self._base(spark, fold, batch_id))
-        there = None if found is None else exchanged(found.rows, found.by, joins=found.joins)
+        there = None if found is None else exchanged(found.rows, found.by, sides=found.sides)
         return None if found is None or there is None else replace(found, rows=there)
 
     def _base(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame | None:

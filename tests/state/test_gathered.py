@@ -15,8 +15,8 @@ from pyspark.sql.types import LongType, StructType, TimestampType
 import backlog_spark as bs
 import connectors
 from backlog_spark import vehicles
-from backlog_spark.batchframes import exchanged
 from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.exchange import exchanged
 from backlog_spark.operators.cogroup import WindowRowsFold
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
 from backlog_spark.operators.interval_join import IntervalJoinFold
@@ -194,6 +194,37 @@ def test_spark_knows_it_whatever_it_makes_of_the_keys(spark: SparkSession, colum
     assert "Exchange" not in counted._jdf.queryExecution().executedPlan().toString()
     assert sorted(row[-1] for row in counted.collect()) == [14] * 5 + [15] * 2
     assert len({tuple(row)[:2] for row in counted.collect()}) == 7
+
+
+@pytest.mark.parametrize("key", ["id % 100", "nullif(id % 5, 0)", "collate(chr(65 + id % 60), 'UTF8_LCASE')"])
+def test_each_of_two_sides_is_read_alone(spark: SparkSession, key: str) -> None:
+    """And joined as it is; of collated texts, which Spark compares by other ones, after another exchange."""
+    given = spark.range(2_000).selectExpr("id AS v", f"{key} AS k", "CAST(id % 3 = 0 AS INT) AS side")
+    made = exchanged(given, ["k"], sides="side")
+    assert made is not None
+    assert made.schema.names == given.schema.names
+    assert sorted(made.collect()) == sorted(given.collect())
+    left, right = (made.where(f"side = {n}") for n in (0, 1))
+    for side in (left, right):
+        assert "Union" not in side._jdf.queryExecution().optimizedPlan().toString()
+        assert side.rdd.getNumPartitions() == 8 * spark.sparkContext.defaultParallelism
+
+    def joined(left: DataFrame, right: DataFrame) -> DataFrame:
+        return left.select("k", "v").join(right.selectExpr("k", "v AS w"), "k", "full").select("v", "w")
+
+    found = joined(left, right)
+    if "collate" not in key:
+        assert "Exchange" not in found._jdf.queryExecution().executedPlan().toString()
+    expected = joined(given.where("side = 0"), given.where("side = 1"))
+    assert Counter(map(tuple, found.collect())) == Counter(map(tuple, expected.collect()))
+
+
+def test_a_join_has_as_many_partitions_as_are_asked_for(spark: SparkSession) -> None:
+    with session_conf(spark, {"spark.sql.shuffle.partitions": "70"}):
+        made = exchanged(spark.range(10).selectExpr("id", "1 AS side"), ["id"], sides="side")
+    assert made is not None
+    assert made.where("side = 1").rdd.getNumPartitions() == 70
+    assert made.where("side = 0").count() == 0
 
 
 class Newest(bs.WindowFunction):
