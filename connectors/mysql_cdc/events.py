@@ -9,17 +9,13 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 
 from __future__ import annotations
 
-import contextlib
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import pymysql.charset
-
 from backlog_spark.errors import BacklogError
 
-from .charsets import CHARSETS, text_decoder
 from .decoder import RowDecoder, SchemaChanged, TableMap, read_length
 from .offsets import BinlogPosition, file_number
 from .schema import TableSchema
@@ -31,6 +27,7 @@ from .statements import (
     empties_memory_table,
     first_word,
     named_tables,
+    statement_text,
 )
 from .timeline import TableAltered, Timeline
 
@@ -65,10 +62,6 @@ _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 _TABLE_ID = 6  # bytes
 _MOST_TOLD = 1_000
-# What a statement's event says of its session, by number and bytes, up to the client's character set: flags, SQL mode,
-# auto increment. A catalogue has a length of its own.
-_STATUS = {0: 4, 1: 8, 3: 4}
-_CATALOGUES, _CHARSET = {2: 2, 6: 1}, 4
 _UUID = 36  # letters of MySQL's; MariaDB has domain-server in its place
 _HEADER = 20  # one OK byte, then the event header of 19 bytes
 
@@ -392,7 +385,7 @@ class Events:
             return False
         if raw == b"COMMIT":
             return True
-        text = _decoded(raw, data[_HEADER + 13 : at])
+        text = statement_text(raw, data[_HEADER + 13 : at])
         first = first_word(text)
         if first in ("ROLLBACK", "XA", "SAVEPOINT", "RELEASE"):
             return self._control(first, text)
@@ -442,23 +435,3 @@ class Events:
                 f"The table {named[0].name} was changed by {text[:200]!r}.",
                 "Start the query again with a new checkpoint and a new target.",
             )
-
-
-def _decoded(statement: bytes, status: bytes) -> str:
-    """A statement in the character set of its client; in UTF-8 where that is not told."""
-    at = 0
-    while at < len(status):
-        kind = status[at]
-        if kind == _CHARSET:
-            with contextlib.suppress(KeyError, UnicodeDecodeError):
-                charset = pymysql.charset.charset_by_id(int.from_bytes(status[at + 1 : at + 3], "little")).name
-                if charset in CHARSETS:
-                    return text_decoder(charset)(statement)
-            break
-        if kind in _CATALOGUES:
-            at += 1 + _CATALOGUES[kind] + status[at + 1]
-        elif kind in _STATUS:
-            at += 1 + _STATUS[kind]
-        else:
-            break
-    return statement.decode("utf-8", "replace")

@@ -5,7 +5,12 @@ Only names and leading keywords are looked at. Whatever could change the table, 
 
 from __future__ import annotations
 
+import contextlib
 import re
+
+import pymysql.charset
+
+from .charsets import CHARSETS, text_decoder
 
 __all__ = [
     "DDL",
@@ -19,7 +24,13 @@ __all__ = [
     "named_tables",
     "readings",
     "split_clauses",
+    "statement_text",
 ]
+
+# What a statement's event says of its session, by number and bytes, up to the client's character set: flags, SQL mode,
+# auto increment. A catalogue has a length of its own.
+_STATUS = {0: 4, 1: 8, 3: 4}
+_CATALOGUES, _CHARSET = {2: 2, 6: 1}, 4
 
 DDL = {"ALTER", "CREATE", "DROP", "RENAME", "TRUNCATE"}
 # Logged as text in statement format only; a SELECT or DO for a function that writes.
@@ -195,3 +206,23 @@ def named_tables(text: str, default: str) -> set[tuple[str, str]]:
 def empties_memory_table(text: str) -> bool:
     """Whether this is what the server itself logs at the first use of a MEMORY table after a restart."""
     return _EMPTIES_MEMORY_TABLE.fullmatch(text) is not None
+
+
+def statement_text(statement: bytes, status: bytes) -> str:
+    """A statement in the character set of its client, which its event's status variables tell; UTF-8 without it."""
+    at = 0
+    while at < len(status):
+        kind = status[at]
+        if kind == _CHARSET:
+            with contextlib.suppress(KeyError, UnicodeDecodeError):
+                charset = pymysql.charset.charset_by_id(int.from_bytes(status[at + 1 : at + 3], "little")).name
+                if charset in CHARSETS:
+                    return text_decoder(charset)(statement)
+            break
+        if kind in _CATALOGUES:
+            at += 1 + _CATALOGUES[kind] + status[at + 1]
+        elif kind in _STATUS:
+            at += 1 + _STATUS[kind]
+        else:
+            break
+    return statement.decode("utf-8", "replace")
