@@ -15,6 +15,21 @@ if TYPE_CHECKING:
 
 __all__ = ["arrow_batches", "bytes_of", "empty_frame", "is_repeatable", "persisted"]
 
+# Steps of a plan that look at one row at a time, whose order and number of partitions are no matter.
+_ROW_BY_ROW = {
+    "CollectMetrics",
+    "EventTimeWatermark",
+    "Expand",
+    "Filter",
+    "Generate",
+    "Project",
+    "Repartition",
+    "RepartitionByExpression",
+    "ResolvedHint",
+    "SubqueryAlias",
+    "Union",
+    "View",
+}
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = f"{2**31 - 1}b"
 _FIXED = {"boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
@@ -32,7 +47,9 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
 def is_repeatable(rows: DataFrame, *, of_batch: bool) -> bool:
     """Whether rows come out the same when their batch is replayed, as far as Spark knows.
 
-    Without ``rand()`` and ``uuid()``, and of one input, a streaming one, as a table may have changed meanwhile.
+    Made row by row, without ``rand()``, ``uuid()`` and functions marked ``asNondeterministic``, and of one input, a
+    streaming one, as a table may have changed meanwhile, also in a subquery. Not by ``mapInPandas`` and ``mapInArrow``,
+    whose functions cannot be so marked.
 
     Parameters
     ----------
@@ -46,7 +63,14 @@ def is_repeatable(rows: DataFrame, *, of_batch: bool) -> bool:
     if not plan.deterministic() or not (len(inputs) == 1 if of_batch else all(each.isStreaming() for each in inputs)):
         return False
     patterns = java_class(rows.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
-    return not (of_batch and plan.containsPattern(patterns.CURRENT_LIKE()))
+    if plan.containsPattern(patterns.PLAN_EXPRESSION()) or (of_batch and plan.containsPattern(patterns.CURRENT_LIKE())):
+        return False
+    return _is_row_by_row(plan)
+
+
+def _is_row_by_row(plan: Any) -> bool:
+    children = elements(plan.children())
+    return not children or (plan.nodeName() in _ROW_BY_ROW and all(map(_is_row_by_row, children)))
 
 
 def bytes_of(files: DataFrame) -> int:

@@ -21,7 +21,7 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["end_after_batch", "end_at_boundary", "ends_by_itself", "is_running"]
+__all__ = ["end_after_batch", "end_at_boundary", "ends_by_itself", "found_the_end", "is_running"]
 
 _log = logging.getLogger(__name__)
 
@@ -80,6 +80,22 @@ def ends_by_itself(query: StreamingQuery) -> bool:
     """Whether a query's trigger lets it end without being stopped; also where Spark does not tell."""
     try:
         return str(_execution(query).trigger().toString()).startswith(("AvailableNowTrigger", "OneTimeTrigger"))
+    except (Py4JError, AttributeError):
+        return True
+
+
+def found_the_end(query: StreamingQuery) -> bool:
+    """Whether a query that has ended, whose trigger lets it, looked for another batch and found none to do.
+
+    Also where Spark does not tell: for a single batch, which is what sources get that cannot say what is available. After
+    `StreamingQuery.processAllAvailable` a False may be wrong, which waits for the next such look.
+    """
+    try:
+        execution = _execution(query)
+        executor = execution.triggerExecutor()
+        # There is none before its first look.
+        several = executor is None or executor.getClass().getSimpleName() == "MultiBatchExecutor"
+        return bool(execution.noNewData()) if several else True
     except (Py4JError, AttributeError):
         return True
 

@@ -207,12 +207,14 @@ class ForeignQuery(QueryRuns):
     def start(self) -> ForeignQuery:
         """Start the first run, and follow it. Called once, by `backlog_query`."""
         session_listener(self._spark)
+        self._begin()
+        return self
+
+    def _recall(self) -> None:
         if self._source is not None:
             self._phase = self._source.recall(self._checkpoint)
         self._in_round = self._begins_with_a_round()
         self._tracker.begin({0: True} if self._is_bounded() else {})
-        self._begin()
-        return self
 
     def _is_bounded(self) -> bool:
         """Whether the present phase has an end."""
@@ -311,7 +313,7 @@ class ForeignQuery(QueryRuns):
         """Wait until all data present now are committed. For tests; as Spark's own."""
         while True:
             before = self._checkpoint.latest_committed()
-            self.streamingQuery.processAllAvailable()
+            self._process_all_available()
             if self._checkpoint.latest_committed() == before and not self._in_round:
                 return
             time.sleep(0.2)

@@ -339,6 +339,7 @@ class KeyedPlan:
         """A batch has reached its sinks and is about to be committed; ``flags`` and ``finished`` are at its end."""
         for name, state in self._handed_over.items():
             BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
+        self._handed_over = {}  # and with it the rows that it is made of
         self._ensure_executed(batch, query_name)
         if self._time is not None:
             self._time.take(batch_id, query_name, flags, finished, sorted_run=self.run.vehicle is Vehicle.SORTED)

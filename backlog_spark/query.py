@@ -127,7 +127,6 @@ class BacklogQuery(QueryRuns):
         """
         register(self._spark)
         self._infos = [inspect(s.format, {**s.options, **self._metadata_location(s)}) for s in self._stream.sources]
-        self._recall()
         self._begin()
         return self
 
@@ -386,10 +385,10 @@ class BacklogQuery(QueryRuns):
         """
         while True:
             before = self._checkpoint.latest_committed()
-            self.streamingQuery.processAllAvailable()
+            self._process_all_available()
             if self._paced() or self._ends_by_itself:
                 time.sleep((self.intervals.interval_ms + _POLL_MAX_MS) / 1000)
-                self.streamingQuery.processAllAvailable()
+                self._process_all_available()
             if self._checkpoint.latest_committed() == before or not self._paced():
                 return
 

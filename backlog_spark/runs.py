@@ -15,7 +15,7 @@ import time
 from abc import abstractmethod
 from typing import TYPE_CHECKING
 
-from backlog_spark.boundaries import end_at_boundary, ends_by_itself, is_running
+from backlog_spark.boundaries import end_at_boundary, ends_by_itself, found_the_end, is_running
 from backlog_spark.durations import format_duration
 from backlog_spark.errors import SettingError
 from backlog_spark.handle import QueryHandle
@@ -73,6 +73,8 @@ class QueryRuns(QueryHandle):
         self._show = str(settings["spark.backlog.progress"])
         self._reports: queue.Queue[Report] = queue.Queue()
         self._query: StreamingQuery | None = None
+        # The run that was asked to process all that is available.
+        self._asked: StreamingQuery | None = None
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
@@ -80,6 +82,10 @@ class QueryRuns(QueryHandle):
         self._thread: threading.Thread | None = None
 
     # -- what subclasses say --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _recall(self) -> None:
+        """What the checkpoint tells of earlier runs. Called by `_begin`, once no other query runs on it."""
 
     @abstractmethod
     def _run(self) -> StreamingQuery:
@@ -124,6 +130,7 @@ class QueryRuns(QueryHandle):
         """
         try:
             self._claim()
+            self._recall()
             self._query = self._run()
         except BaseException:
             self._release()
@@ -172,11 +179,14 @@ class QueryRuns(QueryHandle):
                 if self._stopping.is_set():
                     return
                 if error is None:
-                    if not left and self._was_stopped():
+                    stopped = False if left else self._was_stopped()
+                    if stopped:
                         _log.warning("Query %s was stopped by way of Spark, not of its own stop().", self._name)
                         self._stopping.set()
                         return
-                    if not self._go_on(idle=self._tracker.last_batch == before and not left, left=left):
+                    idle = self._tracker.last_batch == before and not left
+                    # What may not have come to its end is begun again, and comes to it.
+                    if stopped is False and not self._go_on(idle=idle, left=left):
                         return
                     error = self._next_run()
                     if error is None:
@@ -210,11 +220,22 @@ class QueryRuns(QueryHandle):
             self._release()
             self._ended.set()
 
-    def _was_stopped(self) -> bool:
-        """Whether a run that ended without an error had not come to its end: somebody stopped Spark's query."""
-        if not ends_by_itself(self.streamingQuery):
+    def _was_stopped(self) -> bool | None:
+        """Whether a run that ended without an error had not come to its end: somebody stopped Spark's query.
+
+        None if it cannot be told.
+        """
+        query_ = self.streamingQuery
+        if not ends_by_itself(query_) or self._checkpoint.latest_batch() != self._checkpoint.latest_committed():
             return True
-        return self._checkpoint.latest_batch() != self._checkpoint.latest_committed()
+        if found_the_end(query_):
+            return False
+        return None if self._asked is query_ else True
+
+    def _process_all_available(self) -> None:
+        """Spark's, of the present run."""
+        self._asked = query_ = self.streamingQuery
+        query_.processAllAvailable()
 
     def _next_run(self) -> BaseException | None:
         """Start the next run; why that failed, or None."""

@@ -26,7 +26,7 @@ from backlog_spark.state.tables import HASH, combine
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 __all__ = [
     "NUMBER",
@@ -51,17 +51,34 @@ Integers = npt.NDArray[np.int64]
 
 
 def tie_of(schema: StructType) -> Column:
-    """A hash of all columns, of any type."""
+    """A hash of all columns, of any type; of a row the same one each time."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType, VariantType
 
     def told(field: StructField) -> tuple[StructField, Column]:
         column = quoted(field.name)
         if isinstance(field.dataType, ArrayType | StructType | MapType | VariantType):
+            column = _without_maps(column, field.dataType)
             return StructField(field.name, StringType()), F.to_json(column, EXACT_JSON)
         return field, column
 
     return identity_of([told(field) for field in schema])
+
+
+def _without_maps(column: Column, kind: DataType) -> Column:
+    """With arrays of entries in the place of maps: of a binary key Spark's JSON tells where it is in memory."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, MapType):
+        entry = StructType().add("key", kind.keyType).add("value", kind.valueType)
+        return _without_maps(F.map_entries(column), ArrayType(entry))
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda each: _without_maps(each, kind.elementType))
+    if isinstance(kind, StructType):
+        fields = [_without_maps(column.getField(f.name), f.dataType).alias(f.name) for f in kind]
+        return F.when(column.isNotNull(), F.struct(*fields)) if fields else column
+    return column
 
 
 def check_order(order: str | None, schema: StructType) -> None:

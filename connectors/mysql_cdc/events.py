@@ -402,7 +402,7 @@ class Events:
             raise self._refused(f"{text!r} after rows of the table", "Do not mix engines in a transaction.")
         if self._of_mariadb and (first == "SAVEPOINT" or words[1:2] == ["TO"]):
             name = text.split(maxsplit=1 if first == "SAVEPOINT" else 2)[-1]
-            self._savepoint = Savepoint(name.lower(), is_back=first == "ROLLBACK")
+            self._savepoint = Savepoint(name, is_back=first == "ROLLBACK")
         self._is_rolled_back = first == "ROLLBACK" and len(words) == 1
         return self._is_rolled_back
 

@@ -8,6 +8,7 @@ temporary tables, or others that are not transactional, it also logs what was ro
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Callable, Iterator
 
 from backlog_spark.errors import BacklogError
@@ -42,11 +43,11 @@ def whole_transactions(
     Raises
     ------
     BacklogError
-        A part of a transaction that is too large to hold was rolled back.
+        A part of a transaction that is too large to hold was rolled back, or what was is not known.
     """
     held: list[RowsChange] = []
-    rows = size = 0
-    savepoints: dict[str, int] = {}
+    rows = size = seen = 0
+    savepoints: dict[str, int] = {}  # how many changes of rows there had been
     is_whole: bool | None = None  # None: not known yet
     for change in changes:
         if isinstance(change, TransactionBroken | TransactionEnd):
@@ -54,23 +55,29 @@ def whole_transactions(
                 yield from () if change.is_rolled_back else held
                 yield change
                 start = change.position
-            held, rows, size, savepoints, is_whole = [], 0, 0, {}, None
+            held, rows, size, seen, savepoints, is_whole = [], 0, 0, 0, {}, None
         elif isinstance(change, Savepoint):
             if not change.is_back:
-                savepoints[change.name] = len(held)
-            elif is_whole:
+                savepoints[_compared(change.name)] = seen
+                continue
+            before = _seen_before(change.name, savepoints) if seen else 0
+            if is_whole and before < seen:
                 raise BacklogError(
                     f"The binary log has a transaction of more than {_MOST_HELD:,} rows, of which a part was rolled "
                     f"back, to the savepoint {change.name}.",
-                    "Start with a new checkpoint, and do not drop temporary tables behind the savepoints of large "
-                    "transactions.",
+                    "Start with a new checkpoint. Where savepoints of large transactions are gone back to, do not drop "
+                    "temporary tables behind them, nor write to tables that are not transactional.",
                 )
-            else:
-                del held[savepoints.get(change.name, 0) :]
-                rows, size = sum(len(each.rows) for each in held), sum(each.size for each in held)
-        elif is_whole or not isinstance(change, RowsChange) or len(change.uuid) in (0, _UUID):
+            seen = before
+            del held[before:]
+            rows, size = sum(len(each.rows) for each in held), sum(each.size for each in held)
+        elif not isinstance(change, RowsChange) or len(change.uuid) in (0, _UUID):
             yield change
-        elif is_whole is None:
+        elif is_whole is not None:
+            seen += 1
+            yield from [change] if is_whole else []
+        else:
+            seen += 1
             held.append(change)
             rows += len(change.rows)
             size += change.size
@@ -79,3 +86,24 @@ def whole_transactions(
                 if is_whole:
                     yield from held
                 held = []
+
+
+def _compared(name: str) -> str:
+    """A savepoint's name as MariaDB compares them: without quotes, which are those of the moment, case and accents."""
+    if name[:1] in ("`", '"') and name[-1:] == name[:1]:
+        name = name[1:-1].replace(name[0] * 2, name[0])
+    return "".join(c for c in unicodedata.normalize("NFD", name) if not unicodedata.combining(c)).upper()
+
+
+def _seen_before(name: str, savepoints: dict[str, int]) -> int:
+    """What there was at a savepoint."""
+    found = savepoints.get(_compared(name))
+    if found is None and len(savepoints) == 1:
+        (found,) = savepoints.values()
+    if found is None:
+        raise BacklogError(
+            f"The binary log has a transaction of which a part was rolled back, to the savepoint {name}, which it has "
+            f"not told of; it has told of {', '.join(savepoints) or 'none'}.",
+            "Start with a new checkpoint. Write savepoints the same in SAVEPOINT and in ROLLBACK TO.",
+        )
+    return found

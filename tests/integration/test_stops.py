@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,7 +16,7 @@ from tests.operators.conftest import Collect
 from .test_foreign import LIMIT_S, files, wait
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def start(spark: SparkSession, root: Path, name: str, checkpoint: str = "") -> bs.BacklogQuery:
@@ -49,3 +52,77 @@ def test_a_checkpoint_has_one_query_at_a_time(spark: SparkSession, tmp_path: Pat
         wait(lambda: second.backlogProgress.rows == 20, second)
     finally:
         second.stop()
+
+
+def phases(spark: SparkSession, root: Path, *names: str) -> Any:
+    def phase(name: str) -> Any:
+        return lambda reader, ctx: reader.schema("n long").option("maxFilesPerTrigger", 1).parquet(str(root / name))
+
+    return bs.hybrid(spark, "orders", phases={name: phase(name) for name in names})
+
+
+@pytest.mark.parametrize("after", ["no batch", "a batch"])
+def test_a_phase_that_spark_was_told_to_stop_is_not_over(spark: SparkSession, tmp_path: Path, after: str) -> None:
+    """Stopped between two of its batches; its files are read at the next start, and then those of the next phase."""
+    files(tmp_path / "old", 0, 4, rows=1)
+    files(tmp_path / "live", 10, 2, rows=1)
+    checkpoint = tmp_path / "checkpoint"
+    found: list[int] = []
+
+    def start(stops: Callable[[int], None]) -> bs.ForeignQuery:
+        def write(batch: DataFrame, number: int) -> None:
+            found.extend(row.n for row in batch.collect())
+            stops(number)
+
+        return bs.backlog_query(
+            lambda ctx: ctx.frame.writeStream.queryName("phases").foreachBatch(write),
+            checkpoint=str(checkpoint), spark=spark, source=phases(spark, tmp_path, "old", "live"), interval="1 second",
+        )  # fmt: skip
+
+    def stop() -> None:
+        for each in spark.streams.active:
+            if each.name == "phases":
+                each.stop()
+
+    def once_committed(number: int) -> None:
+        def run() -> None:
+            while not (checkpoint / "commits" / str(number)).exists():
+                time.sleep(0.0005)
+            stop()
+
+        if number == 1 and after == "a batch":
+            threading.Thread(target=run).start()
+
+    query = start(once_committed)
+    if after == "no batch":
+        stop()
+    assert query.awaitTermination(LIMIT_S)
+    assert (query.jobStatus, query.exception()) == (bs.JobStatus.CANCELED, None)
+    assert len(found) < 4
+    query = start(lambda number: None)
+    try:
+        wait(lambda: len(set(found)) == 6, query)
+    finally:
+        query.stop()
+    assert list(dict.fromkeys(found)) == [0, 1, 2, 3, 10, 11]
+
+
+def test_a_refused_query_leaves_the_checkpoint_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
+    files(tmp_path / "old", 0, 1)
+    (tmp_path / "live").mkdir()
+    read: list[int] = []
+
+    def start(*names: str) -> bs.ForeignQuery:
+        return bs.backlog_query(
+            lambda ctx: ctx.frame.writeStream.foreachBatch(lambda batch, number: read.append(batch.count())),
+            checkpoint=str(tmp_path / "checkpoint"), spark=spark, source=phases(spark, tmp_path, *names),
+        )  # fmt: skip
+
+    for _ in range(2):
+        query = start("old", "live")
+        try:
+            with pytest.raises(bs.SettingError, match="runs on it"):
+                start("live", "old")
+            wait(lambda: sum(read) == 20, query)
+        finally:
+            query.stop()

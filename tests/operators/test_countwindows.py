@@ -188,6 +188,8 @@ def test_rows_that_differ_are_told_apart(spark: SparkSession) -> None:
         "b": ["NULL", "1"],
         "c": ["collate('x', 'UTF8_LCASE')", "collate('X', 'UTF8_LCASE')"],
         "m": ["map(1, array(1, NULL))", "map(1, array(NULL, 1))", "NULL"],
+        "d": ["array(map(X'01', 1))", "array(map(X'02', 1))", "array(map(X'01', 2))", "NULL"],
+        "e": ["named_struct('f', map(X'01', 1))", "named_struct('f', NULL)", "NULL"],
         "s": ["named_struct('t', TIMESTAMP '2026-01-01 00:00:00.000001')", "named_struct('t', NULL)"],
         "n": ["array(TIMESTAMP_NTZ '2026-01-01 00:00:00.000001')", "array(TIMESTAMP_NTZ '2026-01-01 00:00:00.000002')"],
         "v": ["parse_json('{\"x\": 1}')", "parse_json('{\"x\": 2}')"],

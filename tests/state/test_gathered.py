@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType, TimestampType
 
 import backlog_spark as bs
 import connectors
 from backlog_spark import vehicles
+from backlog_spark.batchframes import is_repeatable
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.exchange import exchanged
 from backlog_spark.operators.cogroup import WindowRowsFold
@@ -227,6 +229,33 @@ def test_a_join_has_as_many_partitions_as_are_asked_for(spark: SparkSession) -> 
     assert made.where("side = 0").count() == 0
 
 
+def test_what_is_made_row_by_row_comes_again(spark: SparkSession) -> None:
+    rows = spark.range(10).withColumn("k", F.col("id") % 3)
+    same = [
+        rows.filter("k > 1").selectExpr("*", "explode(sequence(0, k)) AS n"),
+        rows.repartition(3).alias("r").select("r.*"),
+        rows.withColumn("v", F.udf(lambda k: k + 1, "long")("k")),
+    ]
+    spark.range(5).createOrReplaceTempView("gathered_table")
+    other = [
+        rows.filter("k IN (SELECT id FROM gathered_table)"),
+        rows.withColumn("n", F.expr("(SELECT count(*) FROM gathered_table)")),
+        rows.join(spark.range(3), "id"),
+        rows.unionByName(rows),
+        rows.dropDuplicates(["k"]),
+        rows.limit(3),
+        rows.groupBy("k").agg(F.first("id")),
+        rows.selectExpr("id", "row_number() OVER (PARTITION BY k ORDER BY k) AS n"),
+        rows.withColumn("n", F.rand()),
+        rows.withColumn("n", F.current_timestamp()),
+        rows.withColumn("v", F.udf(lambda k: k + 1, "long").asNondeterministic()("k")),
+        rows.mapInArrow(lambda batches: batches, rows.schema),
+        rows.mapInPandas(lambda batches: batches, rows.schema),
+    ]
+    assert [is_repeatable(each, of_batch=True) for each in same] == [True] * len(same)
+    assert [is_repeatable(each, of_batch=True) for each in other] == [False] * len(other)
+
+
 class Newest(bs.WindowFunction):
     output = "k long, newest long"
 
@@ -242,6 +271,7 @@ CLOCK = "ts < current_timestamp() AND window_end > current_timestamp() - INTERVA
     [
         pytest.param("join", ["joined h0"], marks=pytest.mark.grid),
         ("join of random rows", ["joined v0", "joined h0"]),
+        ("join of rows in a table", ["joined v0", "joined h0"]),
         pytest.param("join of a table's rows", ["joined v0", "joined h0"], marks=pytest.mark.grid),
         pytest.param("join of windows", ["windows_window v0", "joined h0"], marks=pytest.mark.grid),
         pytest.param(
@@ -277,7 +307,10 @@ def test_rows_that_a_replay_may_not_give_again_are_kept(
     left, right = (bs.source("scripted", name=n, path=tmp_path / n) for n in ("left", "right"))
     if "random" in shape:
         left = left.map("*", "rand() AS chance")
-    if "table" in shape:
+    if "in a table" in shape:
+        spark.range(10).createOrReplaceTempView("gathered_keys")
+        left = left.filter("k IN (SELECT id FROM gathered_keys)")
+    elif "table" in shape:
         left = left.transform(lambda rows: rows.join(spark.range(3).withColumnRenamed("id", "k"), "k", "left"))
     if "windows" in shape:
         left, right = (each.with_watermark("ts", "0 seconds") for each in (left, right))
