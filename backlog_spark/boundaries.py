@@ -87,8 +87,8 @@ def ends_by_itself(query: StreamingQuery) -> bool:
 def found_the_end(query: StreamingQuery) -> bool:
     """Whether a query that has ended, whose trigger lets it, looked for another batch and found none to do.
 
-    Also where Spark does not tell: for a single batch, which is what sources get that cannot say what is available. After
-    `StreamingQuery.processAllAvailable` a False may be wrong, which waits for the next such look.
+    Also where Spark does not tell: for a single batch, which is what sources get that cannot say what is available.
+    After `StreamingQuery.processAllAvailable` a False may be wrong, which waits for the next such look.
     """
     try:
         execution = _execution(query)

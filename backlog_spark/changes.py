@@ -32,6 +32,7 @@ __all__ = [
     "identity_of",
     "is_change_stream",
     "lost_change_type",
+    "refuse_change_type",
     "refuse_changes",
     "sign",
 ]
@@ -157,3 +158,17 @@ def lost_change_type(before: StructType, after: StructType) -> str | None:
         return None
     found: str | None = before[CHANGE_TYPE].metadata.get(MARK)
     return found
+
+
+def refuse_change_type(what: str, kind: str, names: Collection[str]) -> None:
+    """Refuse columns that have the name of `CHANGE_TYPE`, which the results are to have.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if CHANGE_TYPE in names:
+        raise BacklogError(
+            f"{what}: the {kind} {CHANGE_TYPE!r} has the name of the column that tells of changes of the results.",
+            f"Rename it before key_by: .transform(lambda rows: rows.withColumnRenamed({CHANGE_TYPE!r}, 'kind')).",
+        )

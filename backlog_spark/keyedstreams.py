@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.changes import CHANGE_TYPE, IMPLIED, METADATA, is_change_stream
+from backlog_spark.changes import IMPLIED, METADATA, is_change_stream, refuse_change_type
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.sides import quoted
@@ -151,7 +151,8 @@ class KeyedStream(Aggregations):
         keys = self._keys
 
         def binding(mark: str) -> Bind:
-            _check_keys(keys, mark)
+            if mark:
+                refuse_change_type("key_by", "key", keys)
 
             def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
                 return aggregate_fold(keys, declared, schema, key_groups, mark)
@@ -181,7 +182,8 @@ class KeyedStream(Aggregations):
         keys = self._keys
 
         def binding(mark: str) -> Bind:
-            _check_keys(keys, mark)
+            if mark:
+                refuse_change_type("key_by", "key", keys)
 
             def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
                 return ReduceFold(keys, function, schema, key_groups, changes=mark)
@@ -417,17 +419,3 @@ def _preceding(rows: int | str | None, span: str | timedelta | None) -> int | No
     if span is not None and span != "unbounded":
         return parse_duration(span, "range")
     return None
-
-
-def _check_keys(keys: Sequence[str], mark: str) -> None:
-    """Refuse a key with the name of the column that ``mark`` asks for.
-
-    Raises
-    ------
-    BacklogError
-    """
-    if mark and CHANGE_TYPE in keys:
-        raise BacklogError(
-            f"key_by: the key {CHANGE_TYPE!r} has the name of the column that tells of changes of the results.",
-            f"Rename it before key_by: .transform(lambda rows: rows.withColumnRenamed({CHANGE_TYPE!r}, 'kind')).",
-        )

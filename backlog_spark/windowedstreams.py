@@ -11,8 +11,8 @@ from backlog_spark.changes import IMPLIED, refuse_changes
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.keyedstreams import Aggregations
+from backlog_spark.operators.windowcolumns import WINDOW_COLUMNS, check_window_rows
 from backlog_spark.operators.windowed import WindowFold, WindowOptions
-from backlog_spark.operators.windows import WINDOW_COLUMNS
 from backlog_spark.plan import KeyedNode, state_name, with_changes
 from backlog_spark.streams import BacklogStream
 
@@ -167,9 +167,13 @@ class WindowedStream(Aggregations):
         """One row a window, made of all its rows by a Python function; see `KeyedStream.reduce`."""
         from backlog_spark.operators.reduce import ReduceFold
 
+        unnamed = self._options.assigner.is_unbounded or self._options.counted is not None
+
         def make(key_groups: int) -> Callable[..., MergeFold]:
             def inner(keys: Sequence[str], schema: StructType, hidden: Sequence[str]) -> MergeFold:
                 refuse_changes("reduce of a window", schema, keys)
+                if not unnamed:
+                    check_window_rows(schema)
                 return ReduceFold(keys, function, schema, key_groups, hidden)
 
             return inner

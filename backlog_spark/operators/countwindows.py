@@ -32,9 +32,10 @@ from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.rows import RowsFold
 from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.triggers import CountedRows
-from backlog_spark.operators.windowed import END, START, MakeInner, WindowOptions, named_windows
+from backlog_spark.operators.windowcolumns import END, START, check_window_keys, unnamed_windows
+from backlog_spark.operators.windowed import MakeInner, WindowOptions
 from backlog_spark.operators.windowfunctions import Groups, Made, ProcessWindowFunction, Rows
-from backlog_spark.operators.windows import FOREVER, check_window_keys
+from backlog_spark.operators.windows import FOREVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
 
 if TYPE_CHECKING:
@@ -210,7 +211,7 @@ class CountFold(ByKeyFold):
         from pyspark.sql import functions as F
 
         finished = self.inner.finish(results, F.lit(-FOREVER).alias(START), F.lit(FOREVER).alias(END))
-        return named_windows(finished, self.keys, None)
+        return unnamed_windows(finished, self.keys)
 
     def finish(self, state: DataFrame) -> DataFrame:
         """What has been made of the rows that later windows have; of windows that overlap several rows a key."""

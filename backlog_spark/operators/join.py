@@ -127,7 +127,7 @@ class JoinFold(MultisetFold):
         kept = StructType([field for field in schema if field.name not in told])
         own = [*self.own_columns(), *([(TURN, LongType()), (DONE, LongType())] if cuts else [])]
         super().__init__(self.name, kept, left_keys, right_keys, key_groups, own=own)
-        self._columns = output_columns(self)
+        self._columns = output_columns(self, changes=self.changes)
         self._arrow = arrow_schema(self.output_schema())
 
     @property

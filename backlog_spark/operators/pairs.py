@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.changes import CHANGE_TYPE
+from backlog_spark.changes import CHANGE_TYPE, refuse_change_type
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.sides import LEFT, RIGHT
 from backlog_spark.state.tables import PIECE_BYTES
@@ -49,7 +49,7 @@ class Output:
     right: str | None
 
 
-def output_columns(fold: RowsFold) -> list[Output]:
+def output_columns(fold: RowsFold, *, changes: bool = False) -> list[Output]:
     """All columns of the left rows, then all of the right ones; a key of one name on both sides comes once.
 
     None is marked as event time, as both sides' are there.
@@ -57,7 +57,8 @@ def output_columns(fold: RowsFold) -> list[Output]:
     Raises
     ------
     BacklogError
-        For another column of one name on both sides.
+        For another column of one name on both sides, and one with the name of the column that tells of ``changes``, if
+        the output has that.
     """
     left, right = fold.sides
     shared = {mine for mine, other in zip(left.keys, right.keys, strict=True) if mine == other}
@@ -75,6 +76,8 @@ def output_columns(fold: RowsFold) -> list[Output]:
                 f"Rename it on one side before key_by, for example with .map('*', '{field.name} AS other').",
             )
         columns.append(Output(_unmarked(field), None, fold.value(RIGHT, field.name)))
+    if changes:
+        refuse_change_type(fold.what, "column", [column.field.name for column in columns])
     return columns
 
 
@@ -100,13 +103,22 @@ def paired(
 
 def _weights(rows: pa.RecordBatch) -> np.ndarray:
     """About how many bytes each row has."""
-    found = np.zeros(rows.num_rows, dtype=np.int64)
-    for column in rows.columns:
-        if pa.types.is_string(column.type) or pa.types.is_binary(column.type):
-            found += pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
-        elif rows.num_rows:
-            found += column.nbytes // rows.num_rows
-    return found
+    return sum(map(_bytes, rows.columns), np.zeros(rows.num_rows, dtype=np.int64))
+
+
+def _bytes(column: pa.Array) -> np.ndarray:
+    """About how many bytes each value has."""
+    kind, count = column.type, len(column)
+    if pa.types.is_string(kind) or pa.types.is_binary(kind):
+        found: np.ndarray = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
+        return found
+    if pa.types.is_struct(kind):
+        return sum(map(_bytes, column.flatten()), np.zeros(count, dtype=np.int64))
+    if pa.types.is_list(kind) or pa.types.is_map(kind):
+        within = [column.keys, column.items] if pa.types.is_map(kind) else [column.values]
+        before = np.concatenate([[0], np.cumsum(sum(map(_bytes, within)))])
+        return np.diff(before[column.offsets.to_numpy()])
+    return np.full(count, column.nbytes // max(1, count), dtype=np.int64)
 
 
 def _columns(

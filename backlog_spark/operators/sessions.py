@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.changes import refuse_changes
-from backlog_spark.operators.windowed import END, START, MakeInner, WindowFold, WindowOptions
+from backlog_spark.operators.windowcolumns import END, START
+from backlog_spark.operators.windowed import MakeInner, WindowFold, WindowOptions
 from backlog_spark.operators.windows import FOREVER
 from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.seeds import gathered

@@ -17,27 +17,26 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.changes import ASKED, is_change_stream
+from backlog_spark.changes import ASKED, is_change_stream, refuse_change_type
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step
 from backlog_spark.operators.merge import CODE, MergeFold, change_type_of, codes_of
 from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.triggers import CountedRows
-from backlog_spark.operators.windows import FOREVER, WINDOW_COLUMNS, WindowAssigner, check_window_keys
+from backlog_spark.operators.windowcolumns import END, START, check_window_keys, named_windows, unnamed_windows
+from backlog_spark.operators.windows import FOREVER, WindowAssigner
 from backlog_spark.state.keys import check_keys
 from backlog_spark.state.seeds import LIVE, Unpack, gathered, packed
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, merged
-from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK, event_time_of
+from backlog_spark.watermarks import MIN_WATERMARK, event_time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["END", "START", "WindowFold", "WindowOptions", "named_windows"]
+__all__ = ["WindowFold", "WindowOptions"]
 
-START: Final = "__backlog_start"
-END: Final = "__backlog_end"
 # Whether the window has been put out: it is then kept for its allowed lateness alone.
 _FIRED: Final = "fired"
 # Of live rows: how many of the user's rows they stand for, a row of several windows counted in the one that ends last.
@@ -110,6 +109,8 @@ class WindowFold(Fold):
         self.options = options
         takes_back = is_change_stream(schema, keys)
         self.changes = (changes or (ASKED if takes_back else "")) if options.lateness_ms else ""
+        if self.changes:
+            refuse_change_type("key_by", "key", keys)
         self._schema = schema
         self._time = event_time_of(schema)
         self._lifted: pa.Schema | None = None
@@ -394,32 +395,13 @@ class WindowFold(Fold):
     def finish(self, state: DataFrame, *more: Column) -> DataFrame:
         """Keys, the window, results."""
         finished = self.inner.finish(state, *self._span(), *more)
-        return named_windows(finished, self.keys, None if self.options.assigner.is_unbounded else self._time)
+        if self.options.assigner.is_unbounded:
+            return unnamed_windows(finished, self.keys)
+        return named_windows(finished, self.keys, self._time)
 
     def _span(self) -> list[Column]:
         """Start and end in rows of state, where they are no keys of the inner fold."""
         return []
-
-
-def named_windows(finished: DataFrame, keys: Sequence[str], event_time: str | None) -> DataFrame:
-    """Keys, then `WINDOW_COLUMNS` in the place of start and end, then the other columns.
-
-    The window's last millisecond is the event time of what comes out, so that windows can follow windows.
-    """
-    from pyspark.sql import functions as F
-
-    start, end = F.col(START), F.col(END)
-    bounded = (end < F.lit(FOREVER)) & (start > F.lit(-FOREVER))
-    marks = {} if event_time is None else {EVENT_TIME: "window_time"}
-    span = [
-        F.when(bounded, F.timestamp_millis(start)).alias("window_start"),
-        F.when(bounded, F.timestamp_millis(end)).alias("window_end"),
-        F.when(bounded, F.timestamp_millis(end - 1)).alias("window_time", metadata=marks),
-    ]
-    # Rows that came out of windows, and are reduced in others, tell of the window that they are in now.
-    gone = {START, END, *keys, *(name for name in finished.columns if name.lower() in WINDOW_COLUMNS)}
-    rest = [name for name in finished.columns if name not in gone]
-    return finished.select(*map(quoted, keys), *span, *map(quoted, rest))
 
 
 class PackWindows:

@@ -8,7 +8,6 @@ Source: PyFlink's ``pyflink.datastream.window``; Flink's ``CumulativeWindowAssig
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final, Self
@@ -16,13 +15,12 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 
 from backlog_spark.durations import parse_duration
-from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.errors import SettingError
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 __all__ = [
-    "WINDOW_COLUMNS",
     "CumulativeEventTimeWindows",
     "EndOfStreamWindows",
     "EventTimeSessionWindows",
@@ -33,13 +31,10 @@ __all__ = [
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "WindowAssigner",
-    "check_window_keys",
 ]
 
 FOREVER: Final = 2**63 - 1
 """The end of a window that ends with the input."""
-WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
-"""What comes out of a window, behind the keys."""
 
 Duration = str | timedelta
 
@@ -259,18 +254,3 @@ class GlobalWindows(WindowAssigner):
     def create(cls) -> Self:
         """The assigner."""
         return cls(0, 0)
-
-
-def check_window_keys(keys: Sequence[str]) -> None:
-    """Refuse keys that have the name of one of `WINDOW_COLUMNS`; as in Spark, in whatever case.
-
-    Raises
-    ------
-    BacklogError
-    """
-    taken = [name for name in keys if name.lower() in WINDOW_COLUMNS]
-    if taken:
-        raise BacklogError(
-            f"window: the key {taken[0]!r} has the name of a column that comes out.",
-            f"Rename it before key_by: .map('*', '{taken[0]} AS …').",
-        )

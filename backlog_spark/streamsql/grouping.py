@@ -10,7 +10,7 @@ from sqlglot import exp
 
 from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT
 from backlog_spark.operators.declare import AGGREGATES, function_name, parse_aggregates
-from backlog_spark.operators.windows import WINDOW_COLUMNS
+from backlog_spark.operators.windowcolumns import WINDOW_COLUMNS
 from backlog_spark.streamsql.items import Item
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.spans import SPARK_WINDOWS, Span, span_of_call, window_column

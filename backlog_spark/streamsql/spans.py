@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from backlog_spark.dialect import TABLE_ARGUMENT
+from backlog_spark.operators.windowcolumns import WINDOW_COLUMNS
 from backlog_spark.operators.windows import (
-    WINDOW_COLUMNS,
     CumulativeEventTimeWindows,
     EventTimeSessionWindows,
     SlidingEventTimeWindows,

@@ -24,7 +24,8 @@ from backlog_spark.operators.aggregates.sums import Sum
 from backlog_spark.operators.changeaggregates import window_aggregate_fold
 from backlog_spark.operators.merge import CODE, CODES
 from backlog_spark.operators.sessions import SessionFold
-from backlog_spark.operators.windowed import END, START, WindowFold, WindowOptions
+from backlog_spark.operators.windowcolumns import END, START
+from backlog_spark.operators.windowed import WindowFold, WindowOptions
 from backlog_spark.operators.windows import WindowAssigner
 from backlog_spark.state.reports import GroupReport
 from backlog_spark.state.seeds import Control

@@ -38,6 +38,31 @@ def test_pairs_come_in_pieces(monkeypatch: pytest.MonkeyPatch, size: int) -> Non
     assert not list(paired(rows, columns, schema, left[:0], None))
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.struct({"p": pa.string(), "n": pa.int64()}), lambda text: {"p": text, "n": 1}),
+        (pa.list_(pa.string()), lambda text: [None, text, "s"]),
+        (pa.map_(pa.string(), pa.list_(pa.binary())), lambda text: [("k", [text.encode()]), ("l", None)]),
+        (pa.list_(pa.struct({"p": pa.list_(pa.string())})), lambda text: [None, {"p": [text, text]}, {"p": None}]),
+    ],
+    ids=["struct", "list", "map", "list of structs"],
+)
+def test_values_within_others_count(monkeypatch: pytest.MonkeyPatch, kind: pa.DataType, value: Any) -> None:
+    """One large value among many small ones, in all pairs."""
+    monkeypatch.setattr(pairs, "PIECE_BYTES", 1 << 20)
+    values = [value("s"), None, *(value("x" * size) for size in (100_000, *[1] * 2_000))]
+    rows = pa.RecordBatch.from_arrays([pa.array(values, kind)], names=["a"]).slice(1)
+    left = np.full(100, 1)
+    schema = pa.schema([("a", kind)])
+    columns = [Output(StructField("a", StringType()), "a", None)]
+    found = [pa.RecordBatch.from_arrays(each, schema=schema) for each in paired(rows, columns, schema, left, left)]
+    assert sum(each.num_rows for each in found) == 100
+    assert all(each["a"].to_pylist() == [values[2]] * each.num_rows for each in found)
+    assert max(each.nbytes for each in found) <= (1 << 20) + 3 * 100_000
+    assert len(found) <= 100
+
+
 def test_a_batch_is_cut_by_rows_and_bytes() -> None:
     texts = ["x" * (10_000 if n % 50 == 7 else 10) for n in range(200)]
     whole = pa.RecordBatch.from_pydict({"a": texts})

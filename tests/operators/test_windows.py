@@ -21,7 +21,8 @@ from backlog_spark.errors import SettingError
 from backlog_spark.operators.changeaggregates import window_aggregate_fold
 from backlog_spark.operators.declare import parse_aggregates
 from backlog_spark.operators.sessions import session_runs
-from backlog_spark.operators.windowed import END, START, WindowFold, WindowOptions
+from backlog_spark.operators.windowcolumns import END, START
+from backlog_spark.operators.windowed import WindowFold, WindowOptions
 from backlog_spark.operators.windows import WindowAssigner
 from backlog_spark.watermarks import EVENT_TIME
 
