@@ -197,8 +197,9 @@ statement that altered its tables.
 
 Servers keep hidden columns for indexes on expressions (MySQL) and for UNIQUE keys on BLOB, TEXT and other long \
 columns (MariaDB); they are left out. With `binlog_row_metadata=FULL` the log tells their names. Without it a stream \
-stops where such an index is added, and goes on when it is started again as it is; and where a MySQL table that has \
-one gets, loses or moves columns it stops and needs a new checkpoint.
+stops where such an index is added, and goes on when it is started again as it is. Where a MySQL table that has one \
+loses, moves or gets columns, other than at its end, it stops; started again it goes on if it had read all that was \
+before the ALTER TABLE, else it needs a new checkpoint.
 
 Between two statements that both give one column another definition, both unread by the checkpoint, that \
 column's type is not known: the query stops. `schemaChange=fail` stops at the first statement that may change \

@@ -145,7 +145,9 @@ class RowDecoder:
         across = bridge(layout, schema) if layout else None
         columns = layout.columns if layout else schema.columns
         described = len(table_map.types)
-        hidden = hidden_places(schema, [c.name for c in columns], described, table_map.names, declared=layout is None)
+        shared = min(len(columns), len(schema.columns))
+        in_place = across is None or all(across.place_of(at) == at for at in range(shared))
+        hidden = hidden_places(schema, [c.name for c in columns], described, table_map.names, in_place=in_place)
         if hidden:
             absent = {each.place for each in hidden if not each.is_logged}
             columns, across = _with_logged(columns, across, hidden)
@@ -203,9 +205,10 @@ class RowDecoder:
         present = int.from_bytes(bitmap, "little")
         if present & self._absent:
             raise BacklogError(
-                f"A change of {self._table} was logged with values of columns that the server keeps for indexes on "
-                "expressions, which no version does that is known.",
-                "Drop those indexes, or tell the developers of mysql_cdc.",
+                f"A change of {self._table} was logged with values where now those columns are that the server keeps "
+                "for indexes on expressions: such an index was dropped and made again.",
+                "Set binlog_row_metadata=FULL, with which the log tells where they are, and start the query with a new "
+                "checkpoint.",
             )
         if present & self._present != self._present:
             raise BacklogError(

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .schema import Hidden, TableSchema, altered
+from .schema import Hidden, SchemaChanged, TableSchema, altered
 
 __all__ = ["hidden_places"]
 
@@ -21,7 +21,7 @@ _NAME = re.compile(r"[0-9a-f]{32}|!hidden!.*|(?P<hash>DB_ROW_HASH_\d+)", re.IGNO
 
 
 def hidden_places(
-    schema: TableSchema, columns: Sequence[str], described: int, names: Sequence[str], *, declared: bool
+    schema: TableSchema, columns: Sequence[str], described: int, names: Sequence[str], *, in_place: bool
 ) -> list[Hidden]:
     """Which of the columns that the log describes nobody sees.
 
@@ -34,8 +34,8 @@ def hidden_places(
         How many there are.
     names : sequence of str
         What those are called, if the log tells.
-    declared : bool
-        Whether ``columns`` are those of ``schema``.
+    in_place : bool
+        Whether ``columns`` are those of ``schema`` in its order, but for some that one of the two has more at its end.
 
     Raises
     ------
@@ -58,12 +58,14 @@ def hidden_places(
     if more != len(schema.hidden):
         counts = f"{described} columns instead of {len(columns) + len(schema.hidden)}"
         raise altered(schema, f"{counts}. If that is for an index that was added, start the query again")
-    if declared:
+    if all(hidden.is_logged for hidden in schema.hidden):
+        return [Hidden(len(columns) + n, is_logged=True) for n in range(more)]
+    if in_place:
+        # If they have been elsewhere, no value is where they are taken to be, which the rows are asked.
         return list(schema.hidden)
-    if not all(hidden.is_logged for hidden in schema.hidden):
-        raise altered(
-            schema,
-            "other columns, and where among them those are that the server keeps for indexes on expressions it tells "
-            "only with binlog_row_metadata=FULL",
-        )
-    return [Hidden(len(columns) + n, is_logged=True) for n in range(more)]
+    raise SchemaChanged(
+        f"The table {schema.database}.{schema.table} was altered: the binary log has other columns, and where among "
+        "them those are that the server keeps for indexes on expressions it tells only with binlog_row_metadata=FULL.",
+        "Start the query again as it is, which goes on if it has read all that was before the ALTER TABLE. If it stops "
+        "here again, set binlog_row_metadata=FULL and start with a new checkpoint.",
+    )
