@@ -240,8 +240,10 @@ def _name_results(
 def _aggregated(tr: Translation, rows: Rows, groups: _Groups, node: exp.Select) -> Rows:
     keys, made = list(dict.fromkeys(groups.keys.values())), dict(groups.made)
     if not keys:
-        keys, made = [_ALL], {_ALL: exp.Literal.number(0)}
-    texts = [f"{text} AS {quoted_name(name)}" for text, name in groups.results.items()] or [f"count(*) AS {_COUNT}"]
+        keys = [tr.unseen(_ALL)]
+        made = {keys[0]: exp.Literal.number(0)}
+    texts = [f"{text} AS {quoted_name(name)}" for text, name in groups.results.items()]
+    texts = texts or [f"count(*) AS {tr.unseen(_COUNT)}"]
     keyed = tr.with_columns(rows, made, node.args.get("group") or node).stream.key_by(*keys)
     name = tr.operator(*keys, "aggregate")
     place = groups.span.node if groups.span is not None else node.args.get("group") or node
@@ -290,7 +292,8 @@ def distinct(tr: Translation, rows: Rows, node: exp.Expr) -> Rows:
     """Each row once: the keys of a count, put out when they first come, and again when they are gone and come back."""
     keys = [column.column.name for column in rows.columns if not column.hidden]
     with tr.statement.at(node, "DISTINCT"):
-        counted = rows.stream.key_by(*keys).aggregate(f"count(*) AS {_COUNT}", name=tr.operator(*keys, "distinct"))
+        count = f"count(*) AS {tr.unseen(_COUNT)}"
+        counted = rows.stream.key_by(*keys).aggregate(count, name=tr.operator(*keys, "distinct"))
     told = tr.changes(Rows(counted, tuple(Visible("", key, column_of(key)) for key in keys)), node)
     if rows.pseudo or results_change(rows.stream.node):
         result = replace(told, stream=told.stream.filter(f"{CHANGE_TYPE} IN ('{INSERT}', '{DELETE}')"))

@@ -65,7 +65,8 @@ def with_over(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[I
     made: dict[str, exp.Expr] = {}
     keys = [_column(tr, made, rows.translated(tr.statement, each), "key") for each in _partition(calls[0][0], named)]
     if not keys:
-        keys, made[_ALL] = [_ALL], exp.Literal.number(0)
+        keys = [tr.unseen(_ALL)]
+        made[keys[0]] = exp.Literal.number(0)
     functions: dict[str, str] = {}
     results: dict[str, str] = {}
     taken = {name.lower() for name in tr.schema(rows.stream, None).names}

@@ -43,6 +43,7 @@ class Translation:
     streams: Mapping[str, tuple[str, BacklogStream]]
     _taken: set[str] = field(default_factory=set)
     _hidden: dict[str, int] = field(default_factory=dict)
+    _columns: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         for _, stream in self.streams.values():
@@ -61,9 +62,17 @@ class Translation:
         return name
 
     def hidden(self, what: str) -> str:
-        """A name for a column that the statement does not see."""
+        """A name for a column that the statement does not see, and that no table has."""
         self._hidden[what] = self._hidden.get(what, 0) + 1
-        return f"__{what}{self._hidden[what]}"
+        return self.unseen(f"__{what}{self._hidden[what]}")
+
+    def unseen(self, wanted: str) -> str:
+        """A name for the one such column of its kind in a step."""
+        name, number = wanted, 1
+        while name.lower() in self._columns:
+            number += 1
+            name = f"{wanted}_{number}"
+        return name
 
     # -- schemas --------------------------------------------------------------------------------------------
 
@@ -75,6 +84,7 @@ class Translation:
     def table(self, stream: BacklogStream, name: str, node: exp.Expr | None) -> Rows:
         """A stream's rows, under the names of its columns."""
         names = self.schema(stream, node, f"the stream {name!r}").names
+        self._columns |= {column.lower() for column in names}
         pseudo = tuple(column for column in names if column in PSEUDO) if CHANGE_TYPE in names else ()
         columns = tuple(Visible(name, column, column_of(column), hidden=column in pseudo) for column in names)
         return Rows(stream, columns, pseudo)

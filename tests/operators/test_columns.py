@@ -148,8 +148,74 @@ def test_rows_of_windows_are_reduced_in_others(spark: SparkSession, tmp_path: Pa
     ]
 
 
+@pytest.mark.usefixtures("small_plans")
+def test_windows_without_a_time_keep_the_columns_of_rows(spark: SparkSession, tmp_path: Path) -> None:
+    for second, backlog in ((0, True), (25, False), (100, False)):
+        at = pa.array([START + timedelta(seconds=second)], AT)
+        append(tmp_path / "s", pa.table({"k": [1], "v": [1], "at": at}), backlog=backlog)
+    stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("at", "0 seconds").key_by("k")
+    windows = stream.window(bs.TumblingEventTimeWindows.of("10 seconds")).sum("v")
+    stream = windows.key_by("k").count_window(1).reduce(lambda a, b: a)
+    found = put_out(spark, tmp_path, stream, lambda rows: len(rows) >= 2)
+    assert [(row.k, row.v, row.window_end.second) for row in found] == [(1, 1, 10), (1, 1, 30)]
+
+
+@pytest.mark.usefixtures("small_plans")
+def test_names_that_sql_might_have_within(spark: SparkSession, tmp_path: Path) -> None:
+    names = ["__all", "__key1", "__result1", "__backlog_count"]
+    for backlog in (True, False):
+        append(tmp_path / "s", pa.table({name: [1, 2] for name in names}), backlog=backlog)
+    stream = bs.source("scripted", name="s", path=tmp_path / "s")
+    for number, (text, expected) in enumerate(
+        {
+            "SELECT sum(`__all`) + 0 AS s FROM t": [(3,), (6,)],
+            "SELECT sum(`__all`) + 0 AS s, max(`__key1`) AS m FROM t GROUP BY `__result1` % 1": [(3, 2), (6, 2)],
+            "SELECT DISTINCT `__backlog_count` FROM t": [(1,), (2,)],
+        }.items()
+    ):
+        (tmp_path / str(number)).mkdir()
+        count = len(expected)
+        found = put_out(
+            spark, tmp_path / str(number), bs.sql(spark, text, t=stream), lambda rows, n=count: len(rows) >= n
+        )
+        assert sorted(map(tuple, found)) == expected
+
+
 def test_keys_with_names_of_what_comes_out() -> None:
     stream = bs.source("backlog_flag", name="s", ddl="_change_type string, Window_Start timestamp, v long")
     assert stream.key_by("_change_type").count()
     with pytest.raises(BacklogError, match=r"the key '_change_type' has the name.*withColumnRenamed"):
         stream.key_by("_change_type").count().changes()
+
+
+def late(stream: bs.BacklogStream) -> bs.BacklogStream:
+    windows = stream.with_watermark("at", "0 seconds").key_by(CHANGE_TYPE).window(TEN)
+    return windows.allowed_lateness("5 seconds").sum("v").changes()
+
+
+TEN = bs.TumblingEventTimeWindows.of("10 seconds")
+TAKEN = {
+    "late windows": ("_change_type string, at timestamp, v long", late, "the key '_change_type' has the name"),
+    "outer join": (
+        "_change_type string, v long",
+        lambda stream: stream.key_by(CHANGE_TYPE).join(
+            stream.map(CHANGE_TYPE, "v AS w").key_by(CHANGE_TYPE), how="left"
+        ),
+        "join: the column '_change_type' has the name",
+    ),
+    "reduced windows": (
+        "Window_Start string, k long, at timestamp",
+        lambda stream: stream.with_watermark("at", "0 seconds").key_by("k").window(TEN).reduce(lambda a, b: a),
+        "the column 'Window_Start' has the name of a column that comes out",
+    ),
+}
+
+
+@pytest.mark.parametrize("which", TAKEN)
+def test_columns_with_names_of_what_comes_out(spark: SparkSession, tmp_path: Path, which: str) -> None:
+    ddl, made, message = TAKEN[which]
+    (tmp_path / "in").mkdir()
+    stream = made(bs.stream(spark.readStream.schema(ddl).parquet(str(tmp_path / "in"))))
+    writer = stream.write("q").option("checkpointLocation", str(tmp_path / "check"))
+    with pytest.raises(BacklogError, match=rf"{message}.*withColumnRenamed"):
+        writer.to(Collect()).start(spark)

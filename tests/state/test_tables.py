@@ -124,6 +124,7 @@ def test_nothing_is_lost_on_the_way(rows: list[tuple[Any, ...]], size: int) -> N
         assert rows_of(piece) == rows_of(made.filter(pa.array(numbers == number)))
 
 
+@pytest.mark.grid
 def test_more_than_arrow_holds_is_refused_not_cut() -> None:
     schema = pa.schema([("text", pa.string())])
     piece = pa.RecordBatch.from_arrays([pa.array(["x" * (1 << 20)] * 1_025)], schema=schema)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.schema import SchemaChanged
 from connectors.mysql_cdc.source import check
 
@@ -81,11 +81,71 @@ def test_other_columns_come_beside_hidden_ones(mysql: MySQLServer, hidden: str, 
     mysql.execute(f"ALTER TABLE {hidden} ADD COLUMN z INT, ADD COLUMN e INT AFTER v")
     mysql.execute(f"INSERT INTO {hidden} VALUES (4, 'y', 5, 8, 'a4', 'b4', NULL, 6)")
     if not is_mariadb(mysql) and row_metadata == "MINIMAL":
-        with pytest.raises(SchemaChanged, match=r"indexes on expressions.*only with binlog_row_metadata=FULL"):
+        with pytest.raises(
+            SchemaChanged, match=r"indexes on expressions.*only with binlog_row_metadata=FULL.*as it is"
+        ):
             drained(reader(given), end)
         return
     _, found = drained(reader(given), end)
     assert values(found, 8) == [(3, "x", None, 7, b"a3", "b3", None, None), (4, "y", 5, 8, b"a4", "b4", None, 6)]
+
+
+@pytest.mark.parametrize(
+    "alter",
+    [
+        "ALTER v SET DEFAULT 'x'",
+        "MODIFY v VARCHAR(300) COMMENT 'x'",
+        "MODIFY n BIGINT",
+        "RENAME COLUMN k TO w",
+        "ADD z INT",
+    ],
+)
+def test_columns_stay_beside_hidden_ones(mysql: MySQLServer, hidden: str, alter: str) -> None:
+    """Rows from before the statement are read in a start after it, and rows after it by the stream that meets it."""
+    given = options(mysql, hidden)
+    end, _ = drained(reader(given), reader(given).initialOffset())
+    mysql.execute(f"INSERT INTO {hidden} VALUES (3, 'x', 7, 'a3', 'b3', NULL)")
+    # A stream has the columns and types that it began with.
+    running = None if alter.startswith(("RENAME", "ADD", "MODIFY n")) else reader(given)
+    if running is not None:
+        end, found = drained(running, end)
+        assert values(found, 1) == [(3,)]
+    mysql.execute(f"INSERT INTO {hidden} VALUES (4, 'x', 7, 'a4', 'b4', NULL)")
+    mysql.execute(f"ALTER TABLE {hidden} {alter}")
+    mysql.execute(f"INSERT INTO {hidden} (id, n, a, b) VALUES (5, 8, 'a5', 'b5')")
+    for stream in (running, reader(given)):
+        if stream is not None:
+            _, found = drained(stream, end)
+            assert [(row[0], *row[2:5]) for row in found][-2:] == [(4, 7, b"a4", "b4"), (5, 8, b"a5", "b5")]
+
+
+def test_an_index_that_was_made_again_elsewhere(mysql: MySQLServer, row_metadata: str, table: str) -> None:
+    if is_mariadb(mysql):
+        columns, index = "id INT PRIMARY KEY, a BLOB", "UNIQUE k (a)"
+    else:
+        columns, index = "id INT PRIMARY KEY, a INT", "INDEX k ((a + 1))"
+    mysql.execute(f"CREATE TABLE {table} ({columns}, {index})")
+    mysql.execute(f"ALTER TABLE {table} ADD COLUMN b BIGINT")
+    given = options(mysql, table)
+    end, _ = drained(reader(given), reader(given).initialOffset())
+    mysql.execute(f"INSERT INTO {table} VALUES (1, '1', 1)")
+    mysql.execute(f"ALTER TABLE {table} DROP INDEX k")
+    mysql.execute(f"ALTER TABLE {table} ADD {index}")
+    mysql.execute(f"INSERT INTO {table} VALUES (2, '2', 2)")
+    if row_metadata == "MINIMAL" and not is_mariadb(mysql):
+        with pytest.raises(BacklogError, match=r"such an index was dropped and made again.*binlog_row_metadata=FULL"):
+            drained(reader(given), end)
+        return
+    _, found = drained(reader(given), end)
+    assert [(row[0], int(row[1]), row[2]) for row in found] == [(1, 1, 1), (2, 2, 2)]
+
+
+def test_a_hash_cuts_no_chunks(mysql: MySQLServer, table: str) -> None:
+    if not is_mariadb(mysql):
+        return
+    mysql.execute(f"CREATE TABLE {table} (id INT, n INT NOT NULL, UNIQUE (n) USING HASH)")
+    with pytest.raises(SettingError, match=r"chunkKeyColumn.*no index of hidden.t begins with it"):
+        check(options(mysql, table, chunkKeyColumn="n"))
 
 
 def test_an_index_that_comes_later(mysql: MySQLServer, row_metadata: str, table: str) -> None:
