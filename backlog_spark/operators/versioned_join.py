@@ -20,6 +20,7 @@ from backlog_spark.changes import CHANGE_TYPE, METADATA, PREIMAGE, is_change_str
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators import frames
 from backlog_spark.operators.aggregates import groups
+from backlog_spark.operators.countedrows import tie_of
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.join import PIECE_ROWS
 from backlog_spark.operators.overresults import is_ordered
@@ -304,11 +305,15 @@ class VersionedJoinFold(RowsFold):
     def _order(self) -> list[Column]:
         """What tells which version is the newer one, and so much more that it is the same one each time."""
         from pyspark.sql import functions as F
+        from pyspark.sql.types import StructField, StructType
 
         gone = [~F.col(GONE)] if self._change_type is not None else []
-        build = self.sides[RIGHT].schema
-        ties = [name for name, f in zip(self.values(RIGHT), build, strict=True) if is_ordered(f.dataType)]
-        return [F.col(MICROS), *([F.col(SEQ)] if self._has_seq else []), *gone, *map(F.col, ties)]
+        names = zip(self.values(RIGHT), self.sides[RIGHT].schema, strict=True)
+        build = [StructField(name, field.dataType) for name, field in names]
+        ties = [F.col(field.name) for field in build if is_ordered(field.dataType)]
+        others = StructType([field for field in build if not is_ordered(field.dataType)])
+        ties += [tie_of(others)] if len(others) else []
+        return [F.col(MICROS), *([F.col(SEQ)] if self._has_seq else []), *gone, *ties]
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 

@@ -18,7 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 import backlog_spark as bs
 from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
@@ -447,3 +457,24 @@ def test_wherever_the_switch_falls(spark: SparkSession, tmp_path: Path) -> None:
     assert query.lateRows == 0
     assert sink.schema.names == ["user", "click_time", "item", "plan"]
     assert sum(map(bool, sink.batches.values())) > 1, "with the end of the backlog, and after it"
+
+
+def test_of_versions_of_one_time_it_is_always_the_same(spark: SparkSession) -> None:
+    """Whatever they differ in, in the results of a stay and in what is handed over, and wherever they come from."""
+    given = schema(Kind(changes=False, seq=False))
+    given = given.add("r:m", MapType(BinaryType(), IntegerType())).add("r:a", ArrayType(IntegerType()))
+    fold = fold_of(Kind(changes=False, seq=False), given=given)
+    at = "timestamp_millis(1000)"
+    probe = [f"{LEFT} AS {SIDE}", "'u' AS `l:user`", f"{at} AS `l:ts`", "id AS `l:v`"]
+    build = [f"{RIGHT} AS {SIDE}", "'u' AS `r:user`", f"{at} AS `r:rts`", "1L AS `r:w`"]
+    build += ["map(X'01', CAST(id % 8 AS INT)) AS `r:m`", "array(CAST(id AS INT)) AS `r:a`"]
+    found = set()
+    for parts in (1, 5):
+        sides = spark.range(3).selectExpr(*probe), spark.range(40).repartition(parts).selectExpr(*build)
+        whole = sides[0].unionByName(sides[1], allowMissingColumns=True)
+        version = whole.select(*(F.col(f"`{name}`") for name in given.names))
+        out = fold.output_at_end(version, StayEnd(2000)).collect()
+        kept = fold.handed_over(version, StayEnd(2000)).collect()
+        assert (len(out), len(kept)) == (3, 1)
+        found |= {row["a"][0] for row in out} | {kept[0][fold.value(RIGHT, "a")][0]}
+    assert len(found) == 1
