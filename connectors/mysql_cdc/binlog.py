@@ -15,7 +15,18 @@ from backlog_spark.errors import BacklogError
 
 from .connection import connect, log_files
 from .dump import broken_off, explained, open_dump
-from .events import DELETE, INSERT, UPDATE, Change, Events, RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from .events import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    Change,
+    Events,
+    NotYetSent,
+    RowsChange,
+    Savepoint,
+    TransactionBroken,
+    TransactionEnd,
+)
 from .offsets import BinlogPosition, file_number
 from .options import MySqlOptions
 from .schema import TableSchema
@@ -28,6 +39,8 @@ _TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317, 1927}
 _MAX_ATTEMPTS = 6  # waits of 0.5, 1, 2, 4, 8 s: a server restart fits in, a dead server is told within 16 s
 _FIRST_WAIT_S = 0.5
 _FIRST_EVENT = 4  # its place in a file
+# For the server to sync what it has written: milliseconds, and more on a disk that stalls.
+_FIRST_SYNC_S, _LONGEST_SYNC_S = 0.002, 60.0
 
 
 def read_changes(
@@ -47,7 +60,8 @@ def read_changes(
     start : BinlogPosition or str
         The end of a transaction, or a GTID set whose transactions are left out.
     until : BinlogPosition, optional
-        The end of a transaction or of the log. Transactions that begin at or after it are not read.
+        The end of a transaction or of the log. Transactions that begin at or after it are not read; all before it are
+        when this returns, though the server may have to be waited for.
     wait : callable
         Waits before another attempt, seconds.
     timeline : Timeline, optional
@@ -64,10 +78,12 @@ def read_changes(
     SchemaChanged
         A table was altered, dropped, renamed or truncated.
     BacklogError
-        Purged log, statement-format change, partial row image, XA transaction or unknown event.
+        Purged log, statement-format change, partial row image, XA transaction or unknown event; or the server does not
+        send its log up to ``until``.
     """
     done = 0  # changes of the unfinished transaction that the caller has already
     attempts = 0
+    waited = 0.0  # for what is not sent yet
     while True:
         skip = done
         try:
@@ -76,13 +92,23 @@ def read_changes(
                 if skip and not isinstance(change, TransactionEnd):
                     skip -= 1
                     continue
-                attempts = 0
+                attempts, waited = 0, 0.0
                 if isinstance(change, TransactionEnd):
                     start, done, skip = change.position, 0, 0
                 else:
                     done += 1
                 yield change
             return
+        except NotYetSent as sent:
+            if waited >= _LONGEST_SYNC_S:
+                raise BacklogError(
+                    f"The binary log of {options.host}:{options.port} reaches to {until}, but for {waited:.0f} s the "
+                    f"server has sent it up to {sent} only.",
+                    "It sends what it has synced: check its disk. The query resumes from its checkpoint.",
+                ) from None
+            pause = min(max(waited, _FIRST_SYNC_S), 1.0)
+            wait(pause)
+            waited += pause
         except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError) as error:
             code = error.args[0] if error.args else 0
             if broken := broken_off(error):

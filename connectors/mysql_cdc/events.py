@@ -37,6 +37,7 @@ __all__ = [
     "UPDATE",
     "Change",
     "Events",
+    "NotYetSent",
     "RowsChange",
     "Savepoint",
     "TableAltered",
@@ -134,6 +135,10 @@ class TransactionBroken:
     """The log went on without the transaction's end: the server died while it wrote it, and rolled it back."""
 
 
+class NotYetSent(Exception):
+    """The place up to which the server has sent its log, before that up to which it is to be read."""
+
+
 Change = RowsChange | TableAltered | TransactionEnd
 
 
@@ -164,7 +169,7 @@ class Events:
         self._zero_date_fails = zero_date_fails
         self._altered: list[tuple[TableSchema, str]] = []
         self._file = ""
-        self._file_number = 0
+        self._file_number = self._sent = 0
         self._decoders: dict[int, RowDecoder | None] = {}
         self._told: dict[bytes, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
@@ -177,9 +182,12 @@ class Events:
         self._end_of_last, self._end_is_told = 0, True
 
     def read(self) -> Iterator[Change | Savepoint | TransactionBroken]:
+        """All up to ``until``; NotYetSent if MySQL sends less: it tells of places up to which it has not synced yet."""
         while True:
             packet = self._connection._read_packet()
             if packet.is_eof_packet():
+                if self._until and (self._file_number, self._sent) < self._until:
+                    raise NotYetSent(f"{self._file}:{self._sent}")
                 return
             data = packet.get_all_data()
             if data[0]:  # neither an event nor an end of file
@@ -187,6 +195,7 @@ class Events:
             kind = data[5]
             size = int.from_bytes(data[10:14], "little")
             end = self._end_of(data, size)
+            self._sent = max(self._sent, end)
             if kind == _ROTATE:
                 self._rotate(data)
             elif kind == _FORMAT:
@@ -274,6 +283,7 @@ class Events:
         checked = zlib.crc32(data[1:-4]) == int.from_bytes(data[-4:], "little")
         self._file = data[_HEADER + 8 : len(data) - (4 if checked else 0)].decode()
         self._file_number = file_number(self._file)
+        self._sent = int.from_bytes(data[_HEADER : _HEADER + 8], "little")  # where what is sent of the file starts
         self._decoders.clear()
 
     def _begin(self, data: bytes, kind: int) -> None:

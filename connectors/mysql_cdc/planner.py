@@ -146,7 +146,7 @@ class BinlogPlanner:
             else:
                 counted += len(change.rows) * (2 if change.kind == UPDATE else 1)
         if not isinstance(self._scanned, BinlogPosition) or self._scanned.sort_key() < until.sort_key():
-            self._scanned = until  # nothing lies between: the next call need not look again
+            self._scanned = until  # it is read up to there: the next call need not look again
 
     def gtid_at(self, position: BinlogPosition) -> str:
         """The GTIDs at a batch's end that `plan` returned; "" where they are not known."""

@@ -117,7 +117,7 @@ class RewindLog(ABC):
                 pending, size = [], 0
         self._store(pending)
         if not isinstance(self._reached, BinlogPosition) or self._reached.sort_key() < until.sort_key():
-            self._reached = until  # nothing lies between: the next chunk need not look again
+            self._reached = until  # it is read up to there: the next chunk need not look again
 
     def _note_absent(self) -> None:
         """Look where the read is now for columns that are not those of today."""

@@ -85,6 +85,8 @@ def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
 def end_position(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
     """The end of the last transaction in the binary log: at or ahead of all that a SELECT saw before.
 
+    MySQL tells it before the log is synced to there, and dumps end earlier as long as it is not.
+
     Raises
     ------
     BacklogError
