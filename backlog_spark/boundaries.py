@@ -88,14 +88,19 @@ def found_the_end(query: StreamingQuery) -> bool:
     """Whether a query that has ended, whose trigger lets it, looked for another batch and found none to do.
 
     Also where Spark does not tell: for a single batch, which is what sources get that cannot say what is available.
-    After `StreamingQuery.processAllAvailable` a False may be wrong, which waits for the next such look.
     """
     try:
         execution = _execution(query)
         executor = execution.triggerExecutor()
         # There is none before its first look.
         several = executor is None or executor.getClass().getSimpleName() == "MultiBatchExecutor"
-        return bool(execution.noNewData()) if several else True
+        if not several:
+            return True
+        # Of its last look; of one that it has not begun where somebody stopped it between two batches.
+        look = execution.getLatestExecutionContext()
+        if look is None or look.isCurrentBatchConstructed():
+            return False
+        return bool(look.getDuration("triggerExecution").isDefined())
     except (Py4JError, AttributeError):
         return True
 

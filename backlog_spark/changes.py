@@ -161,14 +161,15 @@ def lost_change_type(before: StructType, after: StructType) -> str | None:
 
 
 def refuse_change_type(what: str, kind: str, names: Collection[str]) -> None:
-    """Refuse columns that have the name of `CHANGE_TYPE`, which the results are to have.
+    """Refuse columns that have the name of `CHANGE_TYPE`, in any case, which the results are to have.
 
     Raises
     ------
     BacklogError
     """
-    if CHANGE_TYPE in names:
-        raise BacklogError(
-            f"{what}: the {kind} {CHANGE_TYPE!r} has the name of the column that tells of changes of the results.",
-            f"Rename it before key_by: .transform(lambda rows: rows.withColumnRenamed({CHANGE_TYPE!r}, 'kind')).",
-        )
+    for name in names:
+        if name.lower() == CHANGE_TYPE:
+            raise BacklogError(
+                f"{what}: the {kind} {name!r} has the name of the column that tells of changes of the results.",
+                f"Rename it before key_by: .transform(lambda rows: rows.withColumnRenamed({name!r}, 'kind')).",
+            )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
+
 from backlog_spark.jvm import elements, java_class
 from backlog_spark.session import session_conf
 
@@ -77,20 +79,23 @@ def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> DataFrame | None:
     run = _run(rows.repartitionById(2 * count, (F.col(sides) * count + number).cast("int")))
     if run is None:
         return None
-    output, plan, _ = run
-    exchange, partitioning = plan.plan().shuffle(), hashed(output)
+    output, plan, found = run
+    exchange, partitioning = _exchange_of(plan, 2 * count), hashed(output)
+    if exchange is None:
+        unknown = java_class(session, f"{_PHYSICAL}.UnknownPartitioning")(found.getNumPartitions())
+        return _behind(session, output, found, unknown)
     specs = java_class(session, f"{_EXECUTION}.CoalescedPartitionSpec")
-    unknown = java_class(session, "scala.Option").empty()
+    none = java_class(session, "scala.Option").empty()
     gateway = cast("Any", session.sparkContext)._gateway
     frames = []
     for side in (0, 1):
         taken = gateway.new_array(java_class(session, f"{_EXECUTION}.ShufflePartitionSpec"), count)
         for i in range(count):
             first = side * count + i
-            taken[i] = specs(first, first + 1, unknown)
-        found = _behind(session, output, exchange.getShuffleRDD(taken), partitioning)
+            taken[i] = specs(first, first + 1, none)
+        frame = _behind(session, output, exchange.getShuffleRDD(taken), partitioning)
         # As a constant, by which the optimiser leaves out the other side where it is filtered.
-        frames.append(found.withColumn(sides, F.lit(side).cast(found.schema[sides].dataType)))
+        frames.append(frame.withColumn(sides, F.lit(side).cast(frame.schema[sides].dataType)))
     return frames[0].unionAll(frames[1])
 
 
@@ -107,6 +112,15 @@ def _run(frame: DataFrame) -> tuple[Any, Any, Any] | None:
     # To run it is what makes the plan final.
     found = execution.toRdd()
     return execution.analyzed().output(), plan.executedPlan(), found
+
+
+def _exchange_of(plan: Any, partitions: int) -> Any | None:
+    """The exchange that a final plan ends with; None where a plug-in of Spark's has put something else there."""
+    try:
+        exchange = plan.plan().shuffle()
+        return exchange if exchange.numPartitions() == partitions else None
+    except (Py4JError, AttributeError):
+        return None
 
 
 def _behind(session: SparkSession, output: Any, rows: Any, partitioning: Any) -> DataFrame:

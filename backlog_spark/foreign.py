@@ -313,7 +313,7 @@ class ForeignQuery(QueryRuns):
         """Wait until all data present now are committed. For tests; as Spark's own."""
         while True:
             before = self._checkpoint.latest_committed()
-            self._process_all_available()
+            self.streamingQuery.processAllAvailable()
             if self._checkpoint.latest_committed() == before and not self._in_round:
                 return
             time.sleep(0.2)

@@ -385,10 +385,10 @@ class BacklogQuery(QueryRuns):
         """
         while True:
             before = self._checkpoint.latest_committed()
-            self._process_all_available()
+            self.streamingQuery.processAllAvailable()
             if self._paced() or self._ends_by_itself:
                 time.sleep((self.intervals.interval_ms + _POLL_MAX_MS) / 1000)
-                self._process_all_available()
+                self.streamingQuery.processAllAvailable()
             if self._checkpoint.latest_committed() == before or not self._paced():
                 return
 

@@ -73,8 +73,6 @@ class QueryRuns(QueryHandle):
         self._show = str(settings["spark.backlog.progress"])
         self._reports: queue.Queue[Report] = queue.Queue()
         self._query: StreamingQuery | None = None
-        # The run that was asked to process all that is available.
-        self._asked: StreamingQuery | None = None
         self._stopping = threading.Event()
         self._ended = threading.Event()
         self._failure: BaseException | None = None
@@ -179,14 +177,12 @@ class QueryRuns(QueryHandle):
                 if self._stopping.is_set():
                     return
                 if error is None:
-                    stopped = False if left else self._was_stopped()
-                    if stopped:
+                    if not left and self._was_stopped():
                         _log.warning("Query %s was stopped by way of Spark, not of its own stop().", self._name)
                         self._stopping.set()
                         return
                     idle = self._tracker.last_batch == before and not left
-                    # What may not have come to its end is begun again, and comes to it.
-                    if stopped is False and not self._go_on(idle=idle, left=left):
+                    if not self._go_on(idle=idle, left=left):
                         return
                     error = self._next_run()
                     if error is None:
@@ -220,22 +216,12 @@ class QueryRuns(QueryHandle):
             self._release()
             self._ended.set()
 
-    def _was_stopped(self) -> bool | None:
-        """Whether a run that ended without an error had not come to its end: somebody stopped Spark's query.
-
-        None if it cannot be told.
-        """
+    def _was_stopped(self) -> bool:
+        """Whether a run that ended without an error had not come to its end: somebody stopped Spark's query."""
         query_ = self.streamingQuery
         if not ends_by_itself(query_) or self._checkpoint.latest_batch() != self._checkpoint.latest_committed():
             return True
-        if found_the_end(query_):
-            return False
-        return None if self._asked is query_ else True
-
-    def _process_all_available(self) -> None:
-        """Spark's, of the present run."""
-        self._asked = query_ = self.streamingQuery
-        query_.processAllAvailable()
+        return not found_the_end(query_)
 
     def _next_run(self) -> BaseException | None:
         """Start the next run; why that failed, or None."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Translation", "conjuncts", "quoted_name", "results_change"]
 
+# What the statement may call something, and columns that it does not see are called.
+_HIDDEN: Final = re.compile(r"__\w+")
 # Steps of Spark's plan that would make a projection or a filter stateful.
 _STATEFUL: Final = re.compile(r"^[\s:|+-]*(Aggregate|Window|Deduplicate|Sort|Distinct|Join)\b", re.MULTILINE)
 
@@ -46,6 +48,7 @@ class Translation:
     _columns: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
+        self._columns |= {name.lower() for name in _HIDDEN.findall(self.statement.text)}
         for _, stream in self.streams.values():
             self._taken |= {node.name for node in stream.node.walk() if isinstance(node, KeyedNode)}
 

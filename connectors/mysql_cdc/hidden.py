@@ -60,7 +60,7 @@ def hidden_places(
         raise altered(schema, f"{counts}. If that is for an index that was added, start the query again")
     if all(hidden.is_logged for hidden in schema.hidden):
         return [Hidden(len(columns) + n, is_logged=True) for n in range(more)]
-    if in_place:
+    if in_place and all(hidden.place < described for hidden in schema.hidden):
         # If they have been elsewhere, no value is where they are taken to be, which the rows are asked.
         return list(schema.hidden)
     raise SchemaChanged(

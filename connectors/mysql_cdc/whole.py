@@ -47,7 +47,7 @@ def whole_transactions(
     """
     held: list[RowsChange] = []
     rows = size = seen = 0
-    savepoints: dict[str, int] = {}  # how many changes of rows there had been
+    savepoints = _Savepoints()
     is_whole: bool | None = None  # None: not known yet
     for change in changes:
         if isinstance(change, TransactionBroken | TransactionEnd):
@@ -55,12 +55,12 @@ def whole_transactions(
                 yield from () if change.is_rolled_back else held
                 yield change
                 start = change.position
-            held, rows, size, seen, savepoints, is_whole = [], 0, 0, 0, {}, None
+            held, rows, size, seen, savepoints, is_whole = [], 0, 0, 0, _Savepoints(), None
         elif isinstance(change, Savepoint):
             if not change.is_back:
-                savepoints[_compared(change.name)] = seen
+                savepoints.tell(change.name, seen)
                 continue
-            before = _seen_before(change.name, savepoints) if seen else 0
+            before = savepoints.go_back(change.name) if seen else 0
             if is_whole and before < seen:
                 raise BacklogError(
                     f"The binary log has a transaction of more than {_MOST_HELD:,} rows, of which a part was rolled "
@@ -88,22 +88,52 @@ def whole_transactions(
                 held = []
 
 
-def _compared(name: str) -> str:
-    """A savepoint's name as MariaDB compares them: without quotes, which are those of the moment, case and accents."""
+class _Savepoints:
+    """A transaction's savepoints, and how many changes of rows there had been at each.
+
+    MariaDB compares their names by a collation, so those that it takes for one may be spelt otherwise, and the later
+    one then takes the place of the earlier one. What it takes for one is not known of every letter.
+    """
+
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}  # by what was written, in order
+
+    def tell(self, name: str, seen: int) -> None:
+        """There is one from here on."""
+        self._told.pop(_unquoted(name), None)
+        self._told[_unquoted(name)] = seen
+
+    def go_back(self, name: str) -> int:
+        """What there was at a savepoint; those behind it are gone.
+
+        Raises
+        ------
+        BacklogError
+            It cannot be told which one is meant.
+        """
+        name = _unquoted(name)
+        alike = [told for told in self._told if _compared(told) == _compared(name)] or list(self._told)
+        # Of two that may be one the later one, if it is also the one that was written so.
+        found = alike[0] if len(alike) == 1 else name if alike[-1:] == [name] else None
+        if found is None:
+            raise BacklogError(
+                f"The binary log has a transaction of which a part was rolled back, to the savepoint {name}, and does "
+                f"not tell which one that is; it has told of {', '.join(self._told) or 'none'}.",
+                "Start with a new checkpoint. Write savepoints the same in SAVEPOINT and in ROLLBACK TO.",
+            )
+        order = list(self._told)
+        for later in order[order.index(found) + 1 :]:
+            del self._told[later]
+        return self._told[found]
+
+
+def _unquoted(name: str) -> str:
+    """A savepoint's name without quotes, which are those of the moment."""
     if name[:1] in ("`", '"') and name[-1:] == name[:1]:
-        name = name[1:-1].replace(name[0] * 2, name[0])
+        return name[1:-1].replace(name[0] * 2, name[0])
+    return name
+
+
+def _compared(name: str) -> str:
+    """A savepoint's name as MariaDB compares them: without case and accents."""
     return "".join(c for c in unicodedata.normalize("NFD", name) if not unicodedata.combining(c)).upper()
-
-
-def _seen_before(name: str, savepoints: dict[str, int]) -> int:
-    """What there was at a savepoint."""
-    found = savepoints.get(_compared(name))
-    if found is None and len(savepoints) == 1:
-        (found,) = savepoints.values()
-    if found is None:
-        raise BacklogError(
-            f"The binary log has a transaction of which a part was rolled back, to the savepoint {name}, which it has "
-            f"not told of; it has told of {', '.join(savepoints) or 'none'}.",
-            "Start with a new checkpoint. Write savepoints the same in SAVEPOINT and in ROLLBACK TO.",
-        )
-    return found

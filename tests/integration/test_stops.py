@@ -104,7 +104,8 @@ def test_a_phase_that_spark_was_told_to_stop_is_not_over(spark: SparkSession, tm
         wait(lambda: len(set(found)) == 6, query)
     finally:
         query.stop()
-    assert list(dict.fromkeys(found)) == [0, 1, 2, 3, 10, 11]
+    in_order = list(dict.fromkeys(found))  # of phases; files of one may be equally old
+    assert (set(in_order[:4]), set(in_order[4:])) == ({0, 1, 2, 3}, {10, 11})
 
 
 def test_a_refused_query_leaves_the_checkpoint_as_it_is(spark: SparkSession, tmp_path: Path) -> None:

@@ -85,11 +85,37 @@ def test_rows_that_were_rolled_back_do_not_come_out() -> None:
     assert found == [*([rows(1)] * 4_000), rows(2), end(1)], "nothing of the table was rolled back"
 
 
-@pytest.mark.parametrize("told", [[], ["b", "c"]])
-def test_a_savepoint_that_was_not_told_of_is_refused(told: list[str]) -> None:
-    given = [rows(1), *(Savepoint(name, False) for name in told), rows(2), Savepoint("a", True), end(1)]
-    with pytest.raises(BacklogError, match=r"to the savepoint a, which it has not told of; it has told of"):
+@pytest.mark.parametrize(
+    ("told", "back"), [([], "a"), (["b", "c"], "a"), (["a", "A"], "a"), (["a", "á"], "À"), (["a", "b", "A"], "`a`")]
+)
+def test_a_savepoint_that_cannot_be_told_is_refused(told: list[str], back: str) -> None:
+    given = [rows(1), *(Savepoint(name, False) for name in told), rows(2), Savepoint(back, True), end(1)]
+    with pytest.raises(BacklogError, match=r"to the savepoint [aÀ], and does not tell which one that is; it has told"):
         list(whole.whole_transactions(iter(given), "", lambda *_: True))
+
+
+@pytest.mark.parametrize(
+    ("told", "back", "left"),
+    [
+        (["a", "b", "A"], "A", [1, 2, 3, 4]),  # one or two, it is the last one
+        (["a", "b", "a"], "a", [1, 2, 3, 4]),
+        (["x"], "ß", [1, 2]),  # the only one that there is
+        (["a", "b", "c"], '"B"', [1, 2, 3]),
+    ],
+)
+def test_which_savepoint_is_meant(told: list[str], back: str, left: list[int]) -> None:
+    given: list[RowsChange | Savepoint | TransactionEnd] = [rows(1)]
+    for number, name in enumerate(told, 2):
+        given += [rows(number), Savepoint(name, False)]
+    given += [rows(9), Savepoint(back, True), end(1)]
+    assert list(whole.whole_transactions(iter(given), "", lambda *_: True)) == [*(rows(n) for n in left), end(1)]
+
+
+def test_savepoints_behind_the_one_that_was_gone_back_to_are_gone() -> None:
+    told = [Savepoint("a", False), rows(2), Savepoint("A b", False), rows(3), Savepoint("a", True)]
+    given = [rows(1), *told, rows(4), Savepoint("á b", False), rows(5), Savepoint("á B", True), end(1)]
+    found = list(whole.whole_transactions(iter(given), "", lambda *_: True))
+    assert found == [rows(1), rows(4), end(1)]
 
 
 @pytest.fixture(params=EVERY_MARIADB)
