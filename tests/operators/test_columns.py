@@ -171,7 +171,8 @@ def test_names_that_sql_might_have_within(spark: SparkSession, tmp_path: Path) -
             "SELECT sum(`__all`) + 0 AS s FROM t": [(3,), (6,)],
             "SELECT sum(`__all`) + 0 AS s, max(`__key1`) AS m FROM t GROUP BY `__result1` % 1": [(3, 2), (6, 2)],
             "SELECT DISTINCT `__backlog_count` FROM t": [(1,), (2,)],
-            "SELECT sum(`__ALL`) AS s, count(*) AS n FROM (SELECT `__all` + 1 AS `__All` FROM t)": [(5, 2), (10, 4)],
+            "SELECT max(`__Key2`) AS m, sum(`__all`) AS s FROM (SELECT `__all`, `__key1` AS `__key2` FROM t) "
+            "GROUP BY `__all` % 1, `__KEY2` % 1": [(2, 3), (2, 6)],
         }.items()
     ):
         (tmp_path / str(number)).mkdir()
