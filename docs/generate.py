@@ -43,6 +43,9 @@ def _unlogged() -> str:
         "committed.\n\n"
         "Limits that the server puts on sessions (`sql_select_limit`, `max_join_size`, `max_execution_time`, "
         "`max_statement_time`, a short `wait_timeout`) do not hold for the source's own.\n\n"
+        "MySQL writes a transaction to its log, then syncs the log (`sync_binlog=1`), and only then sends it and shows "
+        "its rows. A batch that is planned in between waits for the sync, so `binlog_group_commit_sync_delay` adds to "
+        "its latency, and a disk that stalls for a minute stops the query with an error.\n\n"
     )
 
 
