@@ -1,24 +1,19 @@
 """Reading one chunk of a table as it was at the batch's low watermark.
 
-The server joins a row's bounded columns into one line of CSV and the chunk's lines into one value, which Arrow's
-C++ reader parses: Python touches no row, and the client needs a quarter of the processor time that it needs for a
-row at a time. Columns that may be large travel bare, beside the line, because a server expression that exceeds
-max_allowed_packet becomes NULL without an error; chunks of such tables, and chunks too large for one value, are
-fetched row by row and go on to Spark as they come.
+A chunk is one SELECT, whose rows come in the server's binary protocol and are taken apart column by column: Python
+touches no value of theirs. A chunk that is not large is in memory before any of it goes on, so that its transaction
+is over; of others rows go on to Spark as they come.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as pacsv
 import pymysql
-import pymysql.cursors
 from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
@@ -31,40 +26,29 @@ from .keys import Key, key_range, refuse_null
 from .offsets import SnapshotRange
 from .options import MySqlOptions
 from .output import output_of, rows_to_table
-from .pieces import PIECE_BYTES, pieces
+from .prepared import fetch
 from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log
 from .schema import TableSchema, zero_date
 from .server import connect, end_position, load_schema, query
 from .subtraction import Surplus, TouchedKeys
+from .temporal import packed_text
 from .types import Column, kind_of
-from .views import begin_exact_view, begin_view
+from .views import begin_exact_view, begin_view, hold_table
+from .wire import WireColumn
 from .workers import worker_connection
 
 __all__ = ["read_chunk", "select_statement"]
 
 _LOST = {1053, 1927, 2006, 2013, 2055, 4031}
-_FETCH = 20_000  # lines handed to the CSV reader at a time, at most
+# Bytes of a chunk that are read before its transaction ends and its rows go on. A chunk of 50,000 rows of 100 to 200
+# bytes is 5 to 10 MB.
+_AHEAD = 28 << 20
 
 
-def select_statement(schema: TableSchema, first: Key | None, last: Key | None, *, joined: bool = False) -> str:
-    """The chunk's SELECT.
-
-    For each row a CSV line, then the large columns; ``joined``: one row, the number of lines and all of them, each with
-    its end.
-    """
-    fields = ", ".join(_csv_field(schema, c) for c in schema.columns if not kind_of(c).large)
-    # As bytes, so that the client does not decode what Arrow will decode
-    line = f"CAST(CONCAT_WS(',', {fields}) AS BINARY)" if fields else "''"
-    if joined:
-        parts = ["COUNT(*)", f"CONCAT(GROUP_CONCAT({line} SEPARATOR '\\n'), '\\n')"]
-    else:
-        parts = [line]
-        for column in schema.columns:
-            kind = kind_of(column)
-            if kind.large:
-                expression = _expression(schema, column)
-                parts.append(f"CAST({expression} AS BINARY)" if kind.text else expression)
-    return f"SELECT {', '.join(parts)} FROM {schema.qualified}{key_range(schema.chunk_columns, first, last)}"
+def select_statement(schema: TableSchema, first: Key | None, last: Key | None) -> str:
+    """The chunk's SELECT."""
+    expressions = ", ".join(_expression(schema, column) for column in schema.columns)
+    return f"SELECT {expressions} FROM {schema.qualified}{key_range(schema.chunk_columns, first, last)}"
 
 
 def _expression(schema: TableSchema, column: Column) -> str:
@@ -73,113 +57,7 @@ def _expression(schema: TableSchema, column: Column) -> str:
     return kind_of(column).select(column)
 
 
-def _csv_field(schema: TableSchema, column: Column) -> str:
-    expression = _expression(schema, column)
-    if kind_of(column).text:
-        expression = f"""CONCAT('"', REPLACE({expression}, '"', '""'), '"')"""
-    # CONCAT_WS leaves NULL arguments out; an unquoted empty field is how the line says NULL.
-    return f"IFNULL({expression}, '')"
-
-
-class _Lines:
-    """Turns fetched rows into an Arrow table of the table's columns."""
-
-    def __init__(self, schema: TableSchema, zero_date_fails: bool) -> None:
-        self._schema = schema
-        self._zero_date_fails = zero_date_fails
-        small = [c for c in schema.columns if not kind_of(c).large]
-        self._large = [c for c in schema.columns if kind_of(c).large]
-        self._names = [c.name for c in small]
-        self._keyed = {*schema.key, *schema.chunk_key}
-        self._parse_options = pacsv.ParseOptions(
-            newlines_in_values=True, quote_char='"', double_quote=True, ignore_empty_lines=False
-        )
-        self._convert_options = pacsv.ConvertOptions(
-            column_types={c.name: kind_of(c).csv(c) for c in small},
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-        )
-
-    def table(self, rows: list[tuple[bytes | None, ...]]) -> pa.Table:
-        lines = [row[0] for row in rows]
-        if None in lines:
-            raise BacklogError(
-                f"A row of {self._schema.qualified} is too long for the server's max_allowed_packet.",
-                "Raise max_allowed_packet on the server.",
-            )
-        small = self.parse(b"\n".join([*lines, b""]), len(rows)) if self._names else {}  # type: ignore[list-item]
-        large = {c.name: pa.array([row[i] for row in rows], pa.binary()) for i, c in enumerate(self._large, 1)}
-        return self._finish({**small, **large})
-
-    def joined(self, data: bytes, rows: int) -> pa.Table:
-        """The table from all lines at once; for tables without large columns."""
-        return self._finish(self.parse(data, rows))
-
-    def parse(self, data: bytes, rows: int) -> dict[str, pa.Array]:
-        """The columns of ``rows`` lines."""
-        # Without an end to the last line, Arrow takes an empty field there for a quoted one if the field before it is.
-        assert data.endswith(b"\n")
-        read = pacsv.ReadOptions(column_names=self._names, use_threads=False, block_size=len(data) + 1)
-        try:
-            parsed = pacsv.read_csv(
-                pa.BufferReader(data),
-                read_options=read,
-                parse_options=self._parse_options,
-                convert_options=self._convert_options,
-            )
-        except pa.ArrowInvalid as error:  # as `not_text` for large columns
-            if not (found := re.search(r"CSV column #(\d+):.*UTF8", str(error))):
-                raise
-            name = self._names[int(found[1])]
-            raise not_text(next(c for c in self._schema.columns if c.name == name)) from None
-        if parsed.num_rows != rows:
-            raise BacklogError(
-                f"{rows} rows of {self._schema.qualified} were parsed as {parsed.num_rows}.",
-                "Report this with the table's definition.",
-            )
-        return {name: column.combine_chunks() for name, column in zip(self._names, parsed.columns, strict=True)}
-
-    def _finish(self, columns: dict[str, pa.Array]) -> pa.Table:
-        arrays = [kind_of(c).parse(c, columns[c.name]) for c in self._schema.columns]
-        for column, array in zip(self._schema.columns, arrays, strict=True):
-            before = columns[column.name]
-            if array.null_count and not column.nullable and column.name in self._keyed:
-                raise not_text(column) if column.charset else refuse_null(column)
-            if self._zero_date_fails and array.null_count > before.null_count:
-                lost = pc.and_(pc.is_null(array), pc.is_valid(before))
-                raise zero_date(self._schema, column, before.filter(lost)[0].as_py())
-        return pa.table(arrays, names=[c.name for c in self._schema.columns])
-
-
-def _select_joined(
-    connection: Connection[Any],
-    schema: TableSchema,
-    first: Key | None,
-    last: Key | None,
-    *,
-    zero_date_fails: bool = False,
-) -> pa.Table | None:
-    """The chunk fetched as one value, or None if it cannot be: large columns, or more than `MAX_JOINED` bytes.
-
-    May read rows that `_select_rows` then reads in another state: either is after the low watermark, so the rewind
-    makes them the same.
-    """
-    if any(kind_of(c).large for c in schema.columns):
-        return None
-    with connection.cursor() as cursor:
-        cursor.execute(select_statement(schema, first, last, joined=True))
-        rows, data = cursor.fetchall()[0]
-        # GROUP_CONCAT cuts what is too long, with a warning, and leaves out a line that is NULL for its length.
-        if cursor.warning_count:
-            return None
-    lines = _Lines(schema, zero_date_fails)
-    if not int(rows):
-        return rows_to_table(schema, [])
-    return None if data is None else lines.joined(data, int(rows))
-
-
-def _select_rows(
+def _select(
     connection: Connection[Any],
     schema: TableSchema,
     first: Key | None,
@@ -188,23 +66,40 @@ def _select_rows(
     zero_date_fails: bool = False,
 ) -> Iterator[pa.Table]:
     """The chunk in pieces, in the state that the connection's transaction sees."""
-    lines = _Lines(schema, zero_date_fails)
-    cursor = connection.cursor(pymysql.cursors.SSCursor)
-    try:
-        cursor.execute(select_statement(schema, first, last))
-        for rows in pieces(cursor.fetchall_unbuffered(), _size, _FETCH):
-            yield lines.table(rows)
-    except BaseException:
-        # The connection is not used again. To read what is left of the rows would take long, or fail on a connection
-        # that is lost and hide why it is.
-        if cursor._result is not None:
-            cursor._result.unbuffered_active = False
-        raise
-    cursor.close()
+
+    def check(found: Sequence[WireColumn]) -> None:
+        for column, sent in zip(schema.columns, found, strict=True):
+            if sent.kind != kind_of(column).wire:
+                raise pa.ArrowInvalid(f"{column.name} is {sent.kind} now, not {kind_of(column).wire}")
+
+    for columns in fetch(connection, select_statement(schema, first, last), check):
+        yield _parsed(schema, columns, zero_date_fails)
 
 
-def _size(row: tuple[bytes | None, ...]) -> int:
-    return sum([len(value) for value in row if value])
+def _parsed(schema: TableSchema, columns: list[pa.Array], zero_date_fails: bool) -> pa.Table:
+    keyed = {*schema.key, *schema.chunk_key}
+    arrays = [kind_of(c).parse(c, sent) for c, sent in zip(schema.columns, columns, strict=True)]
+    for column, sent, array in zip(schema.columns, columns, arrays, strict=True):
+        if array.null_count and not column.nullable and column.name in keyed:
+            raise not_text(column) if column.charset else refuse_null(column)
+        if zero_date_fails and array.null_count > sent.null_count:
+            lost = pc.and_(pc.is_null(array), pc.is_valid(sent))
+            raise zero_date(schema, column, packed_text(sent.filter(lost)[0].as_py()))
+    return pa.table(arrays, names=[c.name for c in schema.columns])
+
+
+def _read_ahead(connection: Connection[Any], tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The tables of a transaction that then ends, at once if they are not large."""
+    held: list[pa.Table] = []
+    size = 0
+    for table in tables:
+        held.append(table)
+        size += table.nbytes
+        if size > _AHEAD:
+            yield from held
+            held = []
+    query(connection, "COMMIT")
+    yield from held
 
 
 def read_chunk(
@@ -246,7 +141,7 @@ def read_chunk(
             output = output_of(options.format, options.metadata)
             for table in tables:
                 yield from output.snapshot(schema, _without_values(table, log.absent), of)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         discard_rewind_log()
         # A column that was made wider meanwhile may hold what its declared type cannot.
         with connect(options) as connection:
@@ -285,28 +180,21 @@ def _rewound(
     last: Key | None,
 ) -> Iterator[pa.Table]:
     """A chunk of a table with a primary key: rows that changed since are left out, their first images put in."""
-    # The whole table as one chunk is not tried as one value: the server would join all before it sees that it is long.
-    fails = options.zero_date_fails
-    joined = _select_joined(connection, schema, first, last, zero_date_fails=fails) if schema.chunk_key else None
-    if joined is None:
-        begin_view(connection)
-    # Taken after the SELECT or the view: everything that it saw lies before.
+    end = end_position(connection, options)
+    if not log.is_near(end):
+        # Not while the table is held, as that may take long.
+        log.advance(end)
+    begin_view(connection)
+    hold_table(connection, schema)
+    # Taken after the view: everything that it sees lies before.
     log.advance(end_position(connection, options))
     touched = TouchedKeys(schema, log.keys(connection, first, last))
     with closing(touched):
-        read = _select_rows(connection, schema, first, last, zero_date_fails=fails)
-        for table in read if joined is None else _slices(joined):
+        read = _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails)
+        for table in _read_ahead(connection, read):
             yield touched.taken_out(table)
-    if joined is None:
-        query(connection, "COMMIT")
     for rows in log.rows(connection, first, last):
         yield rows_to_table(schema, rows)
-
-
-def _slices(table: pa.Table) -> Iterator[pa.Table]:
-    """Parts of a table that share its memory, so that what is made of each is small."""
-    rows = max(1, table.num_rows * PIECE_BYTES // max(1, table.nbytes))
-    return (table.slice(at, rows) for at in range(0, table.num_rows, rows))
 
 
 def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
@@ -329,9 +217,9 @@ def _restored(
     begin_exact_view(connection, options, schema, log)
     surplus = Surplus(schema, log.added(connection, first, last))
     with closing(surplus):
-        for table in _select_rows(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+        read = _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails)
+        for table in _read_ahead(connection, read):
             yield surplus.taken_out(table)
-    query(connection, "COMMIT")
     if left := surplus.left():
         raise BacklogError(
             f"{left} rows that the binary log added to {schema.qualified} were not found in it.",

@@ -2,14 +2,13 @@
 
 A value reaches Spark by two roads, a SELECT in the snapshot phase and a row image in the binary log phase,
 and must be the same by both. Here stands what both roads agree on. Row images give *storage values*: int
-(also unscaled decimals, days, microseconds), float, str, bytes or None; SELECT gives text that Arrow parses.
+(also unscaled decimals, days, microseconds), float, str, bytes or None; SELECT gives the columns of `wire`.
 
-Sources: MySQL Reference Manual, "Data Types"; Arrow's CSV reader.
+Source: MySQL Reference Manual, "Data Types".
 """
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +22,8 @@ from .addresses import ADDRESS_BYTES
 from .charsets import CHARSETS, as_utf8
 from .columns import Column, not_text, quote_identifier
 from .json_values import from_text
+from .temporal import packed_days, packed_micros
+from .wire import BYTES, FLOAT, INTEGER, TEMPORAL
 
 __all__ = ["Column", "ColumnKind", "binlog_codes", "kind_of", "quote_identifier", "type_table"]
 
@@ -39,31 +40,27 @@ class ColumnKind:
     spark, arrow : callable
         Type of a column in Spark and in Arrow.
     select : callable
-        SQL expression whose text Arrow parses to the value; unquoted in CSV unless ``text``.
-    text : bool
-        The expression is text of any content: quoted in CSV.
-    large : bool
-        May exceed ``max_allowed_packet`` when put into an expression, which would turn it into NULL without an
-        error: such columns are selected bare, outside the CSV line.
-    csv : callable
-        Arrow type that the CSV reader produces, before `parse`.
+        SQL expression for the value.
+    wire : str
+        What the server sends for it: a `WireColumn.kind`.
     parse : callable
-        From the CSV reader's (or the bare column's binary) array to the final array.
+        From the array that `RowDecoder.decode` gives to the final array.
     build : callable
         From a list of storage values to the final array.
     binlog : frozenset of int
         Type codes under which the binary log writes it.
+    text : bool
+        It is text, of a character set.
     """
 
     spark: Callable[[Column], st.DataType]
     arrow: Callable[[Column], pa.DataType]
     select: Expression
-    csv: Callable[[Column], pa.DataType]
+    wire: str
     parse: Callable[[Column, pa.Array], pa.Array]
     build: Callable[[Column, Sequence[object]], pa.Array]
     binlog: frozenset[int]
     text: bool = False
-    large: bool = False
 
 
 def _bare(column: Column) -> str:
@@ -92,55 +89,21 @@ def _build_micros(column: Column, values: Sequence[object]) -> pa.Array:
     return pa.array(values, pa.int64()).view(kind_of(column).arrow(column))
 
 
-_ONE_DATE = datetime.date(1, 1, 1)
-
-
 def _parse_date(column: Column, array: pa.Array) -> pa.Array:
-    """Dates from text; zero, partial and impossible ones, which Spark cannot hold, become NULL."""
-    try:
-        parsed = pc.cast(array, pa.date32())
-    except pa.ArrowInvalid:
-        parsed = pa.array([_date_or_none(v) for v in array.to_pylist()], pa.date32())
-    return pc.if_else(pc.less(parsed, pa.scalar(_ONE_DATE)), pa.scalar(None, pa.date32()), parsed)
-
-
-def _date_or_none(text: str | None) -> datetime.date | None:
-    try:
-        return None if text is None else datetime.date.fromisoformat(text)
-    except ValueError:
-        return None
+    """Dates; zero, partial and impossible ones, which Spark cannot hold, become NULL."""
+    return packed_days(array)
 
 
 def _parse_timestamp(column: Column, array: pa.Array) -> pa.Array:
-    naive = pa.timestamp("us")
-    try:
-        parsed = pc.cast(array, naive)
-    except pa.ArrowInvalid:
-        parsed = pa.array([_datetime_or_none(v) for v in array.to_pylist()], naive)
-    parsed = pc.if_else(pc.less(parsed, pa.scalar(datetime.datetime(1, 1, 1), naive)), pa.scalar(None, naive), parsed)
-    return parsed.view(kind_of(column).arrow(column))
+    return packed_micros(array).view(kind_of(column).arrow(column))
 
 
-def _datetime_or_none(text: str | None) -> datetime.datetime | None:
-    try:
-        return None if text is None else datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return None
+def _parse_number(column: Column, array: pa.Array) -> pa.Array:
+    return pc.cast(array, kind_of(column).arrow(column))
 
 
-def _double_exact(column: Column) -> str:
-    """A DOUBLE so that all of its digits are printed.
-
-    MySQL prints a column's own value in full, but with d digits one of DOUBLE(m, d); and what was computed, as by
-    adding 0e0, with 22 characters at most when it becomes part of a text (seen in 9.7, not in 8.0.15). JSON has all.
-    """
-    if "(" not in column.column_type:
-        return column.quoted
-    return f"IF({column.quoted} IS NULL, NULL, JSON_EXTRACT(JSON_ARRAY({column.quoted} + 0e0), '$[0]'))"
-
-
-def _parse_float(column: Column, array: pa.Array) -> pa.Array:
-    return pc.cast(array, pa.float32(), safe=False)
+def _parse_decimal(column: Column, array: pa.Array) -> pa.Array:
+    return pc.cast(pc.cast(array, pa.string()), kind_of(column).arrow(column))
 
 
 def _parse_text(column: Column, array: pa.Array) -> pa.Array:
@@ -190,7 +153,7 @@ def _build_int(column: Column, values: Sequence[object]) -> pa.Array:
 
 
 def _integer(*codes: int) -> ColumnKind:
-    return ColumnKind(_spark_int, _arrow_int, _bare, _arrow_int, _as_is, _build_int, frozenset(codes))
+    return ColumnKind(_spark_int, _arrow_int, _bare, INTEGER, _parse_number, _build_int, frozenset(codes))
 
 
 def _decimal_spark(column: Column) -> st.DataType:
@@ -205,31 +168,28 @@ def _build_exact(column: Column, values: Sequence[object]) -> pa.Array:
     return _build_plain(column, values) if column.is_wide_decimal else _build_decimal(column, values)
 
 
-def _text(codes: frozenset[int], *, large: bool = False) -> ColumnKind:
+def _text(codes: frozenset[int]) -> ColumnKind:
     return ColumnKind(
         lambda c: st.StringType(),
         lambda c: pa.string(),
         _text_select,
-        lambda c: pa.string(),
-        _parse_text if large else _as_is,
+        BYTES,
+        _parse_text,
         _build_plain,
         codes,
         text=True,
-        large=large,
     )
 
 
 def _bytes(codes: frozenset[int]) -> ColumnKind:
-    # Always bare: bytes have no place in a CSV line.
     return ColumnKind(
         lambda c: st.BinaryType(),
         lambda c: pa.binary(),
         _bare,
-        lambda c: pa.binary(),
+        BYTES,
         _as_is,
         _build_plain,
         codes,
-        large=True,
     )
 
 
@@ -253,13 +213,12 @@ GEOMETRIES = (
 _STRING_CODES = frozenset({15, 253, 254})
 _BLOB_CODES = frozenset({252})
 
-# Text that never needs quotes in CSV.
 _ADDRESS = ColumnKind(
     lambda c: st.StringType(),
     lambda c: pa.string(),
     _text_select,
-    lambda c: pa.string(),
-    _as_is,
+    BYTES,
+    _parse_text,
     _build_plain,
     frozenset({254}),
 )
@@ -270,24 +229,21 @@ _KINDS: dict[str, ColumnKind] = {
     "mediumint": _integer(9),
     "int": _integer(3),
     "bigint": _integer(8),
-    "decimal": ColumnKind(
-        _decimal_spark, _decimal_arrow, _bare, _decimal_arrow, _as_is, _build_exact, frozenset({246})
-    ),
-    # MySQL prints FLOAT rounded to six digits; adding a double makes it print more than a FLOAT has.
+    "decimal": ColumnKind(_decimal_spark, _decimal_arrow, _bare, BYTES, _parse_decimal, _build_exact, frozenset({246})),
     "float": ColumnKind(
         lambda c: st.FloatType(),
         lambda c: pa.float32(),
-        lambda c: f"{c.quoted} + 0e0",
-        lambda c: pa.float64(),
-        _parse_float,
+        _bare,
+        FLOAT,
+        _as_is,
         _build_plain,
         frozenset({4}),
     ),
     "double": ColumnKind(
         lambda c: st.DoubleType(),
         lambda c: pa.float64(),
-        _double_exact,
-        lambda c: pa.float64(),
+        _bare,
+        FLOAT,
         _as_is,
         _build_plain,
         frozenset({5}),
@@ -296,17 +252,17 @@ _KINDS: dict[str, ColumnKind] = {
         _bit_spark,
         _bit_arrow,
         lambda c: f"CAST({c.quoted} AS UNSIGNED)",
-        _bit_arrow,
-        _as_is,
+        INTEGER,
+        _parse_number,
         _build_bit,
         frozenset({16}),
     ),
     "year": ColumnKind(
         lambda c: st.ShortType(),
         lambda c: pa.int16(),
-        lambda c: f"CAST({c.quoted} AS UNSIGNED)",
-        lambda c: pa.int16(),
-        _as_is,
+        _bare,
+        INTEGER,
+        _parse_number,
         _build_plain,
         frozenset({13}),
     ),
@@ -314,7 +270,7 @@ _KINDS: dict[str, ColumnKind] = {
         lambda c: st.DateType(),
         lambda c: pa.date32(),
         _bare,
-        lambda c: pa.string(),
+        TEMPORAL,
         _parse_date,
         _build_days,
         frozenset({10}),
@@ -323,17 +279,17 @@ _KINDS: dict[str, ColumnKind] = {
         lambda c: st.TimestampNTZType(),
         lambda c: pa.timestamp("us"),
         _bare,
-        lambda c: pa.string(),
+        TEMPORAL,
         _parse_timestamp,
         _build_micros,
         frozenset({18}),
     ),
-    # The session's time zone is +00:00 on every connection, so the text is UTC.
+    # The session's time zone is +00:00 on every connection, so it is UTC.
     "timestamp": ColumnKind(
         lambda c: st.TimestampType(),
         lambda c: pa.timestamp("us", tz="UTC"),
         _bare,
-        lambda c: pa.string(),
+        TEMPORAL,
         _parse_timestamp,
         _build_micros,
         frozenset({17}),
@@ -342,18 +298,18 @@ _KINDS: dict[str, ColumnKind] = {
     "time": ColumnKind(
         lambda c: st.StringType(),
         lambda c: pa.string(),
-        _bare,
-        lambda c: pa.string(),
-        _as_is,
+        lambda c: f"CAST({c.quoted} AS CHAR)",
+        BYTES,
+        _parse_text,
         _build_plain,
         frozenset({19}),
     ),
     "char": _text(_STRING_CODES),
     "varchar": _text(_STRING_CODES),
     "tinytext": _text(_BLOB_CODES),
-    "text": _text(_BLOB_CODES, large=True),
-    "mediumtext": _text(_BLOB_CODES, large=True),
-    "longtext": _text(_BLOB_CODES, large=True),
+    "text": _text(_BLOB_CODES),
+    "mediumtext": _text(_BLOB_CODES),
+    "longtext": _text(_BLOB_CODES),
     "enum": _text(frozenset({254, 247})),
     "set": _text(frozenset({254, 248})),
     "binary": _bytes(_STRING_CODES),
@@ -362,16 +318,15 @@ _KINDS: dict[str, ColumnKind] = {
     "blob": _bytes(_BLOB_CODES),
     "mediumblob": _bytes(_BLOB_CODES),
     "longblob": _bytes(_BLOB_CODES),
-    # The text protocol gives it in the connection's character set, UTF-8.
+    # It comes in the connection's character set, UTF-8.
     "json": ColumnKind(
         lambda c: st.StringType(),
         lambda c: pa.string(),
         _bare,
-        lambda c: pa.binary(),
+        BYTES,
         _parse_json,
         _build_plain,
         frozenset({245}),
-        large=True,
     ),
     # Four bytes with the SRID, then WKB, by either road.
     **dict.fromkeys(GEOMETRIES, _bytes(frozenset({255}))),

@@ -13,11 +13,8 @@ from .connection import check_identity
 from .options import MySqlOptions
 from .server import open_connection, query
 
-__all__ = ["MAX_JOINED", "worker_connection"]
+__all__ = ["worker_connection"]
 
-# Most bytes of a chunk that the server joins into one value; it holds them in memory. A chunk of 50,000 rows of 100
-# to 200 bytes takes 5 to 10 MB.
-MAX_JOINED = 28 << 20
 # Seconds that the server waits for a worker to take rows. Rows go on to Spark as they come, so the worker waits for
 # whatever takes them there; by default the server gives up after one minute.
 _WRITE_TIMEOUT_S = 3_600
@@ -42,12 +39,7 @@ def worker_connection(options: MySqlOptions) -> Iterator[Connection[Any]]:
         connection = open_connection(options, conv={})
         if options.server:
             check_identity(connection, options.server)
-        query(
-            connection,
-            # A value that is too long for the server's packets would be none.
-            f"SET SESSION group_concat_max_len = CAST(LEAST({MAX_JOINED}, @@max_allowed_packet - 1024) AS UNSIGNED), "
-            f"net_write_timeout = {_WRITE_TIMEOUT_S}",
-        )
+        query(connection, f"SET SESSION net_write_timeout = {_WRITE_TIMEOUT_S}")
     try:
         yield connection
     except BaseException:

@@ -7,14 +7,13 @@ import random
 from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
+import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc import snapshot, workers
-from connectors.mysql_cdc.options import MySqlOptions
+from connectors.mysql_cdc import prepared, snapshot, workers
 from connectors.mysql_cdc.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import check
 from connectors.mysql_cdc.types import type_table
@@ -167,19 +166,14 @@ def random_row(chance: random.Random) -> dict[str, Any]:
     }
 
 
-BOUNDED = {k: v for k, v in COLUMNS.items() if k not in ("tx", "lt", "bin", "vb", "bl")}
-
-
-@pytest.mark.parametrize("given", [COLUMNS, BOUNDED], ids=["row by row", "chunk as one value"])
-def test_snapshot_and_binary_log_agree_on_every_type(mysql: MySQLServer, given: dict[str, str]) -> None:
+def test_snapshot_and_binary_log_agree_on_every_type(mysql: MySQLServer) -> None:
     mysql.execute("CREATE DATABASE IF NOT EXISTS vals")
     mysql.execute("DROP TABLE IF EXISTS vals.t")
-    columns = ", ".join(f"{quoted(k)} {v}" for k, v in given.items())
+    columns = ", ".join(f"{quoted(k)} {v}" for k, v in COLUMNS.items())
     mysql.execute(f"CREATE TABLE vals.t ({columns}) CHARACTER SET utf8mb4")
     mysql.execute("INSERT INTO vals.t (id) VALUES (0)")
     chance = random.Random(5)
-    rows = [{k: v for k, v in r.items() if k in given} for r in ROWS + [random_row(chance) for _ in range(200)]]
-    rows = [row for row in rows if row]
+    rows = ROWS + [random_row(chance) for _ in range(200)]
     stream = reader(options(mysql, "vals.t"))
     before = stream.latestOffset(stream.initialOffset(), ReadMaxRows(10**6))  # the snapshot: one row of NULLs
     with mysql.connect(charset="utf8mb4") as connection, connection.cursor() as cursor:
@@ -201,13 +195,13 @@ def test_snapshot_and_binary_log_agree_on_every_type(mysql: MySQLServer, given: 
     null_row = from_select.pop(0)
     assert all(v is None for v in null_row[1:])
     assert from_log.keys() == from_select.keys() == set(range(1, len(rows) + 1))
-    names = list(given)
+    names = list(COLUMNS)
     for number in from_log:
         for name, a, b in zip(names, from_log[number], from_select[number], strict=True):
             assert (a, type(a)) == (b, type(b)), (number, name)
 
     for name, cases in EXPECTED.items():
-        for written, seen in cases if name in given else ():
+        for written, seen in cases:
             number = next(i for i, row in enumerate(rows, 1) if row.get(name) == written)
             assert from_log[number][names.index(name)] == seen, (name, written)
 
@@ -237,37 +231,41 @@ def test_values_do_not_depend_on_the_servers_time_zone_or_sql_mode(mysql: MySQLS
     assert row[:3] == (1, dt.datetime(2024, 6, 1, 6, 30, 0, 500000, tzinfo=dt.UTC), "ab")
 
 
-def test_a_chunk_too_large_for_one_value_is_fetched_row_by_row(
-    mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_chunk_that_is_large_goes_on_as_it_is_read(mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one that is not, the transaction is over before its first row goes on."""
     mysql.execute("CREATE DATABASE IF NOT EXISTS vals")
     mysql.execute("DROP TABLE IF EXISTS vals.long")
     mysql.execute("CREATE TABLE vals.long (id INT PRIMARY KEY, v VARCHAR(100))")
     mysql.execute("INSERT INTO vals.long VALUES " + ",".join(f"({n}, REPEAT('x', {n}))" for n in range(100)))
-    given = options(mysql, "vals.long")
-    parsed, schema = MySqlOptions.parse(given), check(given)[0]
-    # Room for all lines, for all but the last byte, for half of them, for not even one.
-    size = sum(len(f'{n},""') + n + 1 for n in range(100)) - 1
-    for room, fits in ((size, True), (size - 1, False), (size // 2, False), (4, False)):
-        monkeypatch.setattr(workers, "MAX_JOINED", room)
+    stream = reader(options(mysql, "vals.long"))
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadMaxRows(10**6))
+    (partition,) = stream.partitions(start, end)
+    monkeypatch.setattr(prepared, "PIECE_BYTES", 100)
+    for ahead, is_over in ((10**6, True), (10, False)):
+        monkeypatch.setattr(snapshot, "_AHEAD", ahead)
         monkeypatch.setattr(workers, "_idle", None)
-        with workers.worker_connection(parsed) as connection:
-            joined = snapshot._select_joined(connection, schema, None, None)
-            assert (joined is not None) is fits, room
-            table = joined if fits else pa.concat_tables(snapshot._select_rows(connection, schema, None, None))
-        assert sorted(table.to_pylist(), key=lambda r: r["id"]) == [{"id": n, "v": "x" * n} for n in range(100)]
+        batches = stream.read(partition)
+        found = next(batches).to_pylist()
+        assert reads(mysql, "vals.long") is not is_over
+        for batch in batches:
+            found += batch.to_pylist()
+        assert [(row["id"], row["v"]) for row in found] == [(n, "x" * n) for n in range(100)]
+        assert not reads(mysql, "vals.long")
 
 
-@pytest.mark.parametrize("more", ["", ", big TEXT"])
-@pytest.mark.parametrize("last", ["n INT", "n DECIMAL(6,2)", "n DATE", "n VARCHAR(9)"])
-def test_null_at_the_end_of_a_chunk_after_text(mysql: MySQLServer, last: str, more: str) -> None:
-    mysql.execute("CREATE DATABASE IF NOT EXISTS vals")
-    mysql.execute("DROP TABLE IF EXISTS vals.ends")
-    mysql.execute(f"CREATE TABLE vals.ends (id INT PRIMARY KEY, v VARCHAR(9), {last}{more})")
-    mysql.execute("INSERT INTO vals.ends (id, v) VALUES (1, 'one'), (2, '')")
-    stream = reader(options(mysql, "vals.ends"))
-    _, rows = take(stream, stream.initialOffset())
-    assert [row[:3] for row in rows] == [(1, "one", None), (2, "", None)]
+def reads(mysql: MySQLServer, table: str) -> bool:
+    """Whether a transaction has the table."""
+    with mysql.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SET SESSION lock_wait_timeout = 1")
+        try:
+            cursor.execute(f"LOCK TABLES {table} WRITE")
+        except pymysql.err.OperationalError as error:
+            if error.args[0] != 1205:
+                raise
+            return True
+        cursor.execute("UNLOCK TABLES")
+        return False
 
 
 def test_null_alone_in_a_line(mysql: MySQLServer) -> None:

@@ -1,0 +1,242 @@
+"""Rows of a server's binary protocol as Arrow columns, a column at a time (pure).
+
+Python only goes from row to row, as where a row begins is known from the one before it. Of all rows at once numpy takes
+the values of a column, and Arrow the bytes of those that have no fixed size.
+
+Source: MySQL source documentation, "Binary Protocol Resultset" and "Protocol::ColumnType"; mysys/my_time.cc for packed
+temporal values.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = [
+    "BYTES",
+    "FLOAT",
+    "HEADER",
+    "INTEGER",
+    "SLACK",
+    "TEMPORAL",
+    "Places",
+    "RowDecoder",
+    "WireColumn",
+    "whole_rows",
+]
+
+HEADER: Final = 4
+"""Bytes before a packet's payload: its length, and its number."""
+SLACK: Final = 16
+"""Bytes that must follow the rows in memory, whatever is in them: values are taken in words of that size at most."""
+_MOST: Final = 0xFFFFFF
+_header = struct.Struct("<I").unpack_from
+
+_Ints = npt.NDArray[np.int64]
+_Nulls = npt.NDArray[np.bool_] | None
+
+INTEGER, FLOAT, TEMPORAL, BYTES = "an integer", "a floating point number", "a date", "a text or bytes"
+_FIXED = {1: "1", 2: "2", 13: "2", 3: "4", 9: "4", 8: "8"}
+_TEMPORAL = {7, 10, 12}
+_TIME = 11
+
+
+class WireColumn(NamedTuple):
+    """A column as a result describes it.
+
+    Parameters
+    ----------
+    code : int
+        Its type.
+    unsigned : bool
+    """
+
+    code: int
+    unsigned: bool
+
+    @property
+    def kind(self) -> str:
+        """What its values are, for people to read: `INTEGER`, `FLOAT`, `TEMPORAL` or `BYTES`."""
+        if self.code in _FIXED:
+            return INTEGER
+        if self.code in (4, 5):
+            return FLOAT
+        return TEMPORAL if self.code in _TEMPORAL else "a time" if self.code == _TIME else BYTES
+
+    @property
+    def dtype(self) -> np.dtype[np.generic] | None:
+        """Of values of a fixed size; None for others."""
+        if self.code in (4, 5):
+            return np.dtype("<f4" if self.code == 4 else "<f8")
+        size = _FIXED.get(self.code)
+        return None if size is None else np.dtype(f"<{'u' if self.unsigned else 'i'}{size}")
+
+
+class Places(NamedTuple):
+    """Where packets are.
+
+    Parameters
+    ----------
+    starts : list of int
+        Of those that are there as a whole.
+    end : int
+        Where the first one begins that is not.
+    """
+
+    starts: list[int]
+    end: int
+
+
+def whole_rows(data: bytes | bytearray, at: int, end: int) -> Places:
+    """The packets between two places, up to one that is continued in another packet.
+
+    Parameters
+    ----------
+    data : bytes or bytearray
+        With `SLACK` bytes behind ``end``.
+    at, end : int
+    """
+    starts: list[int] = []
+    add = starts.append
+    # A packet that is continued is longer than most memories, in which it need not be looked for.
+    may_be_continued = end - at >= HEADER + _MOST
+    while at + HEADER <= end:
+        size = _header(data, at)[0] & _MOST
+        if may_be_continued and size == _MOST:
+            return Places(starts, at)
+        add(at)
+        at += HEADER + size
+    if at > end:
+        at = starts.pop()
+    return Places(starts, at)
+
+
+class RowDecoder:
+    """Takes rows apart.
+
+    Parameters
+    ----------
+    columns : sequence of WireColumn
+        Of which none is a TIME: select it as text.
+    """
+
+    def __init__(self, columns: Sequence[WireColumn]) -> None:
+        assert all(column.code != _TIME for column in columns)
+        self._columns = columns
+        self._bitmap = (len(columns) + 9) // 8
+
+    def decode(self, data: bytes | bytearray, starts: Sequence[int]) -> list[pa.Array]:
+        """The columns of rows.
+
+        Parameters
+        ----------
+        data : bytes or bytearray
+            With `SLACK` bytes behind the last row.
+        starts : sequence of int
+            Where their packets begin; at least one.
+
+        Returns
+        -------
+        list of pyarrow.Array
+            Integers and floating point numbers of their own size; bytes as binary; dates and times as `packed`.
+        """
+        rows = _Rows(data, np.array(starts, dtype=np.int64) + (HEADER + 1), len(self._columns))
+        return [rows.take(column) for column in self._columns]
+
+
+class _Rows:
+    """Rows whose columns are taken one after the other."""
+
+    def __init__(self, data: bytes | bytearray, starts: _Ints, columns: int) -> None:
+        self._data = data
+        bitmap = (columns + 9) // 8
+        wide = np.lib.stride_tricks.as_strided(np.frombuffer(data, np.uint8), (len(data) - bitmap + 1, bitmap), (1, 1))
+        self._nulls = wide[starts]
+        self._has_nulls = np.bitwise_or.reduce(self._nulls, axis=0)
+        # Where the next value is: of each row, and what lies between for all of them alike.
+        self._at, self._past = starts, bitmap
+        self._column = 2  # the first two bits are reserved
+
+    def take(self, column: WireColumn) -> pa.Array:
+        byte, bit = divmod(self._column, 8)
+        self._column += 1
+        null = (self._nulls[:, byte] >> bit & 1).astype(np.bool_) if self._has_nulls[byte] >> bit & 1 else None
+        if column.dtype is not None:
+            return self._fixed(column.dtype, null)
+        return self._temporal(null) if column.code in _TEMPORAL else self._bytes(null)
+
+    def _values(self, dtype: np.dtype[np.generic] | str, behind: int = 0) -> npt.NDArray[Any]:
+        """The value in each row that many bytes behind the present place."""
+        kind, at = np.dtype(dtype), self._past + behind
+        count = len(self._data) - at - kind.itemsize + 1
+        found: npt.NDArray[Any] = np.ndarray((count,), kind, self._data, offset=at, strides=(1,))[self._at]
+        return found
+
+    def _go(self, sizes: _Ints, null: _Nulls) -> None:
+        """Past values of a size of their own; of NULL there are none."""
+        if null is not None:
+            sizes[null] = 0
+        sizes += self._past
+        self._at, self._past = self._at + sizes, 0
+
+    def _fixed(self, dtype: np.dtype[np.generic], null: _Nulls) -> pa.Array:
+        values = self._values(dtype)
+        if null is None:
+            self._past += dtype.itemsize
+        else:
+            self._go(np.full(len(null), dtype.itemsize, dtype=np.int64), null)
+        return pa.array(values, mask=null)
+
+    def _temporal(self, null: _Nulls) -> pa.Array:
+        size = self._values("u1").astype(np.int64)
+        if null is not None:
+            size[null] = 0
+        # The year, then a byte for each of month, day, hour, minute and second.
+        word = self._values("<i8", 1)
+        day = ((word & 0xFFFF) * 13 + (word >> 16 & 255)) << 5 | word >> 24 & 255
+        clock = (word >> 32 & 255) << 12 | (word >> 40 & 255) << 6 | word >> 48 & 255
+        fraction = self._values("<u4", 8).astype(np.int64)
+        # What would be zero at the end is not sent.
+        if (least := int(size.min())) < 11:
+            fraction[size < 11] = 0
+        if least < 7:
+            clock[size < 7] = 0
+        if least < 4:
+            day[size < 4] = 0
+        self._go(size + 1, null)
+        return pa.array((day << 17 | clock) << 24 | fraction, mask=null)
+
+    def _bytes(self, null: _Nulls) -> pa.Array:
+        size = self._values("u1").astype(np.int64)
+        if null is not None:
+            size[null] = 0
+        before: int | _Ints = 1
+        if int(size.max()) > 250:
+            before, size = self._long(size)
+        begins = self._at + self._past + before
+        if null is not None:
+            begins[null] -= 1
+        ends = begins + size
+        rows = len(begins)
+        # What lies between two values is a value here too, and is not taken.
+        offsets = np.empty(2 * rows, dtype=np.int32)
+        offsets[::2], offsets[1::2] = begins, ends
+        every = pa.Array.from_buffers(
+            pa.binary(), 2 * rows - 1, [None, pa.py_buffer(offsets), pa.py_buffer(self._data)]
+        )
+        self._at, self._past = ends, 0
+        return every.take(pa.array(np.arange(0, 2 * rows, 2), mask=null))
+
+    def _long(self, first: _Ints) -> tuple[_Ints, _Ints]:
+        """Bytes that tell a length, and the length, where some are told by more than a byte."""
+        word = self._values("<i8", 1)
+        is_long = [first == 252, first == 253, first == 254]
+        return (
+            np.select(is_long, [3, 4, 9], 1),
+            np.select(is_long, [word & 0xFFFF, word & 0xFFFFFF, word], first),
+        )
