@@ -137,7 +137,7 @@ OPTIONS = (
     Option(
         "chunkSize",
         "int",
-        "50000",
+        "100000",
         "Rows of one task's SELECT in the snapshot phase. Where chunks are cut by arithmetic, about so many.",
         ">= 1",
         "scan.incremental.snapshot.chunk.size",

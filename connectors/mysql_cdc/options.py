@@ -101,7 +101,7 @@ class MySqlOptions:
     adds_tables: bool = False
     evolves: bool = True
     zero_date_fails: bool = False
-    chunk_size: int = 50_000
+    chunk_size: int = 100_000
     chunk_key_column: str = ""
     distribution_factor_lower: float = 0.05
     distribution_factor_upper: float = 1000.0

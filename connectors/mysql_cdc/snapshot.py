@@ -40,8 +40,8 @@ from .workers import worker_connection
 __all__ = ["read_chunk", "select_statement"]
 
 _LOST = {1053, 1927, 2006, 2013, 2055, 4031}
-# Bytes of a chunk that are read before its transaction ends and its rows go on. A chunk of 50,000 rows of 100 to 200
-# bytes is 5 to 10 MB.
+# Bytes of a chunk that are read before its transaction ends and its rows go on. A chunk of 100,000 rows of 100 to 200
+# bytes is 10 to 20 MB.
 _AHEAD = 28 << 20
 
 
