@@ -260,8 +260,8 @@ def pages() -> dict[str, str]:
             "A chunk of the snapshot is one SELECT in a transaction of its own. Its rows come in the server's binary "
             "protocol, which costs the server less than half of what text does; a server whose "
             "`max_prepared_stmt_count` is 0 is refused. A chunk of up to 28 MB is read as a whole before its rows go "
-            "on to Spark, so that an ALTER TABLE has to wait for no longer than that read takes. Of a larger one rows go "
-            "on as they come, and an ALTER TABLE waits until Spark has taken them: set `chunkSize` lower where rows "
+            "on to Spark, so that an ALTER TABLE has to wait for no longer than that read takes. Of a larger one rows "
+            "go on as they come, and an ALTER TABLE waits until Spark has taken them: set `chunkSize` lower where rows "
             "are large.\n\n"
             + _unlogged()
             + _mariadb()
