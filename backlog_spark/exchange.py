@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
@@ -13,7 +14,7 @@ from backlog_spark.session import session_conf
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["exchanged"]
+__all__ = ["Exchanged", "exchanged"]
 
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _COALESCES = "spark.sql.adaptive.coalescePartitions.enabled"
@@ -27,7 +28,22 @@ _PHYSICAL = "org.apache.spark.sql.catalyst.plans.physical"
 _EXECUTION = "org.apache.spark.sql.execution"
 
 
-def exchanged(rows: DataFrame, by: Sequence[str], *, sides: str | None = None) -> DataFrame | None:
+@dataclass(frozen=True)
+class Exchanged:
+    """Rows that have been brought together.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    sizes : (int, int), optional
+        Of rows with sides: about how many bytes the largest partition of each side has; None if that is not known.
+    """
+
+    rows: DataFrame
+    sizes: tuple[int, int] | None = None
+
+
+def exchanged(rows: DataFrame, by: Sequence[str], *, sides: str | None = None) -> Exchanged | None:
     """Rows brought together by columns, of which that has been run: reading them starts behind the exchange.
 
     Parameters
@@ -42,13 +58,13 @@ def exchanged(rows: DataFrame, by: Sequence[str], *, sides: str | None = None) -
 
     Returns
     -------
-    DataFrame or None
+    Exchanged or None
         None, and nothing is run, without adaptive execution, which alone runs the stages of a plan one after the other.
     """
     return _together(rows, by) if sides is None else _apart(rows, by, sides)
 
 
-def _together(rows: DataFrame, by: Sequence[str]) -> DataFrame | None:
+def _together(rows: DataFrame, by: Sequence[str]) -> Exchanged | None:
     session, conf = rows.sparkSession, dict[str, str]()
     if str(session.conf.get(_COALESCES)).lower() == "true":
         pieces = max(int(str(session.conf.get(_PARTITIONS))), _pieces(session))
@@ -58,10 +74,10 @@ def _together(rows: DataFrame, by: Sequence[str]) -> DataFrame | None:
     if run is None:
         return None
     output, plan, found = run
-    return _behind(session, output, found, _partitioning(session, plan.outputPartitioning(), output, by))
+    return Exchanged(_behind(session, output, found, _partitioning(session, plan.outputPartitioning(), output, by)))
 
 
-def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> DataFrame | None:
+def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> Exchanged | None:
     """Partitions of the one side, then as many of the other, of which the n-th ones have the same keys."""
     from pyspark.sql import functions as F
     from pyspark.sql.classic.column import Column
@@ -83,7 +99,7 @@ def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> DataFrame | None:
     exchange, partitioning = _exchange_of(plan, 2 * count), hashed(output)
     if exchange is None:
         unknown = java_class(session, f"{_PHYSICAL}.UnknownPartitioning")(found.getNumPartitions())
-        return _behind(session, output, found, unknown)
+        return Exchanged(_behind(session, output, found, unknown))
     specs = java_class(session, f"{_EXECUTION}.CoalescedPartitionSpec")
     none = java_class(session, "scala.Option").empty()
     gateway = cast("Any", session.sparkContext)._gateway
@@ -96,7 +112,7 @@ def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> DataFrame | None:
         frame = _behind(session, output, exchange.getShuffleRDD(taken), partitioning)
         # As a constant, by which the optimiser leaves out the other side where it is filtered.
         frames.append(frame.withColumn(sides, F.lit(side).cast(frame.schema[sides].dataType)))
-    return frames[0].unionAll(frames[1])
+    return Exchanged(frames[0].unionAll(frames[1]), _sizes(exchange, count))
 
 
 def _pieces(session: SparkSession) -> int:
@@ -121,6 +137,18 @@ def _exchange_of(plan: Any, partitions: int) -> Any | None:
         return exchange if exchange.numPartitions() == partitions else None
     except (Py4JError, AttributeError):
         return None
+
+
+def _sizes(exchange: Any, count: int) -> tuple[int, int] | None:
+    """`Exchanged.sizes`, if an exchange tells what it wrote."""
+    try:
+        written = list(exchange.mapOutputStatisticsFuture().value().get().get().bytesByPartitionId())
+        whole = int(exchange.metrics().apply("dataSize").value())
+    except (Py4JError, AttributeError, TypeError):  # it wrote nothing
+        return None
+    # The largest one's share of what was written, which is compressed, taken for its share of all.
+    left, right = (whole * max(some) // max(1, sum(written)) for some in (written[:count], written[count:]))
+    return left, right
 
 
 def _behind(session: SparkSession, output: Any, rows: Any, partitioning: Any) -> DataFrame:

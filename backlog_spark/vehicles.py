@@ -375,7 +375,7 @@ class BatchFolds:
             end = self._end()
             assert end is not None, "it is the stay's last batch"
             self.handed_over[node.name] = partial(gathered.left, gathered.rows, end)
-            out = gathered.output(gathered.rows, end)
+            out = gathered.output(gathered, end)
             version = empty_frame(batch.sparkSession, fold.version_schema())
         return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
 

@@ -41,8 +41,8 @@ class ByKeyFold(RowsFold):
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             return self.as_state(self._left(self.with_hash(self.still_relevant(together, end)), narrow, end))
 
-        def output(together: DataFrame, end: StayEnd) -> DataFrame:
-            return self._results(self.with_hash(together), narrow, end)
+        def output(found: Gathered, end: StayEnd) -> DataFrame:
+            return self._results(self.with_hash(found.rows), narrow, end)
 
         # The hash is of the keys, and made anew.
         return Gathered(narrow.of(placed).drop(HASH), tuple(self.state.key_names), left, output)

@@ -121,16 +121,19 @@ class Gathered:
     left : callable
         From the rows so brought together, and the end of the stay: what `Fold.handed_over` makes of a version.
     output : callable
-        From the same: what `Fold.output_at_end` makes of a version.
+        From this, with its rows so brought together, and the end: what `Fold.output_at_end` makes of a version.
     sides : str, optional
         The column that is 0 or 1, if the rows of the one are joined with those of the other by the columns ``by``.
+    sizes : (int, int), optional
+        About how many bytes the largest partition of each side has, if they are so brought together and it is known.
     """
 
     rows: DataFrame
     by: tuple[str, ...]
     left: Callable[[DataFrame, StayEnd], DataFrame]
-    output: Callable[[DataFrame, StayEnd], DataFrame]
+    output: Callable[[Gathered, StayEnd], DataFrame]
     sides: str | None = None
+    sizes: tuple[int, int] | None = None
 
 
 class Fold(ABC):

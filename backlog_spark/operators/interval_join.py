@@ -228,8 +228,8 @@ class IntervalJoinFold(RowsFold):
             once = together.where(is_near | (F.col(span) == far[0]))
             return self.as_state(self.still_needed(self.with_group(self.with_hash(narrow.placed(once))), end))
 
-        def output(together: DataFrame, end: StayEnd) -> DataFrame:
-            return spans.matched(side_rows(together, spans.near), side_rows(together, spans.far), end.watermark)
+        def output(found: Gathered, end: StayEnd) -> DataFrame:
+            return spans.matched(side_rows(found.rows, spans.near), side_rows(found.rows, spans.far), end.watermark)
 
         return Gathered(spread, (*self.state.key_names, span), left, output, sides=SIDE_OF)
 

@@ -180,8 +180,8 @@ class JoinFold(MultisetFold):
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             return self.as_state(self.still_needed(self.with_group(self.with_hash(narrow.placed(together))), end))
 
-        def output(together: DataFrame, end: StayEnd) -> DataFrame:
-            return self._results(self.with_hash(narrow.placed(together)))
+        def output(found: Gathered, end: StayEnd) -> DataFrame:
+            return self._results(self.with_hash(narrow.placed(found.rows)), found.sizes)
 
         # The hash is of the keys, and made anew.
         return Gathered(narrow.of(placed).drop(HASH), tuple(self.state.key_names), left, output, sides=SIDE_OF)
@@ -190,8 +190,12 @@ class JoinFold(MultisetFold):
         """Of a stay's rows those of one side that are there at its end, which are joined."""
         return self.net(placed).where(quoted(SIDE_OF) == side)
 
-    def _results(self, placed: DataFrame) -> DataFrame:
-        """The join of a stay's rows."""
+    def looked_up(self, right: DataFrame, size: int) -> DataFrame:
+        """The right side of a stay's rows as it is joined to the left one, of about so many bytes a partition."""
+        return right
+
+    def _results(self, placed: DataFrame, sizes: tuple[int, int] | None = None) -> DataFrame:
+        """The join of a stay's rows; ``sizes`` as of `Gathered`."""
         from pyspark.sql import functions as F
 
         sides = []
@@ -202,7 +206,8 @@ class JoinFold(MultisetFold):
         on = F.lit(True)
         for key in self.state.key_names:
             on = on & (F.col(f"l_{key}") == F.col(f"r_{key}"))
-        joined = sides[LEFT].join(sides[RIGHT], on, _HOW[self._how])
+        right = sides[RIGHT] if sizes is None else self.looked_up(sides[RIGHT], sizes[RIGHT])
+        joined = sides[LEFT].join(right, on, _HOW[self._how])
         columns = []
         for output in self._columns:
             value = F.coalesce(*(F.col(name) for name in (output.left, output.right) if name))

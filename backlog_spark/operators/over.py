@@ -160,8 +160,8 @@ class OverFold(ByKeyFold):
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             return self.as_state(self.still_needed(self.with_group(together), end))
 
-        def output(together: DataFrame, end: StayEnd) -> DataFrame:
-            return self._over(self._complete(together, end))
+        def output(found: Gathered, end: StayEnd) -> DataFrame:
+            return self._over(self._complete(found.rows, end))
 
         placed = self.placed(self.fold(rows, base))
         return Gathered(placed, (HASH, *self.state.key_names), left, output)

@@ -79,7 +79,7 @@ class BatchState:
             return None
         found = fold.gathered(rows, self._base(spark, fold, batch_id))
         there = None if found is None else exchanged(found.rows, found.by, sides=found.sides)
-        return None if found is None or there is None else replace(found, rows=there)
+        return None if found is None or there is None else replace(found, rows=there.rows, sizes=there.sizes)
 
     def _base(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame | None:
         before = self.newest(below=batch_id)

@@ -19,6 +19,7 @@ from backlog_spark import exchange, vehicles
 from backlog_spark.batchframes import is_repeatable
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.exchange import exchanged
+from backlog_spark.operators import temporal_join
 from backlog_spark.operators.cogroup import WindowRowsFold
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
 from backlog_spark.operators.interval_join import IntervalJoinFold
@@ -84,7 +85,7 @@ def totals(numbers: range) -> Counter[tuple[int, int]]:
 
 
 def put_out(gathered: Gathered, end: StayEnd) -> Counter[tuple[int, int]]:
-    return Counter((r.k, r.total) for r in gathered.output(gathered.rows, end).collect())
+    return Counter((r.k, r.total) for r in gathered.output(gathered, end).collect())
 
 
 def test_it_is_executed_once_and_read_as_often_as_one_likes(spark: SparkSession, tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_spark_knows_that_rows_are_together(spark: SparkSession, tmp_path: Path,
     one, another = (BatchState(Checkpoint(spark, str(tmp_path / n)), "op", 0) for n in "ab")
     gathered, end = one.gather(operator, given, 0), ends_at(2_500)
     assert gathered is not None
-    results = gathered.output(gathered.rows, end)
+    results = gathered.output(gathered, end)
     assert "Exchange" not in results._jdf.queryExecution().executedPlan().toString()
     version = another.write(operator, given, 0)
     expected = operator.output_at_end(version, end)
@@ -164,6 +165,35 @@ def test_spark_knows_that_rows_are_together(spark: SparkSession, tmp_path: Path,
     assert Counter(map(tuple, left.collect())) == Counter(map(tuple, operator.handed_over(version, end).collect()))
 
 
+@pytest.mark.parametrize("how", ["left", "inner"])
+def test_a_small_build_side_is_a_hash_table(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Either way the newest of a build side's rows is met, of equal ones the same."""
+    given = rows(spark, 0, 3_000).withColumn("k", F.expr("nullif(k, 3)"))
+    right = given.where("k <> 5").selectExpr("k", "v AS w", "date_trunc('MINUTE', ts) AS at")
+    schemas = given.schema, right.schema
+    left, other = tagged(given, right, schemas)
+    both = left.unionByName(other)
+    operator = TemporalJoinFold(both.schema, ["k"], ["k"], 8, how=how, order="at")
+    found = []
+    for number, (most, join) in enumerate([(1 << 20, "ShuffledHashJoin"), (-1, "SortMergeJoin")]):
+        monkeypatch.setattr(temporal_join, "_HASHED_BYTES", most)
+        gathered = BatchState(Checkpoint(spark, str(tmp_path / str(number))), "op", 0).gather(operator, both, 0)
+        assert gathered is not None
+        results = gathered.output(gathered, ends_at(4_000))
+        plan = results._jdf.queryExecution().executedPlan().toString()
+        assert join in plan
+        assert "Exchange" not in plan
+        found.append(Counter(map(tuple, results.collect())))
+    assert found[0] == found[1]
+    # Each row once; those of no key, or of one that the build side has not, only where the join is a left one.
+    missing = 3_000 // KEYS * 2 if how == "inner" else 0
+    assert abs(found[0].total() - (3_000 - missing)) <= 2
+    newest = {row[0]: row[3:] for row in found[0]}
+    assert all(row[3:] == newest[row[0]] for row in found[0])
+
+
 @pytest.mark.parametrize("coalesces", ["true", "false"])
 def test_the_exchange_of_many_rows_is_sorted_in_pieces(spark: SparkSession, coalesces: str) -> None:
     with session_conf(spark, {"spark.sql.adaptive.coalescePartitions.enabled": coalesces}):
@@ -171,12 +201,12 @@ def test_the_exchange_of_many_rows_is_sorted_in_pieces(spark: SparkSession, coal
         large = exchanged(spark.range(8_000_000), ["id"])
     assert small is not None
     assert large is not None
-    assert large.count() == 8_000_000
+    assert large.rows.count() == 8_000_000
     if coalesces == "true":
-        assert small.rdd.getNumPartitions() == 1
-        assert large.rdd.getNumPartitions() > int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+        assert small.rows.rdd.getNumPartitions() == 1
+        assert large.rows.rdd.getNumPartitions() > int(str(spark.conf.get("spark.sql.shuffle.partitions")))
     else:
-        assert small.rdd.getNumPartitions() == int(str(spark.conf.get("spark.sql.shuffle.partitions")))
+        assert small.rows.rdd.getNumPartitions() == int(str(spark.conf.get("spark.sql.shuffle.partitions")))
 
 
 def test_without_adaptive_execution_nothing_is_run(spark: SparkSession, tmp_path: Path) -> None:
@@ -190,8 +220,9 @@ def test_without_adaptive_execution_nothing_is_run(spark: SparkSession, tmp_path
 @pytest.mark.parametrize("columns", ["1 AS one, id % 7 AS k", "id % 7 AS k, id % 7 AS one"], ids=["constant", "equal"])
 def test_spark_knows_it_whatever_it_makes_of_the_keys(spark: SparkSession, columns: str) -> None:
     """The exchange itself is by what the optimiser has put in a column's place."""
-    made = exchanged(spark.range(100).selectExpr(*columns.split(", ")), ["one", "k"])
-    assert made is not None
+    there = exchanged(spark.range(100).selectExpr(*columns.split(", ")), ["one", "k"])
+    assert there is not None
+    made = there.rows
     counted = made.groupBy("one", "k").count()
     assert "Exchange" not in counted._jdf.queryExecution().executedPlan().toString()
     assert sorted(row[-1] for row in counted.collect()) == [14] * 5 + [15] * 2
@@ -202,8 +233,9 @@ def test_spark_knows_it_whatever_it_makes_of_the_keys(spark: SparkSession, colum
 def test_each_of_two_sides_is_read_alone(spark: SparkSession, key: str) -> None:
     """And joined as it is; of collated texts, which Spark compares by other ones, after another exchange."""
     given = spark.range(2_000).selectExpr("id AS v", f"{key} AS k", "CAST(id % 3 = 0 AS INT) AS side")
-    made = exchanged(given, ["k"], sides="side")
-    assert made is not None
+    there = exchanged(given, ["k"], sides="side")
+    assert there is not None
+    made = there.rows
     assert made.schema.names == given.schema.names
     assert sorted(made.collect()) == sorted(given.collect())
     left, right = (made.where(f"side = {n}") for n in (0, 1))
@@ -225,8 +257,10 @@ def test_a_plug_in_may_have_an_exchange_of_its_own(spark: SparkSession, monkeypa
     """Then Spark shuffles again where it joins the two."""
     monkeypatch.setattr(exchange, "_exchange_of", lambda *_: None)
     given = spark.range(100).selectExpr("id AS v", "id % 10 AS k", "CAST(id < 50 AS INT) AS side")
-    made = exchange.exchanged(given, ["k"], sides="side")
-    assert made is not None
+    there = exchange.exchanged(given, ["k"], sides="side")
+    assert there is not None
+    assert there.sizes is None
+    made = there.rows
     assert sorted(made.collect()) == sorted(given.collect())
     left, right = (made.where(f"side = {n}").select("k", "v") for n in (0, 1))
     assert left.join(right, "k").count() == 10 * 5 * 5
@@ -234,10 +268,29 @@ def test_a_plug_in_may_have_an_exchange_of_its_own(spark: SparkSession, monkeypa
 
 def test_a_join_has_as_many_partitions_as_are_asked_for(spark: SparkSession) -> None:
     with session_conf(spark, {"spark.sql.shuffle.partitions": "70"}):
-        made = exchanged(spark.range(10).selectExpr("id", "1 AS side"), ["id"], sides="side")
-    assert made is not None
+        there = exchanged(spark.range(10).selectExpr("id", "1 AS side"), ["id"], sides="side")
+    assert there is not None
+    made = there.rows
     assert made.where("side = 1").rdd.getNumPartitions() == 70
     assert made.where("side = 0").count() == 0
+
+
+def test_the_largest_partition_of_each_side_is_told(spark: SparkSession) -> None:
+    """About: of 400 bytes a row on the one side, and of 16 and little more on the other, all of them of one key."""
+    given = spark.range(20_000).selectExpr(
+        "IF(id % 2 = 0, id, 7) AS k",
+        "IF(id % 2 = 0, left(sha2(CAST(id AS STRING), 512) || sha2(CAST(-id AS STRING), 512), 200), '') AS v",
+        "CAST(id % 2 AS INT) AS side",
+    )
+    there = exchanged(given, ["k"], sides="side")
+    assert there is not None
+    assert there.sizes is not None
+    partitions = 8 * spark.sparkContext.defaultParallelism
+    assert 10_000 * 200 / partitions < there.sizes[0] < 3 * 10_000 * 250 / partitions
+    assert there.sizes[1] < 10_000 * 100
+    nothing = exchanged(given.where("k < 0"), ["k"], sides="side")
+    assert nothing is not None
+    assert nothing.sizes in (None, (0, 0))
 
 
 def test_what_is_made_row_by_row_comes_again(spark: SparkSession) -> None:
