@@ -14,7 +14,7 @@ import backlog_spark as bs
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["LIMIT_S", "Written", "batch_time", "fingerprint", "ours_time", "stream_time"]
+__all__ = ["LIMIT_S", "Written", "batch_time", "fingerprint", "foreach_batch_time", "ours_time", "stream_time"]
 
 LIMIT_S = 3_600
 
@@ -113,6 +113,29 @@ def batch_time(frame: DataFrame) -> float:
     began = time.perf_counter()
     frame.write.format("noop").mode("append").save()
     return time.perf_counter() - began
+
+
+def foreach_batch_time(rows: DataFrame, operate: Callable[[DataFrame], DataFrame]) -> float:
+    """Seconds of the query that a user would write by hand: one batch with all rows, in ``foreachBatch``.
+
+    It has no state that a stream could go on from, and is the least that Spark's own streaming takes.
+
+    Parameters
+    ----------
+    rows : DataFrame
+        A stream.
+    operate : callable
+        From a batch to the result.
+    """
+
+    def write(batch: DataFrame, _: int) -> None:
+        operate(batch).write.format("noop").mode("append").save()
+
+    with tempfile.TemporaryDirectory(prefix="backlog-bench-") as made:
+        began = time.perf_counter()
+        writer = rows.writeStream.foreachBatch(write).option("checkpointLocation", made)
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return time.perf_counter() - began
 
 
 def stream_time(spark: SparkSession, build: Callable[[], DataFrame], mode: str) -> float:

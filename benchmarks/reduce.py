@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
 from backlog_spark.embedded.session import local_session
+from benchmarks.backlogs import foreach_batch_time
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from benchmarks.flag import add_flag_connector
 from benchmarks.per_key import PER_KEY_ROWS, per_key_time
@@ -161,26 +162,14 @@ def _wait(condition: Callable[[], bool], query: Any) -> None:
         time.sleep(0.01)
 
 
+def _totals(rows: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return rows.groupBy("key").agg(F.sum("value").alias("value"))
+
+
 def _batch(spark: SparkSession, data: Path) -> DataFrame:
-    from pyspark.sql import functions as F
-
-    return spark.read.schema(_DDL).parquet(str(data)).groupBy("key").agg(F.sum("value").alias("value"))
-
-
-def _foreach_batch_time(spark: SparkSession, data: Path) -> float:
-    """Spark's ``groupBy`` in ``foreachBatch`` of one batch with all rows."""
-    from pyspark.sql import functions as F
-
-    def write(batch: DataFrame, _: int) -> None:
-        totals = batch.groupBy("key").agg(F.sum("value").alias("value"))
-        totals.write.format("noop").mode("append").save()
-
-    with tempfile.TemporaryDirectory(prefix="backlog-bench-") as folder:
-        began = time.perf_counter()
-        rows = spark.readStream.schema(_DDL).parquet(str(data)).writeStream.foreachBatch(write)
-        query = rows.option("checkpointLocation", folder).trigger(availableNow=True).start()
-        query.awaitTermination()
-        return time.perf_counter() - began
+    return _totals(spark.read.schema(_DDL).parquet(str(data)))
 
 
 def _driver(spark: SparkSession) -> str:
@@ -316,7 +305,7 @@ def run(arguments: argparse.Namespace) -> None:
             "ours": ours,
             "process": process,
             "spark_batch": lambda: _batch_time(spark, data),
-            "foreach_batch": lambda: _foreach_batch_time(spark, data),
+            "foreach_batch": lambda: foreach_batch_time(spark.readStream.schema(_DDL).parquet(str(data)), _totals),
         }
         times = interleave(candidates, arguments.runs)
         progress("tws_per_key")

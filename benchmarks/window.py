@@ -5,7 +5,9 @@ All read the same Parquet files with Spark's own reader at local[2,4] and write 
 
 Ours is measured from ``start()`` of a new query, with no commit during backlog, until its one backlog batch has been
 written, with the windows that the watermark has reached at its end. The peers: ``spark_batch``, Spark's ``groupBy`` by
-window and key; and ``spark_stream``, Spark's streaming window aggregation on RocksDB over 100 batches, which runs once.
+window and key; ``foreach_batch``, the same in ``foreachBatch`` of a streaming query of one batch, without any state that
+a stream could go on from; and ``spark_stream``, Spark's streaming window aggregation on RocksDB over 100 batches, which
+runs once.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 
 import backlog_spark as bs
 from backlog_spark.embedded.session import local_session
-from benchmarks.backlogs import Written, batch_time, fingerprint, ours_time, stream_time
+from benchmarks.backlogs import Written, batch_time, fingerprint, foreach_batch_time, ours_time, stream_time
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from benchmarks.flag import add_flag_connector
 
@@ -77,6 +79,7 @@ def run(arguments: argparse.Namespace) -> None:
         candidates = {
             "ours": lambda: ours_time(spark, inputs, _ours, count),
             "spark_batch": lambda: batch_time(_spark(whole)),
+            "foreach_batch": lambda: foreach_batch_time(spark.readStream.schema(_DDL).parquet(str(data)), _spark),
         }
         times = interleave(candidates, arguments.runs)
         speeds = {name: show(name, rows, taken) for name, taken in times.items()}
@@ -92,7 +95,8 @@ def run(arguments: argparse.Namespace) -> None:
             "append",
         )
         progress("")
-        peers = {"spark_batch": speeds["spark_batch"], "spark_stream": show("spark_stream", rows, [stream])}
+        peers = {name: speeds[name] for name in ("spark_batch", "foreach_batch")}
+        peers["spark_stream"] = show("spark_stream", rows, [stream])
         result("window", f"rows={rows} keys={keys} results={count}", speeds["ours"], peers)
 
 
