@@ -5,9 +5,9 @@ All read the same Parquet files with Spark's own reader at local[2,4] and write 
 
 Ours is measured from ``start()`` of a new query, with no commit during backlog, until its one backlog batch has been
 written, with the windows that the watermark has reached at its end. The peers: ``spark_batch``, Spark's ``groupBy`` by
-window and key; ``foreach_batch``, the same in ``foreachBatch`` of a streaming query of one batch, without any state that
-a stream could go on from; and ``spark_stream``, Spark's streaming window aggregation on RocksDB over 100 batches, which
-runs once.
+window and key; ``foreach_batch``, the same in ``foreachBatch`` of a streaming query of one batch, without any state
+that a stream could go on from; and ``spark_stream``, Spark's streaming window aggregation on RocksDB over 100 batches,
+which runs once.
 """
 
 from __future__ import annotations
