@@ -30,7 +30,7 @@ from .timeline import Statements, TableAltered, TableName, Timeline
 __all__ = ["Followed", "StartAgain", "as_declared", "as_read", "start_again"]
 
 _ATTEMPTS = 5
-Accept = Callable[[TableSchema, Layout, TableSchema], None]
+Accept = Callable[[TableSchema, Layout, Layout, TableSchema], None]
 
 
 class StartAgain(SchemaChanged):
@@ -46,13 +46,13 @@ def start_again(schema: TableSchema, what: str) -> StartAgain:
     )
 
 
-def as_declared(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
+def as_declared(schema: TableSchema, before: Layout, layout: Layout, now: TableSchema) -> None:
     """Accept a layout whose rows the stream can hold, all that is in them.
 
     Parameters
     ----------
-    schema, layout, now
-        The declared columns, those that rows have from here on, and those of today.
+    schema, before, layout, now
+        The declared columns, those that rows have up to here and from here on, and those of today.
 
     Raises
     ------
@@ -66,7 +66,7 @@ def as_declared(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
     _bridge(schema, layout, now)
 
 
-def as_read(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
+def as_read(schema: TableSchema, before: Layout, layout: Layout, now: TableSchema) -> None:
     """Accept a layout under which a SELECT of the declared columns gives what it would have given before.
 
     Raises
@@ -77,8 +77,11 @@ def as_read(schema: TableSchema, layout: Layout, now: TableSchema) -> None:
     found = _bridge(schema, layout, now)
     if now.fingerprint() == schema.fingerprint():
         return  # declared as the SELECT finds it; only the log is of other times
+    # Where another column has come to have a declared one's name, a SELECT reads that.
+    today = {column.name.lower(): (name or "").lower() for column, name in zip(before.columns, before.now, strict=True)}
     for column, source, convert in zip(schema.columns, found.sources, found.converts, strict=True):
-        if source is None or convert is not None:
+        name = column.name.lower()
+        if source is None or convert is not None or today.get(name, name) != name:
             raise start_again(schema, f"its column {column.name!r} is another one while the snapshot is read")
 
 
@@ -104,8 +107,8 @@ class Followed(Timeline):
     start : BinlogPosition or str
         Where the read of the log begins.
     accept : callable
-        Called at each ALTER TABLE with the declared table, its layout from there on, and the table of today; raises
-        what ends the read.
+        Called at each ALTER TABLE with the declared table, its layouts up to there and from there on, and the table of
+        today; raises what ends the read.
 
     Raises
     ------
@@ -151,7 +154,7 @@ class Followed(Timeline):
             self._derive(schema, current.columns if current else self._known[name].columns, [found], found.end)
         before, after = self._ahead[at]
         try:
-            self._accept(schema, after, self._now[name])
+            self._accept(schema, before, after, self._now[name])
         except SchemaChanged:
             # A stream that is declared anew must be able to read what comes before.
             bridge(before, self._now[name])

@@ -28,6 +28,8 @@ __all__ = ["fetch"]
 
 _LARGEST = 0xFFFFFF  # bytes of a packet; a row of more goes on in the next one
 _TOO_MANY = 1461
+# Of a piece, at most: a NULL is a bit of a row and up to 16 bytes of a column.
+_CELLS = 2_000_000
 _END, _ERROR = 0xFE, 0xFF
 _Read = TypeVar("_Read", int, bytes)
 
@@ -35,7 +37,7 @@ _Read = TypeVar("_Read", int, bytes)
 def fetch(
     connection: Connection[Any], statement: str, check: Callable[[Sequence[WireColumn]], None]
 ) -> Iterator[list[pa.Array]]:
-    """The columns of a statement's rows, piece by piece, of `PIECE_BYTES` or of one larger row.
+    """The columns of a statement's rows, piece by piece, of `PIECE_BYTES` at most or of one larger row.
 
     Until they are exhausted the connection can be used for nothing else but to be closed.
 
@@ -58,8 +60,10 @@ def fetch(
     columns = _columns(connection, connection._read_packet().read_length_encoded_integer())
     check(columns)
     decoder = RowDecoder(columns)
+    most = max(1, _CELLS // len(columns))
     for data, starts in _Packets(connection).pieces():
-        yield decoder.decode(data, starts)
+        for at in range(0, len(starts), most):
+            yield decoder.decode(data, starts[at : at + most])
     connection._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", number))
 
 
@@ -83,7 +87,7 @@ def _prepare(connection: Connection[Any], statement: str) -> int:
 def _columns(connection: Connection[Any], count: int) -> list[WireColumn]:
     described = [connection._read_packet(FieldDescriptorPacket) for _ in range(count)]
     if count:
-        assert connection._read_packet().is_eof_packet()
+        connection._read_packet()  # the end of the columns
     return [WireColumn(each.type_code, bool(each.flags & FLAG.UNSIGNED)) for each in described]
 
 
@@ -136,7 +140,8 @@ class _Packets:
         packet = self._data[start + HEADER : start + HEADER + int.from_bytes(self._data[start : start + 3], "little")]
         if first == _ERROR:
             pymysql.err.raise_mysql_exception(bytes(packet))
-        assert first == _END, "a row begins with 0"
+        if first != _END:
+            raise pymysql.err.InternalError(f"a row begins with {first}, not with 0")
         return True
 
     def _is_continued(self, at: int) -> bool:
@@ -165,7 +170,11 @@ class _Packets:
     def _keep_from(self, at: int) -> None:
         """Move what is not read yet to the front, and have room for more."""
         left = self._filled - at
-        if at:
+        if left < PIECE_BYTES < len(self._data) - SLACK:
+            # No longer as large as the last row wanted it.
+            self._data, rest = bytearray(PIECE_BYTES + SLACK), memoryview(self._data)[at : self._filled]
+            self._data[:left], self._filled = rest, left
+        elif at:
             self._data[:left] = self._data[at : self._filled]
             self._filled = left
         elif left == len(self._data) - SLACK:

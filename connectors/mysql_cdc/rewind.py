@@ -30,7 +30,7 @@ from .pieces import PIECE_BYTES, pieces
 from .places import Places
 from .schema import SchemaChanged, TableSchema
 from .server import query
-from .timeline import Timeline
+from .timeline import Statements, Timeline
 from .watermark import Watermark, resume_after
 
 __all__ = ["FirstImages", "NetChanges", "RewindLog", "discard_rewind_log", "rewind_log"]
@@ -38,8 +38,6 @@ __all__ = ["FirstImages", "NetChanges", "RewindLog", "discard_rewind_log", "rewi
 # sqlite's page cache, in KiB: what a worker holds in memory before the log goes to a temporary file.
 _CACHE_KIB = 16_384
 _BLOCK = 5_000
-# Bytes of the log that take a fraction of a second.
-_NEAR = 16 << 20
 _KEYS = 200_000  # of a piece, at most
 
 
@@ -121,10 +119,12 @@ class RewindLog(ABC):
         if not isinstance(self._reached, BinlogPosition) or self._reached.sort_key() < until.sort_key():
             self._reached = until  # it is read up to there: the next chunk need not look again
 
-    def is_near(self, end: BinlogPosition) -> bool:
-        """Whether little of the log is left to be read up to a place."""
-        reached = self._reached
-        return isinstance(reached, BinlogPosition) and reached.file == end.file and end.pos - reached.pos <= _NEAR
+    def is_altered(self, until: BinlogPosition) -> bool:
+        """Whether the table was altered between where the log was read to and ``until``; the log is left as it is."""
+        later = Statements()
+        for _ in read_changes(self._options, (self._schema,), self._reached, until, timeline=later):
+            pass
+        return bool(later.found)
 
     def _note_absent(self) -> None:
         """Look where the read is now for columns that are not those of today."""
@@ -263,11 +263,6 @@ class NetChanges(RewindLog):
     ) -> None:
         super().__init__(options, schema, known, low, first, last)
         self._unsettled: set[tuple[str, int, int]] = set()
-
-    def is_near(self, end: BinlogPosition) -> bool:
-        """Whether little of the log is left to be read up to a place."""
-        reached = self._reached
-        return isinstance(reached, BinlogPosition) and reached.file == end.file and end.pos - reached.pos <= _NEAR
 
     def _note_absent(self) -> None:
         super()._note_absent()

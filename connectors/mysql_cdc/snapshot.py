@@ -1,8 +1,8 @@
 """Reading one chunk of a table as it was at the batch's low watermark.
 
 A chunk is one SELECT, whose rows come in the server's binary protocol and are taken apart column by column: Python
-touches no value of theirs. A chunk that is not large is in memory before any of it goes on, so that its transaction
-is over; of others rows go on to Spark as they come.
+touches no value of theirs. A chunk that is not large is in memory before the binary log is looked at and any of it goes
+on, so that no table is held meanwhile. Of others rows go on to Spark as they come.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from .server import connect, end_position, load_schema, query
 from .subtraction import Surplus, TouchedKeys
 from .temporal import packed_text
 from .types import Column, kind_of
-from .views import begin_exact_view, begin_view, hold_table
+from .views import begin_exact_view, begin_view
 from .wire import WireColumn
 from .workers import worker_connection
 
 __all__ = ["read_chunk", "select_statement"]
 
 _LOST = {1053, 1927, 2006, 2013, 2055, 4031}
-# Bytes of a chunk that are read before its transaction ends and its rows go on. A chunk of 100,000 rows of 100 to 200
-# bytes is 10 to 20 MB.
+# Bytes of a chunk that are read at once. 100,000 rows of 100 to 200 bytes are 10 to 20 MB.
 _AHEAD = 28 << 20
+_large: list[tuple[MySqlOptions, str]] = []
 
 
 def select_statement(schema: TableSchema, first: Key | None, last: Key | None) -> str:
@@ -88,18 +88,27 @@ def _parsed(schema: TableSchema, columns: list[pa.Array], zero_date_fails: bool)
     return pa.table(arrays, names=[c.name for c in schema.columns])
 
 
-def _read_ahead(connection: Connection[Any], tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The tables of a transaction that then ends, at once if they are not large."""
+class _Large(Exception):
+    """A chunk has more than `_AHEAD` bytes."""
+
+
+def _at_once(options: MySqlOptions, schema: TableSchema, first: Key | None, last: Key | None) -> list[pa.Table] | None:
+    """The chunk in the state that one SELECT sees, or None if it is large; tables that were are not tried again."""
+    if (options, schema.qualified) in _large:
+        return None
     held: list[pa.Table] = []
     size = 0
-    for table in tables:
-        held.append(table)
-        size += table.nbytes
-        if size > _AHEAD:
-            yield from held
-            held = []
-    query(connection, "COMMIT")
-    yield from held
+    try:
+        with worker_connection(options) as connection:
+            for table in _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+                held.append(table)
+                size += table.nbytes
+                if size > _AHEAD:
+                    raise _Large  # the rest of the rows is not waited for: the connection is closed
+    except _Large:
+        _large.append((options, schema.qualified))
+        return None
+    return held
 
 
 def read_chunk(
@@ -132,15 +141,14 @@ def read_chunk(
     """
     try:
         log = rewind_log(options, schema, known, of.low, after, of.end)
-        with worker_connection(options) as connection:
-            tables = (
-                _rewound(connection, options, schema, log, first, last)
-                if isinstance(log, FirstImages)
-                else _restored(connection, options, schema, log, first, last)
-            )
-            output = output_of(options.format, options.metadata)
-            for table in tables:
-                yield from output.snapshot(schema, _without_values(table, log.absent), of)
+        tables = (
+            _rewound(options, schema, log, first, last)
+            if isinstance(log, FirstImages)
+            else _restored(options, schema, log, first, last)
+        )
+        output = output_of(options.format, options.metadata)
+        for table in tables:
+            yield from output.snapshot(schema, _without_values(table, log.absent), of)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         discard_rewind_log()
         # A column that was made wider meanwhile may hold what its declared type cannot.
@@ -172,29 +180,42 @@ def read_chunk(
 
 
 def _rewound(
-    connection: Connection[Any],
-    options: MySqlOptions,
-    schema: TableSchema,
-    log: FirstImages,
-    first: Key | None,
-    last: Key | None,
+    options: MySqlOptions, schema: TableSchema, log: FirstImages, first: Key | None, last: Key | None
 ) -> Iterator[pa.Table]:
     """A chunk of a table with a primary key: rows that changed since are left out, their first images put in."""
-    end = end_position(connection, options)
-    if not log.is_near(end):
-        # Not while the table is held, as that may take long.
-        log.advance(end)
-    begin_view(connection)
-    hold_table(connection, schema)
-    # Taken after the view: everything that it sees lies before.
-    log.advance(end_position(connection, options))
-    touched = TouchedKeys(schema, log.keys(connection, first, last))
-    with closing(touched):
-        read = _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails)
-        for table in _read_ahead(connection, read):
-            yield touched.taken_out(table)
-    for rows in log.rows(connection, first, last):
-        yield rows_to_table(schema, rows)
+    # The whole table as one chunk is not tried.
+    whole = _at_once(options, schema, first, last) if schema.chunk_key else None
+    with worker_connection(options) as connection:
+        if whole is None:
+            begin_view(connection)
+        # Taken after the SELECT or the view: everything that it saw lies before.
+        log.advance(end_position(connection, options))
+        touched = TouchedKeys(schema, log.keys(connection, first, last))
+        with closing(touched):
+            if whole is None:
+                for table in _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+                    yield touched.taken_out(table)
+                _end_view(connection, options, schema, log)
+            else:
+                yield from map(touched.taken_out, whole)
+        for rows in log.rows(connection, first, last):
+            yield rows_to_table(schema, rows)
+
+
+def _end_view(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: RewindLog) -> None:
+    """End a transaction whose rows have been read after the log was looked at.
+
+    Raises
+    ------
+    SchemaChanged
+        If an ALTER TABLE may have come between: of some a view that is older has the values.
+    """
+    query(connection, "COMMIT")
+    if log.is_altered(end_position(connection, options)):
+        raise SchemaChanged(
+            f"The table {schema.name} was altered while a part of its snapshot was read.",
+            "Spark reads the part again; if it does not, start the query again.",
+        )
 
 
 def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
@@ -205,25 +226,21 @@ def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
 
 
 def _restored(
-    connection: Connection[Any],
-    options: MySqlOptions,
-    schema: TableSchema,
-    log: RewindLog,
-    first: Key | None,
-    last: Key | None,
+    options: MySqlOptions, schema: TableSchema, log: RewindLog, first: Key | None, last: Key | None
 ) -> Iterator[pa.Table]:
     """A chunk of a table without a primary key: what was added since is taken away, what was taken away added."""
     assert isinstance(log, NetChanges)
-    begin_exact_view(connection, options, schema, log)
-    surplus = Surplus(schema, log.added(connection, first, last))
-    with closing(surplus):
-        read = _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails)
-        for table in _read_ahead(connection, read):
-            yield surplus.taken_out(table)
-    if left := surplus.left():
-        raise BacklogError(
-            f"{left} rows that the binary log added to {schema.qualified} were not found in it.",
-            "Report this with the table's definition; with a primary key it is read another way.",
-        )
-    for rows in log.removed(connection, first, last):
-        yield rows_to_table(schema, rows)
+    with worker_connection(options) as connection:
+        begin_exact_view(connection, options, schema, log)
+        surplus = Surplus(schema, log.added(connection, first, last))
+        with closing(surplus):
+            for table in _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+                yield surplus.taken_out(table)
+        _end_view(connection, options, schema, log)
+        if left := surplus.left():
+            raise BacklogError(
+                f"{left} rows that the binary log added to {schema.qualified} were not found in it.",
+                "Report this with the table's definition; with a primary key it is read another way.",
+            )
+        for rows in log.removed(connection, first, last):
+            yield rows_to_table(schema, rows)

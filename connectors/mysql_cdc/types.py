@@ -164,6 +164,11 @@ def _decimal_arrow(column: Column) -> pa.DataType:
     return pa.string() if column.is_wide_decimal else pa.decimal128(column.precision, column.scale)
 
 
+def _decimal_select(column: Column) -> str:
+    # ZEROFILL is how a column's own value is printed.
+    return f"{column.quoted} + 0" if "zerofill" in column.column_type.lower() else column.quoted
+
+
 def _build_exact(column: Column, values: Sequence[object]) -> pa.Array:
     return _build_plain(column, values) if column.is_wide_decimal else _build_decimal(column, values)
 
@@ -229,7 +234,9 @@ _KINDS: dict[str, ColumnKind] = {
     "mediumint": _integer(9),
     "int": _integer(3),
     "bigint": _integer(8),
-    "decimal": ColumnKind(_decimal_spark, _decimal_arrow, _bare, BYTES, _parse_decimal, _build_exact, frozenset({246})),
+    "decimal": ColumnKind(
+        _decimal_spark, _decimal_arrow, _decimal_select, BYTES, _parse_decimal, _build_exact, frozenset({246})
+    ),
     "float": ColumnKind(
         lambda c: st.FloatType(),
         lambda c: pa.float32(),

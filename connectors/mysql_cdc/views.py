@@ -28,7 +28,7 @@ from .schema import TableSchema
 from .server import end_position, query
 from .watermark import GtidWatermark, PlaceWatermark
 
-__all__ = ["begin_exact_view", "begin_view", "hold_table"]
+__all__ = ["begin_exact_view", "begin_view"]
 
 _ATTEMPTS = 500
 _WAIT_S = 0.002  # for commits under way to end; grows with each attempt up to fifty times this
@@ -37,15 +37,6 @@ _WAIT_S = 0.002  # for commits under way to end; grows with each attempt up to f
 def begin_view(connection: Connection[Any]) -> None:
     """Begin a transaction that sees the tables as they are now; ended by COMMIT."""
     query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
-
-
-def hold_table(connection: Connection[Any], schema: TableSchema) -> None:
-    """Let no ALTER TABLE in until the transaction ends: any is in the log that ends after this, or waits.
-
-    It would otherwise be able to come between the end of the log and the first read, and INSTANT ones are seen by
-    reads of an older view.
-    """
-    query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")
 
 
 def begin_exact_view(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: NetChanges) -> None:

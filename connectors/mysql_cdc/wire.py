@@ -17,6 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from backlog_spark.errors import BacklogError
+
 __all__ = [
     "BYTES",
     "FLOAT",
@@ -35,6 +37,7 @@ HEADER: Final = 4
 SLACK: Final = 16
 """Bytes that must follow the rows in memory, whatever is in them: values are taken in words of that size at most."""
 _MOST: Final = 0xFFFFFF
+_MOST_BYTES: Final = 2**31 - 1
 _header = struct.Struct("<I").unpack_from
 
 _Ints = npt.NDArray[np.int64]
@@ -122,11 +125,10 @@ class RowDecoder:
     Parameters
     ----------
     columns : sequence of WireColumn
-        Of which none is a TIME: select it as text.
+        Of which none is a TIME, as `WireColumn.kind` tells: select it as text.
     """
 
     def __init__(self, columns: Sequence[WireColumn]) -> None:
-        assert all(column.code != _TIME for column in columns)
         self._columns = columns
         self._bitmap = (len(columns) + 9) // 8
 
@@ -224,6 +226,11 @@ class _Rows:
         ends = begins + size
         rows = len(begins)
         # What lies between two values is a value here too, and is not taken.
+        if int(ends[-1]) > _MOST_BYTES:
+            raise BacklogError(
+                f"A row has {int(ends[-1]):,} bytes, more than the {_MOST_BYTES:,} that Arrow holds together.",
+                "Leave the largest columns out of the table, or store them elsewhere.",
+            )
         offsets = np.empty(2 * rows, dtype=np.int32)
         offsets[::2], offsets[1::2] = begins, ends
         every = pa.Array.from_buffers(

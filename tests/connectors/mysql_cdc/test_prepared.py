@@ -10,6 +10,7 @@ from typing import Any
 import pymysql
 import pytest
 from pymysql.connections import Connection
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import SettingError
@@ -17,8 +18,9 @@ from connectors.mysql_cdc import prepared, snapshot
 from connectors.mysql_cdc.connection import open_connection, query
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.prepared import fetch
+from connectors.mysql_cdc.schema import SchemaChanged
 
-from .replay import options, reader, take
+from .replay import options, read, reader, take
 
 MIB = 1 << 20
 
@@ -118,32 +120,79 @@ def test_a_server_that_allows_no_statements_is_told_what_to_set(
         mysql.execute(f"SET GLOBAL max_prepared_stmt_count = {before}")
 
 
-def test_no_alter_table_comes_between_the_end_of_the_log_and_the_read(
-    mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
+def test_a_piece_has_few_rows_where_there_are_many_columns(
+    connection: Connection[Any], table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Names that change places would be read as they are then, by an older view too."""
+    """A NULL is next to nothing in a row, and as large as any value in a column."""
+    monkeypatch.setattr(prepared, "_CELLS", 1_000)
+    sizes = [
+        len(columns[0]) for columns in fetch(connection, f"SELECT id, NULL, id FROM {table}", lambda columns: None)
+    ]
+    assert sum(sizes) == 3_000
+    assert max(sizes) == 333
+
+
+def test_after_a_large_row_pieces_are_as_small_as_before(connection: Connection[Any], table: str) -> None:
+    statement = (
+        f"SELECT id, IF(id = 1, REPEAT('x', {9 * MIB}), REPEAT('y', 2000)) FROM {table} WHERE id > 0 ORDER BY id"
+    )
+    sizes = [columns[1].nbytes for columns in fetch(connection, statement, lambda columns: None)]
+    assert sizes[0] >= 9 * MIB
+    # What came with the large row may be as much again.
+    assert all(size <= 5 * MIB for size in sizes[2:])
+    assert sum(sizes) > 9 * MIB + 2_998 * 2_000
+
+
+@pytest.mark.parametrize("key", [" PRIMARY KEY", ""], ids=["key", "none"])
+@pytest.mark.parametrize("evolve", ["evolve", "fail"])
+def test_an_alter_table_between_the_log_and_the_read_of_a_large_chunk_is_noticed(
+    mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch, evolve: str, key: str
+) -> None:
+    """On MariaDB an older view too has another column's values; MySQL refuses the read."""
     mysql.execute("CREATE DATABASE IF NOT EXISTS prepared")
     mysql.execute("DROP TABLE IF EXISTS prepared.held")
-    mysql.execute("CREATE TABLE prepared.held (id INT PRIMARY KEY, a INT, b INT)")
+    mysql.execute(f"CREATE TABLE prepared.held (id INT{key}, a INT, b INT)")
     mysql.execute("INSERT INTO prepared.held VALUES (1, 10, 20)")
-    end_position = snapshot.end_position
-    refused: list[int] = []
+    monkeypatch.setattr(snapshot, "_large", [])
+    monkeypatch.setattr(snapshot, "_AHEAD", 1)
+    what = "TouchedKeys" if key else "Surplus"
+    made = getattr(snapshot, what)
 
     def alter(*given: Any) -> Any:
-        found = end_position(*given)
+        """Called when the log has been read, and before the table is."""
+        monkeypatch.undo()
+        mysql.execute("ALTER TABLE prepared.held CHANGE a c INT, ADD COLUMN a INT DEFAULT 9")
+        return made(*given)
+
+    monkeypatch.setattr(snapshot, what, alter)
+    stream = reader(options(mysql, "prepared.held", schemaChange=evolve))
+    start = stream.initialOffset()
+    end = stream.latestOffset(start, ReadMaxRows(10))
+    (partition,) = stream.partitions(start, end)
+    with pytest.raises(SchemaChanged, match=r"prepared\.held was (altered|changed by)"):
+        read(stream, partition)
+    again = reader(options(mysql, "prepared.held", schemaChange=evolve))
+    if evolve == "evolve" and key:
+        # The column that is called so now was not there at the low watermark, and the other was.
+        (partition,) = again.partitions(start, end)
+        assert [row[:4] for row in read(again, partition)] == [(1, 10, 20, None)]
+
+
+def test_nothing_is_held_while_the_log_is_read(mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An ALTER TABLE need not wait for that, nor may what reads the log wait for an ALTER TABLE that does."""
+    mysql.execute("CREATE DATABASE IF NOT EXISTS prepared")
+    mysql.execute("DROP TABLE IF EXISTS prepared.free")
+    mysql.execute("CREATE TABLE prepared.free (id INT PRIMARY KEY, a INT)")
+    mysql.execute("INSERT INTO prepared.free VALUES (1, 10)")
+    end_position = snapshot.end_position
+
+    def alter(*given: Any) -> Any:
         with mysql.connect() as other, other.cursor() as cursor:
             cursor.execute("SET SESSION lock_wait_timeout = 1")
-            try:
-                cursor.execute("ALTER TABLE prepared.held CHANGE a b INT, CHANGE b a INT")
-            except pymysql.err.OperationalError as error:
-                refused.append(error.args[0])
-        return found
+            cursor.execute("ALTER TABLE prepared.free ADD COLUMN c INT")
+        return end_position(*given)
 
-    stream = reader(options(mysql, "prepared.held"))
-    start = stream.initialOffset()
-    calls = iter([end_position, alter])  # the first place is read up to while nothing is held
-    monkeypatch.setattr(snapshot, "end_position", lambda *given: next(calls)(*given))
-    _, found = take(stream, start)
-    assert refused == [1205]
-    assert [row[:3] for row in found] == [(1, 10, 20)]
-    mysql.execute("ALTER TABLE prepared.held CHANGE a b INT, CHANGE b a INT")
+    monkeypatch.setattr(snapshot, "end_position", alter)
+    stream = reader(options(mysql, "prepared.free"))
+    _, found = take(stream, stream.initialOffset())
+    assert [row[:2] for row in found] == [(1, 10)]

@@ -37,6 +37,9 @@ COLUMNS = {
     "d3": "DECIMAL(5,0) UNSIGNED",
     "d65": "DECIMAL(65,30)",
     "d40": "DECIMAL(40,0)",
+    "dz": "DECIMAL(9,2) ZEROFILL",
+    "dz50": "DECIMAL(50,3) ZEROFILL",
+    "iz": "INT(7) ZEROFILL",
     "f": "FLOAT",
     "d": "DOUBLE",
     "dm": "DOUBLE(10,3)",
@@ -78,6 +81,7 @@ ROWS: list[dict[str, Any]] = [
     {"d1": "-9999999999.99", "d2": "1234567890123456789012345678.0123456789", "d3": 99999},
     {"d65": "-" + "9" * 35 + "." + "9" * 30, "d40": "9" * 40},
     {"d65": "0.000000000000000000000000000001", "d40": "0"},
+    {"dz": "1.5", "dz50": "1.5", "iz": 7},
     {"d65": "-0.5", "d40": "-7"},
     {"d1": "0.01", "d2": "-0.0000000001", "d3": 0},
     {"f": 1.17549e-38, "d": 1.7976931348623157e308, "dm": 1234567.891},
@@ -116,6 +120,9 @@ EXPECTED: dict[str, list[tuple[Any, Any]]] = {
         ("-0.5", "-0.5" + "0" * 29),
     ],
     "d40": [("9" * 40, "9" * 40), ("0", "0"), ("-7", "-7")],
+    "dz": [("1.5", Decimal("1.50"))],
+    "dz50": [("1.5", "1.500")],
+    "iz": [(7, 7)],
     "dm": [(1234567.891, 1234567.891)],
     "b64": [(2**64 - 1, Decimal(2**64 - 1))],
     "y": [(0, 0), (2155, 2155)],
@@ -244,6 +251,7 @@ def test_a_chunk_that_is_large_goes_on_as_it_is_read(mysql: MySQLServer, monkeyp
     monkeypatch.setattr(prepared, "PIECE_BYTES", 100)
     for ahead, is_over in ((10**6, True), (10, False)):
         monkeypatch.setattr(snapshot, "_AHEAD", ahead)
+        monkeypatch.setattr(snapshot, "_large", [])
         monkeypatch.setattr(workers, "_idle", None)
         batches = stream.read(partition)
         found = next(batches).to_pylist()
