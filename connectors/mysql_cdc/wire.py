@@ -130,7 +130,6 @@ class RowDecoder:
 
     def __init__(self, columns: Sequence[WireColumn]) -> None:
         self._columns = columns
-        self._bitmap = (len(columns) + 9) // 8
 
     def decode(self, data: bytes | bytearray, starts: Sequence[int]) -> list[pa.Array]:
         """The columns of rows.
@@ -145,7 +144,7 @@ class RowDecoder:
         Returns
         -------
         list of pyarrow.Array
-            Integers and floating point numbers of their own size; bytes as binary; dates and times as `packed`.
+            Integers and floating point numbers of their own size; bytes as binary; dates and times packed, as `temporal` has them.
         """
         rows = _Rows(data, np.array(starts, dtype=np.int64) + (HEADER + 1), len(self._columns))
         return [rows.take(column) for column in self._columns]
@@ -225,12 +224,12 @@ class _Rows:
             begins[null] -= 1
         ends = begins + size
         rows = len(begins)
-        # What lies between two values is a value here too, and is not taken.
         if int(ends[-1]) > _MOST_BYTES:
             raise BacklogError(
                 f"A row has {int(ends[-1]):,} bytes, more than the {_MOST_BYTES:,} that Arrow holds together.",
                 "Leave the largest columns out of the table, or store them elsewhere.",
             )
+        # What lies between two values is a value here too, and is not taken.
         offsets = np.empty(2 * rows, dtype=np.int32)
         offsets[::2], offsets[1::2] = begins, ends
         every = pa.Array.from_buffers(
