@@ -144,7 +144,8 @@ class RowDecoder:
         Returns
         -------
         list of pyarrow.Array
-            Integers and floating point numbers of their own size; bytes as binary; dates and times packed, as `temporal` has them.
+            Integers and floating point numbers of their own size; bytes as binary; dates and times packed, as
+            `temporal` has them.
         """
         rows = _Rows(data, np.array(starts, dtype=np.int64) + (HEADER + 1), len(self._columns))
         return [rows.take(column) for column in self._columns]
