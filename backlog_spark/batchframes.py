@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
-from backlog_spark.jvm import elements, java_class
+from backlog_spark.jvm import as_seq, elements, java_class
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["arrow_batches", "bytes_of", "empty_frame", "is_repeatable", "persisted"]
+__all__ = ["TakenBatch", "arrow_batches", "bytes_of", "empty_frame", "frame_of", "is_repeatable", "persisted"]
 
 # Steps of a plan that look at one row at a time, whose order and number of partitions are no matter.
 _ROW_BY_ROW = {
@@ -30,6 +30,7 @@ _ROW_BY_ROW = {
     "Union",
     "View",
 }
+_PHYSICAL = "org.apache.spark.sql.catalyst.plans.physical"
 _ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = f"{2**31 - 1}b"
 _FIXED = {"boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
@@ -103,6 +104,98 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
     # A nested type is an object in JSON.
     fixed = all(str(f["type"]) in _FIXED or str(f["type"]).startswith("decimal(") for f in fields)
     return {_ARROW_BYTES: _NO_LIMIT} if fields and fixed else {}
+
+
+def frame_of(session: SparkSession, output: Any, rows: Any, partitioning: Any = None) -> DataFrame:
+    """A DataFrame of the rows of an executed plan.
+
+    As Spark makes one of a checkpointed DataFrame, but for the partitioning, which it does not ask an adaptive plan.
+
+    Parameters
+    ----------
+    session : SparkSession
+    output, rows : object
+        Spark's attributes, and its RDD of internal rows.
+    partitioning : object, optional
+        How Spark may take them to be partitioned. Default: it does not know.
+    """
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    spark = cast("Any", session)._jsparkSession
+    none = java_class(session, "scala.Option").empty()
+    if partitioning is None:
+        partitioning = java_class(session, f"{_PHYSICAL}.UnknownPartitioning")(rows.getNumPartitions())
+    logical = java_class(session, "org.apache.spark.sql.execution.LogicalRDD")(
+        output, rows, partitioning, as_seq(session, []), False, none, spark, none, none
+    )
+    return DataFrame(java_class(session, "org.apache.spark.sql.classic.Dataset").ofRows(spark, logical), session)
+
+
+class TakenBatch:
+    """A batch of a keyed query; one of backlog in its two parts: raw rows, and stateful branches that stand by.
+
+    These have nothing to give, but Spark asks for the commits of their stores with each batch. They are run by
+    themselves, when the batch has been put out.
+
+    Parameters
+    ----------
+    batch : DataFrame
+        As ``foreachBatch`` has it.
+    execution : object or None
+        Spark's execution of it, if it is known.
+    stands_by : bool
+        Whether it is of `backlog_spark.vehicles.Plans.backlog`.
+    """
+
+    def __init__(self, batch: DataFrame, execution: Any, *, stands_by: bool) -> None:
+        self.raw = batch
+        """Its rows; of a batch of backlog the raw ones, though others may be among them."""
+        self._batch = batch
+        self._plan = None if execution is None else execution.executedPlan()
+        self._branches: list[Any] = []
+        if stands_by and self._plan is not None and self._plan.nodeName() == "Union":
+            branches = elements(self._plan.children())
+            # Of inputs without rows Spark leaves out the branch, and with the last one of them the union.
+            self._branches = branches if len(branches) > 1 and _stores(branches[-1]) is not None else []
+        if self._branches:
+            # A branch remembers its rows: these are the ones that the union has.
+            rows, *others = [branch.execute() for branch in branches[:-1]]
+            for more in others:
+                rows = rows.union(more)
+            self.raw = frame_of(batch.sparkSession, self._plan.output(), rows)
+
+    def ensure_read(self) -> None:
+        """Have the raw rows been read, and so their event times known: a replay whose state is there reads none."""
+        if not self._branches:
+            # Observations do not tell whether it was executed: a plan that never ran has empty ones.
+            if self._plan is None or not _stores(self._plan):
+                self._batch.write.format("noop").mode("overwrite").save()
+            return
+        for branch in self._branches[:-1]:
+            if not _rows_read(branch):
+                branch.execute().count()
+
+    def finish(self) -> None:
+        """Run what has not been run of it."""
+        self.ensure_read()
+        if self._branches and not _stores(self._branches[-1]):
+            self._branches[-1].execute().count()
+
+
+def _rows_read(plan: Any) -> int:
+    """How many rows a plan's sources have given."""
+    metrics = [leaf.metrics().get("numOutputRows") for leaf in elements(plan.collectLeaves())]
+    return sum(int(metric.get().value()) for metric in metrics if metric.isDefined())
+
+
+def _stores(plan: Any) -> int | None:
+    """How many state stores a plan has opened; None if there are none in it."""
+    metric = plan.metrics().get("numStateStoreInstances")
+    if metric.isDefined():
+        return int(metric.get().value())
+    # The stateful branches of a union are behind its raw rows.
+    found = (_stores(child) for child in reversed(elements(plan.children())))
+    return next((each for each in found if each is not None), None)
 
 
 @contextmanager

@@ -1,9 +1,11 @@
-"""Ending a Spark query at a batch boundary.
+"""What happens between two batches of a Spark query: that it ends there, and how long it waits.
 
 Spark's own ``stop`` interrupts the batch under way, whose work is then done again. Here the state that ``stop`` sets
 first is set and the interruption left out: Spark looks at that state between batches. It also looks once within a
 batch, when the plan is made and before it runs (Spark 4.2, ``MicroBatchExecution.runBatch``), and interrupts itself
 then. So the state is set only where the next look is the one between two batches.
+
+Spark fixes a query's interval when it starts. One that has more to do than a batch may take has it set to 0 for a time.
 """
 
 from __future__ import annotations
@@ -21,7 +23,14 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
-__all__ = ["end_after_batch", "end_at_boundary", "ends_by_itself", "found_the_end", "is_running"]
+__all__ = [
+    "end_after_batch",
+    "end_at_boundary",
+    "ends_by_itself",
+    "found_the_end",
+    "is_running",
+    "set_interval_after_batch",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -103,6 +112,25 @@ def found_the_end(query: StreamingQuery) -> bool:
         return bool(look.getDuration("triggerExecution").isDefined())
     except (Py4JError, AttributeError):
         return True
+
+
+def set_interval_after_batch(query: StreamingQuery, interval_ms: int) -> None:
+    """Set what a query's trigger waits for after the batch under way; for callers within it.
+
+    Parameters
+    ----------
+    query : StreamingQuery
+        With a processing-time trigger.
+    interval_ms : int
+        0 lets the next batch begin at once. Where Spark's interval cannot be reached it stays as it is.
+    """
+    try:
+        executor = _execution(query).triggerExecutor()
+        field = executor.getClass().getDeclaredField("intervalMs")
+        field.setAccessible(True)
+        field.setLong(executor, interval_ms)
+    except (Py4JError, AttributeError) as error:
+        _log.warning("Query %s waits for its next trigger, though it has more to do: %s", query.name, error)
 
 
 @contextmanager

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
-from backlog_spark.jvm import elements, java_class
+from backlog_spark.batchframes import frame_of
+from backlog_spark.jvm import as_seq, elements, java_class
 from backlog_spark.session import session_conf
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ def _together(rows: DataFrame, by: Sequence[str]) -> Exchanged | None:
     if run is None:
         return None
     output, plan, found = run
-    return Exchanged(_behind(session, output, found, _partitioning(session, plan.outputPartitioning(), output, by)))
+    return Exchanged(frame_of(session, output, found, _partitioning(session, plan.outputPartitioning(), output, by)))
 
 
 def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> Exchanged | None:
@@ -87,7 +88,7 @@ def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> Exchanged | None:
     count = max(_pieces(session), 0 if usual == _OF_SPARK else usual)
 
     def hashed(output: Any) -> Any:
-        return _hash_partitioning(session, _seq(session, _columns(output, by)), count)
+        return _hash_partitioning(session, as_seq(session, _columns(output, by)), count)
 
     # The number that Spark gives to a partition by these columns, so that it is right of it to take them for such.
     number = hashed(rows._jdf.queryExecution().analyzed().output()).partitionIdExpression()
@@ -99,7 +100,7 @@ def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> Exchanged | None:
     exchange, partitioning = _exchange_of(plan, 2 * count), hashed(output)
     if exchange is None:
         unknown = java_class(session, f"{_PHYSICAL}.UnknownPartitioning")(found.getNumPartitions())
-        return Exchanged(_behind(session, output, found, unknown))
+        return Exchanged(frame_of(session, output, found, unknown))
     specs = java_class(session, f"{_EXECUTION}.CoalescedPartitionSpec")
     none = java_class(session, "scala.Option").empty()
     gateway = cast("Any", session.sparkContext)._gateway
@@ -109,7 +110,7 @@ def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> Exchanged | None:
         for i in range(count):
             first = side * count + i
             taken[i] = specs(first, first + 1, none)
-        frame = _behind(session, output, exchange.getShuffleRDD(taken), partitioning)
+        frame = frame_of(session, output, exchange.getShuffleRDD(taken), partitioning)
         # As a constant, by which the optimiser leaves out the other side where it is filtered.
         frames.append(frame.withColumn(sides, F.lit(side).cast(frame.schema[sides].dataType)))
     return Exchanged(frames[0].unionAll(frames[1]), _sizes(exchange, count))
@@ -151,27 +152,12 @@ def _sizes(exchange: Any, count: int) -> tuple[int, int] | None:
     return left, right
 
 
-def _behind(session: SparkSession, output: Any, rows: Any, partitioning: Any) -> DataFrame:
-    """A DataFrame of what an exchange gave.
-
-    As Spark makes one of a checkpointed DataFrame, but for the partitioning, which it does not ask an adaptive plan.
-    """
-    from pyspark.sql.classic.dataframe import DataFrame
-
-    spark = cast("Any", session)._jsparkSession
-    none = java_class(session, "scala.Option").empty()
-    logical = java_class(session, f"{_EXECUTION}.LogicalRDD")(
-        output, rows, partitioning, _seq(session, []), False, none, spark, none, none
-    )
-    return DataFrame(java_class(session, "org.apache.spark.sql.classic.Dataset").ofRows(spark, logical), session)
-
-
 def _partitioning(session: SparkSession, found: Any, output: Any, by: Sequence[str]) -> Any:
     """How rows are partitioned that were exchanged, in terms of their own columns.
 
     The plan may have a constant in the place of one, or another name of the same value.
     """
-    expressions = _seq(session, _columns(output, by))
+    expressions = as_seq(session, _columns(output, by))
     kind = found.getClass().getSimpleName()
     if kind == "HashPartitioning":
         return _hash_partitioning(session, expressions, found.numPartitions())
@@ -189,7 +175,3 @@ def _hash_partitioning(session: SparkSession, expressions: Any, count: int) -> A
 def _columns(output: Any, names: Sequence[str]) -> list[Any]:
     found = {column.name(): column for column in elements(output)}
     return [found[name] for name in names]
-
-
-def _seq(session: SparkSession, values: Sequence[Any]) -> Any:
-    return java_class(session, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))

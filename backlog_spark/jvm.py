@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, cast
 from backlog_spark.settings import PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyspark.sql import SparkSession
 
-__all__ = ["elements", "java_class", "own_conf"]
+__all__ = ["as_seq", "elements", "java_class", "own_conf"]
 
 # In no name and no value of a configuration.
 _BETWEEN = "\0"
@@ -27,6 +29,11 @@ def java_class(spark: SparkSession, name: str) -> Any:
 def elements(seq: Any) -> list[Any]:
     """What a Scala Seq holds."""
     return [seq.apply(i) for i in range(seq.size())]
+
+
+def as_seq(spark: SparkSession, values: Sequence[Any]) -> Any:
+    """A Scala Seq of values."""
+    return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))
 
 
 def own_conf(spark: SparkSession) -> dict[str, str]:

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backlog_spark.batchframes import empty_frame
+from backlog_spark.batchframes import TakenBatch, empty_frame
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Gathered, StayEnd
@@ -28,12 +28,13 @@ from backlog_spark.plan import (
     keyed_from_output,
 )
 from backlog_spark.settings import MAX_KEY_GROUPS
+from backlog_spark.state.keys import even_labels
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.seeds import UnpackState
 from backlog_spark.state.stays import StayEnds
 from backlog_spark.state.tables import arrow_schema
 from backlog_spark.state.versions import BatchState
-from backlog_spark.timekeeping import Timekeeper, was_executed
+from backlog_spark.timekeeping import Timekeeper, execution_of
 from backlog_spark.vehicles import BatchFolds, Plans, RawRows, handed_over_schema, last_keyed, outputs_of
 
 if TYPE_CHECKING:
@@ -165,6 +166,8 @@ class KeyedPlan:
             # A stay in backlog starts on a state that has all earlier ones, and they have been put out.
             run = Run(run.first_batch, Vehicle.STREAM)
         replays_only = in_backlog and self.sorts_again and run.vehicle is Vehicle.STREAM
+        partitions = min(self._key_groups, self._cores) if ledger is None else ledger.partitions
+        is_even = ledger is None or ledger.even
         plans = Plans(
             self._spark,
             lambda node: load(node, _target(run, replays_only=replays_only)),
@@ -173,6 +176,7 @@ class KeyedPlan:
             None if self._time is None else self._time.control,
             None if self._time is None else self._time.reports,
             self._stays.put_out(),
+            even_labels(self._key_groups, partitions) if is_even else None,
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None
@@ -181,7 +185,7 @@ class KeyedPlan:
             (name, {**self.folds[name].describe(), "mergeable": self.folds[name].mergeable}) for name in self._operators
         )
         if ledger is None:
-            ledger = Ledger(self._key_groups, min(self._key_groups, self._cores), operators)
+            ledger = Ledger(self._key_groups, partitions, operators, even=True)
         ledger = ledger.check(self._key_groups, operators)
         self._output, self._raw = plans.output, plans.raw
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
@@ -217,10 +221,17 @@ class KeyedPlan:
         assert last is not None
         return self.folds[last.name].side_outputs
 
-    @property
-    def reads_several_times(self) -> bool:
-        """Whether several operators take rows of their own from a batch of the present run."""
-        return self.run.vehicle is Vehicle.SORTED and len(self._raw.leaves) > 1
+    def reads_several_times(self, *, several_outputs: bool) -> bool:
+        """Whether the rows of a batch of the present run are read more than once.
+
+        In the sorted vehicle that is by operators which take rows of their own, whatever is then put out.
+        """
+        return len(self._raw.leaves) > 1 if self.run.vehicle is Vehicle.SORTED else several_outputs
+
+    def take(self, batch: DataFrame, query_name: str) -> TakenBatch:
+        """A batch of the present run, for `output` and `written`."""
+        execution = execution_of(self._spark, query_name)
+        return TakenBatch(batch, execution, stands_by=self.run.vehicle is Vehicle.SORTED)
 
     @property
     def settings_of_batch(self) -> Mapping[str, str]:
@@ -259,7 +270,7 @@ class KeyedPlan:
             )
 
     def output(
-        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
+        self, taken: TakenBatch, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> tuple[DataFrame, dict[str, DataFrame]]:
         """What a batch of the present run gives to the sinks, the main one and those of side outputs.
 
@@ -268,6 +279,7 @@ class KeyedPlan:
         """
         last = last_keyed(self._root)
         assert last is not None
+        batch = taken.raw
         self._handed_over = {}
         if self.run.vehicle is Vehicle.STREAM:
             if not self._cleaned and batch_id > self.run.first_batch:
@@ -288,7 +300,7 @@ class KeyedPlan:
 
         @functools.cache
         def end() -> StayEnd | None:
-            return self._end(batch, batch_id, query_name, flags, finished)
+            return self._end(taken, batch_id, query_name, flags, finished)
 
         folds = BatchFolds(self.folds, self._raw, fold_into, gather, end)
         self._handed_over = folds.handed_over
@@ -306,7 +318,7 @@ class KeyedPlan:
         return self._stays.of(batch_id) is not None or not (any(flags) or self._has_rules)
 
     def _end(
-        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
+        self, taken: TakenBatch, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> StayEnd | None:
         """The end of the stay, if this is its last batch: kept before anything of it is put out."""
         found = self._stays.of(batch_id)
@@ -320,29 +332,28 @@ class KeyedPlan:
                     "the query had gone over to stream mode.",
                     "Start the query again. If it happens again, a source brings rows behind the end of its backlog.",
                 )
-            self._ensure_executed(batch, query_name)
+            taken.ensure_read()
             found = StayEnd(None if self._time is None else self._time.watermark_after(batch_id, query_name, finished))
             self._stays.keep(batch_id, found)
         # What is left of streaming DataFrames is live now.
         self.must_leave = bool(foreign_positions(self._root))
         return found
 
-    def _ensure_executed(self, batch: DataFrame, query_name: str) -> None:
-        if not was_executed(self._spark, query_name):
-            # A replay that the sinks, or the state's version, had already. Spark asks for its stores' commits all
-            # the same, and its event times are not known else.
-            batch.write.format("noop").mode("overwrite").save()
-
     def written(
-        self, batch: DataFrame, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
+        self, taken: TakenBatch, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> None:
         """A batch has reached its sinks and is about to be committed; ``flags`` and ``finished`` are at its end."""
         for name, state in self._handed_over.items():
             BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
         self._handed_over = {}  # and with it the rows that it is made of
-        self._ensure_executed(batch, query_name)
+        taken.finish()
         if self._time is not None:
             self._time.take(batch_id, query_name, flags, finished, sorted_run=self.run.vehicle is Vehicle.SORTED)
+
+    @property
+    def is_firing(self) -> bool:
+        """Whether the next batch goes on with what the last one left undone, as its commit was due."""
+        return self._time is not None and self.run.vehicle is Vehicle.STREAM and self._time.is_firing
 
     @property
     def has_ended(self) -> bool:

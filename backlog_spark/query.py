@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.batchframes import arrow_batches, persisted
-from backlog_spark.boundaries import end_after_batch
+from backlog_spark.boundaries import end_after_batch, set_interval_after_batch
 from backlog_spark.checkpoint import Checkpoint, check_is_no_pattern
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError
@@ -97,6 +97,8 @@ class BacklogQuery(QueryRuns):
         self._options = dict(options or {})
         self._sink_error: BacklogError | None = None
         self._last_run = False
+        self._is_ticking = False  # Spark's trigger has an interval
+        self._goes_on_at_once = False  # but for the present
         self._finishing = False  # all sources have come to their end, and the run ends by itself
         self._mixed = False  # keyed operators run sorted while there is backlog
         self._infos: list[SourceInfo | None] = []
@@ -225,11 +227,13 @@ class BacklogQuery(QueryRuns):
         writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
         if self._keyed is not None:
             writer = writer.outputMode("update")
+        self._is_ticking = self._goes_on_at_once = False
         if self._available_now or self._ends_by_itself or self._finishing:
             writer = writer.trigger(availableNow=True)
         elif self._paced() or not self.intervals.interval_ms:
             writer = writer.trigger(processingTime="0 seconds")
         else:
+            self._is_ticking = True
             writer = writer.trigger(processingTime=f"{self.intervals.interval_ms} milliseconds")
         if self._paced():
             delay = min(_POLL_MAX_MS, max(_POLL_MIN_MS, self.intervals.interval_ms // _POLL_SHARE))
@@ -277,21 +281,29 @@ class BacklogQuery(QueryRuns):
         if self._keyed is None:
             self._outputs.write(batch, {}, info)
             return
+        taken = self._keyed.take(batch, self._name)
         # Several sinks or operators read it, and each would run the plan again.
-        several = self._outputs.several or self._keyed.reads_several_times
+        several = self._keyed.reads_several_times(several_outputs=self._outputs.several)
         spark, settings = batch.sparkSession, self._keyed.settings_of_batch
-        with persisted(batch) if several else contextlib.nullcontext(), session_conf(spark, settings):
+        with persisted(taken.raw) if several else contextlib.nullcontext(), session_conf(spark, settings):
             flags = self._flags(info.batch_id)
             finished = self._finished(info.batch_id)
-            output, sides = self._keyed.output(batch, info.batch_id, self._name, flags, finished)
+            output, sides = self._keyed.output(taken, info.batch_id, self._name, flags, finished)
             with session_conf(spark, arrow_batches(output) if settings else {}):
                 self._outputs.write(output, sides, info)
-            self._keyed.written(batch, info.batch_id, self._name, flags, finished)
+            self._keyed.written(taken, info.batch_id, self._name, flags, finished)
         if self._keyed.must_leave:
             self._leaving = True
-            for query in self._spark.streams.active:
-                if query.name == self._name:
-                    end_after_batch(query)
+            for query in self._active():
+                end_after_batch(query)
+        if self._is_ticking and self._goes_on_at_once != self._keyed.is_firing:
+            self._goes_on_at_once = self._keyed.is_firing
+            for query in self._active():
+                set_interval_after_batch(query, 0 if self._goes_on_at_once else self.intervals.interval_ms)
+
+    def _active(self) -> list[StreamingQuery]:
+        """The present run, also in its first batch."""
+        return [query for query in self._spark.streams.active if query.name == self._name]
 
     def _take(self, report: ProgressReport) -> None:
         if self._judge.needs:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.control import Clerk, ControlDataSource, ControlServer
-from backlog_spark.jvm import elements
 from backlog_spark.operators.fold import Fold
 from backlog_spark.plan import KeyedNode, Node, operator_attributes, watermark_nodes
 from backlog_spark.session import register_source, starting
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Timekeeper", "was_executed"]
+__all__ = ["Timekeeper", "execution_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -197,6 +196,11 @@ class Timekeeper:
         return ahead.least()
 
     @property
+    def is_firing(self) -> bool:
+        """Whether timers of the watermark are left to the next batch."""
+        return any(name in self._firing for name in self._budgets)
+
+    @property
     def has_ended(self) -> bool:
         """Whether every operator has been told of the end of its inputs, and nothing is left to fire."""
         return all(self._passed.get(name) == END_OF_TIME for name in self._timed)
@@ -236,7 +240,7 @@ class Timekeeper:
 
     def _observed(self, query_name: str) -> list[int | None] | None:
         """Greatest event times of the batch under way, which has been executed; None if they cannot be told."""
-        execution = _execution(self._spark, query_name)
+        execution = execution_of(self._spark, query_name)
         if execution is None:
             return None
         # Spark tells its listeners after the commit; what is needed before is with the batch's execution.
@@ -247,22 +251,7 @@ class Timekeeper:
         return [json.loads(row.get().json()).get("greatest") for row in rows]
 
 
-def was_executed(spark: SparkSession, query_name: str) -> bool:
-    """Whether the batch under way of a keyed query has been executed, and with it its state stores committed."""
-    execution = _execution(spark, query_name)
-    return execution is not None and _has_stores(execution.executedPlan())
-
-
-def _has_stores(plan: Any) -> bool:
-    """Whether a plan has opened state stores. Observations do not tell: a plan that never ran has empty ones."""
-    metric = plan.metrics().get("numStateStoreInstances")
-    if metric.isDefined() and int(metric.get().value()) > 0:
-        return True
-    # The stateful branches of a union are behind its raw rows.
-    return any(_has_stores(child) for child in reversed(elements(plan.children())))
-
-
-def _execution(spark: SparkSession, query_name: str) -> Any:
+def execution_of(spark: SparkSession, query_name: str) -> Any:
     """The execution of the batch under way; None for a query that is not active."""
     for query in spark._jsparkSession.streams().active():
         if query.name() == query_name:

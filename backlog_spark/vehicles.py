@@ -25,6 +25,7 @@ from backlog_spark.plan import (
     enters_behind,
 )
 from backlog_spark.session import starting
+from backlog_spark.state.keys import labelled
 from backlog_spark.state.processor import GroupProcessor
 from backlog_spark.state.seeds import SEED_SCHEMA, PackState, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
@@ -59,6 +60,8 @@ class Plans:
         What key groups report of timers and late rows.
     stay_end : StayEnd, optional
         How the stay in backlog ended whose state is handed over, if it put out its results.
+    labels : sequence of int, optional
+        A number for each key group by which Spark places it; None: its own.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class Plans:
         control: Callable[[str], DataFrame] | None = None,
         reports: Accumulator[Any] | None = None,
         stay_end: StayEnd | None = None,
+        labels: Sequence[int] | None = None,
     ) -> None:
         self._spark = spark
         self._load = load
@@ -78,6 +82,7 @@ class Plans:
         self._control = control
         self._reports = reports
         self._stay_end = stay_end
+        self._labels = labels
         self._inputs = 0
         self._in_front = False
         self._loaded: dict[int, DataFrame] = {}
@@ -235,6 +240,8 @@ class Plans:
         if node.is_timed:
             assert self._control is not None
             packed = packed.unionByName(self._control(node.name))
+        if self._labels is not None:
+            packed = packed.withColumn(GROUP, labelled(GROUP, self._labels))
         # What the stay has put out is over, also before an operator is told the watermark by the one in front of it.
         begins_at = self._stay_end.watermark if fold.waits and self._stay_end is not None else None
         processor = GroupProcessor(fold, node.name, self._reports if node.is_timed else None, begins_at)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from backlog_spark.boundaries import end_after_batch, end_at_boundary, is_running
+from backlog_spark.boundaries import end_after_batch, end_at_boundary, is_running, set_interval_after_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,3 +117,29 @@ def test_where_sparks_state_is_out_of_reach_the_query_is_stopped(caplog: pytest.
     end_after_batch(query)
     assert query.stopped == 2
     assert "elsewhere is stopped within a batch" in caplog.text
+    set_interval_after_batch(query, 0)
+    assert "elsewhere waits for its next trigger" in caplog.text
+
+
+def test_a_batch_can_let_the_next_one_begin_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    numbers(spark, tmp_path / "source", 5)
+    done: list[int] = []
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        query = next(q for q in spark.streams.active if q.name == "at-once")
+        # The tick after which batch 2 begins was found when it began: one more does so at once.
+        set_interval_after_batch(query, 600_000 if batch_id >= 2 else 0)
+        done.append(batch.count())
+
+    frame = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "source"))
+    writer = frame.writeStream.queryName("at-once").foreachBatch(write).trigger(processingTime="10 minutes")
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    try:
+        limit = time.monotonic() + LIMIT_S
+        while len(done) < 4 or query.status["isTriggerActive"]:
+            assert time.monotonic() < limit
+            time.sleep(0.05)
+        assert (done, query.exception()) == ([1] * 4, None)
+        assert "Waiting for next trigger" in query.status["message"]
+    finally:
+        query.stop()

@@ -88,12 +88,15 @@ class Step:
         Rows that were late and went nowhere.
     fired : int
         How many timers have fired, if the fold counts them.
+    firing_seconds : float
+        What that took, if the fold measures it.
     """
 
     state: pa.RecordBatch | None
     outputs: list[tuple[int, pa.RecordBatch]] = field(default_factory=list)
     late: int = 0
     fired: int = 0
+    firing_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

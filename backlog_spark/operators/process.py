@@ -217,17 +217,20 @@ class ProcessFold(Fold):
         places = pa.array(np.where(known[chosen], firsts[chosen], 0), mask=~known[chosen])
         loaded = [old.column(name).take(places) for name in self._loop_schema.state.names]
         key_rows = ids.take(pa.array(firsts[chosen]))
+        began = time.perf_counter()
         loop.load(key_values(key_rows), [python_values(column) for column in loaded])
         loop.set_clocks(watermark, int(time.time() * 1000))
         fired = loop.fire_event_timers(watermark, np.flatnonzero(has_rows[chosen]).tolist())
+        paused = time.perf_counter()
         self._process(loop, live, order, starts, ends, known, chosen, old.num_rows)
+        began += time.perf_counter() - paused
         # Those of the operators behind, and what was registered for a time that has passed.
         fired += self._fire(loop, clock, range(len(chosen)), fired)
         new = self._state_rows(key_rows, loop.state())
         untouched = np.ones(old.num_rows, dtype=bool)
         untouched[firsts[chosen][known[chosen]]] = False
         state = combine([old.filter(pa.array(untouched)), new], self.state.arrow())
-        return Step(state, loop.outputs(), late, fired)
+        return Step(state, loop.outputs(), late, fired, time.perf_counter() - began)
 
     def _chosen_due(self, old: pa.RecordBatch, clock: Clock, has_rows: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Which keys are worked on for their timers; with a budget those first due, and as many as it may suffice for.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
-__all__ = ["check_keys", "equal_runs", "group_of", "groups_of", "hash_of", "normalised"]
+__all__ = ["check_keys", "equal_runs", "even_labels", "group_of", "groups_of", "hash_of", "labelled", "normalised"]
 
 # What Spark can hash and Arrow can compare exactly.
 _ATOMIC = (
@@ -89,6 +89,57 @@ def groups_of(hashes: np.ndarray, key_groups: int) -> np.ndarray:
     """The same in a worker."""
     found: np.ndarray = np.mod(hashes, key_groups).astype(np.int32)
     return found
+
+
+def even_labels(key_groups: int, partitions: int) -> list[int]:
+    """A number for each key group, by which Spark's hash partitioning gives each partition as many as the others.
+
+    By their own numbers it would be by chance: of 32 key groups, 20 in one partition of two and 12 in the other.
+
+    Parameters
+    ----------
+    key_groups, partitions : int
+
+    Returns
+    -------
+    list of int
+        All different; that of a key group ``g`` is in partition ``g % partitions``.
+    """
+    found: list[list[int]] = [[] for _ in range(partitions)]
+    wanted = -(-key_groups // partitions)
+    begin = 0
+    while min(map(len, found)) < wanted:
+        candidates = np.arange(begin, begin + 2 * key_groups, dtype=np.int32)
+        placed = np.mod(_murmur3(candidates), partitions)
+        for partition, numbers in enumerate(found):
+            numbers += candidates[placed == partition].tolist()
+        begin += len(candidates)
+    return [found[group % partitions][group // partitions] for group in range(key_groups)]
+
+
+def _murmur3(values: np.ndarray) -> np.ndarray:
+    """Spark's hash of integers by which a shuffle places rows: MurmurHash3 for 32 bits, of one word, with seed 42."""
+
+    def rotated(word: np.ndarray, by: int) -> np.ndarray:
+        return (word << np.uint32(by)) | (word >> np.uint32(32 - by))
+
+    word = rotated(values.astype(np.uint32) * np.uint32(0xCC9E2D51), 15) * np.uint32(0x1B873593)
+    word = rotated(word ^ np.uint32(42), 13) * np.uint32(5) + np.uint32(0xE6546B64)
+    word ^= np.uint32(4)  # bytes
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        word = (word ^ (word >> np.uint32(shift))) * np.uint32(factor)
+    hashed: np.ndarray = (word ^ (word >> np.uint32(16))).astype(np.int32)
+    return hashed
+
+
+def labelled(group: str, labels: Sequence[int]) -> Column:
+    """The label of each key group in a column."""
+    from pyspark.sql import functions as F
+
+    # In one call: a literal by itself takes one through py4j. Nullable as the group is, for Spark keeps that with the
+    # state.
+    array, quoted = f"array({', '.join(map(str, labels))})", _quoted(group)
+    return F.expr(f"CASE WHEN {quoted} IS NOT NULL THEN element_at({array}, {quoted} + 1) END")
 
 
 def equal_runs(hashes: np.ndarray, keys: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:

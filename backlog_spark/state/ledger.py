@@ -58,6 +58,8 @@ class Ledger:
         The newest epoch whose state stream mode has been given; -1 for none.
     publishing : int
         The newest epoch whose publication was begun: it is finished before anything else, and not gone on with.
+    even : bool
+        Whether each partition has as many key groups as the others (`backlog_spark.state.keys.even_labels`).
     """
 
     key_groups: int
@@ -66,6 +68,7 @@ class Ledger:
     runs: tuple[Run, ...] = ()
     published: int = -1
     publishing: int = -1
+    even: bool = False
 
     @property
     def last_epoch(self) -> int:
@@ -188,6 +191,7 @@ class Ledger:
             "runs": [[r.first_batch, str(r.vehicle), r.epoch] for r in self.runs],
             "published": self.published,
             "publishing": self.publishing,
+            "even": self.even,
         }
 
     @classmethod
@@ -211,4 +215,5 @@ class Ledger:
             tuple(Run(first, Vehicle(vehicle), epoch) for first, vehicle, epoch in data["runs"]),
             data["published"],
             data["publishing"],
+            data.get("even", False),
         )

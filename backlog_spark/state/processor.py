@@ -84,14 +84,15 @@ class GroupProcessor(StatefulProcessor):
         store.close()
         if self._report is not None:
             context = TaskContext.get()
+            fired = result.fired or store.due_rows
             report = GroupReport(
                 watermark=clock.watermark,
                 next_event=store.next_event_timer,
                 next_processing=store.next_processing_timer,
                 partition=0 if context is None else context.partitionId(),
                 late=result.late,
-                fired=result.fired or store.due_rows,
-                seconds=time.perf_counter() - began,
+                fired=fired,
+                seconds=(result.firing_seconds or time.perf_counter() - began) if fired else 0.0,
             )
             self._report.add({(self._name, int(key[0])): report})
         yield from frames_of(result.outputs)

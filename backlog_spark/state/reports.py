@@ -40,7 +40,7 @@ class GroupReport(NamedTuple):
     fired : int
         Timers that fired.
     seconds : float
-        What the group took.
+        What they took, or the whole group in the batches where some did.
     """
 
     watermark: int
@@ -101,8 +101,7 @@ class FiringBudget:
     def of(self, reports: Mapping[int, GroupReport]) -> int:
         """The budget of the next batch, from all reports so far by key group; 1 or more."""
         fired = sum(report.fired for report in reports.values())
-        # Groups that fire; what the others took says nothing.
-        seconds = sum(report.seconds for report in reports.values() if report.fired)
+        seconds = sum(report.seconds for report in reports.values())
         counted, self._counted = self._counted, (fired, seconds)
         if fired > counted[0] and seconds > counted[1]:
             newest = (seconds - counted[1]) / (fired - counted[0])

@@ -191,6 +191,7 @@ def test_a_key_that_keeps_nothing_is_not_told_of_the_end(budget: int | None) -> 
     group.take([], END_OF_TIME, budget)
     while group.is_firing:
         group.take([], None, budget)
+    assert [(report.fired > 0, report.seconds > 0) for report in group.reports[:2]] == [(False, False), (True, True)]
     assert [row[1] for row in group.told["a"]] == ["row", "timer"]
     assert [row[1] for row in group.told["b"]] == ["row", "end"]
 
@@ -358,6 +359,42 @@ def test_the_watermark_is_passed_on_when_the_last_timer_has_fired(spark: SparkSe
     # Each minute once, with all of its rows.
     assert Counter(rows for _, rows in put_out(sink)) == {60: 5}
     assert query.lateRows == 0
+
+
+class NextDay(Echo):
+    def process_element(self, row: Any, ctx: Any) -> None:
+        ctx.timer_service().register_event_time_timer(ctx.timestamp() + 86_400_000)
+
+
+@pytest.mark.usefixtures("interrupted")
+def test_what_is_left_does_not_wait_for_the_next_tick(spark: SparkSession, tmp_path: Path) -> None:
+    """The first batch after a start is told the watermark that the last one had, and there is no second tick."""
+    (tmp_path / "rows").mkdir()
+    sink = Collect()
+    rows = bs.stream(spark.readStream.schema("k long, n long, ts timestamp").parquet(str(tmp_path / "rows")))
+    stream = rows.with_watermark("ts", "0 seconds").key_by("k").process(NextDay())
+
+    def started(interval: str) -> bs.BacklogQuery:
+        writer = stream.write("q").trigger(processing_time=interval).to(sink)
+        return writer.option("checkpointLocation", str(tmp_path / "check")).start(spark)
+
+    for table in (events(0, 240), events(3 * 86_400, 1, first_key=50)):
+        spark.createDataFrame(table).write.mode("append").parquet(str(tmp_path / "rows"))
+        begun = len(sink.batches)
+        query = started("10 minutes")
+        try:
+            wait(lambda before=begun: len(sink.batches) > before, query)
+            wait(lambda now=query: now.status["message"] == "Waiting for next trigger", query)
+        finally:
+            query.stop()
+    assert not put_out(sink)
+    query = started("10 minutes")
+    try:
+        wait(lambda: put_out(sink).total() == 240, query)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert max(len(rows) for rows in sink.batches.values()) <= 60
 
 
 class Later(bs.KeyedProcessFunction):
