@@ -232,7 +232,7 @@ TIMED_POINTS: dict[str, Callable[[], None]] = {
 INTERRUPTED_POINTS: dict[str, Callable[[], None]] = {
     "when some timers have fired": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(2))),
     "when some timers have been written": lambda: before(KeyedPlan, "written", only_when_streaming(on_call(2))),
-    "when more timers have been committed": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(4))),
+    "when more timers have been committed": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(3))),
 }
 
 

@@ -7,6 +7,7 @@ import functools
 import json
 import random
 import time
+from collections import Counter
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -462,3 +463,68 @@ def test_mistakes_are_told_at_the_start(spark: SparkSession, tmp_path: Path) -> 
             start(spark, stream, Collect(), tmp_path)
     with pytest.raises(BacklogError, match="streaming DataFrame"):
         bs.stream(spark.range(3))
+
+
+class Watching(Collect):
+    """Looks whether a batch's state stores have been committed when it is put out; may fail once, after that."""
+
+    def __init__(self, checkpoint: Path, *, fails: bool) -> None:
+        super().__init__()
+        self._stores = checkpoint / "state" / "0" / "0"
+        self._fails = fails
+        self.committed: list[bool] = []
+
+    def write(self, batch_df: Any, batch: Any) -> None:
+        if batch.is_backlog:
+            self.committed.append(any(self._stores.glob("1.*")))
+        super().write(batch_df, batch)
+        if self._fails:
+            self._fails = False
+            raise ValueError("the disk is full")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("sides", [1, 2])
+def test_what_stands_by_is_run_when_a_batch_has_been_put_out(
+    spark: SparkSession, tmp_path: Path, sides: int, fails: bool
+) -> None:
+    """And a replay of a batch whose state is there reads its rows once, for their event times."""
+    start_at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+    def table(first: int, count: int) -> pa.Table:
+        times = [start_at + dt.timedelta(seconds=n) for n in range(first, first + count)]
+        made = {"k": [n % 7 for n in range(count)], "v": range(count), "ts": pa.array(times, pa.timestamp("us", "UTC"))}
+        return pa.table(made)
+
+    sources = []
+    for number in range(sides):
+        append(tmp_path / f"s{number}", table(0, 100), backlog=True)
+        source = bs.source("scripted", name=f"s{number}", path=tmp_path / f"s{number}")
+        sources.append(source.with_watermark("ts", "0 seconds"))
+    windows = bs.TumblingEventTimeWindows.of("10 seconds")
+    if sides == 1:
+        stream = sources[0].key_by("k").window(windows).sum("v")
+    else:
+        # The operator behind has rows of a source beside those of the first one.
+        counts = sources[0].key_by("k").window(windows).aggregate("count(*) AS n").map("k", "n", "window_time AS ts")
+        stream = counts.key_by("k").interval_join(sources[1].map("k AS j", "v", "ts AS at").key_by("j"))
+        stream = stream.between("-9999 ms", "0 seconds").map("k", "n", "v")
+    sink = Watching(tmp_path / "c", fails=fails)
+    query = start(spark, stream, sink, tmp_path)
+    try:
+        for number in range(sides):
+            append(tmp_path / f"s{number}", table(1_000, 1), backlog=False)
+        wait(lambda: query.backlogProgress.rows == 101 * sides, query)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert sink.committed == [False] * (1 + fails)
+    found = sorted(tuple(row) for batch in sink.batches.values() for row in batch)
+    given = [(n // 10, n % 7, n) for n in range(100)]
+    if sides == 1:
+        expected = {(window, k): sum(v for w, j, v in given if (w, j) == (window, k)) for window, k, _ in given}
+        assert sorted(row[-1] for row in found) == sorted(expected.values())
+    else:
+        of_window = Counter((window, k) for window, k, _ in given)
+        assert Counter(found) == Counter((k, of_window[window, k], v) for window, k, v in given)
