@@ -151,7 +151,7 @@ class TakenBatch:
         self.raw = batch
         """Its rows; of a batch of backlog the raw ones, though others may be among them."""
         self._batch = batch
-        self._plan = None if execution is None else execution.executedPlan()
+        self._plan: Any = None if execution is None else execution.executedPlan()
         self._branches: list[Any] = []
         if stands_by and self._plan is not None and self._plan.nodeName() == "Union":
             branches = elements(self._plan.children())
