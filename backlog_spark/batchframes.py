@@ -150,6 +150,8 @@ class TakenBatch:
     def __init__(self, batch: DataFrame, execution: Any, *, stands_by: bool) -> None:
         self.raw = batch
         """Its rows; of a batch of backlog the raw ones, though others may be among them."""
+        self.is_read = False
+        """Whether they have been read. Set by who does so."""
         self._batch = batch
         self._plan: Any = None if execution is None else execution.executedPlan()
         self._branches: list[Any] = []
@@ -172,7 +174,9 @@ class TakenBatch:
                 self._batch.write.format("noop").mode("overwrite").save()
             return
         for branch in self._branches[:-1]:
-            if not _rows_read(branch):
+            found = _rows_read(branch)
+            # A table that is broadcast to be joined with them is read without them.
+            if not (any if self.is_read else all)(found):
                 branch.execute().count()
 
     def finish(self) -> None:
@@ -182,10 +186,10 @@ class TakenBatch:
             self._branches[-1].execute().count()
 
 
-def _rows_read(plan: Any) -> int:
-    """How many rows a plan's sources have given."""
+def _rows_read(plan: Any) -> list[int]:
+    """How many rows each of a plan's sources has given."""
     metrics = [leaf.metrics().get("numOutputRows") for leaf in elements(plan.collectLeaves())]
-    return sum(int(metric.get().value()) for metric in metrics if metric.isDefined())
+    return [int(metric.get().value()) for metric in metrics if metric.isDefined()]
 
 
 def _stores(plan: Any) -> int | None:

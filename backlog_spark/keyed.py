@@ -291,12 +291,17 @@ class KeyedPlan:
             state = BatchState(self._checkpoint, name, self.run.epoch)
             # Batch N - 1 has committed, so nothing before its version is needed again.
             state.drop_below(batch_id - 1)
-            return state.write(operator, rows, batch_id)
+            version = state.write(operator, rows, batch_id)
+            taken.is_read |= state.has_read
+            return version
 
         def gather(name: str, operator: Fold, rows: DataFrame) -> Gathered | None:
             if not self._ends_stay(batch_id, flags):
                 return None
-            return BatchState(self._checkpoint, name, self.run.epoch).gather(operator, rows, batch_id)
+            state = BatchState(self._checkpoint, name, self.run.epoch)
+            found = state.gather(operator, rows, batch_id)
+            taken.is_read |= state.has_read
+            return found
 
         @functools.cache
         def end() -> StayEnd | None:

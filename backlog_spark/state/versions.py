@@ -56,6 +56,8 @@ class BatchState:
         self._operator = operator
         self._epoch = epoch
         self._directory = f"backlog/state/{operator}/epoch={epoch}"
+        self.has_read = False
+        """Whether `write` or `gather` has executed the rows that it was given."""
 
     def write(self, fold: Fold, rows: DataFrame, batch_id: int) -> DataFrame:
         """Fold a batch into version ``batch_id``; what `Fold.fold` gave, read back.
@@ -67,6 +69,7 @@ class BatchState:
             # The batch is replayed: the same rows, whose output may have reached one sink of several.
             return self.read(spark, fold, batch_id)
         self._save(fold.fold(rows, self._base(spark, fold, batch_id)), f"v{batch_id}")
+        self.has_read = True
         return self.read(spark, fold, batch_id)
 
     def gather(self, fold: Fold, rows: DataFrame, batch_id: int) -> Gathered | None:
@@ -79,6 +82,7 @@ class BatchState:
             return None
         found = fold.gathered(rows, self._base(spark, fold, batch_id))
         there = None if found is None else exchanged(found.rows, found.by, sides=found.sides)
+        self.has_read = there is not None
         return None if found is None or there is None else replace(found, rows=there.rows, sizes=there.sizes)
 
     def _base(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame | None:
