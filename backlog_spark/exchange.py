@@ -99,8 +99,7 @@ def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> Exchanged | None:
     output, plan, found = run
     exchange, partitioning = _exchange_of(plan, 2 * count), hashed(output)
     if exchange is None:
-        unknown = java_class(session, f"{_PHYSICAL}.UnknownPartitioning")(found.getNumPartitions())
-        return Exchanged(frame_of(session, output, found, unknown))
+        return Exchanged(frame_of(session, output, found))
     specs = java_class(session, f"{_EXECUTION}.CoalescedPartitionSpec")
     none = java_class(session, "scala.Option").empty()
     gateway = cast("Any", session.sparkContext)._gateway

@@ -14,7 +14,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from backlog_spark.batchframes import TakenBatch, empty_frame
+from backlog_spark.backlogbatches import BatchFolds, TakenBatch
+from backlog_spark.batchframes import empty_frame
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Gathered, StayEnd
@@ -35,7 +36,7 @@ from backlog_spark.state.stays import StayEnds
 from backlog_spark.state.tables import arrow_schema
 from backlog_spark.state.versions import BatchState
 from backlog_spark.timekeeping import Timekeeper, execution_of
-from backlog_spark.vehicles import BatchFolds, Plans, RawRows, handed_over_schema, last_keyed, outputs_of
+from backlog_spark.vehicles import Plans, RawRows, handed_over_schema, last_keyed, outputs_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.arrowsteps import map_in_arrow
-from backlog_spark.batchframes import bytes_of, empty_frame, is_repeatable
+from backlog_spark.batchframes import empty_frame, is_repeatable
 from backlog_spark.changes import MARK
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.fold import Fold, Gathered, StayEnd
+from backlog_spark.operators.fold import Fold, StayEnd
 from backlog_spark.operators.sides import tagged
 from backlog_spark.plan import (
     FrameNode,
@@ -36,12 +35,19 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchFolds", "Plans", "RawRows", "handed_over_schema", "last_keyed", "outputs_of", "with_event_time"]
+__all__ = [
+    "Plans",
+    "RawRows",
+    "handed_over_schema",
+    "last_keyed",
+    "outputs_of",
+    "put_after",
+    "union_of",
+    "with_event_time",
+]
 
 _RAW = "__raw"
 _MARKS = (EVENT_TIME, MARK)
-# To write a part of a version takes a job; to move files on an object store is to copy them, one after the other.
-_MOVED_AS_IT_IS = 64 << 20
 
 
 class Plans:
@@ -101,10 +107,10 @@ class Plans:
         self._in_front = enters_behind(root)
         packed = self._stateful(last, self._stream(last.parent))
         fold = self.folds[last.name]
-        frame = self._finished(_after(root, last, fold.unpack(packed)))
+        frame = self._finished(put_after(root, last, fold.unpack(packed)))
         self.output = frame.schema
         put_out = packed if fold.side_outputs else frame
-        return _union([*self._no_rows_of(root, put_out.schema), put_out])
+        return union_of([*self._no_rows_of(root, put_out.schema), put_out])
 
     def _finished(self, frame: DataFrame) -> DataFrame:
         """Without our marks on columns: they would end up in the schema of a table."""
@@ -129,7 +135,7 @@ class Plans:
         if isinstance(node, TransformNode):
             return node.apply(self._stream(node.parent))
         if isinstance(node, UnionNode):
-            return _union([self._stream(n) for n in node.inputs])
+            return union_of([self._stream(n) for n in node.inputs])
         if isinstance(node, WatermarkNode):
             return self._observed(node, self._stream(node.parent))
         if isinstance(node, PairNode):
@@ -166,7 +172,7 @@ class Plans:
         left, right = frames[id(node.left)], frames[id(node.right)]
         self.raw.pairs[id(node)] = schemas = left.schema, right.schema
         sides = tagged(left, right, schemas)
-        return _union(sides if node.parents[0] is node.left else sides[::-1])
+        return union_of(sides if node.parents[0] is node.left else sides[::-1])
 
     def backlog(self, root: Node) -> DataFrame:
         """The raw rows before the first keyed operators, beside the stateful branches that stand by."""
@@ -177,7 +183,7 @@ class Plans:
         self._in_front = enters_behind(root)
         raws: list[DataFrame] = []
         idle = self._split(last, raws)
-        self.output = self._finished(_after(root, last, self.folds[last.name].unpack(idle))).schema
+        self.output = self._finished(put_after(root, last, self.folds[last.name].unpack(idle))).schema
         every = [(number, i, f.dataType) for number, raw in enumerate(raws) for i, f in enumerate(raw.schema)]
 
         def padded(frame: DataFrame, mine: int) -> DataFrame:
@@ -188,7 +194,7 @@ class Plans:
             return frame.select(F.lit(mine).alias(_RAW), *columns)
 
         named = [raw.toDF(*(f"r{i}" for i in range(len(raw.schema)))) for raw in raws]
-        return _union([*(padded(raw, number) for number, raw in enumerate(named)), padded(idle, -1)])
+        return union_of([*(padded(raw, number) for number, raw in enumerate(named)), padded(idle, -1)])
 
     def _split(self, node: KeyedNode, raws: list[DataFrame]) -> DataFrame:
         """A keyed operator's stateful branch while it stands by; adds the raw rows that enter it or before it."""
@@ -218,7 +224,7 @@ class Plans:
         self.raw.pairs[id(node)] = schemas = left.schema, right.schema
         sides = tagged(left if keyed_left else None, right if keyed_right else None, schemas)
         raw = [] if keyed_left and keyed_right else self._no_rows_of(node.parents[0], sides[0].schema)
-        return _union([*raw, *sides]), True
+        return union_of([*raw, *sides]), True
 
     def _bind(self, node: KeyedNode, rows: DataFrame) -> Fold:
         if node.name not in self.folds:
@@ -233,7 +239,7 @@ class Plans:
         fold = self._bind(node, rows) if rows is not None else self.folds[node.name]
         packed = self._seeds(node.name, fold)
         for each in raw:
-            packed = _union([*self._no_rows_of(each, packed.schema), packed])
+            packed = union_of([*self._no_rows_of(each, packed.schema), packed])
         if rows is not None:
             lifted = fold.lift(rows)
             packed = map_in_arrow(lifted, fold.packer(arrow_schema(lifted.schema)), SEED_SCHEMA).unionByName(packed)
@@ -329,101 +335,12 @@ class RawRows:
         return batch.where(f"{_RAW} = {number}").select(*columns)
 
 
-class BatchFolds:
-    """Evaluates the tree over one batch of backlog, inside ``foreachBatch``.
-
-    Parameters
-    ----------
-    folds : dict
-        The operators' folds, from `Plans`.
-    raw : RawRows
-        From `Plans`.
-    fold : callable
-        Folds rows into an operator's batch state and gives the new version.
-    gather : callable
-        In a stay's last batch: rows of an operator that waits as its results are made of them, executed; None if a
-        version is to be made.
-    end : callable
-        The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
-    """
-
-    def __init__(
-        self,
-        folds: dict[str, Fold],
-        raw: RawRows,
-        fold: Callable[[str, Fold, DataFrame], DataFrame],
-        gather: Callable[[str, Fold, DataFrame], Gathered | None],
-        end: Callable[[], StayEnd | None],
-    ) -> None:
-        self._folds = folds
-        self._raw = raw
-        self._fold = fold
-        self._gather = gather
-        self._end = end
-        self.handed_over: dict[str, Callable[[], DataFrame]] = {}
-        """What operators that wait hand over and is to be kept when the results have been put out, unless their version
-        is handed over as it is. It is made of the same rows as those, or of rows that a replay gives again."""
-
-    def run(self, root: Node, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
-        """The output of the tree for a batch made by `Plans.backlog`, and the last keyed operator's side outputs."""
-        last = last_keyed(root)
-        assert last is not None
-        out, sides = self._results(last, batch)
-        return _after(root, last, out), sides
-
-    def _results(self, node: KeyedNode, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
-        """An operator's output and its side outputs."""
-        fold, rows = self._folds[node.name], self._rows(node.parent, batch)
-        gathered = self._gather(node.name, fold, rows) if fold.waits and self._is_repeatable(node) else None
-        if gathered is None:
-            version = self._fold(node.name, fold, rows)
-            out = self._output(node.name, version)
-        else:
-            end = self._end()
-            assert end is not None, "it is the stay's last batch"
-            self.handed_over[node.name] = partial(gathered.left, gathered.rows, end)
-            out = gathered.output(gathered, end)
-            version = empty_frame(batch.sparkSession, fold.version_schema())
-        return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
-
-    def _is_repeatable(self, node: KeyedNode) -> bool:
-        """Whether a replay gives an operator the same rows.
-
-        Else what it hands over before a crash and what it puts out after that could be of different ones. What an
-        operator in front makes of its rows, by a user's function perhaps, is kept only where that is its version.
-        """
-        in_front = [self._folds[each.name] for each in node.parent.walk() if isinstance(each, KeyedNode)]
-        return self._raw.are_repeatable and not any(f.waits and not f.hands_over_version for f in in_front)
-
-    def _rows(self, node: Node, batch: DataFrame) -> DataFrame:
-        if not node.is_keyed:
-            return self._raw.of(node, batch)
-        if isinstance(node, KeyedNode):
-            return self._results(node, batch)[0]
-        if isinstance(node, TransformNode):
-            return node.apply(self._rows(node.parent, batch))
-        assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"
-        left, right = self._rows(node.left, batch), self._rows(node.right, batch)
-        return _union(tagged(left, right, self._raw.pairs[id(node)]))
-
-    def _output(self, name: str, version: DataFrame) -> DataFrame:
-        fold = self._folds[name]
-        if not fold.waits:
-            return fold.output_of(version)
-        end = self._end()
-        if end is None:
-            return fold.output_at_end(version.where("false"), StayEnd(None))
-        if not fold.hands_over_version or bytes_of(version) > _MOVED_AS_IT_IS:
-            self.handed_over[name] = partial(fold.handed_over, version, end)
-        return fold.output_at_end(version, end)
-
-
 def outputs_of(root: Node, fold: Fold, packed: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
     """The output and the side outputs in a batch of what `Plans.stream` gave for an operator with side outputs."""
     last = last_keyed(root)
     assert last is not None
     sides = {name: fold.unpack_side_output(packed, name) for name in fold.side_outputs}
-    return _after(root, last, fold.unpack(packed)), sides
+    return put_after(root, last, fold.unpack(packed)), sides
 
 
 def last_keyed(node: Node) -> KeyedNode | None:
@@ -435,12 +352,12 @@ def last_keyed(node: Node) -> KeyedNode | None:
     return node
 
 
-def _after(node: Node, last: KeyedNode, frame: DataFrame) -> DataFrame:
+def put_after(node: Node, last: KeyedNode, frame: DataFrame) -> DataFrame:
     """What the steps behind the last keyed operator make of its output."""
     if node is last:
         return frame
     assert isinstance(node, TransformNode), "unions and watermarks behind a keyed operator are refused"
-    return node.apply(_after(node.parent, last, frame))
+    return node.apply(put_after(node.parent, last, frame))
 
 
 def _column(name: str) -> Column:
@@ -449,7 +366,7 @@ def _column(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _union(frames: list[DataFrame]) -> DataFrame:
+def union_of(frames: list[DataFrame]) -> DataFrame:
     out = frames[0]
     for frame in frames[1:]:
         out = out.unionByName(frame)
