@@ -15,7 +15,7 @@ from pyspark.sql.types import LongType, StructType, TimestampType
 
 import backlog_spark as bs
 import connectors
-from backlog_spark import exchange
+from backlog_spark import backlogbatches, exchange
 from backlog_spark.batchframes import is_repeatable
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.exchange import exchanged
