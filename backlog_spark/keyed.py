@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,17 +25,15 @@ from backlog_spark.plan import (
     check_tree,
     foreign_positions,
     joins_results,
-    keyed_from_output,
 )
 from backlog_spark.settings import MAX_KEY_GROUPS
 from backlog_spark.state.keys import even_labels
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
-from backlog_spark.state.seeds import UnpackState
 from backlog_spark.state.stays import StayEnds
-from backlog_spark.state.tables import arrow_schema
-from backlog_spark.state.versions import BatchState
+from backlog_spark.state.versions import BatchState, seeds_of
+from backlog_spark.statereader import StateReader
 from backlog_spark.timekeeping import Timekeeper, execution_of
-from backlog_spark.vehicles import Plans, RawRows, handed_over_schema, last_keyed, outputs_of
+from backlog_spark.vehicles import Plans, RawRows, last_keyed, outputs_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,8 +45,6 @@ __all__ = ["KeyedPlan"]
 
 _log = logging.getLogger(__name__)
 
-# state() waits so long for a hand-over, and looks so often.
-_HAND_OVER_S, _LOOK_S = 60, 0.2
 _LEDGER = "plan"
 # Spark pins a stream's number of partitions and switches adaptive execution off for it. A batch of backlog, which is
 # most of the rows, needs neither.
@@ -103,6 +98,7 @@ class KeyedPlan:
         self._of_batch = {name: str(spark.conf.get(name)) for name in _BATCH_SETTINGS}
         self._raw = RawRows()
         self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
+        self._reader = StateReader(spark, checkpoint, root, self._stays, self._read)
         self.folds: dict[str, Fold] = {}
         self._cleaned = False
         self._handed_over: Mapping[str, Callable[[], DataFrame]] = {}
@@ -158,7 +154,7 @@ class KeyedPlan:
                 "Restore the file, or start with a new checkpointLocation.",
             )
         for name in self._operators:
-            self._checkpoint.make_directory(_seeds(name))
+            self._checkpoint.make_directory(seeds_of(name))
         book = ledger or Ledger(0, 0, ())
         run = book.next_run(planned, committed, in_backlog=in_backlog, mergeable=self.sorts_again)
         halfway = ledger is not None and ledger.publishing > ledger.published
@@ -172,7 +168,7 @@ class KeyedPlan:
         plans = Plans(
             self._spark,
             lambda node: load(node, _target(run, replays_only=replays_only)),
-            lambda name: self._checkpoint.location_of(_seeds(name)),
+            lambda name: self._checkpoint.location_of(seeds_of(name)),
             self._key_groups,
             None if self._time is None else self._time.control,
             None if self._time is None else self._time.reports,
@@ -246,7 +242,7 @@ class KeyedPlan:
 
     def _unread_seeds(self) -> bool:
         """Whether there are seeds that a stream run may not have read yet."""
-        return not self._drained and any(self._checkpoint.names_in(_seeds(name)) for name in self._operators)
+        return not self._drained and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
 
     def _publish(self, ledger: Ledger) -> Ledger:
         epoch = ledger.last_epoch
@@ -388,61 +384,7 @@ class KeyedPlan:
         """
         if name not in self.folds:
             raise BacklogError(f"There is no keyed operator {name!r}.", f"There are: {', '.join(self._operators)}.")
-        limit = time.monotonic() + _HAND_OVER_S
-        while True:
-            run = self.run
-            if not self._handing_over(run):
-                if run.vehicle is Vehicle.STREAM:
-                    return self._state_of_stream(name)
-                found = self._state_of_batch(name, run)
-                if found is not None:
-                    return found
-            if time.monotonic() > limit:
-                raise BacklogError(
-                    f"The state of {name!r} has been on its way to stream mode for {_HAND_OVER_S} s.",
-                    "Ask again after the next commit.",
-                )
-            time.sleep(_LOOK_S)
-
-    def _handing_over(self, run: Run) -> bool:
-        """Whether the state is neither where batch mode has it, nor yet in a committed batch of stream mode."""
-        if run.vehicle is Vehicle.SORTED:
-            ledger = self._read()
-            return ledger is not None and ledger.publishing >= run.epoch
-        committed = self._checkpoint.latest_committed()
-        taken_in = committed is not None and committed >= run.first_batch
-        return not taken_in and any(self._checkpoint.names_in(_seeds(name)) for name in self._operators)
-
-    def _state_of_batch(self, name: str, run: Run) -> DataFrame | None:
-        """Read now, as its files are about to move; None if they did so meanwhile."""
-        fold, versions = self.folds[name], BatchState(self._checkpoint, name, run.epoch)
-        # The stay's end first: what is handed over is there when it says so.
-        end = self._stays.put_out()
-        newest, left = versions.newest(), versions.handed_over()
-        try:
-            if end is not None and left is not None:
-                state = versions.read_handed_over(self._spark, handed_over_schema(fold), left)
-            elif newest is not None:
-                state = fold.handed_over(versions.read(self._spark, fold, newest), end)
-            else:
-                state = self._spark.createDataFrame([], fold.state.spark())
-            found = fold.finish(state).localCheckpoint()
-        except Exception:
-            if self.run == run and not self._handing_over(run):
-                raise
-            return None
-        return None if self._handing_over(run) else found
-
-    def _state_of_stream(self, name: str) -> DataFrame:
-        from pyspark.sql.types import StructType
-
-        fold = self.folds[name]
-        reader = self._spark.read.format("statestore").option("operatorId", keyed_from_output(self._root).index(name))
-        # A map's entries by themselves, not one row a key group that holds them all.
-        reader = reader.option("stateVarName", "buckets").option("flattenCollectionTypes", "true")
-        buckets = reader.load(self._checkpoint.location).select("user_map_value.rows", "user_map_value.slots")
-        schema = StructType(fold.state.spark().fields[1:])
-        return fold.finish(buckets.mapInArrow(UnpackState(fold.state, arrow_schema(schema)), schema))
+        return self._reader.read(name, self.folds[name], lambda: self.run)
 
     def _clean(self) -> None:
         """Remove what was handed over: the batch that took it in has committed."""
@@ -461,7 +403,3 @@ def _target(run: Run, *, replays_only: bool) -> str | None:
     if run.vehicle is Vehicle.SORTED:
         return "backlogEnd"
     return "none" if replays_only else None
-
-
-def _seeds(operator: str) -> str:
-    return f"backlog/seed/{operator}"

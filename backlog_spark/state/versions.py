@@ -33,10 +33,15 @@ if TYPE_CHECKING:
 
     from backlog_spark.checkpoint import Checkpoint
 
-__all__ = ["BatchState"]
+__all__ = ["BatchState", "seeds_of"]
 
 _POINTER = re.compile(r"([vh])(\d+)\.json")
 _PART = re.compile(r"part-.*\.parquet")
+
+
+def seeds_of(operator: str) -> str:
+    """Where stream mode reads what is handed over to an operator, within the checkpoint."""
+    return f"backlog/seed/{operator}"
 
 
 class BatchState:
@@ -147,7 +152,7 @@ class BatchState:
         if newest is None:
             return
         left = self._valid(newest[0], "h" if newest[1] else "v")
-        attempt, target = f"{self._directory}/{left}", f"backlog/seed/{self._operator}"
+        attempt, target = f"{self._directory}/{left}", seeds_of(self._operator)
         there = set(self._checkpoint.names_in(target))
         for name in self._checkpoint.names_in(attempt):
             seed = f"{seed_prefix(self._epoch)}{name}"
@@ -157,7 +162,7 @@ class BatchState:
 
     def drop_seeds(self) -> None:
         """Remove the epoch's seeds, once their batch has committed."""
-        target = f"backlog/seed/{self._operator}"
+        target = seeds_of(self._operator)
         for name in self._checkpoint.names_in(target):
             if name.startswith(seed_prefix(self._epoch)):
                 self._checkpoint.delete(f"{target}/{name}")

@@ -343,7 +343,7 @@ CLOCK = "ts < current_timestamp() AND window_end > current_timestamp() - INTERVA
         ),
         ("join of windows by the clock", ["windows_window v0", "joined v0", "joined h0"]),
         pytest.param(
-            "join of windows with a function", ["windows h0", "joined v0", "joined h0"], marks=pytest.mark.grid
+            "join of windows with a function", ["joined v0", "windows h0", "joined h0"], marks=pytest.mark.grid
         ),
     ],
 )
