@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.batchframes import bytes_of, empty_frame, frame_of
+from backlog_spark.cardinality import sample_of
 from backlog_spark.jvm import elements
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
 from backlog_spark.operators.sides import tagged
@@ -57,6 +58,11 @@ class TakenBatch:
                 rows = rows.union(more)
             self.raw = frame_of(batch.sparkSession, self._plan.output(), rows)
 
+    @cached_property
+    def sample(self) -> DataFrame | None:
+        """Some of its raw rows, as if they were a batch, read apart from the others; None where that is not cheap."""
+        return sample_of(self.raw.sparkSession, self._branches[:-1])
+
     def ensure_read(self) -> None:
         """Have the raw rows been read, and so their event times known: a replay whose state is there reads none."""
         if not self._branches:
@@ -102,8 +108,10 @@ class BatchFolds:
         The operators' folds, from `Plans`.
     raw : RawRows
         From `Plans`.
+    sample : callable
+        Some of the batch's raw rows, read apart from it, if that is cheap.
     fold : callable
-        Folds rows into an operator's batch state and gives the new version.
+        Folds rows into an operator's batch state and gives the new version; is given a sample of them, if there is one.
     gather : callable
         In a stay's last batch: rows of an operator that waits as its results are made of them, executed; None if a
         version is to be made.
@@ -115,12 +123,14 @@ class BatchFolds:
         self,
         folds: dict[str, Fold],
         raw: RawRows,
-        fold: Callable[[str, Fold, DataFrame], DataFrame],
+        sample: Callable[[], DataFrame | None],
+        fold: Callable[[str, Fold, DataFrame, Callable[[], DataFrame | None]], DataFrame],
         gather: Callable[[str, Fold, DataFrame], Gathered | None],
         end: Callable[[], StayEnd | None],
     ) -> None:
         self._folds = folds
         self._raw = raw
+        self._sample = sample
         self._fold = fold
         self._gather = gather
         self._end = end
@@ -140,7 +150,7 @@ class BatchFolds:
         fold, rows = self._folds[node.name], self._rows(node.parent, batch)
         gathered = self._gather(node.name, fold, rows) if fold.waits and self._is_repeatable(node) else None
         if gathered is None:
-            version = self._fold(node.name, fold, rows)
+            version = self._fold(node.name, fold, rows, partial(self._sample_for, node))
             out = self._output(node.name, version)
         else:
             end = self._end()
@@ -149,6 +159,10 @@ class BatchFolds:
             out = gathered.output(gathered, end)
             version = empty_frame(batch.sparkSession, fold.version_schema())
         return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
+
+    def _sample_for(self, node: KeyedNode) -> DataFrame | None:
+        sample = None if node.parent.is_keyed else self._sample()
+        return None if sample is None else self._raw.of(node.parent, sample)
 
     def _is_repeatable(self, node: KeyedNode) -> bool:
         """Whether a replay gives an operator the same rows.

@@ -284,11 +284,11 @@ class KeyedPlan:
             fold = self.folds[last.name]
             return outputs_of(self._root, fold, batch) if fold.side_outputs else (batch, {})
 
-        def fold_into(name: str, operator: Fold, rows: DataFrame) -> DataFrame:
+        def fold_into(name: str, operator: Fold, rows: DataFrame, sample: Callable[[], DataFrame | None]) -> DataFrame:
             state = BatchState(self._checkpoint, name, self.run.epoch)
             # Batch N - 1 has committed, so nothing before its version is needed again.
             state.drop_below(batch_id - 1)
-            version = state.write(operator, rows, batch_id)
+            version = state.write(operator, rows, batch_id, sample)
             taken.is_read |= state.has_read
             return version
 
@@ -304,7 +304,7 @@ class KeyedPlan:
         def end() -> StayEnd | None:
             return self._end(taken, batch_id, query_name, flags, finished)
 
-        folds = BatchFolds(self.folds, self._raw, fold_into, gather, end)
+        folds = BatchFolds(self.folds, self._raw, lambda: taken.sample, fold_into, gather, end)
         self._handed_over = folds.handed_over
         if self.run.epoch == 0:
             return folds.run(self._root, batch)

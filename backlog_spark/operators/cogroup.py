@@ -37,7 +37,7 @@ from backlog_spark.operators.windowfunctions import (
     WindowFunction,
 )
 from backlog_spark.operators.windows import FOREVER
-from backlog_spark.state.keys import equal_runs
+from backlog_spark.state.keys import equal_runs, order_of
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import HASH, arrow_schema, combine
 from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
@@ -272,7 +272,7 @@ class WindowRowsFold(ByKeyFold):
             if self._order is not None:
                 values = rows.column(self.value(number, self._order)).take(pa.array(places))
                 sorted_by = ascending(values)
-                by = sorted_by[np.argsort(belongs[sorted_by], kind="stable")]
+                by = sorted_by[order_of(belongs[sorted_by])]
                 places, belongs = places[by], belongs[by]
             taken = rows.select(self.values(number)).take(pa.array(places))
             bounds = np.searchsorted(belongs, np.arange(count + 1))

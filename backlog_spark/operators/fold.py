@@ -19,7 +19,7 @@ from backlog_spark.state.tables import StateSchema
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
     from backlog_spark.attributes import RecordAttributes
@@ -216,6 +216,10 @@ class Fold(ABC):
         base : DataFrame, optional
             The state before it, as `state_of` gave it.
         """
+
+    def reduces_by(self) -> Sequence[Column]:
+        """Columns by which `fold` reduces rows where they are before it brings them together; empty if it does not."""
+        return ()
 
     @abstractmethod
     def state_of(self, version: DataFrame) -> DataFrame:

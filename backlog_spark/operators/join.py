@@ -34,7 +34,7 @@ from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
 from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
-from backlog_spark.state.keys import group_of
+from backlog_spark.state.keys import group_of, order_of
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, arrow_schema, combine
 from backlog_spark.watermarks import MIN_WATERMARK
@@ -333,7 +333,7 @@ class JoinFold(MultisetFold):
 
 def pairs_of(lefts: np.ndarray, rights: np.ndarray, code: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Places of left and right rows of one key, at most `PIECE_ROWS` pairs at a time."""
-    ordered = rights[np.argsort(code[rights], kind="stable")]
+    ordered = rights[order_of(code[rights])]
     first = np.searchsorted(code[ordered], code[lefts], "left")
     ends = np.cumsum(np.searchsorted(code[ordered], code[lefts], "right") - first)
     total = int(ends[-1]) if len(ends) else 0

@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from backlog_spark.state.keys import order_of
 from backlog_spark.state.tables import combine
 
 __all__ = ["HELD_BYTES", "WHOLE_KEYS", "sorted_by_hash"]
@@ -75,7 +76,7 @@ def _sorted(batches: list[pa.RecordBatch], whole_keys: int) -> Iterator[pa.Recor
     rows = combine(batches, batches[0].schema)
     batches.clear()
     hashes = rows.column(0).to_numpy()
-    order = np.argsort(hashes, kind="stable")
+    order = order_of(hashes)
     hashes = hashes[order]
     begin = 0
     while begin < len(order):
@@ -99,7 +100,7 @@ class _Ranges:
     def add(self, rows: pa.RecordBatch) -> None:
         hashes = rows.column(0).to_numpy()
         ranges = (hashes >> (64 - _RANGE_BITS)) + (1 << (_RANGE_BITS - 1))
-        order = np.argsort(ranges, kind="stable")
+        order = order_of(ranges)
         bounds = np.searchsorted(ranges[order], np.arange((1 << _RANGE_BITS) + 1))
         for number, (begin, end) in enumerate(pairwise(bounds.tolist())):
             if begin < end:

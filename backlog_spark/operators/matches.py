@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from backlog_spark.operators.sides import LEFT
+from backlog_spark.state.keys import order_of
 
 __all__ = ["Matches"]
 
@@ -37,7 +38,7 @@ class Matches:
         times, rank = np.unique(time[rights], return_inverse=True)
         width = len(times) + 1
         place = code[rights] * width + rank
-        order = np.argsort(place, kind="stable")
+        order = order_of(place)
         place, base = place[order], code[lefts] * width
         first = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + lower, "left"))
         end = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + upper, "right"))

@@ -269,6 +269,7 @@ class AggregateFold(MergeFold):
         self._aggregates = tuple(aggregates)
         self._key_schema = schema
         self._schema = schema = StructType([field for field in schema if field.name not in hidden])
+        self._hidden = frozenset(hidden)
         self._key_groups = key_groups
         slots = [a.slots(schema) for a in aggregates]
         self._widths = [len(s) for s in slots]
@@ -327,6 +328,10 @@ class AggregateFold(MergeFold):
             columns += [column.alias(n) for column, n in zip(both, mine, strict=True)]
             at += width
         return old.join(add, on, "full_outer").select(*columns, is_new.alias(CHANGED))
+
+    def reduces_by(self) -> Sequence[Column]:
+        # Rows that come to `fold` may lack those that are hidden.
+        return [normalised(key, self._key_schema) for key in self.keys if key not in self._hidden]
 
     def finish(self, state: DataFrame, *more: Column) -> DataFrame:
         from pyspark.sql import functions as F

@@ -145,6 +145,9 @@ class SessionFold(WindowFold):
         placed = both.repartition(HASH).sortWithinPartitions(HASH)
         return map_in_arrow(placed, _MergeParts(self, arrow_schema(schema), is_lifted=False), schema)
 
+    def reduces_by(self) -> Sequence[Column]:
+        return ()
+
     def state_of(self, version: DataFrame) -> DataFrame:
         return version
 

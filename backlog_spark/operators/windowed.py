@@ -328,6 +328,9 @@ class WindowFold(Fold):
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         return self.inner.fold(self._windowed(rows).drop(_ROWS), base)
 
+    def reduces_by(self) -> Sequence[Column]:
+        return self.inner.reduces_by()
+
     def state_of(self, version: DataFrame) -> DataFrame:
         return self.inner.state_of(version)
 

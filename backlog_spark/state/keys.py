@@ -19,7 +19,17 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
-__all__ = ["check_keys", "equal_runs", "even_labels", "group_of", "groups_of", "hash_of", "labelled", "normalised"]
+__all__ = [
+    "check_keys",
+    "equal_runs",
+    "even_labels",
+    "group_of",
+    "groups_of",
+    "hash_of",
+    "labelled",
+    "normalised",
+    "order_of",
+]
 
 # What Spark can hash and Arrow can compare exactly.
 _ATOMIC = (
@@ -141,6 +151,28 @@ def labelled(group: str, labels: Sequence[int]) -> Column:
     return F.expr(f"CASE WHEN {quoted} IS NOT NULL THEN element_at({array}, {quoted} + 1) END")
 
 
+def order_of(numbers: np.ndarray) -> np.ndarray:
+    """The order that sorts whole numbers, equal ones as they stand.
+
+    What ``numpy.argsort(numbers, kind="stable")`` gives, several times as fast where numpy sorts by vector instructions
+    or, within a range of 65,536, by digits: its stable sort of long numbers has neither.
+    """
+    if not len(numbers):
+        return np.zeros(0, dtype=np.int64)
+    lowest = numbers.min()
+    if int(numbers.max()) - int(lowest) < 1 << 16:
+        return np.argsort((numbers - lowest).astype(np.uint16), kind="stable")
+    order: np.ndarray = np.argsort(numbers)
+    ordered = numbers[order]
+    differs = ordered[1:] != ordered[:-1]
+    if not differs.all():
+        # Places of equal numbers ascend within a run, and runs ascend: to be sorted as one number each.
+        runs = np.concatenate(([0], np.cumsum(differs))) * len(order)
+        tied = np.concatenate(([False], ~differs)) | np.concatenate((~differs, [False]))
+        order[tied] = np.sort(runs[tied] + order[tied]) - runs[tied]
+    return order
+
+
 def equal_runs(hashes: np.ndarray, keys: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
     """Bring rows of one key together.
 
@@ -155,7 +187,7 @@ def equal_runs(hashes: np.ndarray, keys: Sequence[pa.Array]) -> tuple[np.ndarray
     (numpy.ndarray, numpy.ndarray)
         An order of the rows, by hash and within a key by age, and where in it each key begins.
     """
-    order = np.argsort(hashes, kind="stable")
+    order = order_of(hashes)
     ordered = hashes[order]
     begins = np.empty(len(order), dtype=bool)
     begins[:1] = True

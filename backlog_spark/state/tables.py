@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
-from .keys import equal_runs
+from .keys import equal_runs, order_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -192,7 +192,7 @@ def split_by(numbers: np.ndarray, batch: pa.RecordBatch) -> Iterator[tuple[int, 
     """The rows of each number, in the order that they have."""
     if not len(numbers):
         return
-    order = np.argsort(numbers, kind="stable")
+    order = order_of(numbers)
     ordered = numbers[order]
     whole = batch.take(pa.array(order))
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))

@@ -21,6 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.batchframes import arrow_batches
+from backlog_spark.cardinality import gathered_by_key
 from backlog_spark.errors import BacklogError
 from backlog_spark.exchange import exchanged
 from backlog_spark.operators.fold import Fold, Gathered
@@ -64,16 +65,22 @@ class BatchState:
         self.has_read = False
         """Whether `write` or `gather` has executed the rows that it was given."""
 
-    def write(self, fold: Fold, rows: DataFrame, batch_id: int) -> DataFrame:
+    def write(
+        self, fold: Fold, rows: DataFrame, batch_id: int, sample: Callable[[], DataFrame | None] = lambda: None
+    ) -> DataFrame:
         """Fold a batch into version ``batch_id``; what `Fold.fold` gave, read back.
 
-        Executes ``rows`` once, or not at all if the version is there.
+        Executes ``rows`` once, or not at all if the version is there. ``sample`` gives some of them, read apart from
+        these, if that is cheap.
         """
         spark = rows.sparkSession
         if self._pointer(batch_id) is not None:
             # The batch is replayed: the same rows, whose output may have reached one sink of several.
             return self.read(spark, fold, batch_id)
-        self._save(fold.fold(rows, self._base(spark, fold, batch_id)), f"v{batch_id}")
+        base, by = self._base(spark, fold, batch_id), fold.reduces_by()
+        spread = gathered_by_key(rows, sample(), by) if by else None
+        version = fold.fold(rows, base) if spread is None else fold.fold(spread[0], base).coalesce(spread[1])
+        self._save(version, f"v{batch_id}")
         self.has_read = True
         return self.read(spark, fold, batch_id)
 

@@ -1,4 +1,4 @@
-"""Where Spark puts key groups."""
+"""How keys are sorted, and where Spark puts key groups."""
 
 from __future__ import annotations
 
@@ -7,16 +7,34 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import backlog_spark as bs
-from backlog_spark.state.keys import even_labels, labelled
+from backlog_spark.state.keys import even_labels, labelled, order_of
 from tests.operators.conftest import Collect
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GROUPS = 32
+LONG = st.integers(-(2**63), 2**63 - 1)
+
+
+@given(st.one_of(st.lists(LONG, max_size=200), st.lists(st.sampled_from([-(2**63), -1, 0, 70_000, 2**63 - 1]))))
+def test_equal_numbers_are_sorted_as_they_stand(numbers: list[int]) -> None:
+    given_numbers = np.array(numbers, dtype=np.int64)
+    assert order_of(given_numbers).tolist() == np.argsort(given_numbers, kind="stable").tolist()
+
+
+@pytest.mark.parametrize("distinct", [2, 300, 60_000, 10**6])
+@pytest.mark.parametrize("apart", [1, 2**40])
+def test_many_numbers_are_sorted_as_they_stand(distinct: int, apart: int) -> None:
+    """As many as are sorted by vector instructions."""
+    numbers = np.random.default_rng(distinct).integers(-distinct // 2, distinct // 2, 100_000) * apart
+    assert (order_of(numbers) == np.argsort(numbers, kind="stable")).all()
 
 
 @pytest.mark.parametrize(("key_groups", "partitions"), [(1, 1), (2, 2), (32, 2), (128, 5), (7, 7), (1000, 24)])
