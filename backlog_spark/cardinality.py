@@ -46,7 +46,7 @@ def sample_of(session: SparkSession, plans: Sequence[Any]) -> DataFrame | None:
     """
     plans = [plan for plan in plans if _is_plain(plan)]
     leaves = [leaf for plan in plans for leaf in elements(plan.collectLeaves())]
-    if sum(int(leaf.relation().location().sizeInBytes()) for leaf in leaves) < _WORTH_IT_BYTES:
+    if not leaves or sum(int(leaf.relation().location().sizeInBytes()) for leaf in leaves) < _WORTH_IT_BYTES:
         return None
     parts = []
     for plan in plans:

@@ -12,6 +12,7 @@ from typing import Any
 
 import backlog_spark as bs
 import connectors
+from backlog_spark import cardinality
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.query import BacklogQuery
 from backlog_spark.sinks.delta import DeltaSink
@@ -100,6 +101,8 @@ def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     connectors.add_connector("scripted", "tests.operators.scripted", "ScriptedDataSource")
     spark.conf.set("spark.backlog.timers.interruptible.enabled", str("interrupted" in job).lower())
     source = bs.source("scripted", name="s", path=job["script"])
+    if "files" in job:
+        source = bs.stream(spark.readStream.schema("k long, v long").parquet(job["files"])).union(source)
     if "shape" in job:
         other = bs.source("scripted", name="r", path=job["right"])
         sink = (
@@ -246,6 +249,10 @@ def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
+# Settings of `backlog_spark.cardinality` by which rows of small files are brought together by key.
+SMALL = {"_WORTH_IT_BYTES": 0, "_SAMPLED_ROWS": 500, "_MANY_KEYS": 50, "_KEYS_A_PARTITION": 20}
+
+
 def fire_few(timers: int = FEW_TIMERS) -> None:
     """Let each key group fire so many timers in a batch, whatever they take."""
     FiringBudget.of = lambda self, reports: timers  # type: ignore[method-assign]
@@ -304,6 +311,8 @@ def main() -> None:
     every[sys.argv[2]]()
     if "interrupted" in job:
         fire_few()
+    if "files" in job:
+        vars(cardinality).update(SMALL)
     # State as small as here would be put into one file, and could not be published by halves.
     start(job_session(**{"spark.sql.adaptive.coalescePartitions.enabled": "false"}), job).awaitTermination()
 

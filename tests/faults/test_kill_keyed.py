@@ -15,12 +15,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from backlog_spark import cardinality
 from backlog_spark.state.reports import FiringBudget
 from tests.operators.scripted import append
 
-from .keyed_job import AGGREGATES, FEW_TIMERS, INTERRUPTED_POINTS, PAIRED_POINTS, POINTS, TIMED_POINTS, WINDOW_MS, start
+from .keyed_job import (
+    AGGREGATES,
+    FEW_TIMERS,
+    INTERRUPTED_POINTS,
+    PAIRED_POINTS,
+    POINTS,
+    SMALL,
+    TIMED_POINTS,
+    WINDOW_MS,
+    start,
+)
 from .test_kill_driver import task_workers
 
 if TYPE_CHECKING:
@@ -71,6 +83,38 @@ def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[
     try:
         append(Path(job["script"]), tables[3], backlog=False)
         wait_for_rows(query, tables[3].num_rows)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    compare(spark, job, tables)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(["while tasks fold", "before the commit"], id="some"),
+        pytest.param(list(POINTS), id="all", marks=pytest.mark.grid),
+    ],
+)
+def test_rows_that_are_brought_together_by_key_survive(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: list[str]
+) -> None:
+    chance = random.Random(7)
+    job = {name: str(tmp_path / name) for name in ("script", "files", "checkpoint", "target")}
+    tables = [rows(chance, 2_000) for _ in range(5)]
+    Path(job["files"]).mkdir()
+    for number, table in enumerate(tables[:2]):
+        pq.write_table(table, tmp_path / "files" / f"{number}.parquet")
+    append(Path(job["script"]), tables[2], backlog=True)
+    append(Path(job["script"]), tables[3], backlog=False)
+    for name, value in SMALL.items():
+        monkeypatch.setattr(cardinality, name, value)
+    for point in points:
+        live_until_killed(job, point, tmp_path / "driver.log")
+    query = start(spark, job)
+    try:
+        append(Path(job["script"]), tables[4], backlog=False)
+        wait_for_rows(query, tables[4].num_rows)
     finally:
         query.stop()
     assert query.exception() is None
