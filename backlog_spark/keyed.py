@@ -29,6 +29,7 @@ from backlog_spark.plan import (
 from backlog_spark.settings import MAX_KEY_GROUPS
 from backlog_spark.state.keys import even_labels
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
+from backlog_spark.state.seeds import seed_prefix
 from backlog_spark.state.stays import StayEnds
 from backlog_spark.state.versions import BatchState, seeds_of
 from backlog_spark.statereader import StateReader
@@ -174,6 +175,7 @@ class KeyedPlan:
             None if self._time is None else self._time.reports,
             self._stays.put_out(),
             even_labels(self._key_groups, partitions) if is_even else None,
+            self._seeds_emit(book),
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None
@@ -243,6 +245,14 @@ class KeyedPlan:
     def _unread_seeds(self) -> bool:
         """Whether there are seeds that a stream run may not have read yet."""
         return not self._drained and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
+
+    def _seeds_emit(self, ledger: Ledger) -> bool | None:
+        """Whether what is handed over is of a later stay in backlog than the first, whose keys have been put out."""
+        names = [name for operator in self._operators for name in self._checkpoint.names_in(seeds_of(operator))]
+        later = {not name.startswith(seed_prefix(0)) for name in names}
+        if ledger.unpublished:
+            later.add(ledger.last_epoch > 0)
+        return later.pop() if len(later) == 1 else None
 
     def _publish(self, ledger: Ledger) -> Ledger:
         epoch = ledger.last_epoch

@@ -68,6 +68,8 @@ class Plans:
         How the stay in backlog ended whose state is handed over, if it put out its results.
     labels : sequence of int, optional
         A number for each key group by which Spark places it; None: its own.
+    seeds_emit : bool, optional
+        Whether the keys of merged state that is handed over are to be put out; None: of some of the files.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Plans:
         reports: Accumulator[Any] | None = None,
         stay_end: StayEnd | None = None,
         labels: Sequence[int] | None = None,
+        seeds_emit: bool | None = None,
     ) -> None:
         self._spark = spark
         self._load = load
@@ -89,6 +92,7 @@ class Plans:
         self._reports = reports
         self._stay_end = stay_end
         self._labels = labels
+        self._seeds_emit = seeds_emit
         self._inputs = 0
         self._in_front = False
         self._loaded: dict[int, DataFrame] = {}
@@ -255,6 +259,7 @@ class Plans:
 
     def _seeds(self, name: str, fold: Fold) -> DataFrame:
         """State that is handed over, packed."""
+        emit: bool | None
         from pyspark.sql import functions as F
 
         def read(schema: StructType) -> DataFrame:
@@ -262,17 +267,19 @@ class Plans:
                 return self._spark.readStream.schema(schema).parquet(self._seed_location(name))
 
         if fold.waits and self._stay_end is not None and not fold.hands_over_version:
-            state = read(handed_over_schema(fold)).withColumn(EMIT, F.lit(False))
+            state, emit = read(handed_over_schema(fold)), False
         elif fold.waits:
             # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
             # a large version already may be read like that and chosen once more.
-            is_new = F.lit(self._stay_end is None)
-            state = fold.handed_over(read(fold.version_schema()), self._stay_end).withColumn(EMIT, is_new)
+            state, emit = fold.handed_over(read(fold.version_schema()), self._stay_end), self._stay_end is None
         else:
             # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
-            is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
-            state = fold.state_of(read(fold.version_schema()).select("*", (~is_first).alias(EMIT)))
-        return map_in_arrow(state, PackState(fold.state), SEED_SCHEMA)
+            rows, emit = read(fold.version_schema()), self._seeds_emit
+            if emit is None:
+                is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
+                rows = rows.select("*", (~is_first).alias(EMIT))
+            state = fold.state_of(rows)
+        return map_in_arrow(state.drop(GROUP), PackState(fold.state, self._key_groups, emit), SEED_SCHEMA)
 
 
 def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:

@@ -7,7 +7,7 @@ pandas, where an integer column with a NULL becomes floating point and loses dig
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from backlog_spark.garbage import keep_imports
 
+from .keys import groups_of
 from .tables import EMIT, GROUP, StateSchema, combine, cut, from_bytes, merged, split_by, to_bytes
 
 if TYPE_CHECKING:
@@ -158,20 +159,35 @@ class PackRows:
 class PackState:
     """For ``mapInArrow``: rows of state that is handed over, packed by key group.
 
-    Columns: group, those of the state, and whether the stream vehicle puts the key out.
+    A column fewer takes Spark 0.1 s less for six million rows, so the group is worked out here.
+
+    Parameters
+    ----------
+    state : StateSchema
+        Of the columns.
+    key_groups : int
+    emit : bool or None
+        Whether the stream vehicle puts the keys out; None: as a further column says, ``EMIT``.
     """
 
-    def __init__(self, state: StateSchema) -> None:
+    def __init__(self, state: StateSchema, key_groups: int, emit: bool | None) -> None:
         self._state = state
+        self._key_groups = key_groups
+        self._emit = emit
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for pending in gathered(batches):
-            whole = pa.Table.from_batches(pending).combine_chunks()
+            if self._emit is not None:
+                yield from self._packed(pending, SEED_EMIT if self._emit else SEED_SILENT)
+                continue
+            whole = pa.Table.from_batches(pending)
             for origin, chosen in ((SEED_SILENT, pc.invert(whole.column(EMIT))), (SEED_EMIT, whole.column(EMIT))):
-                rows = whole.filter(chosen)
-                state = combine(rows.drop_columns([GROUP, EMIT]).to_batches(), self._state.arrow())
-                groups = rows.column(GROUP).combine_chunks()
-                yield from packed(groups, state, origin, len(self._state.slots))
+                yield from self._packed(whole.filter(chosen).drop_columns([EMIT]).to_batches(), origin)
+
+    def _packed(self, batches: Sequence[pa.RecordBatch], origin: int) -> Iterator[pa.RecordBatch]:
+        state = combine(batches, self._state.arrow())
+        groups = pa.array(groups_of(state.column(0).to_numpy(), self._key_groups))
+        yield from packed(groups, state, origin, len(self._state.slots))
 
 
 class Unpack:
