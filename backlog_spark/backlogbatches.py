@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.batchframes import bytes_of, empty_frame, frame_of
+from backlog_spark.batchframes import bytes_of, empty_frame, frame_of, united
 from backlog_spark.cardinality import sample_of
 from backlog_spark.jvm import elements
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
@@ -53,9 +53,7 @@ class TakenBatch:
             self._branches = branches if len(branches) > 1 and _stores(branches[-1]) is not None else []
         if self._branches:
             # A branch remembers its rows: these are the ones that the union has.
-            rows, *others = [branch.execute() for branch in branches[:-1]]
-            for more in others:
-                rows = rows.union(more)
+            rows = united([branch.execute() for branch in branches[:-1]])
             self.raw = frame_of(batch.sparkSession, self._plan.output(), rows)
 
     @cached_property

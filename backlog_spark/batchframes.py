@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["arrow_batches", "bytes_of", "empty_frame", "frame_of", "is_repeatable", "persisted"]
+__all__ = ["arrow_batches", "bytes_of", "empty_frame", "frame_of", "is_repeatable", "persisted", "united"]
 
 # Steps of a plan that look at one row at a time, whose order and number of partitions are no matter.
 _ROW_BY_ROW = {
@@ -104,6 +104,14 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
     # A nested type is an object in JSON.
     fixed = all(str(f["type"]) in _FIXED or str(f["type"]).startswith("decimal(") for f in fields)
     return {_ARROW_BYTES: _NO_LIMIT} if fields and fixed else {}
+
+
+def united(rows: Sequence[Any]) -> Any:
+    """Spark's RDDs of internal rows as one; there is at least one."""
+    found, *others = rows
+    for more in others:
+        found = found.union(more)
+    return found
 
 
 def frame_of(session: SparkSession, output: Any, rows: Any, partitioning: Any = None) -> DataFrame:

@@ -12,19 +12,19 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.batchframes import frame_of
+from backlog_spark.batchframes import frame_of, united
 from backlog_spark.jvm import as_seq, elements, java_class
 
 if TYPE_CHECKING:
     import numpy as np
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["different", "gathered_by_key", "sample_of"]
+__all__ = ["brought_together", "estimated_distinct", "sample_of"]
 
 _SAMPLED_ROWS = 20_000
 # A sample costs a tenth of a second.
 _WORTH_IT_BYTES = 32 << 20
-# Where both ways take the same time, on one machine.
+# About where both ways take the same time, on one machine.
 _MANY_KEYS = 350_000
 _KEYS_A_PARTITION, _MOST_PARTITIONS, _LEAST_PER_CORE, _TASKS_PER_CORE = 100_000, 1024, 4, 2
 # Steps of an executed plan that can be run once more, for part of the rows, at no more than that part's cost.
@@ -54,10 +54,7 @@ def sample_of(session: SparkSession, plans: Sequence[Any]) -> DataFrame | None:
         # A set is a function that says what is in it.
         middle = as_seq(session, [rows.getNumPartitions() // 2]).toSet()
         parts.append(java_class(session, "org.apache.spark.rdd.PartitionPruningRDD").create(rows, middle))
-    found, *others = parts
-    for more in others:
-        found = found.union(more)
-    return frame_of(session, plans[0].output(), found)
+    return frame_of(session, plans[0].output(), united(parts))
 
 
 def _is_plain(plan: Any) -> bool:
@@ -68,7 +65,7 @@ def _is_plain(plan: Any) -> bool:
     return (name in _PLAIN or name.startswith(_GENERATED)) and all(map(_is_plain, children))
 
 
-def different(hashes: np.ndarray) -> float | None:
+def estimated_distinct(hashes: np.ndarray) -> float | None:
     """How many different values there are, from the hashes of some that stand together; None of too few.
 
     As many pairs are equal as with so many equally frequent values. Where some are much more frequent than others it is
@@ -83,7 +80,7 @@ def different(hashes: np.ndarray) -> float | None:
     return number * number / 2 / max(equal, 0.5)
 
 
-def gathered_by_key(rows: DataFrame, sample: DataFrame | None, by: Sequence[Column]) -> tuple[DataFrame, int] | None:
+def brought_together(rows: DataFrame, sample: DataFrame | None, by: Sequence[Column]) -> tuple[DataFrame, int] | None:
     """Rows brought together by key before they are aggregated, if a sample of them says that this is faster.
 
     Parameters
@@ -103,7 +100,7 @@ def gathered_by_key(rows: DataFrame, sample: DataFrame | None, by: Sequence[Colu
     from pyspark.sql import functions as F
 
     hashes = sample.select(F.xxhash64(*by).alias("hash")).limit(_SAMPLED_ROWS).toArrow().column("hash").to_numpy()
-    keys = different(hashes)
+    keys = estimated_distinct(hashes)
     if keys is None or keys < _MANY_KEYS:
         return None
     cores = rows.sparkSession.sparkContext.defaultParallelism

@@ -247,7 +247,10 @@ class KeyedPlan:
         return not self._drained and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
 
     def _seeds_emit(self, ledger: Ledger) -> bool | None:
-        """Whether what is handed over is of a later stay in backlog than the first, whose keys have been put out."""
+        """Whether what is handed over is of later stays in backlog than the first, whose keys have been put out.
+
+        None if of both, or of neither.
+        """
         names = [name for operator in self._operators for name in self._checkpoint.names_in(seeds_of(operator))]
         later = {not name.startswith(seed_prefix(0)) for name in names}
         if ledger.unpublished:

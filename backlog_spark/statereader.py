@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.plan import KeyedNode, Node, keyed_from_output
+from backlog_spark.plan import Node, keyed_from_output
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.seeds import UnpackState
 from backlog_spark.state.tables import arrow_schema
@@ -52,9 +52,9 @@ class StateReader:
     ) -> None:
         self._spark = spark
         self._checkpoint = checkpoint
-        self._root = root
         self._stays = stays
         self._ledger = ledger
+        self._operators = keyed_from_output(root)
 
     def read(self, name: str, fold: Fold, run: Callable[[], Run]) -> DataFrame:
         """An operator's state as rows of its output, as of the last committed batch.
@@ -98,8 +98,7 @@ class StateReader:
             return ledger is not None and ledger.publishing >= run.epoch
         committed = self._checkpoint.latest_committed()
         taken_in = committed is not None and committed >= run.first_batch
-        operators = (node.name for node in self._root.walk() if isinstance(node, KeyedNode))
-        return not taken_in and any(self._checkpoint.names_in(seeds_of(name)) for name in operators)
+        return not taken_in and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
 
     def _of_batch(self, name: str, fold: Fold, present: Run, run: Callable[[], Run]) -> DataFrame | None:
         """Read now, as its files are about to move; None if they did so meanwhile."""
@@ -124,7 +123,7 @@ class StateReader:
     def _of_stream(self, name: str, fold: Fold) -> DataFrame:
         from pyspark.sql.types import StructType
 
-        reader = self._spark.read.format("statestore").option("operatorId", keyed_from_output(self._root).index(name))
+        reader = self._spark.read.format("statestore").option("operatorId", self._operators.index(name))
         # A map's entries by themselves, not one row a key group that holds them all.
         reader = reader.option("stateVarName", "buckets").option("flattenCollectionTypes", "true")
         buckets = reader.load(self._checkpoint.location).select("user_map_value.rows", "user_map_value.slots")

@@ -259,8 +259,9 @@ class Plans:
 
     def _seeds(self, name: str, fold: Fold) -> DataFrame:
         """State that is handed over, packed."""
-        emit: bool | None
         from pyspark.sql import functions as F
+
+        emit: bool | None
 
         def read(schema: StructType) -> DataFrame:
             with starting:

@@ -17,7 +17,7 @@ import pytest
 import backlog_spark as bs
 import connectors
 from backlog_spark import cardinality
-from backlog_spark.cardinality import different
+from backlog_spark.cardinality import estimated_distinct
 from backlog_spark.state import versions
 from tests.operators.conftest import Collect, plain, wait
 from tests.operators.scripted import append
@@ -35,23 +35,23 @@ FLOATS = (0.0, -0.0, float("nan"), float("inf"))
 def test_keys_are_estimated(keys: int) -> None:
     for seed in range(5):
         hashes = np.random.default_rng(seed).integers(0, keys, 20_000)
-        found = different(hashes)
+        found = estimated_distinct(hashes)
         assert found is not None
         assert abs(found / keys - 1) < 0.3
 
 
 def test_the_estimate_says_what_aggregation_in_place_leaves() -> None:
     chance = np.random.default_rng(1)
-    unique = different(np.arange(20_000))
+    unique = estimated_distinct(np.arange(20_000))
     assert unique is not None
     assert unique > 10**8
     hot = np.where(chance.random(20_000) < 0.5, 7, chance.integers(0, 2**60, 20_000))
     runs = np.repeat(np.arange(2_000), 10)
     for hashes in (hot, runs):
-        found = different(hashes)
+        found = estimated_distinct(hashes)
         assert found is not None
         assert found < 30_000, "though there are more keys, most rows go into few of them"
-    assert different(np.arange(1_999)) is None, "too few to tell"
+    assert estimated_distinct(np.arange(1_999)) is None, "too few to tell"
 
 
 def table(number: int, keys: int) -> pa.Table:
@@ -122,7 +122,7 @@ def test_the_result_is_the_same(
     for constant, value in SMALL.items():
         monkeypatch.setattr(cardinality, constant, value)
     told: list[bool] = []
-    bring = cardinality.gathered_by_key
+    bring = cardinality.brought_together
 
     def watched(rows: DataFrame, sample: DataFrame | None, by: Any) -> Any:
         found = bring(rows, sample, by)
@@ -130,7 +130,7 @@ def test_the_result_is_the_same(
             told.append(found is not None)
         return found
 
-    monkeypatch.setattr(versions, "gathered_by_key", watched)
+    monkeypatch.setattr(versions, "brought_together", watched)
     given_query: tuple[Callable[[bs.BacklogStream], bs.BacklogStream], str, int] = QUERIES[name]
     build, query, keys = given_query
     tables = [table(number, 3_000) for number in range(FILES + 2)]

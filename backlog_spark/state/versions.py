@@ -21,7 +21,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.batchframes import arrow_batches
-from backlog_spark.cardinality import gathered_by_key
+from backlog_spark.cardinality import brought_together
 from backlog_spark.errors import BacklogError
 from backlog_spark.exchange import exchanged
 from backlog_spark.operators.fold import Fold, Gathered
@@ -78,8 +78,12 @@ class BatchState:
             # The batch is replayed: the same rows, whose output may have reached one sink of several.
             return self.read(spark, fold, batch_id)
         base, by = self._base(spark, fold, batch_id), fold.reduces_by()
-        spread = gathered_by_key(rows, sample(), by) if by else None
-        version = fold.fold(rows, base) if spread is None else fold.fold(spread[0], base).coalesce(spread[1])
+        found = brought_together(rows, sample(), by) if by else None
+        if found is None:
+            version = fold.fold(rows, base)
+        else:
+            together, pieces = found
+            version = fold.fold(together, base).coalesce(pieces)
         self._save(version, f"v{batch_id}")
         self.has_read = True
         return self.read(spark, fold, batch_id)
