@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import backlog_spark as bs
@@ -16,6 +17,7 @@ from backlog_spark import cardinality
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.query import BacklogQuery
 from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.state import versions
 from backlog_spark.state.reports import FiringBudget
 from backlog_spark.state.versions import BatchState
 from backlog_spark.timekeeping import Timekeeper
@@ -253,6 +255,20 @@ def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
 SMALL = {"_WORTH_IT_BYTES": 0, "_SAMPLED_ROWS": 500, "_MANY_KEYS": 50, "_KEYS_A_PARTITION": 20}
 
 
+def bring_together(mark: Path) -> None:
+    """Have rows of small files brought together by key; ``mark`` is there when some have been."""
+    vars(cardinality).update(SMALL)
+    original = cardinality.brought_together
+
+    def marked(*args: Any) -> Any:
+        found = original(*args)
+        if found is not None:
+            mark.touch()
+        return found
+
+    vars(versions)["brought_together"] = marked
+
+
 def fire_few(timers: int = FEW_TIMERS) -> None:
     """Let each key group fire so many timers in a batch, whatever they take."""
     FiringBudget.of = lambda self, reports: timers  # type: ignore[method-assign]
@@ -312,7 +328,7 @@ def main() -> None:
     if "interrupted" in job:
         fire_few()
     if "files" in job:
-        vars(cardinality).update(SMALL)
+        bring_together(Path(job["together"]))
     # State as small as here would be put into one file, and could not be published by halves.
     start(job_session(**{"spark.sql.adaptive.coalescePartitions.enabled": "false"}), job).awaitTermination()
 

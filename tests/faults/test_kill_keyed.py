@@ -77,12 +77,17 @@ def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[
     tables = [rows(chance, 2_000) for _ in range(4)]
     for number, table in enumerate(tables[:3]):
         append(Path(job["script"]), table, backlog=number < 2)
+    killed_and_ended(spark, job, points, tables)
+
+
+def killed_and_ended(spark: SparkSession, job: dict[str, str], points: list[str], tables: list[pa.Table]) -> None:
+    """A life up to each point, and one to the end, with the last of the tables as live rows of its own."""
     for point in points:
-        live_until_killed(job, point, tmp_path / "driver.log")
+        live_until_killed(job, point, Path(job["checkpoint"]).parent / "driver.log")
     query = start(spark, job)
     try:
-        append(Path(job["script"]), tables[3], backlog=False)
-        wait_for_rows(query, tables[3].num_rows)
+        append(Path(job["script"]), tables[-1], backlog=False)
+        wait_for_rows(query, tables[-1].num_rows)
     finally:
         query.stop()
     assert query.exception() is None
@@ -100,7 +105,7 @@ def test_rows_that_are_brought_together_by_key_survive(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: list[str]
 ) -> None:
     chance = random.Random(7)
-    job = {name: str(tmp_path / name) for name in ("script", "files", "checkpoint", "target")}
+    job = {name: str(tmp_path / name) for name in ("script", "files", "together", "checkpoint", "target")}
     tables = [rows(chance, 2_000) for _ in range(5)]
     Path(job["files"]).mkdir()
     for number, table in enumerate(tables[:2]):
@@ -109,16 +114,8 @@ def test_rows_that_are_brought_together_by_key_survive(
     append(Path(job["script"]), tables[3], backlog=False)
     for name, value in SMALL.items():
         monkeypatch.setattr(cardinality, name, value)
-    for point in points:
-        live_until_killed(job, point, tmp_path / "driver.log")
-    query = start(spark, job)
-    try:
-        append(Path(job["script"]), tables[4], backlog=False)
-        wait_for_rows(query, tables[4].num_rows)
-    finally:
-        query.stop()
-    assert query.exception() is None
-    compare(spark, job, tables)
+    killed_and_ended(spark, job, points, tables)
+    assert Path(job["together"]).exists(), "the rows of the first life were brought together"
 
 
 # `make faults` goes through all.
