@@ -19,6 +19,7 @@ from decimal import Decimal
 
 from backlog_spark.errors import BacklogError
 
+from ..varints import varint
 from .packed import packed_decimal
 from .rowcode import Reader, as_reader
 
@@ -72,7 +73,7 @@ def _value(kind: int, data: bytes, at: int) -> str:
     if kind in (_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY):
         return _container(kind, data, at)
     if kind == _STRING:
-        size, at = _length(data, at)
+        size, at = varint(data, at)
         return json.dumps(data[at : at + size].decode("utf-8"), ensure_ascii=False)
     if kind in _INTEGERS:
         size, signed = _INTEGERS[kind]
@@ -82,7 +83,7 @@ def _value(kind: int, data: bytes, at: int) -> str:
     if kind == _DOUBLE:
         return _number(Decimal(repr(struct.unpack_from("<d", data, at)[0])))
     if kind == _OPAQUE:
-        size, start = _length(data, at + 1)
+        size, start = varint(data, at + 1)
         return _opaque(data[at], data[start : start + size])
     raise BacklogError(f"A JSON value in the binary log has the type {kind}, which mysql_cdc does not read.")
 
@@ -112,17 +113,6 @@ def _container(kind: int, data: bytes, at: int) -> str:
     if not is_object:
         return f"[{', '.join(values)}]"
     return "{" + ", ".join(f"{key}: {value}" for key, value in zip(keys, values, strict=True)) + "}"
-
-
-def _length(data: bytes, at: int) -> tuple[int, int]:
-    """Seven bits a byte, the least significant first; the length and where it ends."""
-    size = shift = 0
-    while True:
-        byte = data[at]
-        size |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 0x80:
-            return size, at
 
 
 @functools.lru_cache(1_000)

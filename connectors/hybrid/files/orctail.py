@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from ...varints import varint
+
 __all__ = ["is_proleptic"]
 
 _CALENDAR = 11  # of Footer
@@ -56,7 +58,7 @@ def _inflated(chunk: bytes, compression: str) -> bytes | None:
         found: bytes = pa.CompressedInputStream(pa.BufferReader(chunk), "zstd").read()
         return found
     if compression == "SNAPPY":
-        size, _ = _varint(chunk, 0)
+        size, _ = varint(chunk, 0)
         plain: bytes = pa.decompress(chunk, size, "snappy", asbytes=True)
         return plain
     return None  # LZ4 and LZO do not say how much they hold
@@ -66,22 +68,12 @@ def _numbers(message: bytes) -> Iterator[tuple[int, int]]:
     """The fields of a message that are integers."""
     at = 0
     while at < len(message):
-        key, at = _varint(message, at)
+        key, at = varint(message, at)
         if key & 7 == 0:
-            value, at = _varint(message, at)
+            value, at = varint(message, at)
             yield key >> 3, value
         elif key & 7 == 2:
-            size, at = _varint(message, at)
+            size, at = varint(message, at)
             at += size
         else:
             at += 8 if key & 7 == 1 else 4
-
-
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
-        if byte < 128:
-            return value, at
