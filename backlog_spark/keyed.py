@@ -165,7 +165,6 @@ class KeyedPlan:
             run = Run(run.first_batch, Vehicle.STREAM)
         replays_only = in_backlog and self.sorts_again and run.vehicle is Vehicle.STREAM
         partitions = min(self._key_groups, self._cores) if ledger is None else ledger.partitions
-        is_even = ledger is None or ledger.even
         plans = Plans(
             self._spark,
             lambda node: load(node, _target(run, replays_only=replays_only)),
@@ -174,7 +173,7 @@ class KeyedPlan:
             None if self._time is None else self._time.control,
             None if self._time is None else self._time.reports,
             self._stays.put_out(),
-            even_labels(self._key_groups, partitions) if is_even else None,
+            even_labels(self._key_groups, partitions),
             self._seeds_emit(book),
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
@@ -184,7 +183,7 @@ class KeyedPlan:
             (name, {**self.folds[name].describe(), "mergeable": self.folds[name].mergeable}) for name in self._operators
         )
         if ledger is None:
-            ledger = Ledger(self._key_groups, partitions, operators, even=True)
+            ledger = Ledger(self._key_groups, partitions, operators)
         ledger = ledger.check(self._key_groups, operators)
         self._output, self._raw = plans.output, plans.raw
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:

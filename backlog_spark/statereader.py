@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.plan import Node, keyed_from_output
+from backlog_spark.state.buckets import UnpackRows, unpack_hashes
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
-from backlog_spark.state.seeds import UnpackState
-from backlog_spark.state.tables import arrow_schema
+from backlog_spark.state.tables import HASH, arrow_schema
 from backlog_spark.state.versions import BatchState, seeds_of
 from backlog_spark.vehicles import handed_over_schema
 
@@ -121,11 +121,23 @@ class StateReader:
         return None if self._handing_over(present) else found
 
     def _of_stream(self, name: str, fold: Fold) -> DataFrame:
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import LongType, StructType
 
+        committed = self._checkpoint.latest_committed()
+        buckets = self._variable(name, "buckets", committed).select("user_map_value.rows", "user_map_value.slots")
+        heads = self._variable(name, "head", committed).where("value.recent IS NOT NULL")
+        schema = fold.state.spark()
+        rows = buckets.mapInArrow(UnpackRows(fold.state, arrow_schema(schema)), schema)
+        recent = heads.select("value.recent", "value.slots")
+        recent = recent.mapInArrow(UnpackRows(fold.state, arrow_schema(schema)), schema)
+        hashes = StructType().add(HASH, LongType())
+        old = recent.select(HASH).union(heads.select("value.gone").mapInArrow(unpack_hashes, hashes))
+        return fold.finish(rows.join(old, HASH, "left_anti").union(recent).drop(HASH))
+
+    def _variable(self, name: str, variable: str, batch: int | None) -> DataFrame:
         reader = self._spark.read.format("statestore").option("operatorId", self._operators.index(name))
         # A map's entries by themselves, not one row a key group that holds them all.
-        reader = reader.option("stateVarName", "buckets").option("flattenCollectionTypes", "true")
-        buckets = reader.load(self._checkpoint.location).select("user_map_value.rows", "user_map_value.slots")
-        schema = StructType(fold.state.spark().fields[1:])
-        return fold.finish(buckets.mapInArrow(UnpackState(fold.state, arrow_schema(schema)), schema))
+        reader = reader.option("stateVarName", variable).option("flattenCollectionTypes", "true")
+        if batch is not None:  # both variables as of one batch
+            reader = reader.option("batchId", batch)
+        return reader.load(self._checkpoint.location)

@@ -66,8 +66,8 @@ class Plans:
         What key groups report of timers and late rows.
     stay_end : StayEnd, optional
         How the stay in backlog ended whose state is handed over, if it put out its results.
-    labels : sequence of int, optional
-        A number for each key group by which Spark places it; None: its own.
+    labels : sequence of int
+        For trees with keyed operators: a number for each key group by which Spark places it.
     seeds_emit : bool, optional
         Whether the keys of merged state that is handed over are to be put out; None: of some of the files.
     """
@@ -81,7 +81,7 @@ class Plans:
         control: Callable[[str], DataFrame] | None = None,
         reports: Accumulator[Any] | None = None,
         stay_end: StayEnd | None = None,
-        labels: Sequence[int] | None = None,
+        labels: Sequence[int] = (),
         seeds_emit: bool | None = None,
     ) -> None:
         self._spark = spark
@@ -250,8 +250,7 @@ class Plans:
         if node.is_timed:
             assert self._control is not None
             packed = packed.unionByName(self._control(node.name))
-        if self._labels is not None:
-            packed = packed.withColumn(GROUP, labelled(GROUP, self._labels))
+        packed = packed.withColumn(GROUP, labelled(GROUP, self._labels))
         # What the stay has put out is over, also before an operator is told the watermark by the one in front of it.
         begins_at = self._stay_end.watermark if fold.waits and self._stay_end is not None else None
         processor = GroupProcessor(fold, node.name, self._reports if node.is_timed else None, begins_at)

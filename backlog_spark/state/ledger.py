@@ -15,7 +15,8 @@ from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = ["Ledger", "Run", "Vehicle"]
 
-_VERSION = 1
+# 2: key groups are placed evenly, and state is text, with what has changed kept apart.
+_VERSION = 2
 
 
 class Vehicle(StrEnum):
@@ -58,8 +59,6 @@ class Ledger:
         The newest epoch whose state stream mode has been given; -1 for none.
     publishing : int
         The newest epoch whose publication was begun: it is finished before anything else, and not gone on with.
-    even : bool
-        Whether each partition has as many key groups as the others (`backlog_spark.state.keys.even_labels`).
     """
 
     key_groups: int
@@ -68,7 +67,6 @@ class Ledger:
     runs: tuple[Run, ...] = ()
     published: int = -1
     publishing: int = -1
-    even: bool = False
 
     @property
     def last_epoch(self) -> int:
@@ -191,7 +189,6 @@ class Ledger:
             "runs": [[r.first_batch, str(r.vehicle), r.epoch] for r in self.runs],
             "published": self.published,
             "publishing": self.publishing,
-            "even": self.even,
         }
 
     @classmethod
@@ -215,5 +212,4 @@ class Ledger:
             tuple(Run(first, Vehicle(vehicle), epoch) for first, vehicle, epoch in data["runs"]),
             data["published"],
             data["publishing"],
-            data.get("even", False),
         )

@@ -32,7 +32,6 @@ __all__ = [
     "PackRows",
     "PackState",
     "Unpack",
-    "UnpackState",
     "packed",
     "packed_control",
     "seed_prefix",
@@ -211,18 +210,3 @@ class Unpack:
         for batch in batches:
             for data in batch.column(batch.num_columns - 1):
                 yield combine([from_bytes(data.as_py(), self._packed).select(self._skip)], self._unpacked)
-
-
-class UnpackState:
-    """For ``mapInArrow``: buckets of the state store, with the number of accumulators of each, as rows of state."""
-
-    def __init__(self, state: StateSchema, unpacked: pa.Schema) -> None:
-        self._state = state
-        self._unpacked = unpacked
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        keep_imports()
-        for batch in batches:
-            for data, slots in zip(batch.column(0), batch.column(1), strict=True):
-                rows = from_bytes(data.as_py(), self._state.first(slots.as_py()).arrow())
-                yield combine([self._state.widened(rows).remove_column(0)], self._unpacked)

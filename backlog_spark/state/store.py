@@ -1,19 +1,24 @@
 """A key group's state in Spark's state store: Arrow rows in bounded buckets, and when each bucket's timers are due.
 
-A batch reads and writes the buckets of the keys that it changes, so its cost follows those and not the size of the
-state. Rows are kept with the number of accumulators that they were written with: ones that were added since are NULL.
+A batch reads the buckets of the keys that it changes. Of operators with timers it writes them too, as a whole; of
+others it keeps the changed rows apart (`backlog_spark.state.recent`). So its cost follows what it changes and not the
+size of the state. Rows are kept with the number of accumulators that they were written with: ones that were added since
+are NULL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
 
-from .tables import StateSchema, bucket_bits, buckets_of, combine, from_bytes, split_by, to_bytes
+from .buckets import Buckets, packed_hashes, packed_rows, rows_of, unpacked_hashes, unpacked_rows
+from .keys import distinct, order_of
+from .recent import Recent, is_in
+from .tables import PIECE_BYTES, StateSchema, bucket_bits, buckets_of, combine, split_by
 
 __all__ = ["AT_EVERY_TICK", "NEVER", "GroupStore"]
 
@@ -22,8 +27,11 @@ NEVER: Final = 2**63 - 1
 AT_EVERY_TICK: Final = 1
 """When a key is due that waits for something else than a time: whenever the control source tells the time."""
 
-# From this share of a group's buckets on, reading all of them in one go is cheaper than asking for each.
-_READ_ALL = 0.5
+_HEAD: Final = (
+    "keys long, bits int, watermark long, backlog int, due binary, recent string, slots int, gone string, spent long"
+)
+# So many buckets are written at once, whatever changes in them: it costs no more than reading what is kept apart.
+_FEW = 2
 
 Due = Callable[[pa.RecordBatch], tuple[np.ndarray, np.ndarray]]
 
@@ -37,15 +45,14 @@ class GroupStore:
     schema : StateSchema
     due : callable, optional
         For operators with timers: from rows of state to when the first event-time and the first processing-time timer
-        of each is due.
+        of each is due. Without it a batch changes only keys that it brings something for.
     """
 
     def __init__(self, handle: StatefulProcessorHandle, schema: StateSchema, due: Due | None) -> None:
         self._schema = schema
         self._due_of = due
-        self._head = handle.getValueState("head", "keys long, bits int, watermark long, backlog int, due binary")
-        self._buckets = handle.getMapState("buckets", "bucket int", "rows binary, slots int")
-        self._arrow = {len(schema.slots): schema.arrow()}
+        self._head = handle.getValueState("head", _HEAD)
+        self._buckets = Buckets(handle, schema)
         self.watermark = 0
         self.backlog = 0
         self.due_rows = 0
@@ -55,12 +62,23 @@ class GroupStore:
         """Read what is known of the group; ``watermark`` is that of a group without state."""
         # Asked first: for a missing value the store answers with a line in the log, one for every key group.
         found = self._head.get() if self._head.exists() else None
-        self._keys, self._bits, self.watermark, self.backlog, due = found or (0, 0, watermark, 0, None)
-        self._touched: set[int] = set()
+        self._keys, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent = found or (
+            0, 0, watermark, 0, None, None, 0, None, 0,
+        )  # fmt: skip
+        self._recent = self._opened(recent, slots, gone)
+        self._loaded: dict[int, pa.RecordBatch] = {}
+        self._touched: Collection[int] = set()
+        self._changed = np.zeros(0, dtype=np.int64)
         self._old = 0
-        self._due = np.full((2, 1 << self._bits), NEVER, dtype=np.int64)
+        self._due = np.full((2, self._count), NEVER, dtype=np.int64)
         if due is not None:
             self._due = np.frombuffer(bytes(due), dtype=np.int64).reshape(2, -1).copy()
+        if self._due_of is not None and len(self._recent.hashes):
+            self._put_into_buckets(self._bits)  # kept apart while the operator had no timers
+
+    @property
+    def _count(self) -> int:
+        return 1 << int(self._bits)
 
     @property
     def next_event_timer(self) -> int:
@@ -73,7 +91,7 @@ class GroupStore:
         return int(self._due[1].min())
 
     def load(self, hashes: np.ndarray, watermark: int, now: int, most: int | None = None) -> pa.RecordBatch:
-        """The rows of the buckets that hold these keys, or timers that are due.
+        """The rows of these keys; of an operator with timers all rows of their buckets, and of those that are due.
 
         Parameters
         ----------
@@ -84,28 +102,43 @@ class GroupStore:
             Of buckets that are wanted for their timers only, those first due are read until so many rows have some.
             Default: all of them.
         """
-        watermark = min(watermark, NEVER - 1)  # the end of time is not before never
         self.due_rows = 0
-        loaded: dict[int, pa.RecordBatch] = {}
-        if self._keys:
-            is_due = (self._due[0] <= watermark) | (self._due[1] <= now)
-            wanted = set(np.unique(buckets_of(hashes, self._bits)).tolist())
-            if most is None:
-                wanted.update(np.flatnonzero(is_due).tolist())
-            loaded = self._read(wanted) if wanted else {}
-            if most is not None and is_due.any():
-                self.due_rows = sum(self._count_due(batch, watermark, now) for batch in loaded.values())
-                for number in np.argsort(self._due.min(axis=0), kind="stable").tolist():
-                    if self.due_rows >= most:
-                        break
-                    if is_due[number] and number not in wanted:
-                        wanted.add(number)
-                        loaded.update(self._read({number}))
-                        self.due_rows += self._count_due(loaded[number], watermark, now)
-            self._touched = wanted
-        rows = combine(loaded.values(), self._schema.arrow())
+        found = []
+        if self._due_of is None:
+            self._changed = distinct(hashes)
+            found = self._of_keys()
+        elif self._keys:
+            found = self._of_buckets(hashes, min(watermark, NEVER - 1), now, most)  # the end of time is before never
+        rows = combine(found, self._schema.arrow())
         self._old = rows.num_rows
         return rows
+
+    def _of_keys(self) -> list[pa.RecordBatch]:
+        if not self._keys:
+            return []
+        wanted = self._changed[~is_in(self._changed, self._recent.hashes)]
+        asked = dict(_split(wanted, buckets_of(wanted, self._bits)))
+        self._loaded = self._buckets.read(asked, self._count)
+        found = [rows_of(bucket, asked[number]) for number, bucket in self._loaded.items()]
+        return [*found, self._recent.among(self._changed)]
+
+    def _of_buckets(self, hashes: np.ndarray, watermark: int, now: int, most: int | None) -> list[pa.RecordBatch]:
+        is_due = (self._due[0] <= watermark) | (self._due[1] <= now)
+        wanted = set(distinct(buckets_of(hashes, self._bits)).tolist())
+        if most is None:
+            wanted.update(np.flatnonzero(is_due).tolist())
+        loaded = self._buckets.read(wanted, self._count)
+        if most is not None and is_due.any():
+            self.due_rows = sum(self._count_due(batch, watermark, now) for batch in loaded.values())
+            for number in np.argsort(self._due.min(axis=0), kind="stable").tolist():
+                if self.due_rows >= most:
+                    break
+                if is_due[number] and number not in wanted:
+                    wanted.add(number)
+                    loaded.update(self._buckets.read({number}, self._count))
+                    self.due_rows += self._count_due(loaded[number], watermark, now)
+        self._touched = wanted
+        return list(loaded.values())
 
     def _count_due(self, rows: pa.RecordBatch, watermark: int, now: int) -> int:
         assert self._due_of is not None, "only operators with timers have any that are due"
@@ -115,43 +148,91 @@ class GroupStore:
     def save(self, rows: pa.RecordBatch) -> None:
         """Put the rows in the place of those that `load` gave. Called once after it."""
         self._keys += rows.num_rows - self._old
-        wanted = max(self._bits, bucket_bits(self._keys))
-        if wanted > self._bits:
-            rest = self._read(set(range(1 << self._bits)) - self._touched) if self._keys > rows.num_rows else {}
-            rows = combine([rows, *rest.values()], self._schema.arrow())
-            self._touched = set(range(1 << self._bits))
-            self._due = np.full((2, 1 << wanted), NEVER, dtype=np.int64)
-        written = set()
-        slots = len(self._schema.slots)
-        for number in self._touched:
-            self._due[:, number] = NEVER
-        for number, batch in split_by(buckets_of(rows.column(0).to_numpy(), wanted), rows):
-            self._buckets.updateValue((number,), (to_bytes(batch), slots))
-            written.add(number)
+        bits = max(self._bits, bucket_bits(self._keys))
+        if self._due_of is None:
+            self._recent = self._recent.changed(self._changed, rows)
+            if not self._stays_apart(bits):
+                self._put_into_buckets(bits)
+        else:
+            if bits > self._bits:
+                others = set(range(self._count)) - set(self._touched) if self._keys > rows.num_rows else set()
+                rows = combine([rows, *self._buckets.read(others, self._count).values()], self._schema.arrow())
+                self._touched = range(self._count)
+                self._bits, self._due = bits, np.full((2, 1 << bits), NEVER, dtype=np.int64)
+            self._write(rows, self._touched, bits, self._due)
+
+    def _stays_apart(self, bits: int) -> bool:
+        """Whether what has changed is kept apart for now.
+
+        Each batch writes all of it anew. As in the ski rental problem that is done until it has cost as much as what
+        it saves: with that, at most twice of what is best is paid, however many keys later batches change.
+        """
+        size = len(self._recent.hashes)
+        if bits > self._bits or self._keys <= self._spent + size or self._recent.rows.nbytes > PIECE_BYTES:
+            return False
+        if len(distinct(buckets_of(self._recent.hashes, self._bits))) <= _FEW:
+            return False
+        self._spent += size
+        return True
+
+    def _put_into_buckets(self, bits: int) -> None:
+        """Write what was kept apart, and all rows that it shares buckets with; all rows if there will be more buckets.
+
+        One bucket after the other: together they may have more text than one Arrow column takes.
+        """
+        hashes, grows = self._recent.hashes, bits > self._bits
+        parts = dict(split_by(buckets_of(self._recent.rows.column(0).to_numpy(), self._bits), self._recent.rows))
+        numbers = range(self._count) if grows else distinct(buckets_of(hashes, self._bits)).tolist()
+        there = self._loaded | self._buckets.read([n for n in numbers if n not in self._loaded], self._count)
+        due = np.full((2, 1 << bits), NEVER, dtype=np.int64) if grows else self._due
+        for number in numbers:
+            pieces = []
+            if number in there:
+                is_old = is_in(there[number].column(0).to_numpy(), hashes)
+                pieces.append(there[number].filter(pa.array(~is_old)))
+            if number in parts:
+                pieces.append(parts[number])
+            rows = combine(pieces, self._schema.arrow())
+            self._write(rows.take(pa.array(order_of(rows.column(0).to_numpy()))), {number}, bits, due)
+        # Key groups fill up together, and would all pay in the same batch: once, they begin as if some had been paid.
+        self._spent = int(hashes[0] % max(1, self._keys)) if grows else 0
+        self._recent = Recent.nothing(self._schema.arrow())
+        self._bits, self._due = bits, due
+
+    def _write(self, rows: pa.RecordBatch, numbers: Collection[int], bits: int, due: np.ndarray) -> None:
+        """Put rows in the place of all those in these buckets, and note in ``due`` when their first timers are due."""
+        left = set(numbers)
+        due[:, list(left)] = NEVER
+        for number, batch in split_by(buckets_of(rows.column(0).to_numpy(), bits), rows):
+            self._buckets.write(number, batch)
+            left.discard(number)
             if self._due_of is not None:
                 event, processing = self._due_of(batch)
-                self._due[:, number] = event.min(), processing.min()
-        for number in self._touched - written:
-            self._buckets.removeKey((number,))
-        self._bits = wanted
+                due[:, number] = event.min(), processing.min()
+        self._buckets.remove(left)
 
     def close(self) -> None:
         """Write what is known of the group."""
         due = self._due.tobytes() if self._due_of is not None else None
-        self._head.update((self._keys, self._bits, self.watermark, self.backlog, due))
+        recent, slots, gone = None, 0, None
+        if len(self._recent.hashes):
+            recent, slots = packed_rows(self._recent.rows, self._schema)
+            gone = packed_hashes(self._recent.gone)
+        self._head.update((self._keys, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent))
 
-    def _read(self, numbers: set[int]) -> dict[int, pa.RecordBatch]:
-        if len(numbers) > _READ_ALL * (1 << self._bits):
-            every = {int(k[0]): v for k, v in self._buckets.iterator()}
-            return {n: self._rows(*value) for n, value in every.items() if n in numbers}
-        out = {}
-        for number in numbers:
-            value = self._buckets.getValue((number,))
-            if value is not None:
-                out[number] = self._rows(*value)
-        return out
+    def _opened(self, recent: str | None, slots: int, gone: str | None) -> Recent:
+        if recent is None or gone is None:
+            return Recent.nothing(self._schema.arrow())
+        rows = unpacked_rows(recent, slots, self._schema)
+        hashes = [rows.column(0).to_numpy(), unpacked_hashes(gone)]
+        return Recent(rows, distinct(np.concatenate(hashes)))
 
-    def _rows(self, data: Any, slots: int) -> pa.RecordBatch:
-        if slots not in self._arrow:
-            self._arrow[slots] = self._schema.first(slots).arrow()
-        return self._schema.widened(from_bytes(bytes(data), self._arrow[slots]))
+
+def _split(hashes: np.ndarray, numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """The hashes of each number, in the order that they have."""
+    order = order_of(numbers)
+    hashes, numbers = hashes[order], numbers[order]
+    cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
+    for piece, first in zip(np.split(hashes, cuts), [0, *cuts], strict=True):
+        if len(piece):
+            yield int(numbers[first]), piece

@@ -76,7 +76,9 @@ class StateSchema:
 
     def first(self, slots: int) -> StateSchema:
         """As it was when it had only so many accumulators."""
-        return StateSchema(self.keys, self.slots[:slots], tuple(self.slot_names[:slots]))
+        if slots not in self._firsts:
+            self._firsts[slots] = StateSchema(self.keys, self.slots[:slots], tuple(self.slot_names[:slots]))
+        return self._firsts[slots]
 
     def widened(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Rows of fewer accumulators with NULL in those that were added since."""
@@ -84,6 +86,10 @@ class StateSchema:
         for field in missing:
             batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
         return batch
+
+    @functools.cached_property
+    def _firsts(self) -> dict[int, StateSchema]:
+        return {}
 
     @functools.cached_property
     def _arrow(self) -> pa.Schema:
@@ -127,7 +133,7 @@ def to_bytes(batch: pa.RecordBatch) -> bytes:
     return data
 
 
-def from_bytes(data: bytes, schema: pa.Schema) -> pa.RecordBatch:
+def from_bytes(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
     """Read back what `to_bytes` gave."""
     return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
 

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,8 @@ def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
     connectors.add_connector("scripted", "tests.operators.scripted", "ScriptedDataSource")
     spark.conf.set("spark.backlog.timers.interruptible.enabled", str("interrupted" in job).lower())
+    if "key_groups" in job:
+        spark.conf.set("spark.backlog.keyGroups", job["key_groups"])
     source = bs.source("scripted", name="s", path=job["script"])
     if "files" in job:
         source = bs.stream(spark.readStream.schema("k long, v long").parquet(job["files"])).union(source)
@@ -127,6 +130,11 @@ def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
 def kill(*_: object, **__: object) -> None:
     """The driver, its JVM and every worker: they are one process group."""
     os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def kill_soon(*_: object, **__: object) -> None:
+    """In the middle of what comes next."""
+    threading.Timer(0.2, kill).start()
 
 
 def before(owner: type, name: str, act: Callable[..., None] = kill) -> None:
@@ -241,6 +249,15 @@ INTERRUPTED_POINTS: dict[str, Callable[[], None]] = {
 }
 
 
+# Of a state with many buckets, of which live batches change some keys each: by the third one some are kept apart.
+KEPT_POINTS: dict[str, Callable[[], None]] = {
+    "when changes are to be kept apart": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(3))),
+    "while state is written": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(2, kill_soon))),
+    "when changes have been written": lambda: before(KeyedPlan, "written", only_when_streaming(on_call(2))),
+    "when more changes have been committed": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(3))),
+}
+
+
 def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
     """For a method of a keyed plan: only in a run of the stream vehicle."""
 
@@ -322,7 +339,7 @@ def bs_checkpoint() -> type:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    every = {**POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS}
+    every = {**POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS, **KEPT_POINTS}
     every |= PAIRED_POINTS if "shape" in job else {}
     every[sys.argv[2]]()
     if "interrupted" in job:

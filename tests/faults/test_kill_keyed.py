@@ -26,6 +26,7 @@ from .keyed_job import (
     AGGREGATES,
     FEW_TIMERS,
     INTERRUPTED_POINTS,
+    KEPT_POINTS,
     PAIRED_POINTS,
     POINTS,
     SMALL,
@@ -44,8 +45,8 @@ SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 LIMIT_S = 300
 
 
-def rows(chance: random.Random, count: int) -> pa.Table:
-    made = [(chance.choice([None, chance.randrange(300)]), chance.randrange(-(10**12), 10**12)) for _ in range(count)]
+def rows(chance: random.Random, count: int, keys: int = 300) -> pa.Table:
+    made = [(chance.choice([None, chance.randrange(keys)]), chance.randrange(-(10**12), 10**12)) for _ in range(count)]
     return pa.table(list(zip(*made, strict=True)), schema=SCHEMA)
 
 
@@ -116,6 +117,40 @@ def test_rows_that_are_brought_together_by_key_survive(
         monkeypatch.setattr(cardinality, name, value)
     killed_and_ended(spark, job, points, tables)
     assert Path(job["together"]).exists(), "the rows of the first life were brought together"
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(["when changes have been written"], id="some"),
+        pytest.param(list(KEPT_POINTS), id="all", marks=pytest.mark.grid),
+    ],
+)
+def test_changes_that_are_kept_apart_survive(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
+    chance = random.Random(29)
+    job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target")} | {"key_groups": "1"}
+    tables = [
+        rows(chance, 40_000, keys=20_000),
+        *(rows(chance, 3_000, keys=20_000) for _ in range(4 + 3 * len(points))),
+    ]
+    for number, table in enumerate(tables[:-1]):
+        append(Path(job["script"]), table, backlog=not number)
+    try:
+        killed_and_ended(spark, job, points, tables)
+        state = (tuple(row) for row in start(spark, job).state("k_total_n_hi").collect())
+        assert Counter(state) == Counter(tuple(r) for r in spark.read.format("delta").load(job["target"]).collect())
+    finally:
+        for query in spark.streams.active:
+            query.stop()
+        spark.conf.unset("spark.backlog.keyGroups")
+    apart = []
+    for batch in range(2, len(tables)):
+        heads = spark.read.format("statestore").option("stateVarName", "head").option("batchId", batch)
+        head = heads.load(job["checkpoint"]).selectExpr("coalesce(length(value.recent), 0) AS length").first()
+        assert head is not None, "there is one key group"
+        apart.append(head["length"])
+    assert 0 in apart[1:], "it was put into the buckets"
+    assert len(set(apart)) > 3, "and grew meanwhile"
 
 
 # `make faults` goes through all.

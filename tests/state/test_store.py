@@ -1,0 +1,173 @@
+"""A key group's store, batch after batch, against a dictionary; its state is what a map and a value of Spark's have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyspark.sql.types import LongType, StringType
+
+from backlog_spark.state import store as store_module
+from backlog_spark.state import tables
+from backlog_spark.state.recent import Recent, is_in
+from backlog_spark.state.store import NEVER, GroupStore
+from backlog_spark.state.tables import StateSchema
+from backlog_spark.watermarks import MIN_WATERMARK
+from tests.operators.groups import Handle
+
+STATE = StateSchema((StringType(),), (LongType(),))
+# Key "a7" has the hash of "b7": different keys with one hash stay apart.
+KEYS = st.integers(0, 40).flatmap(lambda n: st.sampled_from([f"a{n}", f"b{n}"]))
+BATCHES = st.lists(
+    st.dictionaries(KEYS, st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), max_size=12), min_size=1, max_size=12
+)
+
+
+def hash_of(key: str) -> int:
+    """Spread over all buckets, the same for two keys each."""
+    return (int(key[1:]) + 1) * 0x9E3779B97F4A7C15 % 2**64 - 2**63
+
+
+def table(rows: dict[str, Any], schema: StateSchema = STATE) -> pa.RecordBatch:
+    columns = [
+        pa.array([hash_of(key) for key in rows], pa.int64()),
+        pa.array(list(rows), pa.string()),
+        pa.array(list(rows.values()), pa.int64()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema.arrow())
+
+
+def due_at_seven(rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+    return np.full(rows.num_rows, 7), np.full(rows.num_rows, NEVER)
+
+
+class Group:
+    """Drives a store as a batch does: changes of keys, None for those that go."""
+
+    def __init__(self, schema: StateSchema = STATE, due: Any = None) -> None:
+        self.handle = Handle()
+        self.schema, self.due = schema, due
+        self.known: dict[str, Any] = {}
+
+    def batch(self, changes: dict[str, Any]) -> None:
+        store = GroupStore(self.handle, self.schema, self.due)  # type: ignore[arg-type]
+        store.open(MIN_WATERMARK)
+        asked = np.array([hash_of(key) for key in changes], dtype=np.int64)
+        rows = store.load(asked, MIN_WATERMARK, MIN_WATERMARK).to_pydict()
+        old = dict(zip(rows["k0"], rows["s0"], strict=True))
+        assert len(old) == len(rows["k0"]), "no key twice"
+        assert old.items() <= self.known.items()
+        assert {key for key in self.known if hash_of(key) in asked} <= set(old)
+        if self.due is None:
+            assert {hash_of(key) for key in old} <= set(asked.tolist()), "no other ones have to be looked at"
+        now = {key: value for key, value in {**old, **changes}.items() if value is not None}
+        store.save(table(now, self.schema))
+        store.close()
+        self.known = {key: value for key, value in {**self.known, **changes}.items() if value is not None}
+
+    def check(self) -> None:
+        """All that is there, read at once."""
+        store = GroupStore(self.handle, self.schema, self.due)  # type: ignore[arg-type]
+        store.open(MIN_WATERMARK)
+        every = np.array([hash_of(f"a{n}") for n in range(41)], dtype=np.int64)
+        rows = store.load(every, MIN_WATERMARK, MIN_WATERMARK).to_pydict()
+        assert sorted(zip(rows["k0"], rows["s0"], strict=True)) == sorted(self.known.items())
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Buckets of three keys, and none that is written at once."""
+    monkeypatch.setattr(tables, "BUCKET_KEYS", 3)
+    monkeypatch.setattr(store_module, "_FEW", 0)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(BATCHES)
+def test_state_is_what_the_batches_made_it(batches: list[dict[str, Any]]) -> None:
+    group = Group()
+    for changes in batches:
+        group.batch(changes)
+        group.check()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(BATCHES, st.lists(st.booleans(), min_size=12, max_size=12))
+def test_timers_may_come_and_go(batches: list[dict[str, Any]], timed: list[bool]) -> None:
+    """An operator may have timers in one life and none in the next: a join that may be interrupted, or not."""
+    group = Group()
+    for changes, is_timed in zip(batches, timed, strict=False):
+        group.due = due_at_seven if is_timed else None
+        group.batch(changes)
+        group.check()
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(BATCHES, BATCHES)
+def test_accumulators_that_were_added_are_null(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> None:
+    group = Group()
+    for changes in before:
+        group.batch(changes)
+    wider = StateSchema(STATE.keys, (*STATE.slots, LongType()))
+    store = GroupStore(group.handle, wider, None)  # type: ignore[arg-type]
+    store.open(MIN_WATERMARK)
+    every = np.array([hash_of(f"a{n}") for n in range(41)], dtype=np.int64)
+    rows = store.load(every, MIN_WATERMARK, MIN_WATERMARK)
+    assert rows.schema.equals(wider.arrow())
+    assert rows.column("s1").null_count == rows.num_rows
+    assert sorted(zip(*(rows.column(n).to_pylist() for n in ("k0", "s0")), strict=True)) == sorted(group.known.items())
+
+
+def test_a_batch_of_few_keys_writes_no_bucket_until_that_has_paid() -> None:
+    group = Group()
+    group.batch({f"{side}{n}": n for side in "ab" for n in range(40)})
+    count = len(group.handle.buckets)
+    assert count >= 16
+    written = []
+    for n in range(60):
+        before = dict(group.handle.buckets)
+        group.batch({f"a{n % 40}": n + 100, f"b{(n + 20) % 40}": n})
+        written.append(sum(group.handle.buckets.get(key) is not before.get(key) for key in before))
+        group.check()
+    rewritten = [n for n in written if n]
+    # With two keys that are new each time, about the square root of 2 * 80 / 2 batches lie between.
+    assert 3 <= len(rewritten) <= 20
+    assert max(rewritten) <= count
+    assert sum(written) < 60 * 2 * 2, "less than the buckets of what each batch changes"
+
+
+def test_of_a_single_bucket_nothing_is_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "BUCKET_KEYS", 2048)
+    monkeypatch.setattr(store_module, "_FEW", 2)
+    group = Group()
+    for n in range(5):
+        group.batch({f"a{n}": n, "b1": n})
+        assert group.handle.head[5] is None
+        assert len(group.handle.buckets) == 1
+
+
+def test_what_is_large_is_not_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    group = Group()
+    group.batch({f"{side}{n}": n for side in "ab" for n in range(40)})
+    group.batch({"a1": 1, "a2": 2})
+    assert group.handle.head[5] is not None
+    monkeypatch.setattr(store_module, "PIECE_BYTES", 10)
+    group.batch({"a3": 1})
+    assert group.handle.head[5] is None
+    group.check()
+
+
+@given(st.lists(st.integers(-5, 5)), st.sets(st.integers(-5, 5)))
+def test_membership(numbers: list[int], members: set[int]) -> None:
+    found = is_in(np.array(numbers, dtype=np.int64), np.array(sorted(members), dtype=np.int64))
+    assert found.tolist() == [number in members for number in numbers]
+
+
+def test_hashes_without_rows_are_known() -> None:
+    nothing = Recent.nothing(STATE.arrow())
+    some = nothing.changed(np.array(sorted(map(hash_of, ["a1", "a2"]))), table({"a1": 1}))
+    assert some.gone.tolist() == [hash_of("a2")]
+    assert some.changed(np.array([hash_of("a1")]), table({})).gone.tolist() == sorted(map(hash_of, ["a1", "a2"]))
