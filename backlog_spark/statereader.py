@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.plan import Node, keyed_from_output
-from backlog_spark.state.buckets import UnpackRows, unpack_hashes
+from backlog_spark.state.buckets import UnpackHashes, UnpackRows
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.tables import HASH, arrow_schema
 from backlog_spark.state.versions import BatchState, seeds_of
@@ -125,14 +125,15 @@ class StateReader:
 
         committed = self._checkpoint.latest_committed()
         buckets = self._variable(name, "buckets", committed).select("user_map_value.rows", "user_map_value.slots")
-        heads = self._variable(name, "head", committed).where("value.recent IS NOT NULL")
         schema = fold.state.spark()
-        rows = buckets.mapInArrow(UnpackRows(fold.state, arrow_schema(schema)), schema)
-        recent = heads.select("value.recent", "value.slots")
-        recent = recent.mapInArrow(UnpackRows(fold.state, arrow_schema(schema)), schema)
-        hashes = StructType().add(HASH, LongType())
-        old = recent.select(HASH).union(heads.select("value.gone").mapInArrow(unpack_hashes, hashes))
-        return fold.finish(rows.join(old, HASH, "left_anti").union(recent).drop(HASH))
+        unpack = UnpackRows(fold.state, arrow_schema(schema))
+        rows = buckets.mapInArrow(unpack, schema)
+        if not fold.timed:  # what has changed may be kept apart
+            heads = self._variable(name, "head", committed).where("value.recent IS NOT NULL")
+            recent = heads.select("value.recent", "value.slots").mapInArrow(unpack, schema)
+            gone = heads.select("value.gone").mapInArrow(UnpackHashes(), StructType().add(HASH, LongType()))
+            rows = rows.join(recent.select(HASH).union(gone), HASH, "left_anti").union(recent)
+        return fold.finish(rows.drop(HASH))
 
     def _variable(self, name: str, variable: str, batch: int | None) -> DataFrame:
         reader = self._spark.read.format("statestore").option("operatorId", self._operators.index(name))

@@ -145,7 +145,8 @@ class Fold(ABC):
     keys: tuple[str, ...]
     state: StateSchema
     timed = False
-    """Whether it needs the control source: watermarks, timers, record attributes."""
+    """Whether it needs the control source: watermarks, timers, record attributes. If not, `step` is given rows of no
+    other hashes than what has arrived, and gives none of others."""
     mergeable = True
     """Whether states made from different rows can be merged, so that a later stay in backlog can run sorted."""
     interruptible = False
@@ -186,7 +187,8 @@ class Fold(ABC):
         Parameters
         ----------
         old : pyarrow.RecordBatch
-            State of the keys that it brought something for, and of others.
+            State of the keys that it brought something for, and of others if the fold is `timed`; in any order, but a
+            key's rows in that in which `step` gave them.
         arrived : Arrived
         clock : Clock
         """

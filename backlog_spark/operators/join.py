@@ -258,7 +258,7 @@ class JoinFold(MultisetFold):
         before, after = self.present(kept, rows)
         keyed, side = self.keyed(rows), rows.column(SIDE_OF).to_numpy()
         hashes = rows.column(HASH).to_numpy()
-        # Of what is kept, most are other keys that share a bucket with the new ones.
+        # Of what is kept, some are other keys: they have the hash of a new one, or share a bucket with it.
         chosen = np.flatnonzero(keyed & np.isin(hashes, hashes[before != after]))
         code = self.codes(rows, chosen)
         left, right = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]

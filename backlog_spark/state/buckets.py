@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
 
+from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
 
 from .keys import order_of
@@ -16,31 +17,43 @@ from .tables import HASH, StateSchema, combine, from_bytes, to_bytes
 from .texts import as_text, from_text
 
 __all__ = [
-    "STATE_TYPE",
     "Buckets",
+    "UnpackHashes",
     "UnpackRows",
     "packed_hashes",
     "packed_rows",
     "rows_of",
-    "unpack_hashes",
     "unpacked_hashes",
     "unpacked_rows",
 ]
 
-STATE_TYPE: Final = "rows string, slots int"
-"""Rows of state, as text, and how many accumulators they were written with."""
+# Rows of state, as text, and how many accumulators they were written with.
+_TYPE: Final = "rows string, slots int"
 
 # A third less on its way takes less time than compressing does.
 _LZ4: Final = pa.Codec("lz4_raw")
 _SIZE: Final = 8  # bytes in front: how many there are when they are decompressed
+# A message of the state server, and a text in the JVM, have at most 2 GiB; LZ4 takes a little less.
+_MOST_BYTES: Final = 1_700 << 20
 
 # From this share of a group's buckets on, reading all of them in one go is cheaper than asking for each.
 _READ_ALL = 0.5
 
 
 def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
-    """Rows of state as `STATE_TYPE`."""
+    """Rows of state as text, and the number of accumulators that they were written with.
+
+    Raises
+    ------
+    BacklogError
+        They are more than Spark's state server takes in one piece.
+    """
     data = to_bytes(rows)
+    if len(data) > _MOST_BYTES:
+        raise BacklogError(
+            f"{rows.num_rows} rows of state of one bucket have {len(data) >> 20} MiB; it can have {_MOST_BYTES >> 20}.",
+            "Raise spark.backlog.keyGroups on a new checkpointLocation, or keep less for a key.",
+        )
     return as_text(len(data).to_bytes(_SIZE, "little") + _LZ4.compress(data, asbytes=True)), len(schema.slots)
 
 
@@ -74,7 +87,7 @@ class Buckets:
 
     def __init__(self, handle: StatefulProcessorHandle, schema: StateSchema) -> None:
         self._schema = schema
-        self._map = handle.getMapState("buckets", "bucket int", STATE_TYPE)
+        self._map = handle.getMapState("buckets", "bucket int", _TYPE)
 
     def read(self, numbers: Collection[int], count: int) -> dict[int, pa.RecordBatch]:
         """Those of these buckets that there are; ``count`` is how many the group has."""
@@ -110,7 +123,7 @@ def rows_of(bucket: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
 
 
 class UnpackRows:
-    """For ``mapInArrow``: values of `STATE_TYPE` as rows of state, the hash in front."""
+    """For ``mapInArrow``: what `packed_rows` gave as rows of state, the hash in front."""
 
     def __init__(self, state: StateSchema, unpacked: pa.Schema) -> None:
         self._state = state
@@ -123,8 +136,11 @@ class UnpackRows:
                 yield combine([unpacked_rows(text.as_py(), slots.as_py(), self._state)], self._unpacked)
 
 
-def unpack_hashes(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For ``mapInArrow``: hashes that were packed together, one a row."""
-    for batch in batches:
-        for text in batch.column(0):
-            yield pa.RecordBatch.from_arrays([pa.array(unpacked_hashes(text.as_py()))], [HASH])
+class UnpackHashes:
+    """For ``mapInArrow``: what `packed_hashes` gave, a hash a row."""
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_imports()
+        for batch in batches:
+            for text in batch.column(0):
+                yield pa.RecordBatch.from_arrays([pa.array(unpacked_hashes(text.as_py()))], [HASH])

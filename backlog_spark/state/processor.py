@@ -75,8 +75,7 @@ class GroupProcessor(StatefulProcessor):
             backlog=store.backlog if control.backlog is None else control.backlog,
             budget=control.budget,
         )
-        due_until = clock.watermark if self._fold.timed else MIN_WATERMARK
-        old = store.load(arrived.hashes(), due_until, clock.now or MIN_WATERMARK, clock.budget)
+        old = store.load(arrived.hashes(), clock.watermark, clock.now or MIN_WATERMARK, clock.budget)
         result = self._fold.step(old, arrived, clock)
         if result.state is not None:
             store.save(result.state)

@@ -18,7 +18,7 @@ from pyspark.sql.streaming import StatefulProcessorHandle
 from .buckets import Buckets, packed_hashes, packed_rows, rows_of, unpacked_hashes, unpacked_rows
 from .keys import distinct, order_of
 from .recent import Recent, is_in
-from .tables import PIECE_BYTES, StateSchema, bucket_bits, buckets_of, combine, split_by
+from .tables import StateSchema, bucket_bits, buckets_of, combine, split_by
 
 __all__ = ["AT_EVERY_TICK", "NEVER", "GroupStore"]
 
@@ -28,10 +28,12 @@ AT_EVERY_TICK: Final = 1
 """When a key is due that waits for something else than a time: whenever the control source tells the time."""
 
 _HEAD: Final = (
-    "keys long, bits int, watermark long, backlog int, due binary, recent string, slots int, gone string, spent long"
+    "rows long, bits int, watermark long, backlog int, due binary, recent string, slots int, gone string, spent long"
 )
 # So many buckets are written at once, whatever changes in them: it costs no more than reading what is kept apart.
 _FEW = 2
+# More than this is not kept apart: every batch reads and writes it, also those that change other keys.
+_APART_BYTES = 4 << 20
 
 Due = Callable[[pa.RecordBatch], tuple[np.ndarray, np.ndarray]]
 
@@ -45,7 +47,7 @@ class GroupStore:
     schema : StateSchema
     due : callable, optional
         For operators with timers: from rows of state to when the first event-time and the first processing-time timer
-        of each is due. Without it a batch changes only keys that it brings something for.
+        of each is due. Without it a batch changes only rows of hashes that it brings something for.
     """
 
     def __init__(self, handle: StatefulProcessorHandle, schema: StateSchema, due: Due | None) -> None:
@@ -62,10 +64,12 @@ class GroupStore:
         """Read what is known of the group; ``watermark`` is that of a group without state."""
         # Asked first: for a missing value the store answers with a line in the log, one for every key group.
         found = self._head.get() if self._head.exists() else None
-        self._keys, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent = found or (
+        self._rows, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent = found or (
             0, 0, watermark, 0, None, None, 0, None, 0,
         )  # fmt: skip
+        assert self._due_of is None or recent is None, "an operator gets no timers on a checkpoint that exists"
         self._recent = self._opened(recent, slots, gone)
+        self._had_rows = self._rows > 0
         self._loaded: dict[int, pa.RecordBatch] = {}
         self._touched: Collection[int] = set()
         self._changed = np.zeros(0, dtype=np.int64)
@@ -73,8 +77,6 @@ class GroupStore:
         self._due = np.full((2, self._count), NEVER, dtype=np.int64)
         if due is not None:
             self._due = np.frombuffer(bytes(due), dtype=np.int64).reshape(2, -1).copy()
-        if self._due_of is not None and len(self._recent.hashes):
-            self._put_into_buckets(self._bits)  # kept apart while the operator had no timers
 
     @property
     def _count(self) -> int:
@@ -107,17 +109,18 @@ class GroupStore:
         if self._due_of is None:
             self._changed = distinct(hashes)
             found = self._of_keys()
-        elif self._keys:
+        elif self._rows:
             found = self._of_buckets(hashes, min(watermark, NEVER - 1), now, most)  # the end of time is before never
         rows = combine(found, self._schema.arrow())
         self._old = rows.num_rows
         return rows
 
     def _of_keys(self) -> list[pa.RecordBatch]:
-        if not self._keys:
+        if not self._rows:
             return []
         wanted = self._changed[~is_in(self._changed, self._recent.hashes)]
         asked = dict(_split(wanted, buckets_of(wanted, self._bits)))
+        self._touched = asked
         self._loaded = self._buckets.read(asked, self._count)
         found = [rows_of(bucket, asked[number]) for number, bucket in self._loaded.items()]
         return [*found, self._recent.among(self._changed)]
@@ -147,15 +150,15 @@ class GroupStore:
 
     def save(self, rows: pa.RecordBatch) -> None:
         """Put the rows in the place of those that `load` gave. Called once after it."""
-        self._keys += rows.num_rows - self._old
-        bits = max(self._bits, bucket_bits(self._keys))
+        self._rows += rows.num_rows - self._old
+        bits = max(self._bits, bucket_bits(self._rows))
         if self._due_of is None:
-            self._recent = self._recent.changed(self._changed, rows)
+            self._recent = self._recent.changed(self._changed, combine([rows], self._schema.arrow()))
             if not self._stays_apart(bits):
                 self._put_into_buckets(bits)
         else:
             if bits > self._bits:
-                others = set(range(self._count)) - set(self._touched) if self._keys > rows.num_rows else set()
+                others = set(range(self._count)) - set(self._touched) if self._rows > rows.num_rows else set()
                 rows = combine([rows, *self._buckets.read(others, self._count).values()], self._schema.arrow())
                 self._touched = range(self._count)
                 self._bits, self._due = bits, np.full((2, 1 << bits), NEVER, dtype=np.int64)
@@ -167,8 +170,8 @@ class GroupStore:
         Each batch writes all of it anew. As in the ski rental problem that is done until it has cost as much as what
         it saves: with that, at most twice of what is best is paid, however many keys later batches change.
         """
-        size = len(self._recent.hashes)
-        if bits > self._bits or self._keys <= self._spent + size or self._recent.rows.nbytes > PIECE_BYTES:
+        size = self._recent.rows.num_rows + len(self._recent.gone)
+        if bits > self._bits or self._rows <= self._spent + size or self._recent.rows.nbytes > _APART_BYTES:
             return False
         if len(distinct(buckets_of(self._recent.hashes, self._bits))) <= _FEW:
             return False
@@ -178,12 +181,13 @@ class GroupStore:
     def _put_into_buckets(self, bits: int) -> None:
         """Write what was kept apart, and all rows that it shares buckets with; all rows if there will be more buckets.
 
-        One bucket after the other: together they may have more text than one Arrow column takes.
+        Rows are put together bucket by bucket: in all they may have more text than one Arrow column takes.
         """
         hashes, grows = self._recent.hashes, bits > self._bits
         parts = dict(split_by(buckets_of(self._recent.rows.column(0).to_numpy(), self._bits), self._recent.rows))
         numbers = range(self._count) if grows else distinct(buckets_of(hashes, self._bits)).tolist()
-        there = self._loaded | self._buckets.read([n for n in numbers if n not in self._loaded], self._count)
+        missing = [number for number in numbers if number not in self._touched] if self._had_rows else []
+        there = self._loaded | self._buckets.read(missing, self._count)
         due = np.full((2, 1 << bits), NEVER, dtype=np.int64) if grows else self._due
         for number in numbers:
             pieces = []
@@ -195,7 +199,7 @@ class GroupStore:
             rows = combine(pieces, self._schema.arrow())
             self._write(rows.take(pa.array(order_of(rows.column(0).to_numpy()))), {number}, bits, due)
         # Key groups fill up together, and would all pay in the same batch: once, they begin as if some had been paid.
-        self._spent = int(hashes[0] % max(1, self._keys)) if grows else 0
+        self._spent = int(hashes[0] % max(1, self._rows)) if grows else 0
         self._recent = Recent.nothing(self._schema.arrow())
         self._bits, self._due = bits, due
 
@@ -213,12 +217,13 @@ class GroupStore:
 
     def close(self) -> None:
         """Write what is known of the group."""
+        self._loaded = {}
         due = self._due.tobytes() if self._due_of is not None else None
         recent, slots, gone = None, 0, None
         if len(self._recent.hashes):
             recent, slots = packed_rows(self._recent.rows, self._schema)
             gone = packed_hashes(self._recent.gone)
-        self._head.update((self._keys, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent))
+        self._head.update((self._rows, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent))
 
     def _opened(self, recent: str | None, slots: int, gone: str | None) -> Recent:
         if recent is None or gone is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -303,6 +303,44 @@ def test_both_inputs_are_results(
     finally:
         query.stop()
     assert not query.exception()
+
+
+def test_state_is_read_with_changes_that_are_kept_apart(spark: SparkSession, tmp_path: Path) -> None:
+    """In one key group of many buckets, of which live batches take some keys back, change some and add some."""
+    keys = 12_000
+
+    def changes(kind: str, ids: Iterable[int], amount: int) -> list[dict[str, Any]]:
+        return [{"id": id, "user": f"u{id}", "amount": amount, CHANGE_TYPE: kind, "_commit_seq": id} for id in ids]
+
+    log = [
+        changes(INSERT, range(keys), 1),
+        changes(INSERT, range(50, keys + 200, 100), 5),  # comes with the state that is handed over
+        changes(DELETE, range(0, keys, 100), 1),
+    ]
+    for number, each in enumerate(log):
+        columns = pa.Table.from_pylist(each, pa.schema([f for f in SCHEMA if f.name not in ("price", "d")]))
+        append(tmp_path / "s", columns, backlog=not number)
+    source = bs.source("scripted", name="s", path=tmp_path / "s")
+    sink = Collect()
+    writer = source.key_by("user").aggregate("sum(amount) AS total, count(*) AS n", name="sums").write("q")
+    writer = writer.trigger(processing_time="50 ms", interval_during_backlog=0)
+    with session_conf(spark, {"spark.backlog.keyGroups": "1"}):
+        query = writer.option("checkpointLocation", str(tmp_path / "c")).to(sink).start(spark)
+        try:
+            wait(lambda: query.backlogProgress.rows == sum(map(len, log)), query)
+            query.processAllAvailable()
+            found = {tuple(row) for row in query.state("sums").collect()}
+        finally:
+            query.stop()
+    heads = spark.read.format("statestore").option("stateVarName", "head").load(str(tmp_path / "c"))
+    (head,) = heads.select("value.rows", "value.recent", "value.gone").collect()
+    assert len(head["gone"]) > 8 * keys // 100, "what is gone is kept apart"
+    left = {f"u{id}": (1, 1) for id in range(keys) if id % 100}
+    for id in range(50, keys + 200, 100):
+        total, n = left.get(f"u{id}", (0, 0))
+        left[f"u{id}"] = total + 5, n + 1
+    assert head["rows"] == len(left)
+    assert found == {(user, *values) for user, values in left.items()}
 
 
 @pytest.mark.usefixtures("small_plans")

@@ -28,11 +28,11 @@ def test_equal_numbers_are_sorted_as_they_stand(numbers: list[int]) -> None:
     assert order_of(given_numbers).tolist() == np.argsort(given_numbers, kind="stable").tolist()
 
 
-@pytest.mark.parametrize("distinct", [2, 300, 60_000, 10**6])
+@pytest.mark.parametrize("different", [2, 300, 60_000, 10**6])
 @pytest.mark.parametrize("apart", [1, 2**40])
-def test_many_numbers_are_sorted_as_they_stand(distinct: int, apart: int) -> None:
+def test_many_numbers_are_sorted_as_they_stand(different: int, apart: int) -> None:
     """As many as are sorted by vector instructions."""
-    numbers = np.random.default_rng(distinct).integers(-distinct // 2, distinct // 2, 100_000) * apart
+    numbers = np.random.default_rng(different).integers(-different // 2, different // 2, 100_000) * apart
     assert (order_of(numbers) == np.argsort(numbers, kind="stable")).all()
 
 

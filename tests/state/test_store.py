@@ -11,11 +11,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType
 
+from backlog_spark.errors import BacklogError
+from backlog_spark.state import buckets, tables
 from backlog_spark.state import store as store_module
-from backlog_spark.state import tables
 from backlog_spark.state.recent import Recent, is_in
 from backlog_spark.state.store import NEVER, GroupStore
-from backlog_spark.state.tables import StateSchema
+from backlog_spark.state.tables import StateSchema, combine
 from backlog_spark.watermarks import MIN_WATERMARK
 from tests.operators.groups import Handle
 
@@ -29,7 +30,7 @@ BATCHES = st.lists(
 
 def hash_of(key: str) -> int:
     """Spread over all buckets, the same for two keys each."""
-    return (int(key[1:]) + 1) * 0x9E3779B97F4A7C15 % 2**64 - 2**63
+    return (int(key[1:].rstrip("x")) + 1) * 0x9E3779B97F4A7C15 % 2**64 - 2**63
 
 
 def table(rows: dict[str, Any], schema: StateSchema = STATE) -> pa.RecordBatch:
@@ -95,13 +96,12 @@ def test_state_is_what_the_batches_made_it(batches: list[dict[str, Any]]) -> Non
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(BATCHES, st.lists(st.booleans(), min_size=12, max_size=12))
-def test_timers_may_come_and_go(batches: list[dict[str, Any]], timed: list[bool]) -> None:
-    """An operator may have timers in one life and none in the next: a join that may be interrupted, or not."""
-    group = Group()
-    for changes, is_timed in zip(batches, timed, strict=False):
-        group.due = due_at_seven if is_timed else None
+@given(BATCHES)
+def test_of_an_operator_with_timers_whole_buckets_are_written(batches: list[dict[str, Any]]) -> None:
+    group = Group(due=due_at_seven)
+    for changes in batches:
         group.batch(changes)
+        assert group.handle.head[5] is None
         group.check()
 
 
@@ -154,10 +154,42 @@ def test_what_is_large_is_not_kept_apart(monkeypatch: pytest.MonkeyPatch) -> Non
     group.batch({f"{side}{n}": n for side in "ab" for n in range(40)})
     group.batch({"a1": 1, "a2": 2})
     assert group.handle.head[5] is not None
-    monkeypatch.setattr(store_module, "PIECE_BYTES", 10)
+    monkeypatch.setattr(store_module, "_APART_BYTES", 10)
     group.batch({"a3": 1})
     assert group.handle.head[5] is None
     group.check()
+
+
+def test_many_rows_of_a_key_are_paid_for() -> None:
+    """A join keeps rows, not sums: what it keeps apart counts by them."""
+    group = Group()
+    rows = {f"a{n}": n for n in range(41)}
+
+    def add(keys: list[str], copies: int) -> int:
+        """The values that were written, in characters."""
+        before = dict(group.handle.buckets)
+        store = GroupStore(group.handle, STATE, None)  # type: ignore[arg-type]
+        store.open(MIN_WATERMARK)
+        asked = np.array([hash_of(key) for key in keys], dtype=np.int64)
+        old = store.load(asked, MIN_WATERMARK, MIN_WATERMARK)
+        new = [table({key: rows[key]}) for key in keys for _ in range(copies)]
+        store.save(combine([old, *new], STATE.arrow()))
+        store.close()
+        changed = [v for k, v in group.handle.buckets.items() if before.get(k) is not v]
+        return sum(len(text) for text, _ in changed) + len(group.handle.head[5] or "")
+
+    whole = add(list(rows), 200)
+    written = [add([f"a{n % 41}", f"a{(n * 7) % 41}"], 1) for n in range(60)]
+    # Of 8,200 rows each batch changes 400: the square root of 2 * 8200 * 400 is kept apart at most, on average half.
+    assert sum(written) < 60 * whole / 3
+
+
+def test_more_than_a_value_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(buckets, "_MOST_BYTES", 1_000)
+    group = Group()
+    group.batch({"a1": 1})
+    with pytest.raises(BacklogError, match=r"rows of state of one bucket have .* Raise spark\.backlog\.keyGroups"):
+        group.batch({f"a{n}" + "x" * 500: n for n in range(40)})
 
 
 @given(st.lists(st.integers(-5, 5)), st.sets(st.integers(-5, 5)))
