@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.plan import Node, keyed_from_output
-from backlog_spark.state.buckets import UnpackHashes, UnpackRows
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.tables import HASH, arrow_schema
+from backlog_spark.state.texts import UnpackHashes, UnpackRows
 from backlog_spark.state.versions import BatchState, seeds_of
 from backlog_spark.vehicles import handed_over_schema
 

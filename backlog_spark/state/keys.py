@@ -27,6 +27,7 @@ __all__ = [
     "group_of",
     "groups_of",
     "hash_of",
+    "is_in",
     "labelled",
     "normalised",
     "order_of",
@@ -180,6 +181,16 @@ def distinct(numbers: np.ndarray) -> np.ndarray:
     is_first = np.ones(len(ordered), dtype=bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
     found: np.ndarray = ordered[is_first]
+    return found
+
+
+def is_in(numbers: np.ndarray, members: np.ndarray) -> np.ndarray:
+    """Which numbers are among ``members``, which ascend; ``numpy.isin`` would sort both together."""
+    if not len(members):
+        return np.zeros(len(numbers), dtype=bool)
+    places = np.searchsorted(members, numbers)
+    places[places == len(members)] = 0
+    found: np.ndarray = members[places] == numbers
     return found
 
 

@@ -11,20 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from .keys import distinct
-from .tables import combine
+from .keys import distinct, is_in
+from .tables import combine, rows_among
 
-__all__ = ["Recent", "is_in"]
-
-
-def is_in(numbers: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Which numbers are among ``members``, which ascend."""
-    if not len(members):
-        return np.zeros(len(numbers), dtype=bool)
-    places = np.searchsorted(members, numbers)
-    places[places == len(members)] = 0
-    found: np.ndarray = members[places] == numbers
-    return found
+__all__ = ["Recent"]
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,7 @@ class Recent:
 
     def among(self, hashes: np.ndarray) -> pa.RecordBatch:
         """The rows of these hashes, which ascend."""
-        return self.rows.filter(pa.array(is_in(self.rows.column(0).to_numpy(), hashes)))
+        return rows_among(self.rows, hashes)
 
     def changed(self, hashes: np.ndarray, rows: pa.RecordBatch) -> Recent:
         """With the rows that these hashes have now; they ascend and are all different."""

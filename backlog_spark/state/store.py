@@ -8,17 +8,18 @@ are NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
 
-from .buckets import Buckets, packed_hashes, packed_rows, rows_of, unpacked_hashes, unpacked_rows
-from .keys import distinct, order_of
-from .recent import Recent, is_in
-from .tables import StateSchema, bucket_bits, buckets_of, combine, split_by
+from .buckets import Buckets
+from .keys import distinct, is_in, order_of
+from .recent import Recent
+from .tables import HASH, StateSchema, bucket_bits, buckets_of, combine, rows_among, split_by
+from .texts import packed_hashes, packed_rows, unpacked_hashes, unpacked_rows
 
 __all__ = ["AT_EVERY_TICK", "NEVER", "GroupStore"]
 
@@ -119,10 +120,10 @@ class GroupStore:
         if not self._rows:
             return []
         wanted = self._changed[~is_in(self._changed, self._recent.hashes)]
-        asked = dict(_split(wanted, buckets_of(wanted, self._bits)))
+        asked = dict(split_by(buckets_of(wanted, self._bits), pa.record_batch([pa.array(wanted)], [HASH])))
         self._touched = asked
         self._loaded = self._buckets.read(asked, self._count)
-        found = [rows_of(bucket, asked[number]) for number, bucket in self._loaded.items()]
+        found = [rows_among(bucket, asked[number].column(0).to_numpy()) for number, bucket in self._loaded.items()]
         return [*found, self._recent.among(self._changed)]
 
     def _of_buckets(self, hashes: np.ndarray, watermark: int, now: int, most: int | None) -> list[pa.RecordBatch]:
@@ -231,13 +232,3 @@ class GroupStore:
         rows = unpacked_rows(recent, slots, self._schema)
         hashes = [rows.column(0).to_numpy(), unpacked_hashes(gone)]
         return Recent(rows, distinct(np.concatenate(hashes)))
-
-
-def _split(hashes: np.ndarray, numbers: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """The hashes of each number, in the order that they have."""
-    order = order_of(numbers)
-    hashes, numbers = hashes[order], numbers[order]
-    cuts = np.flatnonzero(numbers[1:] != numbers[:-1]) + 1
-    for piece, first in zip(np.split(hashes, cuts), [0, *cuts], strict=True):
-        if len(piece):
-            yield int(numbers[first]), piece

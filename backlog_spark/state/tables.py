@@ -33,6 +33,7 @@ __all__ = [
     "combine",
     "cut",
     "from_bytes",
+    "rows_among",
     "split_by",
     "to_bytes",
 ]
@@ -204,6 +205,18 @@ def split_by(numbers: np.ndarray, batch: pa.RecordBatch) -> Iterator[tuple[int, 
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     for start, end in zip(starts, [*starts[1:], len(ordered)], strict=True):
         yield int(ordered[start]), whole.slice(start, end - start)
+
+
+def rows_among(rows: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
+    """The rows of these hashes, which ascend and are few; those of one hash as they stand."""
+    own = rows.column(0).to_numpy()
+    if (own[1:] < own[:-1]).any():
+        order = order_of(own)
+        rows, own = rows.take(pa.array(order)), own[order]
+    begins, ends = np.searchsorted(own, hashes), np.searchsorted(own, hashes, side="right")
+    if (ends - begins > 1).any():  # a key may have several, and keys may share a hash
+        return rows.take(pa.array(np.concatenate([np.arange(*place) for place in zip(begins, ends, strict=True)])))
+    return rows.take(pa.array(begins[ends > begins]))
 
 
 def cut(batch: pa.RecordBatch, rows: int, size: int = PIECE_BYTES) -> list[pa.RecordBatch]:

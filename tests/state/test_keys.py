@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import backlog_spark as bs
-from backlog_spark.state.keys import distinct, even_labels, labelled, order_of
+from backlog_spark.state.keys import distinct, even_labels, is_in, labelled, order_of
 from tests.operators.conftest import Collect
 
 if TYPE_CHECKING:
@@ -39,6 +39,12 @@ def test_many_numbers_are_sorted_as_they_stand(different: int, apart: int) -> No
 @given(st.lists(LONG))
 def test_distinct_numbers_ascend(numbers: list[int]) -> None:
     assert distinct(np.array(numbers, dtype=np.int64)).tolist() == sorted(set(numbers))
+
+
+@given(st.lists(st.integers(-5, 5)), st.sets(st.integers(-5, 5)))
+def test_membership(numbers: list[int], members: set[int]) -> None:
+    found = is_in(np.array(numbers, dtype=np.int64), np.array(sorted(members), dtype=np.int64))
+    assert found.tolist() == [number in members for number in numbers]
 
 
 @pytest.mark.parametrize(("key_groups", "partitions"), [(1, 1), (2, 2), (32, 2), (128, 5), (7, 7), (1000, 24)])

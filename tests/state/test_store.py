@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.state import buckets, tables
 from backlog_spark.state import store as store_module
-from backlog_spark.state.recent import Recent, is_in
+from backlog_spark.state import tables, texts
+from backlog_spark.state.recent import Recent
 from backlog_spark.state.store import NEVER, GroupStore
 from backlog_spark.state.tables import StateSchema, combine
 from backlog_spark.watermarks import MIN_WATERMARK
@@ -185,17 +185,11 @@ def test_many_rows_of_a_key_are_paid_for() -> None:
 
 
 def test_more_than_a_value_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "_MOST_BYTES", 1_000)
+    monkeypatch.setattr(texts, "_MOST_BYTES", 1_000)
     group = Group()
     group.batch({"a1": 1})
     with pytest.raises(BacklogError, match=r"rows of state of one bucket have .* Raise spark\.backlog\.keyGroups"):
         group.batch({f"a{n}" + "x" * 500: n for n in range(40)})
-
-
-@given(st.lists(st.integers(-5, 5)), st.sets(st.integers(-5, 5)))
-def test_membership(numbers: list[int], members: set[int]) -> None:
-    found = is_in(np.array(numbers, dtype=np.int64), np.array(sorted(members), dtype=np.int64))
-    assert found.tolist() == [number in members for number in numbers]
 
 
 def test_hashes_without_rows_are_known() -> None:

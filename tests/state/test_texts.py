@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backlog_spark.state.buckets import packed_hashes, unpacked_hashes
-from backlog_spark.state.texts import as_text, from_text
+from backlog_spark.state.texts import as_text, from_text, packed_hashes, unpacked_hashes
 
 
 @given(st.binary(max_size=300))
