@@ -264,6 +264,13 @@ class Checkpoint:
             return []
         return [str(status.getPath().getName()) for status in self._files.list(directory)]
 
+    def sizes_in(self, name: str) -> dict[str, int]:
+        """Names in a directory, with their bytes; empty if there is none."""
+        directory = self._path(name)
+        if not self._files.exists(directory):
+            return {}
+        return {str(found.getPath().getName()): int(found.getLen()) for found in self._files.list(directory)}
+
     def make_directory(self, name: str) -> None:
         """Create a directory and those above it, where they are missing."""
         self._files.mkdirs(self._path(name))

@@ -175,6 +175,7 @@ class KeyedPlan:
             self._stays.put_out(),
             even_labels(self._key_groups, partitions),
             self._seeds_emit(book),
+            lambda name: BatchState(self._checkpoint, name, book.last_epoch).are_files_small(),
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None

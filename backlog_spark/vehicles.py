@@ -26,7 +26,7 @@ from backlog_spark.plan import (
 from backlog_spark.session import starting
 from backlog_spark.state.keys import labelled
 from backlog_spark.state.processor import GroupProcessor
-from backlog_spark.state.seeds import SEED_SCHEMA, PackState, seed_prefix
+from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackState, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
 from backlog_spark.watermarks import EVENT_TIME, observation_name
 
@@ -48,6 +48,8 @@ __all__ = [
 
 _RAW = "__raw"
 _MARKS = (EVENT_TIME, MARK)
+# Of Spark's source that gives a row for each file.
+_FILES = "path string, modificationTime timestamp, length long, content binary"
 
 
 class Plans:
@@ -70,6 +72,8 @@ class Plans:
         For trees with keyed operators: a number for each key group by which Spark places it.
     seeds_emit : bool, optional
         Whether the keys of merged state that is handed over are to be put out; None: of some of the files.
+    takes_whole_files : callable, optional
+        Whether each file of an operator's seeds is small enough for a row of Spark's.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class Plans:
         stay_end: StayEnd | None = None,
         labels: Sequence[int] = (),
         seeds_emit: bool | None = None,
+        takes_whole_files: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._spark = spark
         self._load = load
@@ -93,6 +98,7 @@ class Plans:
         self._stay_end = stay_end
         self._labels = labels
         self._seeds_emit = seeds_emit
+        self._takes_whole_files = takes_whole_files
         self._inputs = 0
         self._in_front = False
         self._loaded: dict[int, DataFrame] = {}
@@ -260,26 +266,33 @@ class Plans:
         """State that is handed over, packed."""
         from pyspark.sql import functions as F
 
-        emit: bool | None
-
-        def read(schema: StructType) -> DataFrame:
+        def read(schema: StructType | str, source: str = "parquet") -> DataFrame:
             with starting:
-                return self._spark.readStream.schema(schema).parquet(self._seed_location(name))
+                return self._spark.readStream.schema(schema).format(source).load(self._seed_location(name))
 
-        if fold.waits and self._stay_end is not None and not fold.hands_over_version:
-            state, emit = read(handed_over_schema(fold)), False
-        elif fold.waits:
-            # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
-            # a large version already may be read like that and chosen once more.
-            state, emit = fold.handed_over(read(fold.version_schema()), self._stay_end), self._stay_end is None
+        emit: bool | None
+        chosen, schema = fold.chosen_rows(), fold.version_schema()
+        if not fold.waits:
+            emit = self._seeds_emit
+        elif self._stay_end is None or fold.hands_over_version:
+            emit, chosen = self._stay_end is None, None
         else:
+            emit, chosen, schema = False, ChosenRows(), handed_over_schema(fold)
+        if chosen is not None and fold.state.is_read_from_files and self._takes_whole_files(name):
+            pack = PackFiles(fold.state, self._key_groups, emit, chosen)
+            return map_in_arrow(read(_FILES, "binaryFile").select("path", "content"), pack, SEED_SCHEMA)
+        rows = read(schema)
+        if not fold.waits:
             # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
-            rows, emit = read(fold.version_schema()), self._seeds_emit
             if emit is None:
                 is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
                 rows = rows.select("*", (~is_first).alias(EMIT))
-            state = fold.state_of(rows)
-        return map_in_arrow(state.drop(GROUP), PackState(fold.state, self._key_groups, emit), SEED_SCHEMA)
+            rows = fold.state_of(rows)
+        elif chosen is None:
+            # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
+            # a large version already may be read like that and chosen once more.
+            rows = fold.handed_over(rows, self._stay_end)
+        return map_in_arrow(rows.drop(GROUP), PackState(fold.state, self._key_groups, emit), SEED_SCHEMA)
 
 
 def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from backlog_spark.attributes import RecordAttributes
+    from backlog_spark.state.seeds import ChosenRows
 
 __all__ = ["CHANGED", "Arrived", "Clock", "Fold", "Gathered", "StayEnd", "Step", "describe_keys"]
 
@@ -226,6 +227,10 @@ class Fold(ABC):
     @abstractmethod
     def state_of(self, version: DataFrame) -> DataFrame:
         """The rows of state in what `fold` gave: group, hash, keys, accumulators."""
+
+    def chosen_rows(self) -> ChosenRows | None:
+        """What `state_of` does, for workers: the rows that it takes, as they are. None if it does more."""
+        return None
 
     @abstractmethod
     def output_of(self, version: DataFrame) -> DataFrame:

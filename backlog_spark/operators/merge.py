@@ -20,7 +20,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
 from backlog_spark.state.keys import check_keys, group_of, hash_of, normalised
-from backlog_spark.state.seeds import PackRows, Unpack
+from backlog_spark.state.seeds import ChosenRows, PackRows, Unpack
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, merged
 
 if TYPE_CHECKING:
@@ -49,6 +49,10 @@ def codes_of(had: np.ndarray, has: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         np.where(had, np.where(has, _PREIMAGE, _DELETE), 0).astype(np.int32),
         np.where(has, np.where(had, _POSTIMAGE, _INSERT), 0).astype(np.int32),
     )
+
+
+def _still_holds(codes: pa.Array) -> pa.Array:
+    return pc.invert(pc.is_in(codes, pa.array([_PREIMAGE, _DELETE], codes.type)))
 
 
 def equal_rows(one: pa.RecordBatch, other: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
@@ -207,6 +211,9 @@ class MergeFold(Fold):
         if not self.changes:
             return version.drop(CHANGED)
         return version.where(f"{CODE} NOT IN ({_PREIMAGE}, {_DELETE})").drop(CHANGED, CODE)
+
+    def chosen_rows(self) -> ChosenRows:
+        return ChosenRows((CODE,), _still_holds) if self.changes else ChosenRows()
 
     def output_of(self, version: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

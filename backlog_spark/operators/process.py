@@ -21,7 +21,7 @@ from backlog_spark.operators.keyloop import KeyLoop, LoopSchema, epoch_millis, p
 from backlog_spark.operators.rows import PackRowsAsTheyAre
 from backlog_spark.operators.sortedloop import DATA, ORIGIN, TAG, SortedLoop, key_values
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
-from backlog_spark.state.seeds import Unpack
+from backlog_spark.state.seeds import ChosenRows, Unpack
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
 from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, event_time_of
@@ -332,6 +332,9 @@ class ProcessFold(Fold):
 
     def state_of(self, version: DataFrame) -> DataFrame:
         return version.where(f"{TAG} IS NULL").drop(CHANGED, TAG, DATA)
+
+    def chosen_rows(self) -> ChosenRows:
+        return ChosenRows((TAG,), pc.is_null)
 
     def output_of(self, version: DataFrame) -> DataFrame:
         return self._unpacked(version, TAG, DATA, 0)

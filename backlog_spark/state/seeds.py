@@ -7,7 +7,7 @@ pandas, where an integer column with a NULL becomes floating point and loses dig
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -28,7 +28,9 @@ __all__ = [
     "SEED_EMIT",
     "SEED_SCHEMA",
     "SEED_SILENT",
+    "ChosenRows",
     "Control",
+    "PackFiles",
     "PackRows",
     "PackState",
     "Unpack",
@@ -187,6 +189,69 @@ class PackState:
         state = combine(batches, self._state.arrow())
         groups = pa.array(groups_of(state.column(0).to_numpy(), self._key_groups))
         yield from packed(groups, state, origin, len(self._state.slots))
+
+
+class PackFiles:
+    """For ``mapInArrow``: state that is handed over, from the bytes of its Parquet files, packed by key group.
+
+    The columns are a file's path and its bytes. To read the rows in Spark and to make Arrow of them takes Spark three
+    times as long as all of this: six million rows, 1.4 s of two cores.
+
+    Parameters
+    ----------
+    state : StateSchema
+        The names of the columns; those that a file does not have are NULL.
+    key_groups : int
+    emit : bool or None
+        As of `PackState`; None: the keys of a later epoch than the first.
+    chosen : ChosenRows
+        Which rows of the files are state.
+    """
+
+    def __init__(self, state: StateSchema, key_groups: int, emit: bool | None, chosen: ChosenRows) -> None:
+        self._state = state
+        self._key_groups = key_groups
+        self._emit = emit
+        self._chosen = chosen
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path, content in zip(*batch.columns, strict=True):
+                emit = self._emit
+                if emit is None:
+                    emit = not path.as_py().rpartition("/")[2].startswith(seed_prefix(0))
+                pack = PackState(self._state, self._key_groups, emit)
+                yield from pack(self._rows(content.as_buffer()))
+
+    def _rows(self, content: pa.Buffer) -> Iterator[pa.RecordBatch]:
+        import pyarrow.parquet as pq
+
+        file = pq.ParquetFile(pa.BufferReader(content))
+        wanted, chosen = self._state.arrow(), self._chosen
+        names = [name for name in (*wanted.names, *chosen.columns) if name in file.schema_arrow.names]
+        for rows in file.iter_batches(_PACK_ROWS, columns=names, use_threads=False):
+            if chosen.among is not None:
+                rows = rows.filter(chosen.among(*(rows.column(name) for name in chosen.columns)))
+            columns = [
+                rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in wanted
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+@dataclass(frozen=True)
+class ChosenRows:
+    """Which rows of a version are state, told in a worker.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        By which it is told.
+    among : callable, optional
+        From these columns, as Arrow arrays, to an Arrow array of bool. Default: all rows are.
+    """
+
+    columns: tuple[str, ...] = ()
+    among: Callable[..., pa.Array] | None = None
 
 
 class Unpack:

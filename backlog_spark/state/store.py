@@ -16,9 +16,9 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
 
 from .buckets import Buckets
-from .keys import distinct, is_in, order_of
+from .keys import distinct, is_in
 from .recent import Recent
-from .tables import HASH, StateSchema, bucket_bits, buckets_of, combine, rows_among, split_by
+from .tables import HASH, StateSchema, bucket_bits, buckets_of, by_hash, combine, rows_among, split_by
 from .texts import packed_hashes, packed_rows, unpacked_hashes, unpacked_rows
 
 __all__ = ["AT_EVERY_TICK", "NEVER", "GroupStore"]
@@ -71,6 +71,8 @@ class GroupStore:
         assert self._due_of is None or recent is None, "an operator gets no timers on a checkpoint that exists"
         self._recent = self._opened(recent, slots, gone)
         self._had_rows = self._rows > 0
+        # The rows of a new key group go where they belong at once.
+        self._keeps_apart = self._due_of is None and (self._had_rows or len(self._recent.hashes) > 0)
         self._loaded: dict[int, pa.RecordBatch] = {}
         self._touched: Collection[int] = set()
         self._changed = np.zeros(0, dtype=np.int64)
@@ -107,7 +109,7 @@ class GroupStore:
         """
         self.due_rows = 0
         found = []
-        if self._due_of is None:
+        if self._keeps_apart:
             self._changed = distinct(hashes)
             found = self._of_keys()
         elif self._rows:
@@ -117,8 +119,6 @@ class GroupStore:
         return rows
 
     def _of_keys(self) -> list[pa.RecordBatch]:
-        if not self._rows:
-            return []
         wanted = self._changed[~is_in(self._changed, self._recent.hashes)]
         asked = dict(split_by(buckets_of(wanted, self._bits), pa.record_batch([pa.array(wanted)], [HASH])))
         self._touched = asked
@@ -153,7 +153,7 @@ class GroupStore:
         """Put the rows in the place of those that `load` gave. Called once after it."""
         self._rows += rows.num_rows - self._old
         bits = max(self._bits, bucket_bits(self._rows))
-        if self._due_of is None:
+        if self._keeps_apart:
             self._recent = self._recent.changed(self._changed, combine([rows], self._schema.arrow()))
             if not self._stays_apart(bits):
                 self._put_into_buckets(bits)
@@ -163,7 +163,8 @@ class GroupStore:
                 rows = combine([rows, *self._buckets.read(others, self._count).values()], self._schema.arrow())
                 self._touched = range(self._count)
                 self._bits, self._due = bits, np.full((2, 1 << bits), NEVER, dtype=np.int64)
-            self._write(rows, self._touched, bits, self._due)
+                self._spent = self._some_of(rows.column(0))
+            self._write(by_hash(rows) if self._due_of is None else rows, self._touched, bits, self._due)
 
     def _stays_apart(self, bits: int) -> bool:
         """Whether what has changed is kept apart for now.
@@ -171,8 +172,10 @@ class GroupStore:
         Each batch writes all of it anew. As in the ski rental problem that is done until it has cost as much as what
         it saves: with that, at most twice of what is best is paid, however many keys later batches change.
         """
+        if bits > self._bits:
+            return False
         size = self._recent.rows.num_rows + len(self._recent.gone)
-        if bits > self._bits or self._rows <= self._spent + size or self._recent.rows.nbytes > _APART_BYTES:
+        if self._rows <= self._spent + size or self._recent.rows.nbytes > _APART_BYTES:
             return False
         if len(distinct(buckets_of(self._recent.hashes, self._bits))) <= _FEW:
             return False
@@ -198,11 +201,17 @@ class GroupStore:
             if number in parts:
                 pieces.append(parts[number])
             rows = combine(pieces, self._schema.arrow())
-            self._write(rows.take(pa.array(order_of(rows.column(0).to_numpy()))), {number}, bits, due)
-        # Key groups fill up together, and would all pay in the same batch: once, they begin as if some had been paid.
-        self._spent = int(hashes[0] % max(1, self._rows)) if grows else 0
+            self._write(by_hash(rows), {number}, bits, due)
+        self._spent = self._some_of(self._recent.rows.column(0)) if grows else 0
         self._recent = Recent.nothing(self._schema.arrow())
         self._bits, self._due = bits, due
+
+    def _some_of(self, hashes: pa.Array) -> int:
+        """What a key group whose buckets have grown begins with, as if it had been paid.
+
+        Key groups fill up together, and would all pay in the same batch.
+        """
+        return int(hashes[0].as_py() % self._rows)
 
     def _write(self, rows: pa.RecordBatch, numbers: Collection[int], bits: int, due: np.ndarray) -> None:
         """Put rows in the place of all those in these buckets, and note in ``due`` when their first timers are due."""

@@ -30,6 +30,7 @@ __all__ = [
     "PIECE_BYTES",
     "StateSchema",
     "bucket_bits",
+    "by_hash",
     "combine",
     "cut",
     "from_bytes",
@@ -47,6 +48,11 @@ PIECE_BYTES = 64 << 20
 # ones cost more calls when many keys change, larger ones more bytes when few do. 2048 keys of 24 bytes are 48 KB, about
 # where a call's fixed cost (0.5 ms while all cores work) and its bytes weigh the same.
 BUCKET_KEYS = 2048
+# Types of Spark's that a Parquet file has as Arrow has them, when Spark has written it as `BatchState` has it written.
+_PLAIN = {
+    "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "DecimalType",
+    "StringType", "BinaryType", "DateType", "TimestampType", "TimestampNTZType",
+}  # fmt: skip
 # The bits of the hash that choose the bucket. The low ones choose the key group when its number is a power of two.
 _BUCKET_SHIFT = 32
 
@@ -66,6 +72,11 @@ class StateSchema:
     keys: tuple[DataType, ...]
     slots: tuple[DataType, ...]
     names: tuple[str, ...] = ()
+
+    @property
+    def is_read_from_files(self) -> bool:
+        """Whether Arrow reads from Spark's Parquet files the values that Spark has written."""
+        return all(map(_is_plain, (*self.keys, *self.slots)))
 
     @property
     def key_names(self) -> list[str]:
@@ -126,6 +137,18 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     schema = StructType([StructField(f.name, f.dataType._as_nullable(), f.nullable, f.metadata) for f in schema])
     # Workers are given the session's zone; the instants are the same, and one name keeps the bytes comparable.
     return to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
+
+
+def _is_plain(kind: DataType) -> bool:
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return all(_is_plain(field.dataType) for field in kind)
+    if isinstance(kind, ArrayType):
+        return _is_plain(kind.elementType)
+    if isinstance(kind, MapType):
+        return _is_plain(kind.keyType) and _is_plain(kind.valueType)
+    return type(kind).__name__ in _PLAIN
 
 
 def to_bytes(batch: pa.RecordBatch) -> bytes:
@@ -207,12 +230,16 @@ def split_by(numbers: np.ndarray, batch: pa.RecordBatch) -> Iterator[tuple[int, 
         yield int(ordered[start]), whole.slice(start, end - start)
 
 
+def by_hash(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows sorted by their hash; those of one hash as they stand."""
+    own = rows.column(0).to_numpy()
+    return rows.take(pa.array(order_of(own))) if (own[1:] < own[:-1]).any() else rows
+
+
 def rows_among(rows: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
     """The rows of these hashes, which ascend and are few; those of one hash as they stand."""
+    rows = by_hash(rows)
     own = rows.column(0).to_numpy()
-    if (own[1:] < own[:-1]).any():
-        order = order_of(own)
-        rows, own = rows.take(pa.array(order)), own[order]
     begins, ends = np.searchsorted(own, hashes), np.searchsorted(own, hashes, side="right")
     if (ends - begins > 1).any():  # a key may have several, and keys may share a hash
         return rows.take(pa.array(np.concatenate([np.arange(*place) for place in zip(begins, ends, strict=True)])))

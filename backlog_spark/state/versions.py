@@ -38,6 +38,16 @@ __all__ = ["BatchState", "seeds_of"]
 
 _POINTER = re.compile(r"([vh])(\d+)\.json")
 _PART = re.compile(r"part-.*\.parquet")
+# Whatever the user has set for files of their own: a key cut to milliseconds is another key, and what Spark marks as
+# written for the calendar of old versions other readers take for another date.
+_AS_THEY_ARE = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+    "spark.sql.parquet.compression.codec": "snappy",
+}
+# What is handed over is read in whole files, if they are not too large for that.
+_FILE_ROWS, _WHOLE_FILE_BYTES = 2_000_000, 128 << 20
 
 
 def seeds_of(operator: str) -> str:
@@ -119,10 +129,8 @@ class BatchState:
 
     def _save(self, frame: DataFrame, name: str) -> str:
         attempt = f"{name}-{uuid.uuid4().hex[:12]}"
-        # As they are, whatever the user has set for files of their own: a key cut to milliseconds is another key.
-        conf = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS", **arrow_batches(frame)}
-        with session_conf(frame.sparkSession, conf):
-            frame.write.parquet(self._location(attempt))
+        with session_conf(frame.sparkSession, {**_AS_THEY_ARE, **arrow_batches(frame)}):
+            frame.write.option("maxRecordsPerFile", _FILE_ROWS).parquet(self._location(attempt))
         self._checkpoint.write_file(f"{self._directory}/{name}.json", json.dumps({"attempt": attempt}))
         return attempt
 
@@ -142,6 +150,12 @@ class BatchState:
         names = self._checkpoint.names_in(self._directory)
         return [(m[1], int(m[2])) for name in names if (m := _POINTER.fullmatch(name))]
 
+    def _newest_left(self) -> tuple[int, str] | None:
+        """Batch and kind of what is handed over."""
+        # At the same batch what is handed over comes after the version.
+        newest = max(((n, kind == "h") for kind, n in self._there()), default=None)
+        return None if newest is None else (newest[0], "h" if newest[1] else "v")
+
     def drop_below(self, batch_id: int) -> None:
         """Remove versions and left-over attempts of batches before ``batch_id``, whose batch has committed."""
         for name in self._checkpoint.names_in(self._directory):
@@ -158,18 +172,22 @@ class BatchState:
 
         Called while no run of the query is active. After a crash it is called again and moves what was left.
         """
-        # At the same batch what is handed over comes after the version.
-        newest = max(((n, kind == "h") for kind, n in self._there()), default=None)
+        newest = self._newest_left()
         if newest is None:
             return
-        left = self._valid(newest[0], "h" if newest[1] else "v")
-        attempt, target = f"{self._directory}/{left}", seeds_of(self._operator)
+        attempt, target = f"{self._directory}/{self._valid(*newest)}", seeds_of(self._operator)
         there = set(self._checkpoint.names_in(target))
         for name in self._checkpoint.names_in(attempt):
             seed = f"{seed_prefix(self._epoch)}{name}"
             # Where a rename is a copy, the driver may have died before the original was deleted.
             if _PART.fullmatch(name) and seed not in there:
                 self._checkpoint.rename(f"{attempt}/{name}", f"{target}/{seed}")
+
+    def are_files_small(self) -> bool:
+        """Whether what `publish` has moved or would move comes in files that can be read as a whole."""
+        newest = self._newest_left()
+        paths = [seeds_of(self._operator), *([] if newest is None else [f"{self._directory}/{self._valid(*newest)}"])]
+        return all(size <= _WHOLE_FILE_BYTES for path in paths for size in self._checkpoint.sizes_in(path).values())
 
     def drop_seeds(self) -> None:
         """Remove the epoch's seeds, once their batch has committed."""
