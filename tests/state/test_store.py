@@ -140,7 +140,7 @@ def test_a_batch_of_few_keys_writes_no_bucket_until_that_has_paid() -> None:
 
 
 def test_of_a_single_bucket_nothing_is_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "BUCKET_KEYS", 2048)
+    monkeypatch.setattr(tables, "BUCKET_KEYS", 4096)
     monkeypatch.setattr(store_module, "_FEW", 2)
     group = Group()
     for n in range(5):
