@@ -16,8 +16,11 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
+from backlog_spark import vehicles
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.state import versions
+from backlog_spark.state.seeds import PackFiles
 
 from .conftest import Collect, plain, wait
 from .scripted import append
@@ -119,6 +122,29 @@ def test_batch_then_stream_is_one_batch(
     for number, table in zip(sorted(sink.batches), [*tables[:0], *tables[backlog - bool(backlog) :]], strict=True):
         if not sink.backlog[number]:
             assert len(sink.batches[number]) == len(expected(spark, [table]))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_state_is_handed_over_by_its_files_or_by_rows(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    if not whole:
+        monkeypatch.setattr(versions, "_WHOLE_FILE_BYTES", 100)
+    made = []
+    monkeypatch.setattr(vehicles, "PackFiles", lambda *given: made.append(given) or PackFiles(*given))
+    tables = [rows(random.Random(n), 300, n * 1_000) for n in range(3)]
+    for number, table in enumerate(tables):
+        append(tmp_path / "s", table, backlog=number < 2)
+    sink = Collect()
+    source = bs.source("scripted", name="s", path=tmp_path / "s")
+    query = start(spark, source.key_by(*KEYS).aggregate(AGGREGATES), sink, tmp_path)
+    try:
+        wait(lambda: len(sink.batches) == 2, query)
+    finally:
+        query.stop()
+    assert sink.newest(len(KEYS)) == expected(spark, tables)
+    # Once for the plan of the backlog, which has no seeds yet, and once for that of stream mode.
+    assert len(made) == 1 + whole
 
 
 def test_sorted_batches_with_an_interval(spark: SparkSession, tmp_path: Path) -> None:
