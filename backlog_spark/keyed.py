@@ -165,6 +165,7 @@ class KeyedPlan:
             run = Run(run.first_batch, Vehicle.STREAM)
         replays_only = in_backlog and self.sorts_again and run.vehicle is Vehicle.STREAM
         partitions = min(self._key_groups, self._cores) if ledger is None else ledger.partitions
+        whole_file = int(str(self._spark.conf.get("spark.sql.sources.binaryFile.maxLength")))
         plans = Plans(
             self._spark,
             lambda node: load(node, _target(run, replays_only=replays_only)),
@@ -175,7 +176,7 @@ class KeyedPlan:
             self._stays.put_out(),
             even_labels(self._key_groups, partitions),
             self._seeds_emit(book),
-            lambda name: BatchState(self._checkpoint, name, book.last_epoch).are_files_small(),
+            lambda name: BatchState(self._checkpoint, name, book.last_epoch).are_files_small(whole_file),
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None

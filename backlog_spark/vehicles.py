@@ -28,6 +28,7 @@ from backlog_spark.state.keys import labelled
 from backlog_spark.state.processor import GroupProcessor
 from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackState, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
+from backlog_spark.state.versions import ALL_OF_THEM
 from backlog_spark.watermarks import EVENT_TIME, observation_name
 
 if TYPE_CHECKING:
@@ -268,7 +269,8 @@ class Plans:
 
         def read(schema: StructType | str, source: str = "parquet") -> DataFrame:
             with starting:
-                return self._spark.readStream.schema(schema).format(source).load(self._seed_location(name))
+                reader = self._spark.readStream.schema(schema).format(source).options(**ALL_OF_THEM)
+                return reader.load(self._seed_location(name))
 
         emit: bool | None
         chosen, schema = fold.chosen_rows(), fold.version_schema()

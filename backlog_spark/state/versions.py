@@ -18,7 +18,7 @@ import re
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.batchframes import arrow_batches
 from backlog_spark.cardinality import brought_together
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.checkpoint import Checkpoint
 
-__all__ = ["BatchState", "seeds_of"]
+__all__ = ["ALL_OF_THEM", "BatchState", "seeds_of"]
 
 _POINTER = re.compile(r"([vh])(\d+)\.json")
 _PART = re.compile(r"part-.*\.parquet")
@@ -46,6 +46,8 @@ _AS_THEY_ARE = {
     "spark.sql.parquet.writeLegacyFormat": "false",
     "spark.sql.parquet.compression.codec": "snappy",
 }
+ALL_OF_THEM: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+"""Options to read such files with, whatever the session's settings say of others."""
 # What is handed over is read in whole files, if they are not too large for that.
 _FILE_ROWS, _WHOLE_FILE_BYTES = 2_000_000, 128 << 20
 
@@ -125,7 +127,7 @@ class BatchState:
 
     def read_handed_over(self, spark: SparkSession, schema: StructType, batch_id: int) -> DataFrame:
         """What `write_handed_over` kept."""
-        return spark.read.schema(schema).parquet(self._location(self._valid(batch_id, "h")))
+        return self._read(spark, schema, self._valid(batch_id, "h"))
 
     def _save(self, frame: DataFrame, name: str) -> str:
         attempt = f"{name}-{uuid.uuid4().hex[:12]}"
@@ -136,7 +138,10 @@ class BatchState:
 
     def read(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame:
         """A version, as `Fold.fold` gave it."""
-        return spark.read.schema(fold.version_schema()).parquet(self._location(self._valid(batch_id, "v")))
+        return self._read(spark, fold.version_schema(), self._valid(batch_id, "v"))
+
+    def _read(self, spark: SparkSession, schema: StructType, attempt: str) -> DataFrame:
+        return spark.read.schema(schema).options(**ALL_OF_THEM).parquet(self._location(attempt))
 
     def newest(self, below: int | None = None) -> int | None:
         """The newest version, or the newest before ``below``; None if there is none."""
@@ -183,11 +188,15 @@ class BatchState:
             if _PART.fullmatch(name) and seed not in there:
                 self._checkpoint.rename(f"{attempt}/{name}", f"{target}/{seed}")
 
-    def are_files_small(self) -> bool:
-        """Whether what `publish` has moved or would move comes in files that can be read as a whole."""
+    def are_files_small(self, most: int = _WHOLE_FILE_BYTES) -> bool:
+        """Whether what `publish` has moved or would move comes in files that can be read as a whole.
+
+        ``most`` are the bytes that the session lets a whole file have.
+        """
+        most = min(most, _WHOLE_FILE_BYTES)
         newest = self._newest_left()
         paths = [seeds_of(self._operator), *([] if newest is None else [f"{self._directory}/{self._valid(*newest)}"])]
-        return all(size <= _WHOLE_FILE_BYTES for path in paths for size in self._checkpoint.sizes_in(path).values())
+        return all(size <= most for path in paths for size in self._checkpoint.sizes_in(path).values())
 
     def drop_seeds(self) -> None:
         """Remove the epoch's seeds, once their batch has committed."""

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
+from pyspark.errors import StreamingQueryException
 from pyspark.sql.types import LongType, StructType
 
 import backlog_spark as bs
@@ -16,7 +18,8 @@ from backlog_spark.operators.fold import Fold
 from backlog_spark.operators.merge import AggregateFold
 from backlog_spark.operators.process import ProcessFold
 from backlog_spark.operators.reduce import ReduceFold
-from backlog_spark.state.versions import BatchState
+from backlog_spark.session import session_conf
+from backlog_spark.state.versions import ALL_OF_THEM, BatchState, seeds_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -72,3 +75,24 @@ def test_one_read_and_one_write_a_batch(spark: SparkSession, tmp_path: Path, kin
     assert sorted(again) == sorted(expected.items()), "a valid version stays as it is"
     state.drop_below(2)
     assert [p.name[:3] for p in (tmp_path / "backlog/state/op/epoch=0").glob("v*.json")] == ["v2."]
+
+
+def test_a_damaged_file_is_no_file_to_be_left_out(spark: SparkSession, tmp_path: Path) -> None:
+    fold = FOLDS["aggregate"]()
+    state = BatchState(Checkpoint(spark, str(tmp_path)), "op", 0)
+    version = state.write(fold, spark.createDataFrame([(n, n) for n in range(50)], SCHEMA), 0)
+    assert version.count() == 50
+    damaged, *_ = (tmp_path / "backlog/state/op/epoch=0").glob("v0-*/part-*.parquet")
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    damaged.with_name(f".{damaged.name}.crc").unlink()
+    (tmp_path / seeds_of("op")).mkdir(parents=True)
+    conf = {"spark.sql.files.ignoreCorruptFiles": "true", "spark.sql.files.ignoreMissingFiles": "true"}
+    seeds = spark.readStream.schema(fold.version_schema()).options(**ALL_OF_THEM).format("parquet")
+    with session_conf(spark, conf):
+        with pytest.raises(Py4JJavaError, match="FAILED_READ_FILE"):
+            state.read(spark, fold, 0).collect()
+        state.publish()
+        query = seeds.load(str(tmp_path / seeds_of("op"))).writeStream.format("noop")
+        query = query.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start()
+        with pytest.raises(StreamingQueryException, match="FAILED_READ_FILE"):
+            query.awaitTermination()
