@@ -133,8 +133,8 @@ def test_changes_that_are_kept_apart_survive(spark: SparkSession, tmp_path: Path
     chance = random.Random(29)
     job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target")} | {"key_groups": "1"}
     tables = [
-        rows(chance, 24_000, keys=10_000),
-        *(rows(chance, 2_000, keys=10_000) for _ in range(3 + 3 * len(points))),
+        rows(chance, 48_000, keys=20_000),
+        *(rows(chance, 4_000, keys=20_000) for _ in range(3 + 3 * len(points))),
     ]
     for number, table in enumerate(tables[:-1]):
         append(Path(job["script"]), table, backlog=not number)
