@@ -139,7 +139,11 @@ class _EventsAsJson(JStreamingQueryListener):
     """
 
     def onQueryProgress(self, jevent: Any) -> None:
-        self.pylistener.onQueryProgress(QueryProgressEvent.fromJson({"progress": json.loads(jevent.progress().json())}))
+        try:
+            event = QueryProgressEvent.fromJson({"progress": json.loads(jevent.progress().json())})
+        except Exception:  # Spark has no JSON for some observed values, such as intervals, and leaves out rates of NaN
+            event = QueryProgressEvent.fromJObject(jevent)
+        self.pylistener.onQueryProgress(event)
 
 
 class BacklogListener(StreamingQueryListener):

@@ -50,7 +50,7 @@ __all__ = [
 _RAW = "__raw"
 _MARKS = (EVENT_TIME, MARK)
 # Of Spark's source that gives a row for each file.
-_FILES = "path string, modificationTime timestamp, length long, content binary"
+_FILES = "path string, modificationTime timestamp_ltz, length long, content binary"
 
 
 class Plans:

@@ -22,6 +22,7 @@ from backlog_spark.listener import (
     Report,
     SourceReport,
     Terminated,
+    _EventsAsJson,
     parse_offset,
     to_report,
 )
@@ -205,6 +206,20 @@ def test_never_raises_and_never_blocks() -> None:
     listener.onQueryProgress(cast(QueryProgressEvent, SimpleNamespace(progress=None)))
     listener.onQueryIdle(cast(QueryIdleEvent, None))
     assert full.qsize() == 1
+
+
+@pytest.mark.parametrize("text", [None, "{}"])
+def test_progress_that_has_no_json_is_taken_field_by_field(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+    def of_jvm() -> str:
+        if text is None:
+            raise ValueError("an observed interval")
+        return text
+
+    monkeypatch.setattr(QueryProgressEvent, "fromJObject", lambda event: progress_event())
+    listener, mine = BacklogListener(), queue.Queue[Report]()
+    listener.subscribe(ID, mine)
+    _EventsAsJson(listener).onQueryProgress(SimpleNamespace(progress=lambda: SimpleNamespace(json=of_jvm)))
+    assert [report.query_id for report in drain(mine)] == [ID]
 
 
 def test_real_query(flagged_run: Any) -> None:

@@ -89,6 +89,8 @@ class Control:
 # Rows, and bytes, that are merged before they are shipped: what bounds a task's memory.
 _PACK_ROWS: Final = 200_000
 _PACK_BYTES: Final = 64 << 20
+# Rows of a file that are decoded at a time: what is a few bytes in it may be long.
+_READ_ROWS: Final = 10_000
 # Most rows of one packed row: a few MB at usual widths, far below what a row may hold.
 DATA_ROWS: Final = 20_000
 
@@ -229,7 +231,7 @@ class PackFiles:
         file = pq.ParquetFile(pa.BufferReader(content))
         wanted, chosen = self._state.arrow(), self._chosen
         names = [name for name in (*wanted.names, *chosen.columns) if name in file.schema_arrow.names]
-        for rows in file.iter_batches(_PACK_ROWS, columns=names, use_threads=False):
+        for rows in file.iter_batches(_READ_ROWS, columns=names, use_threads=False):
             if chosen.among is not None:
                 rows = rows.filter(chosen.among(*(rows.column(name) for name in chosen.columns)))
             columns = [

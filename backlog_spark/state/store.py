@@ -211,7 +211,7 @@ class GroupStore:
 
         Key groups fill up together, and would all pay in the same batch.
         """
-        return int(hashes[0].as_py() % self._rows)
+        return int(hashes[0].as_py() % self._rows) if len(hashes) else 0
 
     def _write(self, rows: pa.RecordBatch, numbers: Collection[int], bits: int, due: np.ndarray) -> None:
         """Put rows in the place of all those in these buckets, and note in ``due`` when their first timers are due."""

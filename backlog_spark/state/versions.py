@@ -48,8 +48,8 @@ _AS_THEY_ARE = {
 }
 ALL_OF_THEM: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
 """Options to read such files with, whatever the session's settings say of others."""
-# What is handed over is read in whole files, if they are not too large for that.
-_FILE_ROWS, _WHOLE_FILE_BYTES = 2_000_000, 128 << 20
+# What is handed over is read in whole files, if they are not too large for that: Spark copies one several times.
+_FILE_ROWS, _WHOLE_FILE_BYTES = 2_000_000, 48 << 20
 
 
 def seeds_of(operator: str) -> str:

@@ -173,3 +173,19 @@ def test_the_rows_of_a_version_that_are_state(spark: SparkSession, tmp_path: Pat
     assert {origin for origin, _ in found} == {SEED_SILENT}
     assert sorted(tuple(row.values()) for _, batch in found for row in batch.to_pylist()) == sorted(plain)
     assert len(plain) == 70
+
+
+def test_wide_rows_are_packed_by_their_bytes(spark: SparkSession, tmp_path: Path) -> None:
+    # Few different texts, which a file has once each: it is small, and what comes out of it is not.
+    state = StateSchema((LongType(),), (StringType(),))
+    texts = f"CASE id % 3 WHEN 0 THEN repeat('a', {1 << 12}) WHEN 1 THEN repeat('b', {1 << 12}) ELSE 'c' END"
+    frame = spark.range(40_000).selectExpr("id AS __hash", "id AS k0", f"{texts} AS s0")
+    files = _handed_over(spark, tmp_path, frame.coalesce(1)).collect()
+    assert sum(len(file.content) for file in files) < 8 << 20
+    batches = [
+        pa.RecordBatch.from_arrays([pa.array([f.path]), pa.array([bytes(f.content)])], ["p", "c"]) for f in files
+    ]
+    found = list(PackFiles(state, 1, True, ChosenRows())(iter(batches)))
+    assert max(batch.nbytes for batch in found) < 128 << 20
+    rows = [from_bytes(data.as_py(), state.arrow()) for batch in found for data in batch.column(3)]
+    assert sum(batch.num_rows for batch in rows) == 40_000
