@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
@@ -259,17 +260,15 @@ class Checkpoint:
 
     def names_in(self, name: str) -> list[str]:
         """Names in a directory; empty if there is none."""
-        directory = self._path(name)
-        if not self._files.exists(directory):
-            return []
-        return [str(status.getPath().getName()) for status in self._files.list(directory)]
+        return [str(status.getPath().getName()) for status in self._listed(name)]
 
-    def sizes_in(self, name: str) -> dict[str, int]:
-        """Names in a directory, with their bytes; empty if there is none."""
+    def sizes_in(self, name: str) -> list[int]:
+        """Bytes of each file in a directory; empty if there is none."""
+        return [int(status.getLen()) for status in self._listed(name)]
+
+    def _listed(self, name: str) -> Iterable[Any]:
         directory = self._path(name)
-        if not self._files.exists(directory):
-            return {}
-        return {str(found.getPath().getName()): int(found.getLen()) for found in self._files.list(directory)}
+        return self._files.list(directory) if self._files.exists(directory) else ()
 
     def make_directory(self, name: str) -> None:
         """Create a directory and those above it, where they are missing."""

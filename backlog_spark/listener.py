@@ -141,7 +141,7 @@ class _EventsAsJson(JStreamingQueryListener):
     def onQueryProgress(self, jevent: Any) -> None:
         try:
             event = QueryProgressEvent.fromJson({"progress": json.loads(jevent.progress().json())})
-        except Exception:  # Spark has no JSON for some observed values, such as intervals, and leaves out rates of NaN
+        except Exception:  # Spark's JSON leaves out rates that are no numbers
             event = QueryProgressEvent.fromJObject(jevent)
         self.pylistener.onQueryProgress(event)
 

@@ -49,7 +49,7 @@ __all__ = [
 
 _RAW = "__raw"
 _MARKS = (EVENT_TIME, MARK)
-# Of Spark's source that gives a row for each file.
+# Of Spark's source that gives a row for each file; what ``timestamp`` means is set in the session.
 _FILES = "path string, modificationTime timestamp_ltz, length long, content binary"
 
 
@@ -267,34 +267,33 @@ class Plans:
         """State that is handed over, packed."""
         from pyspark.sql import functions as F
 
-        def read(schema: StructType | str, source: str = "parquet") -> DataFrame:
-            with starting:
-                reader = self._spark.readStream.schema(schema).format(source).options(**ALL_OF_THEM)
-                return reader.load(self._seed_location(name))
-
         emit: bool | None
-        chosen, schema = fold.chosen_rows(), fold.version_schema()
-        if not fold.waits:
-            emit = self._seeds_emit
-        elif self._stay_end is None or fold.hands_over_version:
-            emit, chosen = self._stay_end is None, None
-        else:
-            emit, chosen, schema = False, ChosenRows(), handed_over_schema(fold)
-        if chosen is not None and fold.state.is_read_from_files and self._takes_whole_files(name):
-            pack = PackFiles(fold.state, self._key_groups, emit, chosen)
-            return map_in_arrow(read(_FILES, "binaryFile").select("path", "content"), pack, SEED_SCHEMA)
-        rows = read(schema)
         if not fold.waits:
             # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
-            if emit is None:
-                is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
-                rows = rows.select("*", (~is_first).alias(EMIT))
-            rows = fold.state_of(rows)
-        elif chosen is None:
+            schema, chosen, emit = fold.version_schema(), fold.chosen_rows(), self._seeds_emit
+        elif self._stay_end is not None and not fold.hands_over_version:
+            schema, chosen, emit = handed_over_schema(fold), ChosenRows(), False
+        else:
             # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
             # a large version already may be read like that and chosen once more.
+            schema, chosen, emit = fold.version_schema(), None, self._stay_end is None
+        if chosen is not None and fold.state.is_read_from_files and self._takes_whole_files(name):
+            files = self._read_seeds(name, _FILES, "binaryFile").select("path", "content")
+            return map_in_arrow(files, PackFiles(fold.state, self._key_groups, emit, chosen), SEED_SCHEMA)
+        rows = self._read_seeds(name, schema, "parquet")
+        if emit is None:
+            is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))
+            rows = rows.select("*", (~is_first).alias(EMIT))
+        if not fold.waits:
+            rows = fold.state_of(rows)
+        elif chosen is None:
             rows = fold.handed_over(rows, self._stay_end)
         return map_in_arrow(rows.drop(GROUP), PackState(fold.state, self._key_groups, emit), SEED_SCHEMA)
+
+    def _read_seeds(self, name: str, schema: StructType | str, source: str) -> DataFrame:
+        with starting:
+            reader = self._spark.readStream.schema(schema).format(source).options(**ALL_OF_THEM)
+            return reader.load(self._seed_location(name))
 
 
 def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:

@@ -209,10 +209,12 @@ def test_never_raises_and_never_blocks() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "{}"])
-def test_progress_that_has_no_json_is_taken_field_by_field(monkeypatch: pytest.MonkeyPatch, text: str | None) -> None:
+def test_progress_whose_json_lacks_something_is_taken_field_by_field(
+    monkeypatch: pytest.MonkeyPatch, text: str | None
+) -> None:
     def of_jvm() -> str:
         if text is None:
-            raise ValueError("an observed interval")
+            raise ValueError("no JSON")
         return text
 
     monkeypatch.setattr(QueryProgressEvent, "fromJObject", lambda event: progress_event())

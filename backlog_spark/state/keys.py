@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
+    "ATOMIC",
     "check_keys",
     "distinct",
     "equal_runs",
@@ -33,11 +34,11 @@ __all__ = [
     "order_of",
 ]
 
-# What Spark can hash and Arrow can compare exactly.
-_ATOMIC = (
+ATOMIC = (
     "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "DecimalType",
     "StringType", "BinaryType", "DateType", "TimestampType", "TimestampNTZType",
 )  # fmt: skip
+"""Names of Spark's types that Spark can hash and that Arrow has exactly, also when it reads them from Parquet files."""
 
 
 def check_keys(keys: Sequence[str], schema: StructType) -> None:
@@ -59,7 +60,7 @@ def check_keys(keys: Sequence[str], schema: StructType) -> None:
                 f"key_by: the stream has no column {key!r}; it has {', '.join(types)}.", "Check the name and its case."
             )
         kind = types[key]
-        if type(kind).__name__ not in _ATOMIC:
+        if type(kind).__name__ not in ATOMIC:
             raise BacklogError(
                 f"key_by: column {key!r} is {kind.simpleString()}; keys are of atomic types.",
                 "Key by its fields, or by a string made of it.",

@@ -193,11 +193,27 @@ class PackState:
         yield from packed(groups, state, origin, len(self._state.slots))
 
 
+@dataclass(frozen=True)
+class ChosenRows:
+    """Which rows of a version are state, told in a worker.
+
+    Parameters
+    ----------
+    columns : tuple of str
+        By which it is told.
+    among : callable, optional
+        From these columns, as Arrow arrays, to an Arrow array of bool. Default: all rows are.
+    """
+
+    columns: tuple[str, ...] = ()
+    among: Callable[..., pa.Array] | None = None
+
+
 class PackFiles:
     """For ``mapInArrow``: state that is handed over, from the bytes of its Parquet files, packed by key group.
 
-    The columns are a file's path and its bytes. To read the rows in Spark and to make Arrow of them takes Spark three
-    times as long as all of this: six million rows, 1.4 s of two cores.
+    The columns are a file's path and its bytes. Where Spark reads the rows and makes Arrow of them, six million take
+    0.7 s longer on two cores.
 
     Parameters
     ----------
@@ -238,22 +254,6 @@ class PackFiles:
                 rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in wanted
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
-
-
-@dataclass(frozen=True)
-class ChosenRows:
-    """Which rows of a version are state, told in a worker.
-
-    Parameters
-    ----------
-    columns : tuple of str
-        By which it is told.
-    among : callable, optional
-        From these columns, as Arrow arrays, to an Arrow array of bool. Default: all rows are.
-    """
-
-    columns: tuple[str, ...] = ()
-    among: Callable[..., pa.Array] | None = None
 
 
 class Unpack:

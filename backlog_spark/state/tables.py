@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
-from .keys import equal_runs, order_of
+from .keys import ATOMIC, equal_runs, order_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -48,11 +48,6 @@ PIECE_BYTES = 64 << 20
 # smaller ones cost more calls when many keys change, larger ones more bytes when few do. A call takes 0.2 to 0.3 ms
 # while all cores work, as long as 80 KB of text take; 3000 keys of 24 bytes are 60 KB.
 BUCKET_KEYS = 4096
-# Types of Spark's that a Parquet file has as Arrow has them, when Spark has written it as `BatchState` has it written.
-_PLAIN = {
-    "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "DecimalType",
-    "StringType", "BinaryType", "DateType", "TimestampType", "TimestampNTZType",
-}  # fmt: skip
 # The bits of the hash that choose the bucket. The low ones choose the key group when its number is a power of two.
 _BUCKET_SHIFT = 32
 
@@ -76,7 +71,7 @@ class StateSchema:
     @property
     def is_read_from_files(self) -> bool:
         """Whether Arrow reads from Spark's Parquet files the values that Spark has written."""
-        return all(map(_is_plain, (*self.keys, *self.slots)))
+        return all(map(_is_of_atomic, (*self.keys, *self.slots)))
 
     @property
     def key_names(self) -> list[str]:
@@ -139,16 +134,16 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
 
 
-def _is_plain(kind: DataType) -> bool:
+def _is_of_atomic(kind: DataType) -> bool:
     from pyspark.sql.types import ArrayType, MapType, StructType
 
     if isinstance(kind, StructType):
-        return all(_is_plain(field.dataType) for field in kind)
+        return all(_is_of_atomic(field.dataType) for field in kind)
     if isinstance(kind, ArrayType):
-        return _is_plain(kind.elementType)
+        return _is_of_atomic(kind.elementType)
     if isinstance(kind, MapType):
-        return _is_plain(kind.keyType) and _is_plain(kind.valueType)
-    return type(kind).__name__ in _PLAIN
+        return _is_of_atomic(kind.keyType) and _is_of_atomic(kind.valueType)
+    return type(kind).__name__ in ATOMIC
 
 
 def to_bytes(batch: pa.RecordBatch) -> bytes:

@@ -196,7 +196,7 @@ class BatchState:
         most = min(most, _WHOLE_FILE_BYTES)
         newest = self._newest_left()
         paths = [seeds_of(self._operator), *([] if newest is None else [f"{self._directory}/{self._valid(*newest)}"])]
-        return all(size <= most for path in paths for size in self._checkpoint.sizes_in(path).values())
+        return all(size <= most for path in paths for size in self._checkpoint.sizes_in(path))
 
     def drop_seeds(self) -> None:
         """Remove the epoch's seeds, once their batch has committed."""

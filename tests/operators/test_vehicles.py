@@ -19,7 +19,6 @@ import backlog_spark as bs
 from backlog_spark import vehicles
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.session import session_conf
 from backlog_spark.state import versions
 from backlog_spark.state.seeds import PackFiles
 
@@ -131,12 +130,6 @@ def test_state_is_handed_over_by_its_files_or_by_rows(
 ) -> None:
     if not whole:
         monkeypatch.setattr(versions, "_WHOLE_FILE_BYTES", 100)
-    # What a type's short name means in a session is the user's.
-    with session_conf(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
-        hands_over(spark, tmp_path, monkeypatch, whole=whole)
-
-
-def hands_over(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, whole: bool) -> None:
     made = []
     monkeypatch.setattr(vehicles, "PackFiles", lambda *given: made.append(given) or PackFiles(*given))
     tables = [rows(random.Random(n), 300, n * 1_000) for n in range(3)]

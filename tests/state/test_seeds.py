@@ -12,31 +12,25 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DataType, LongType, StringType, StructType
 
-import backlog_spark as bs
+from backlog_spark import vehicles
 from backlog_spark.arrowsteps import map_in_arrow
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.operators.aggregates import Sum
 from backlog_spark.operators.merge import AggregateFold
-from backlog_spark.operators.process import ProcessFold
 from backlog_spark.session import session_conf
 from backlog_spark.state.keys import groups_of
 from backlog_spark.state.seeds import SEED_EMIT, SEED_SCHEMA, SEED_SILENT, ChosenRows, PackFiles, PackState
 from backlog_spark.state.tables import EMIT, GROUP, StateSchema, from_bytes
 from backlog_spark.state.versions import BatchState, seeds_of
+from backlog_spark.vehicles import Plans
+
+from .test_versions import FOLDS
+from .test_versions import SCHEMA as ROWS_OF_FOLDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backlog_spark.operators.fold import Fold
-
-
-class Total(bs.KeyedProcessFunction):
-    output = "k long, total long"
-    total = bs.ValueState("long", default=0)
-
-    def process_element(self, row: Any, ctx: Any) -> Any:
-        self.total.update(self.total.value() + row.v)
-        yield row.k, self.total.value()
 
 
 STATE = StateSchema((LongType(),), (LongType(),))
@@ -149,18 +143,18 @@ def test_columns_that_files_do_not_have_yet_are_null(spark: SparkSession, tmp_pa
     assert [rows.to_pylist() for _, rows in _unpacked(found, new)] == [[{"__hash": 1, "k0": 2, "s0": 3, "s1": None}]]
 
 
-@pytest.mark.parametrize("kind", ["aggregate", "changes", "process"])
+@pytest.mark.parametrize("kind", [*FOLDS, "changes"])
 def test_the_rows_of_a_version_that_are_state(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    rows = StructType().add("k", LongType()).add("v", LongType())
     fold: Fold = {
-        "aggregate": lambda: AggregateFold(["k"], [Sum("v", name="total")], rows, GROUPS),
-        "changes": lambda: AggregateFold(["k"], [Sum("v", name="total")], rows, GROUPS, changes="x"),
-        "process": lambda: ProcessFold(["k"], Total(), rows, GROUPS),
+        **FOLDS,
+        "changes": lambda: AggregateFold(["k"], [Sum("v", name="total")], ROWS_OF_FOLDS, GROUPS, changes="x"),
     }[kind]()
     checkpoint = Checkpoint(spark, str(tmp_path))
     state = BatchState(checkpoint, "op", 0)
     for batch in range(2):
-        state.write(fold, spark.createDataFrame([(n % 70, batch) for n in range(50 + 50 * batch)], rows), batch)
+        state.write(
+            fold, spark.createDataFrame([(n % 70, batch) for n in range(50 + 50 * batch)], ROWS_OF_FOLDS), batch
+        )
     expected = fold.state_of(state.read(spark, fold, 1)).drop(GROUP)
     (tmp_path / seeds_of("op")).mkdir(parents=True)
     plain = [tuple(row) for row in expected.collect()]
@@ -173,6 +167,18 @@ def test_the_rows_of_a_version_that_are_state(spark: SparkSession, tmp_path: Pat
     assert {origin for origin, _ in found} == {SEED_SILENT}
     assert sorted(tuple(row.values()) for _, batch in found for row in batch.to_pylist()) == sorted(plain)
     assert len(plain) == 70
+
+
+def test_files_are_read_whatever_the_session_takes_for_a_timestamp(spark: SparkSession, tmp_path: Path) -> None:
+    _handed_over(spark, tmp_path, spark.createDataFrame([(1, 2, 3)], STATE.spark()))
+    plans = Plans(spark, lambda _: spark.range(0), lambda name: str(tmp_path / seeds_of(name)))
+    with session_conf(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        files = plans._read_seeds("op", vehicles._FILES, "binaryFile")
+        query = files.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "c"))
+        query = query.trigger(availableNow=True).start()
+        query.awaitTermination()
+    assert query.lastProgress is not None
+    assert query.lastProgress.numInputRows == len(list((tmp_path / seeds_of("op")).glob("*.parquet")))
 
 
 def test_wide_rows_are_packed_by_their_bytes(spark: SparkSession, tmp_path: Path) -> None:
