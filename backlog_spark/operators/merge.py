@@ -77,6 +77,11 @@ class MergeFold(Fold):
     changes = ""
     """Value of `backlog_spark.changes.MARK` in the column of the change type; empty for newest results alone."""
 
+    @property
+    def described_changes(self) -> str:
+        """For `Fold.describe`: versions with changes have rows that hold no more, and those without would lack some."""
+        return ", with changes" if self.changes else ""
+
     @abstractmethod
     def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
         """As `Fold.lift`, with further columns at the end."""
@@ -288,7 +293,7 @@ class AggregateFold(MergeFold):
         slots = [f"{name} {i}" for name, width in zip(said, self._widths, strict=True) for i in range(width)]
         types = [kind.simpleString() for kind in self.state.slots]
         return {
-            "meaning": describe_keys(self.keys, self.state),
+            "meaning": describe_keys(self.keys, self.state) + self.described_changes,
             "slots": [f"{slot}: {kind}" for slot, kind in zip(slots, types, strict=True)],
         }
 

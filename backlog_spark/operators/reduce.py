@@ -70,7 +70,7 @@ class ReduceFold(MergeFold):
     def describe(self) -> dict[str, Any]:
         # Two functions cannot be compared; a better one may take an older one's place.
         return {
-            "meaning": f"{describe_keys(self.keys, self.state)}: reduce",
+            "meaning": f"{describe_keys(self.keys, self.state)}: reduce{self.described_changes}",
             "slots": [f"{name}: {self._schema[name].dataType.simpleString()}" for name in self._names],
         }
 

@@ -370,6 +370,35 @@ def test_changes_that_are_asked_for(spark: SparkSession, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("small_plans")
+@pytest.mark.parametrize("asks_first", [False, True])
+@pytest.mark.parametrize("kind", ["aggregate", "reduce"])
+def test_a_checkpoint_is_with_changes_or_without(
+    spark: SparkSession, tmp_path: Path, kind: str, asks_first: bool
+) -> None:
+    """What one kind of version has, the other would take for rows that hold, or for none."""
+    append(tmp_path / "s", pa.table({"k": list("aab"), "v": [1, 2, 3]}), backlog=True)
+
+    def start(*, asks: bool) -> bs.BacklogQuery:
+        keyed = bs.source("scripted", name="s", path=tmp_path / "s").key_by("k")
+        if kind == "aggregate":
+            stream = keyed.aggregate("sum(v) AS v", name="totals")
+        else:
+            stream = keyed.reduce(lambda a, b: a._replace(v=a.v + b.v), name="totals")
+        writer = (stream.changes() if asks else stream).write("q")
+        writer = writer.trigger(processing_time="50 ms", interval_during_backlog=0)
+        return writer.option("checkpointLocation", str(tmp_path / "c")).to(sink).start(spark)
+
+    sink = Collect()
+    query = start(asks=asks_first)
+    wait(lambda: sum(map(len, sink.batches.values())) == 2, query)
+    query.stop()
+    plain = "by k string: reduce" if kind == "reduce" else "by k string"
+    now, before = (plain, f"{plain}, with changes") if asks_first else (f"{plain}, with changes", plain)
+    with pytest.raises(BacklogError, match=f"'totals' is now {now}; in the checkpoint it is {before}\\."):
+        start(asks=not asks_first)
+
+
+@pytest.mark.usefixtures("small_plans")
 def test_an_upserting_table_follows(spark: SparkSession, tmp_path: Path) -> None:
     """HAVING: a key whose result no longer passes leaves the table, as does one whose last row is deleted."""
     table = Table("delta")
