@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["arrow_batches", "bytes_of", "empty_frame", "frame_of", "is_repeatable", "persisted", "united"]
+__all__ = [
+    "ARROW_BYTES",
+    "arrow_batches",
+    "bytes_of",
+    "empty_frame",
+    "frame_of",
+    "is_repeatable",
+    "persisted",
+    "united",
+]
 
 # Steps of a plan that look at one row at a time, whose order and number of partitions are no matter.
 _ROW_BY_ROW = {
@@ -31,7 +40,7 @@ _ROW_BY_ROW = {
     "View",
 }
 _PHYSICAL = "org.apache.spark.sql.catalyst.plans.physical"
-_ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = f"{2**31 - 1}b"
 _FIXED = {"boolean", "byte", "short", "integer", "long", "float", "double", "date", "timestamp", "timestamp_ntz"}
 
@@ -103,7 +112,7 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
     fields = [field for schema in reaches_python(frame._jdf.queryExecution().analyzed()) for field in schema["fields"]]
     # A nested type is an object in JSON.
     fixed = all(str(f["type"]) in _FIXED or str(f["type"]).startswith("decimal(") for f in fields)
-    return {_ARROW_BYTES: _NO_LIMIT} if fields and fixed else {}
+    return {ARROW_BYTES: _NO_LIMIT} if fields and fixed else {}
 
 
 def united(rows: Sequence[Any]) -> Any:

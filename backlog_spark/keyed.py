@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from backlog_spark.backlogbatches import BatchFolds, TakenBatch
-from backlog_spark.batchframes import empty_frame
+from backlog_spark.batchframes import ARROW_BYTES, empty_frame
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Gathered, StayEnd
@@ -53,6 +53,9 @@ _BATCH_SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
 # A partition costs 0.3 s of processor time a batch, whatever is in it, so there is one for each core; the groups of a
 # partition even out what each has to do.
 _GROUPS_PER_CORE, _LEAST_GROUPS = 16, 32
+# A worker begins with the first key group when a batch of Arrow is full. By default, 64 MB, it would wait for all that
+# is handed over, unless the user has set it.
+_STREAM_ARROW_BYTES = "4m"
 
 
 class KeyedPlan:
@@ -176,7 +179,7 @@ class KeyedPlan:
             self._stays.put_out(),
             even_labels(self._key_groups, partitions),
             self._seeds_emit(book),
-            lambda name: BatchState(self._checkpoint, name, book.last_epoch).are_files_small(whole_file),
+            lambda name: BatchState(self._checkpoint, name, book.last_epoch).whole_files(whole_file),
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None
@@ -201,7 +204,10 @@ class KeyedPlan:
         if self._time is not None:
             sorted_run = run.vehicle is Vehicle.SORTED
             self._time.begin(self.folds, flags, finished, sorted_run=sorted_run, tasks=ledger.partitions)
-        return frame, plans.output, ledger.configuration()
+        conf = ledger.configuration()
+        if run.vehicle is Vehicle.STREAM:
+            conf[ARROW_BYTES] = str(self._spark.conf.get(ARROW_BYTES, _STREAM_ARROW_BYTES))
+        return frame, plans.output, conf
 
     @property
     def sorts_again(self) -> bool:

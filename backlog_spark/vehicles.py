@@ -73,8 +73,8 @@ class Plans:
         For trees with keyed operators: a number for each key group by which Spark places it.
     seeds_emit : bool, optional
         Whether the keys of merged state that is handed over are to be put out; None: of some of the files.
-    takes_whole_files : callable, optional
-        Whether each file of an operator's seeds is small enough for a row of Spark's.
+    whole_files : callable, optional
+        Bytes of an operator's seeds; None if a file of them is too large for a row of Spark's.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Plans:
         stay_end: StayEnd | None = None,
         labels: Sequence[int] = (),
         seeds_emit: bool | None = None,
-        takes_whole_files: Callable[[str], bool] = lambda _: True,
+        whole_files: Callable[[str], int | None] = lambda _: 0,
     ) -> None:
         self._spark = spark
         self._load = load
@@ -99,7 +99,7 @@ class Plans:
         self._stay_end = stay_end
         self._labels = labels
         self._seeds_emit = seeds_emit
-        self._takes_whole_files = takes_whole_files
+        self._whole_files = whole_files
         self._inputs = 0
         self._in_front = False
         self._loaded: dict[int, DataFrame] = {}
@@ -277,9 +277,12 @@ class Plans:
             # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
             # a large version already may be read like that and chosen once more.
             schema, chosen, emit = fold.version_schema(), None, self._stay_end is None
-        if chosen is not None and fold.state.is_read_from_files and self._takes_whole_files(name):
+        whole = self._whole_files(name) if chosen is not None and fold.state.is_read_from_files else None
+        if chosen is not None and whole is not None:
             files = self._read_seeds(name, _FILES, "binaryFile").select("path", "content")
-            return map_in_arrow(files, PackFiles(fold.state, self._key_groups, emit, chosen), SEED_SCHEMA)
+            in_buckets = whole if fold.seeds_are_state and emit is False else None
+            pack = PackFiles(fold.state, self._key_groups, emit, chosen, in_buckets)
+            return map_in_arrow(files, pack, SEED_SCHEMA)
         rows = self._read_seeds(name, schema, "parquet")
         if emit is None:
             is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))

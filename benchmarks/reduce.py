@@ -10,7 +10,8 @@ every row and drops it; the states are real.
   ``foreach_batch``, the query that a user would write by hand around Spark's ``groupBy``: one batch with
   ``foreachBatch``, without any state that a stream could go on from.
 * ``live``: from the same ``start()`` until the first live batch has been written: the state's publication, the start
-  of the stream plan and the batch that takes the state in on top. Its peer is ``spark_batch`` again.
+  of the stream plan and the batch that takes the state in on top. Its peer is ``spark_batch`` again. The live rows are
+  in a file that was made before: to make it takes two jobs on the same cores.
 * ``stream rows=…``: a live batch over the state of all keys, as Spark reports it, and the same over the state of
   10,000 keys as peer ``few_keys``, and in Spark's streaming aggregation as peer ``spark_stream``.
 
@@ -113,17 +114,26 @@ class Ours:
     """A query of ours over files that can be added to."""
 
     def __init__(
-        self, spark: SparkSession, data: Path, keys: int, sink: Written, operate: Operate = _sum_by_key
+        self,
+        spark: SparkSession,
+        data: Path,
+        keys: int,
+        sink: Written,
+        operate: Operate = _sum_by_key,
+        ahead: int = 0,
     ) -> None:
         self._spark, self._keys, self.sink = spark, keys, sink
         self._folder = tempfile.TemporaryDirectory(prefix="backlog-bench-")
         self._root = Path(self._folder.name)
         _link(data, self._root / "in")
+        self._live: Path | None = None
         native = spark.readStream.schema(_DDL).parquet(str(self._root / "in"))
         stream = bs.stream(native).union(bs.source("backlog_flag", name="flag", ddl=_DDL))
         writer = operate(stream.key_by("key")).write("reduce")
         writer = writer.trigger(processing_time="50 ms", interval_during_backlog=0)
         writer = writer.option("checkpointLocation", str(self._root / "checkpoint")).to(sink)
+        if ahead:
+            self._live = _made(spark, self._root, ahead, keys)
         self.began = time.perf_counter()
         self.query = writer.start(spark)
 
@@ -131,6 +141,11 @@ class Ours:
         """Seconds from the start until so many batches have been written."""
         _wait(lambda: len(self.sink.at) >= batches, self.query)
         return self.sink.at[batches - 1] - self.began
+
+    def go_live(self) -> None:
+        """Add the file that was made ahead."""
+        assert self._live is not None, "made at the start if it was asked for"
+        _put(self._live, self._root)
 
     def add(self, rows: int) -> None:
         """One more file, in one piece."""
@@ -147,11 +162,20 @@ def _link(data: Path, to: Path) -> None:
         os.link(file, to / file.name)
 
 
+def _made(spark: SparkSession, root: Path, rows: int, keys: int) -> Path:
+    """A directory with a file of new rows, beside those that a query reads."""
+    made = Path(tempfile.mkdtemp(dir=root))
+    _rows(spark, time.time_ns() % 10**9, rows, keys, 1).write.mode("overwrite").parquet(str(made))
+    return made
+
+
+def _put(made: Path, root: Path) -> None:
+    for file in made.glob("*.parquet"):
+        file.rename(root / "in" / f"{time.time_ns()}-{file.name}")
+
+
 def _add(spark: SparkSession, root: Path, rows: int, keys: int) -> None:
-    with tempfile.TemporaryDirectory(dir=root) as made:
-        _rows(spark, time.time_ns() % 10**9, rows, keys, 1).write.mode("overwrite").parquet(made)
-        for file in Path(made).glob("*.parquet"):
-            file.rename(root / "in" / f"{time.time_ns()}-{file.name}")
+    _put(_made(spark, root, rows, keys), root)
 
 
 def _wait(condition: Callable[[], bool], query: Any) -> None:
@@ -285,10 +309,10 @@ def run(arguments: argparse.Namespace) -> None:
         live: list[float] = []
 
         def ours() -> float:
-            one = Ours(spark, data, keys, Written())
+            one = Ours(spark, data, keys, Written(), ahead=1_000)
             try:
                 ready = one.until(1)
-                one.add(1_000)
+                one.go_live()
                 live.append(one.until(2))
                 return ready
             finally:

@@ -106,6 +106,8 @@ class SignedAggregateFold(AggregateFold):
         counted = Signed(_ROWS, Count(name="_"))
         super().__init__(keys, [counted, *aggregates], rows, key_groups, hidden, changes)
 
+    seeds_are_state = False  # some are not needed any more
+
     def describe(self) -> dict[str, Any]:
         said = super().describe()
         # An aggregate that came later would have rows taken back from it that it never had.

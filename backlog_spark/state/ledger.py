@@ -15,8 +15,8 @@ from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = ["Ledger", "Run", "Vehicle"]
 
-# 2: key groups are placed evenly, and state is text, with what has changed kept apart.
-_VERSION = 2
+# 3: key groups are placed evenly; state is text, in pieces, with what has changed kept apart.
+_VERSION = 3
 
 
 class Vehicle(StrEnum):

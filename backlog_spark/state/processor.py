@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -15,8 +16,9 @@ from backlog_spark.garbage import collect_rarely, keep_imports
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.watermarks import MIN_WATERMARK
 
+from .pieces import Piece, unpacked_pieces
 from .reports import GroupReport
-from .seeds import CONTROL, DATA_ROWS, LIVE, SEED_SILENT, Control
+from .seeds import CONTROL, DATA_ROWS, LIVE, SEED_PIECES, SEED_SILENT, Control
 from .store import GroupStore
 from .tables import combine, cut, from_bytes, to_bytes
 
@@ -67,7 +69,12 @@ class GroupProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         store, began = self._store, time.perf_counter()
         store.open(self._watermark)
-        arrived, control = self._read(rows)
+        arrived, control, pieces = self._read(rows)
+        if pieces and store.is_new and not arrived.seeds:
+            store.take_in(pieces)
+        else:
+            rows_of_pieces = ((piece.unpacked(self._fold.state), False) for piece in pieces)
+            arrived = replace(arrived, seeds=(*arrived.seeds, *rows_of_pieces))
         clock = Clock(
             before=store.watermark,
             watermark=max(store.watermark, control.watermark),
@@ -96,20 +103,22 @@ class GroupProcessor(StatefulProcessor):
             self._report.add({(self._name, int(key[0])): report})
         yield from frames_of(result.outputs)
 
-    def _read(self, rows: Iterator[pd.DataFrame]) -> tuple[Arrived, Control]:
+    def _read(self, rows: Iterator[pd.DataFrame]) -> tuple[Arrived, Control, list[Piece]]:
         control = Control()
-        seeds, live = [], []
+        seeds, live, pieces = [], [], list[Piece]()
         for frame in rows:
             for origin, slots, data in zip(frame["origin"], frame["slots"], frame["data"], strict=True):
                 if origin == CONTROL:
                     control = Control.from_bytes(bytes(data))
                 elif origin == LIVE:
                     live.append(from_bytes(bytes(data), self._live))
+                elif origin == SEED_PIECES:
+                    pieces += unpacked_pieces(bytes(data))
                 else:
                     state = self._fold.state
                     batch = from_bytes(bytes(data), state.first(int(slots)).arrow())
                     seeds.append((state.widened(batch), origin != SEED_SILENT))
-        return Arrived(tuple(seeds), combine(live, self._live)), control
+        return Arrived(tuple(seeds), combine(live, self._live)), control, pieces
 
     def close(self) -> None:
         pass

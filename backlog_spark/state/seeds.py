@@ -7,6 +7,7 @@ pandas, where an integer column with a NULL becomes floating point and loses dig
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Self
@@ -17,15 +18,31 @@ import pyarrow.compute as pc
 from backlog_spark.garbage import keep_imports
 
 from .keys import groups_of
-from .tables import EMIT, GROUP, StateSchema, combine, cut, from_bytes, merged, split_by, to_bytes
+from .pieces import packed_pieces
+from .tables import (
+    EMIT,
+    GROUP,
+    PIECE_BYTES,
+    StateSchema,
+    bucket_bits,
+    combine,
+    cut,
+    from_bytes,
+    merged,
+    split_by,
+    to_bytes,
+)
 
 if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
     from backlog_spark.operators.merge import MergeFold
 
 __all__ = [
     "CONTROL",
     "LIVE",
     "SEED_EMIT",
+    "SEED_PIECES",
     "SEED_SCHEMA",
     "SEED_SILENT",
     "ChosenRows",
@@ -39,11 +56,13 @@ __all__ = [
     "seed_prefix",
 ]
 
-# Where a packed row comes from: input, state that was handed over, to be put out or not, or the control source.
+# Where a packed row comes from: input, state that was handed over, to be put out or not, or the control source; state
+# that is not put out may come as pieces of buckets.
 LIVE: Final = 0
 SEED_SILENT: Final = 1
 SEED_EMIT: Final = 2
 CONTROL: Final = 3
+SEED_PIECES: Final = 4
 
 # ``slots`` is the number of accumulators that rows of state were written with; 0 for others.
 SEED_SCHEMA: Final = f"{GROUP} int, origin int, slots int, data binary"
@@ -91,6 +110,11 @@ _PACK_ROWS: Final = 200_000
 _PACK_BYTES: Final = 64 << 20
 # Rows of a file that are decoded at a time: what is a few bytes in it may be long.
 _READ_ROWS: Final = 10_000
+# What is gathered to be packed in buckets, of which each is to come in few pieces.
+_BUCKETS_BYTES: Final = 96 << 20
+# Below so many rows on average pieces cost more than what they save.
+_PIECE_ROWS: Final = 256
+_MARGIN: Final = 1.1
 # Most rows of one packed row: a few MB at usual widths, far below what a row may hold.
 DATA_ROWS: Final = 20_000
 
@@ -101,15 +125,19 @@ def packed(groups: pa.Array, batch: pa.RecordBatch, origin: int, slots: int = 0)
     for group, rows in split_by(groups.to_numpy(), batch):
         found += [(group, to_bytes(piece)) for piece in cut(rows, DATA_ROWS)]
     if found:
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array([g for g, _ in found], pa.int32()),
-                pa.array([origin] * len(found), pa.int32()),
-                pa.array([slots] * len(found), pa.int32()),
-                pa.array([d for _, d in found], pa.binary()),
-            ],
-            schema=_ARROW,
-        )
+        yield _packed_rows(found, origin, slots)
+
+
+def _packed_rows(found: Sequence[tuple[int, bytes]], origin: int, slots: int) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([g for g, _ in found], pa.int32()),
+            pa.array([origin] * len(found), pa.int32()),
+            pa.array([slots] * len(found), pa.int32()),
+            pa.array([d for _, d in found], pa.binary()),
+        ],
+        schema=_ARROW,
+    )
 
 
 def packed_control(groups: int, control: Control) -> pa.RecordBatch:
@@ -125,7 +153,9 @@ def packed_control(groups: int, control: Control) -> pa.RecordBatch:
     )
 
 
-def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+def gathered(
+    batches: Iterator[pa.RecordBatch], most_rows: float = _PACK_ROWS, most_bytes: int = _PACK_BYTES
+) -> Iterator[list[pa.RecordBatch]]:
     """Batches with rows, as many at a time as are packed together."""
     keep_imports()
     pending: list[pa.RecordBatch] = []
@@ -134,7 +164,7 @@ def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]
         if batch.num_rows:
             pending.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= _PACK_ROWS or size >= _PACK_BYTES:
+        if rows >= most_rows or size >= most_bytes:
             yield pending
             pending, rows, size = [], 0, 0
     if rows:
@@ -224,27 +254,63 @@ class PackFiles:
         As of `PackState`; None: the keys of a later epoch than the first.
     chosen : ChosenRows
         Which rows of the files are state.
+    whole : int, optional
+        If rows of a key are there once, are not put out and are the operator's state as they are: how many bytes all
+        files have, by which it is told how many buckets a key group has.
     """
 
-    def __init__(self, state: StateSchema, key_groups: int, emit: bool | None, chosen: ChosenRows) -> None:
+    def __init__(
+        self, state: StateSchema, key_groups: int, emit: bool | None, chosen: ChosenRows, whole: int | None = None
+    ) -> None:
         self._state = state
         self._key_groups = key_groups
         self._emit = emit
         self._chosen = chosen
+        self._whole = whole
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for path, content in zip(*batch.columns, strict=True):
-                emit = self._emit
-                if emit is None:
-                    emit = not path.as_py().rpartition("/")[2].startswith(seed_prefix(0))
-                pack = PackState(self._state, self._key_groups, emit)
-                yield from pack(self._rows(content.as_buffer()))
+        files = (file for batch in batches for file in zip(*batch.columns, strict=True))
+        if self._whole is not None:
+            yield from self._in_buckets(content.as_buffer() for _, content in files)
+            return
+        for path, content in files:
+            emit = self._emit
+            if emit is None:
+                emit = not path.as_py().rpartition("/")[2].startswith(seed_prefix(0))
+            pack = PackState(self._state, self._key_groups, emit)
+            yield from pack(self._rows(_opened(content.as_buffer())))
 
-    def _rows(self, content: pa.Buffer) -> Iterator[pa.RecordBatch]:
-        import pyarrow.parquet as pq
+    def _in_buckets(self, contents: Iterator[pa.Buffer]) -> Iterator[pa.RecordBatch]:
+        rows_seen = bytes_seen = 0
+        assert self._whole is not None, "asked before"
 
-        file = pq.ParquetFile(pa.BufferReader(content))
+        def rows() -> Iterator[pa.RecordBatch]:
+            nonlocal rows_seen, bytes_seen
+            for content in contents:
+                file = _opened(content)
+                rows_seen, bytes_seen = rows_seen + file.metadata.num_rows, bytes_seen + content.size
+                yield from self._rows(file)
+
+        for pending in gathered(rows(), math.inf, _BUCKETS_BYTES):
+            # Rather too many buckets than too few: a group with too few writes all of its rows anew.
+            bits = bucket_bits(int(_MARGIN * rows_seen / bytes_seen * self._whole / self._key_groups))
+            if bits and sum(batch.num_rows for batch in pending) < _PIECE_ROWS * self._key_groups << bits:
+                yield from PackState(self._state, self._key_groups, emit=False)(iter(pending))
+            else:
+                yield from self._pieces(combine(pending, self._state.arrow()), bits)
+
+    def _pieces(self, rows: pa.RecordBatch, bits: int) -> Iterator[pa.RecordBatch]:
+        found, size = list[tuple[int, bytes]](), 0
+        for group, data in packed_pieces(rows, self._state, self._key_groups, bits):
+            found.append((group, data))
+            size += len(data)
+            if size >= PIECE_BYTES:
+                yield _packed_rows(found, SEED_PIECES, len(self._state.slots))
+                found, size = [], 0
+        if found:
+            yield _packed_rows(found, SEED_PIECES, len(self._state.slots))
+
+    def _rows(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
         wanted, chosen = self._state.arrow(), self._chosen
         names = [name for name in (*wanted.names, *chosen.columns) if name in file.schema_arrow.names]
         for rows in file.iter_batches(_READ_ROWS, columns=names, use_threads=False):
@@ -254,6 +320,12 @@ class PackFiles:
                 rows.column(f.name).cast(f.type) if f.name in names else pa.nulls(rows.num_rows, f.type) for f in wanted
             ]
             yield pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _opened(content: pa.Buffer) -> pq.ParquetFile:
+    import pyarrow.parquet as pq
+
+    return pq.ParquetFile(pa.BufferReader(content))
 
 
 class Unpack:

@@ -8,7 +8,7 @@ are NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import numpy as np
@@ -17,6 +17,7 @@ from pyspark.sql.streaming import StatefulProcessorHandle
 
 from .buckets import Buckets
 from .keys import distinct, is_in
+from .pieces import Piece, buckets_from
 from .recent import Recent
 from .tables import HASH, StateSchema, bucket_bits, buckets_of, by_hash, combine, rows_among, split_by
 from .texts import packed_hashes, packed_rows, unpacked_hashes, unpacked_rows
@@ -63,6 +64,7 @@ class GroupStore:
 
     def open(self, watermark: int) -> None:
         """Read what is known of the group; ``watermark`` is that of a group without state."""
+        self._buckets.open()
         # Asked first: for a missing value the store answers with a line in the log, one for every key group.
         found = self._head.get() if self._head.exists() else None
         self._rows, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent = found or (
@@ -80,6 +82,21 @@ class GroupStore:
         self._due = np.full((2, self._count), NEVER, dtype=np.int64)
         if due is not None:
             self._due = np.frombuffer(bytes(due), dtype=np.int64).reshape(2, -1).copy()
+
+    @property
+    def is_new(self) -> bool:
+        """Whether `take_in` may give it rows: it has neither rows nor buckets, and its operator has no timers."""
+        return self._due_of is None and not (self._rows or self._bits or len(self._recent.hashes))
+
+    def take_in(self, pieces: Sequence[Piece]) -> None:
+        """All rows of a group that is new, each key once, as they have been packed. Called before `load`."""
+        self._bits = min(piece.bits for piece in pieces)
+        (slots,) = {piece.slots for piece in pieces}
+        self._buckets.begin(buckets_from(pieces, self._bits), slots)
+        self._rows = sum(piece.rows for piece in pieces)
+        self._due = np.full((2, self._count), NEVER, dtype=np.int64)
+        self._had_rows = self._keeps_apart = True
+        self._spent = self._some_of(pieces[0].unpacked(self._schema).column(0))
 
     @property
     def _count(self) -> int:

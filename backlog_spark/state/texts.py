@@ -7,7 +7,7 @@ of seven bytes; there and back that is 1 ns a byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -23,6 +23,7 @@ __all__ = [
     "UnpackRows",
     "as_text",
     "from_text",
+    "joined",
     "packed_hashes",
     "packed_rows",
     "unpacked_hashes",
@@ -37,6 +38,7 @@ _SHIFTS: Final = np.arange(7, 0, -1, dtype=np.uint64)[:, None]
 # A third less on its way takes less time than compressing does.
 _LZ4: Final = pa.Codec("lz4_raw")
 _SIZE: Final = 8  # bytes in front: how many there are when they are decompressed
+_LENGTH: Final = 8  # characters in front of a text of rows: how long it is, so that another one may follow
 # A message of the state server, and a text in the JVM, have at most 2 GiB; LZ4 takes a little less.
 _MOST_BYTES: Final = 1_700 << 20
 
@@ -66,6 +68,8 @@ def from_text(text: str) -> memoryview:
 def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
     """Rows of state as text, and the number of accumulators that they were written with.
 
+    Texts may be put one behind the other (`joined`).
+
     Raises
     ------
     BacklogError
@@ -73,20 +77,44 @@ def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
     """
     data = to_bytes(rows)
     if len(data) > _MOST_BYTES:
-        raise BacklogError(
-            f"{rows.num_rows} rows of state of one bucket have {len(data) >> 20} MiB; it can have {_MOST_BYTES >> 20}.",
-            "Raise spark.backlog.keyGroups on a new checkpointLocation, or keep less for a key.",
-        )
-    return as_text(len(data).to_bytes(_SIZE, "little") + _LZ4.compress(data, asbytes=True)), len(schema.slots)
+        raise _too_much(f"{rows.num_rows} rows", len(data))
+    text = as_text(len(data).to_bytes(_SIZE, "little") + _LZ4.compress(data, asbytes=True))
+    return f"{len(text):0{_LENGTH}x}{text}", len(schema.slots)
+
+
+def joined(texts: Sequence[str]) -> str:
+    """What `packed_rows` gave for rows of one bucket, as one text of all of them.
+
+    Raises
+    ------
+    BacklogError
+        As `packed_rows` does.
+    """
+    size = sum(map(len, texts))
+    if size > _MOST_BYTES:
+        raise _too_much("rows", size)
+    return "".join(texts)
+
+
+def _too_much(rows: str, size: int) -> BacklogError:
+    return BacklogError(
+        f"{rows} of state of one bucket have {size >> 20} MiB; it can have {_MOST_BYTES >> 20}.",
+        "Raise spark.backlog.keyGroups on a new checkpointLocation, or keep less for a key.",
+    )
 
 
 def unpacked_rows(text: str, slots: int, schema: StateSchema) -> pa.RecordBatch:
-    """Read back what `packed_rows` gave; accumulators that were added since are NULL."""
-    packed = from_text(text)
-    data = _LZ4.decompress(packed[_SIZE:], int.from_bytes(packed[:_SIZE], "little"))
-    if slots == len(schema.slots):
-        return from_bytes(data, schema.arrow())
-    return schema.widened(from_bytes(data, schema.first(slots).arrow()))
+    """Read back what `packed_rows` or `joined` gave; accumulators that were added since are NULL."""
+    first, end = 0, 0
+    found = []
+    while first < len(text):
+        end = first + _LENGTH + int(text[first : first + _LENGTH], 16)
+        packed = from_text(text[first + _LENGTH : end])
+        data = _LZ4.decompress(packed[_SIZE:], int.from_bytes(packed[:_SIZE], "little"))
+        found.append(from_bytes(data, schema.first(slots).arrow()))
+        first = end
+    rows = found[0] if len(found) == 1 else combine(found, schema.first(slots).arrow())
+    return rows if slots == len(schema.slots) else schema.widened(rows)
 
 
 def packed_hashes(hashes: np.ndarray) -> str:
