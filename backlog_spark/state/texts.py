@@ -37,7 +37,9 @@ _SHIFTS: Final = np.arange(7, 0, -1, dtype=np.uint64)[:, None]
 
 # A third less on its way takes less time than compressing does.
 _LZ4: Final = pa.Codec("lz4_raw")
-_SIZE: Final = 8  # bytes in front: how many there are when they are decompressed
+# Bytes in front: how many there are when they are decompressed, and then whether they are by planes.
+_SIZE: Final = 8
+_WIDTH: Final = 8
 _LENGTH: Final = 8  # characters in front of a text of rows: how long it is, so that another one may follow
 # A message of the state server, and a text in the JVM, have at most 2 GiB; LZ4 takes a little less.
 _MOST_BYTES: Final = 1_700 << 20
@@ -65,6 +67,20 @@ def from_text(text: str) -> memoryview:
     return memoryview(data[: len(data) - ord(text[-1])])
 
 
+def _by_planes(data: bytes) -> bytes:
+    """First the first bytes of all words, then the second ones, and so on.
+
+    Of numbers the upper bytes are mostly 0, or as those of the one before; so they are next to each other, and take no
+    place when they are compressed.
+    """
+    return np.ascontiguousarray(np.frombuffer(data, dtype=np.uint8).reshape(-1, _WIDTH).T).tobytes()
+
+
+def _by_rows(data: pa.Buffer) -> pa.Buffer:
+    """Read back what `_by_planes` gave."""
+    return pa.py_buffer(np.ascontiguousarray(np.frombuffer(data, dtype=np.uint8).reshape(_WIDTH, -1).T))
+
+
 def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
     """Rows of state as text, and the number of accumulators that they were written with.
 
@@ -78,7 +94,9 @@ def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
     data = to_bytes(rows)
     if len(data) > _MOST_BYTES:
         raise _too_much(f"{rows.num_rows} rows", len(data))
-    text = as_text(len(data).to_bytes(_SIZE, "little") + _LZ4.compress(data, asbytes=True))
+    planes = schema.is_of_numbers
+    head = len(data).to_bytes(_SIZE, "little") + bytes([planes])
+    text = as_text(head + _LZ4.compress(_by_planes(data) if planes else data, asbytes=True))
     return f"{len(text):0{_LENGTH}x}{text}", len(schema.slots)
 
 
@@ -110,8 +128,8 @@ def unpacked_rows(text: str, slots: int, schema: StateSchema) -> pa.RecordBatch:
     while first < len(text):
         end = first + _LENGTH + int(text[first : first + _LENGTH], 16)
         packed = from_text(text[first + _LENGTH : end])
-        data = _LZ4.decompress(packed[_SIZE:], int.from_bytes(packed[:_SIZE], "little"))
-        found.append(from_bytes(data, schema.first(slots).arrow()))
+        data = _LZ4.decompress(packed[_SIZE + 1 :], int.from_bytes(packed[:_SIZE], "little"))
+        found.append(from_bytes(_by_rows(data) if packed[_SIZE] else data, schema.first(slots).arrow()))
         first = end
     rows = found[0] if len(found) == 1 else combine(found, schema.first(slots).arrow())
     return rows if slots == len(schema.slots) else schema.widened(rows)
