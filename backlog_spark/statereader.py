@@ -12,7 +12,6 @@ from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.tables import HASH, arrow_schema
 from backlog_spark.state.texts import UnpackHashes, UnpackRows
 from backlog_spark.state.versions import BatchState, seeds_of
-from backlog_spark.vehicles import handed_over_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -108,7 +107,7 @@ class StateReader:
         newest, left = versions.newest(), versions.handed_over()
         try:
             if end is not None and left is not None:
-                state = versions.read_handed_over(self._spark, handed_over_schema(fold), left)
+                state = versions.read_handed_over(self._spark, fold.state.spark(), left)
             elif newest is not None:
                 state = fold.handed_over(versions.read(self._spark, fold, newest), end)
             else:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 __all__ = [
     "Plans",
     "RawRows",
-    "handed_over_schema",
     "last_keyed",
     "outputs_of",
     "put_after",
@@ -272,7 +271,7 @@ class Plans:
             # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
             schema, chosen, emit = fold.version_schema(), fold.chosen_rows(), self._seeds_emit
         elif self._stay_end is not None and not fold.hands_over_version:
-            schema, chosen, emit = handed_over_schema(fold), ChosenRows(), False
+            schema, chosen, emit = fold.state.spark(), ChosenRows(), False
         else:
             # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
             # a large version already may be read like that and chosen once more.
@@ -291,7 +290,7 @@ class Plans:
             rows = fold.state_of(rows)
         elif chosen is None:
             rows = fold.handed_over(rows, self._stay_end)
-        return map_in_arrow(rows.drop(GROUP), PackState(fold.state, self._key_groups, emit), SEED_SCHEMA)
+        return map_in_arrow(rows, PackState(fold.state, self._key_groups, emit), SEED_SCHEMA)
 
     def _read_seeds(self, name: str, schema: StructType | str, source: str) -> DataFrame:
         with starting:
@@ -321,16 +320,6 @@ def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:
             "Make one before, for example with .map('*', 'timestamp_millis(ms) AS ts').",
         )
     return frame.withColumn(node.column, _column(node.column).alias(node.column, metadata={EVENT_TIME: node.column}))
-
-
-def handed_over_schema(fold: Fold) -> StructType:
-    """Of what a fold that waits hands over when it has put out its results: group, hash, keys, accumulators.
-
-    Folds that hand over their version have the schema of that.
-    """
-    from pyspark.sql.types import IntegerType, StructType
-
-    return StructType([*StructType().add(GROUP, IntegerType()).fields, *fold.state.spark().fields])
 
 
 @dataclass

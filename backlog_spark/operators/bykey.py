@@ -12,7 +12,7 @@ from backlog_spark.operators.fold import Gathered, StayEnd
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.rows import RowsFold
 from backlog_spark.operators.wholekeys import AdvanceKeys
-from backlog_spark.state.tables import GROUP, HASH, arrow_schema
+from backlog_spark.state.tables import HASH, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,9 +28,9 @@ class ByKeyFold(RowsFold):
         narrow = self.narrow(placed)
         return self._results(narrow.of(placed).repartition(HASH), narrow, end)
 
-    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+    def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
         """What `advance` leaves."""
-        placed = self.still_relevant(lifted, end).drop(GROUP)
+        placed = self.still_relevant(placed, end)
         narrow = self.narrow(placed)
         return self._left(narrow.of(placed).repartition(HASH), narrow, end)
 
@@ -61,8 +61,4 @@ class ByKeyFold(RowsFold):
         return self.finish_results(map_in_arrow(together, advance, schema))
 
     def _left(self, together: DataFrame, narrow: Narrow, end: StayEnd) -> DataFrame:
-        from pyspark.sql.types import IntegerType, StructType
-
-        schema = StructType([*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields])
-        advance = AdvanceKeys(self, narrow, end, None)
-        return map_in_arrow(together, advance, schema)
+        return map_in_arrow(together, AdvanceKeys(self, narrow, end, None), self.state.spark())

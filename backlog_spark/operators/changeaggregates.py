@@ -213,8 +213,8 @@ class RowsAggregateFold(MultisetFold):
         results = self.inner.merge_rows(there, None)
         return self.inner.finish(results, change_type_of(F.lit(1), self.changes))
 
-    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
-        return self.net(lifted).withColumn(GROUP, group_of(quoted(HASH), self.key_groups))
+    def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
+        return self.net(placed)
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 

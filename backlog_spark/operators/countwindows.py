@@ -135,13 +135,10 @@ class CountFold(ByKeyFold):
         return pa.RecordBatch.from_arrays([*live.columns[:width], *own, *slots], schema=schema)
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
-        from pyspark.sql.types import IntegerType, StructType
-
         if end is not None:
             return super().handed_over(version, end)
-        lifted = self.lift(version)
-        out = StructType([*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields])
-        return map_in_arrow(lifted, _Widen(self, arrow_schema(lifted.schema)), out)
+        placed = self.placed(version)
+        return map_in_arrow(placed, _Widen(self, arrow_schema(placed.schema)), self.state.spark())
 
     def is_late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
         return np.zeros(live.num_rows, dtype=bool)
@@ -219,18 +216,16 @@ class CountFold(ByKeyFold):
 
 
 class _Widen:
-    """For ``mapInArrow``: lifted rows as rows of state, behind their key group."""
+    """For ``mapInArrow``: placed rows as rows of state."""
 
-    def __init__(self, fold: CountFold, lifted: pa.Schema) -> None:
+    def __init__(self, fold: CountFold, placed: pa.Schema) -> None:
         self._fold = fold
-        self._lifted = lifted
+        self._placed = placed
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_imports()
         for batch in batches:
-            rows = self._fold.widened(combine([batch.remove_column(0)], self._lifted.remove(0)))
-            schema = rows.schema.insert(0, pa.field(GROUP, pa.int32()))
-            yield pa.RecordBatch.from_arrays([batch.column(0), *rows.columns], schema=schema)
+            yield self._fold.widened(combine([batch], self._placed))
 
 
 class CountRowsFold(WindowRowsFold):

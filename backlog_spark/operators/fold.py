@@ -230,7 +230,7 @@ class Fold(ABC):
 
     @abstractmethod
     def state_of(self, version: DataFrame) -> DataFrame:
-        """The rows of state in what `fold` gave: group, hash, keys, accumulators."""
+        """The rows of state in what `fold` gave: hash, keys, accumulators."""
 
     def chosen_rows(self) -> ChosenRows | None:
         """What `state_of` does, for workers: the rows that it takes, as they are. None if it does more."""
@@ -256,7 +256,7 @@ class Fold(ABC):
         return None
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
-        """Rows of state for the stream vehicle: group, hash, keys, accumulators.
+        """Rows of state for the stream vehicle: hash, keys, accumulators.
 
         Parameters
         ----------

@@ -226,21 +226,21 @@ class IntervalJoinFold(RowsFold):
 
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
             once = together.where(is_near | (F.col(span) == far[0]))
-            return self.as_state(self.still_needed(self.with_group(self.with_hash(narrow.placed(once))), end))
+            return self.as_state(self.still_needed(self.with_hash(narrow.placed(once)), end))
 
         def output(found: Gathered, end: StayEnd) -> DataFrame:
             return spans.matched(side_rows(found.rows, spans.near), side_rows(found.rows, spans.far), end.watermark)
 
         return Gathered(spread, (*self.state.key_names, span), left, output, sides=SIDE_OF)
 
-    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+    def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
         """Rows whose time is not over; of outer joins also those that tell whether such rows have a match.
 
         Nothing is joined here: which of them have a match `advance` finds in the first batch that they come with.
         """
         from pyspark.sql import functions as F
 
-        rows = self.with_key(lifted)
+        rows = self.with_key(placed)
         if end.watermark is None:
             return rows
         time, side = F.col(TIME), F.col(SIDE_OF)

@@ -34,9 +34,9 @@ from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold
 from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, Side, prefixed, quoted, side_schema
-from backlog_spark.state.keys import group_of, order_of
+from backlog_spark.state.keys import order_of
 from backlog_spark.state.store import NEVER
-from backlog_spark.state.tables import GROUP, HASH, arrow_schema, combine
+from backlog_spark.state.tables import HASH, arrow_schema, combine
 from backlog_spark.watermarks import MIN_WATERMARK
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class JoinFold(MultisetFold):
         narrow = self.narrow(placed)
 
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
-            return self.as_state(self.still_needed(self.with_group(self.with_hash(narrow.placed(together))), end))
+            return self.as_state(self.still_needed(self.with_hash(narrow.placed(together)), end))
 
         def output(found: Gathered, end: StayEnd) -> DataFrame:
             return self._results(self.with_hash(narrow.placed(found.rows)), found.sizes)
@@ -216,9 +216,8 @@ class JoinFold(MultisetFold):
             columns.append(F.lit(INSERT).alias(CHANGE_TYPE, metadata={MARK: ASKED}))
         return joined.select(*columns)
 
-    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
-        rows = self.net(self.with_key(lifted))
-        return rows.withColumn(GROUP, group_of(quoted(HASH), self.key_groups)) if self.takes_back else rows
+    def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
+        return self.net(self.with_key(placed))
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 

@@ -101,7 +101,7 @@ class MergeFold(Fold):
 
     @abstractmethod
     def merge_rows(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
-        """The state after a batch of backlog: group, hash, keys, accumulators, and whether the batch had the key."""
+        """The state after a batch of backlog: hash, keys, accumulators, and whether the batch had the key."""
 
     def has_result(self, prefix: str) -> Column:
         """Whether a row of state, whose columns begin with ``prefix``, has a result; one that takes back may not."""
@@ -176,21 +176,23 @@ class MergeFold(Fold):
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
     def version_schema(self) -> StructType:
-        from pyspark.sql.types import BooleanType, IntegerType, StructType
+        from pyspark.sql.types import BooleanType, IntegerType
 
-        fields = [*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields]
-        version = StructType(fields).add(CHANGED, BooleanType())
+        version = self.state.spark().add(CHANGED, BooleanType())
         return version.add(CODE, IntegerType()) if self.changes else version
 
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         version = self.merge_rows(rows, base)
-        return self._with_codes(version, base) if self.changes else version
+        if self.changes:
+            version = self._with_codes(version, base)
+        # Of the first batch of a stay there are no others, and each column takes its time to write.
+        return version.drop(CHANGED) if base is None else version
 
     def _with_codes(self, version: DataFrame, base: DataFrame | None) -> DataFrame:
         """The version with codes, and with the rows of the one before whose results no longer hold."""
         from pyspark.sql import functions as F
 
-        names = [GROUP, HASH, *self.state.key_names, *self.state.slot_names]
+        names = [HASH, *self.state.key_names, *self.state.slot_names]
         if base is None:
             code = F.when(F.col(CHANGED) & self.has_result(""), _INSERT).otherwise(0)
             return version.select(*names, CHANGED, code.alias(CODE))
@@ -225,7 +227,7 @@ class MergeFold(Fold):
         from pyspark.sql import functions as F
 
         if not self.changes:
-            return self.finish(version.where(CHANGED))
+            return self.finish(version.where(F.coalesce(CHANGED, F.lit(True))))
         return self.finish(version.where(f"{CODE} > 0"), change_type_of(F.col(CODE), self.changes))
 
     def unpack(self, packed: DataFrame) -> DataFrame:
@@ -317,8 +319,7 @@ class AggregateFold(MergeFold):
         # Hashed after the aggregation: there are fewer keys than rows.
         new = rows.groupBy(*self._key_columns()).agg(*slots)
         new = new.select(hash_of([F.col(n) for n in self.state.key_names]).alias(HASH), "*")
-        new = new.withColumn(CHANGED, F.lit(True)) if base is None else self._onto(base, new)
-        return new.select(group_of(new[HASH], self._key_groups).alias(GROUP), "*")
+        return new.withColumn(CHANGED, F.lit(True)) if base is None else self._onto(base, new)
 
     def _onto(self, base: DataFrame, new: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

@@ -158,7 +158,7 @@ class OverFold(ByKeyFold):
 
     def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
         def left(together: DataFrame, end: StayEnd) -> DataFrame:
-            return self.as_state(self.still_needed(self.with_group(together), end))
+            return self.as_state(self.still_needed(together, end))
 
         def output(found: Gathered, end: StayEnd) -> DataFrame:
             return self._over(self._complete(found.rows, end))
@@ -207,25 +207,25 @@ class OverFold(ByKeyFold):
             found = found.getField(name)
         return found
 
-    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+    def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
         from pyspark.sql import functions as F
 
         if end.watermark is None:
-            return lifted
+            return placed
         watermark = end.watermark
         if self._last == 0:
             # It can be seen from the row itself.
             waits = F.col(TIME) > watermark
             if not self._expires:
-                return lifted.where(waits)
+                return placed.where(waits)
             assert self.preceding is not None
             end_of_row = F.col(TIME) + self.preceding
             until = end_of_row + F.pmod(-end_of_row, F.lit(max(self.preceding, 1)))
-            found = lifted.where(waits | (end_of_row > watermark))
+            found = placed.where(waits | (end_of_row > watermark))
             return found.withColumn(NUMBER, F.when(~waits, F.lit(0).cast("long"))).withColumn(
                 UNTIL, F.when(~waits, until)
             )
-        return super().still_needed(lifted, end)
+        return super().still_needed(placed, end)
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 

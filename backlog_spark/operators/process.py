@@ -307,10 +307,9 @@ class ProcessFold(Fold):
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
     def version_schema(self) -> StructType:
-        from pyspark.sql.types import BinaryType, BooleanType, IntegerType, StructType
+        from pyspark.sql.types import BinaryType, BooleanType, IntegerType
 
-        fields = [*StructType().add(GROUP, IntegerType()).fields, *self.state.spark().fields]
-        return StructType(fields).add(CHANGED, BooleanType()).add(TAG, IntegerType()).add(DATA, BinaryType())
+        return self.state.spark().add(CHANGED, BooleanType()).add(TAG, IntegerType()).add(DATA, BinaryType())
 
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         from pyspark.sql import functions as F
@@ -320,7 +319,7 @@ class ProcessFold(Fold):
         # By one 64-bit column Spark sorts by its bits; by several it compares rows, which takes twice as long.
         by = [HASH]
         if base is not None:
-            old = base.drop(GROUP).withColumn(ORIGIN, F.lit(0))
+            old = base.withColumn(ORIGIN, F.lit(0))
             both = both.withColumn(ORIGIN, F.lit(1)).unionByName(old, allowMissingColumns=True)
             by += [*self.state.key_names, ORIGIN]
         if self._order is not None:

@@ -80,11 +80,11 @@ class ReduceFold(MergeFold):
         keys = [normalised(k, self._schema).alias(n) for k, n in zip(self.keys, self.state.key_names, strict=True)]
         values: list[Column] = [F.col(f"`{n.replace('`', '``')}`") for n in self._names]
         named = [c.alias(f"{prefix}{i}") for i, c in enumerate(values)]
-        hashed = rows.select(hash_of(keys).alias(HASH), *keys, *named, *more)
-        return hashed.select(group_of(hashed[HASH], self._key_groups).alias(GROUP), "*")
+        return rows.select(hash_of(keys).alias(HASH), *keys, *named, *more)
 
     def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
-        return self._hashed(rows, "l", *more)
+        hashed = self._hashed(rows, "l", *more)
+        return hashed.select(group_of(hashed[HASH], self._key_groups).alias(GROUP), "*")
 
     def merge_rows(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         from pyspark.sql import functions as F

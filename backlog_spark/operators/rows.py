@@ -140,7 +140,8 @@ class RowsFold(Fold):
     # -- rows -----------------------------------------------------------------------------------------------
 
     def lift(self, rows: DataFrame) -> DataFrame:
-        return self.with_group(self.placed(rows))
+        placed = self.placed(rows)
+        return placed.select(group_of(placed[HASH], self.key_groups).alias(GROUP), "*")
 
     def placed(self, rows: DataFrame) -> DataFrame:
         """Rows as the state has them but for the operator's own columns: hash, keys, side, time, values."""
@@ -196,8 +197,8 @@ class RowsFold(Fold):
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
         """All rows while nothing has been put out, else those that `still_needed` gives, which may change ``own``."""
-        lifted = self.lift(version)
-        return self.as_state(lifted if end is None else self.still_needed(lifted, end))
+        placed = self.placed(version)
+        return self.as_state(placed if end is None else self.still_needed(placed, end))
 
     def narrow(self, placed: DataFrame) -> Narrow:
         """How placed rows travel."""
@@ -212,23 +213,19 @@ class RowsFold(Fold):
         """Placed rows that have left their hash behind, with it."""
         return rows.select(hash_of([quoted(name) for name in self.state.key_names]).alias(HASH), "*")
 
-    def with_group(self, placed: DataFrame) -> DataFrame:
-        """Placed rows as `lift` gives them."""
-        return placed.select(group_of(placed[HASH], self.key_groups).alias(GROUP), "*")
-
     def as_state(self, rows: DataFrame) -> DataFrame:
-        """Group, hash, keys, and the columns of state, NULL where the rows do not have them."""
+        """Hash, keys, and the columns of state, NULL where the rows do not have them."""
         from pyspark.sql import functions as F
 
         columns = [
             F.col(name) if name in rows.columns else F.lit(None).cast(kind).alias(name)
             for name, kind in zip(self.state.slot_names, self.state.slots, strict=True)
         ]
-        return rows.select(GROUP, HASH, *self.state.key_names, *columns)
+        return rows.select(HASH, *self.state.key_names, *columns)
 
     @abstractmethod
-    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
-        """Of the stay's rows (group, hash, keys, side, time, values), after its results: those that the stream vehicle
+    def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
+        """Of the stay's rows (hash, keys, side, time, values), after its results: those that the stream vehicle
         needs, with the operator's own columns where they are not NULL."""
 
     # -- the stream vehicle ---------------------------------------------------------------------------------

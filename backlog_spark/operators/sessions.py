@@ -131,13 +131,12 @@ class SessionFold(WindowFold):
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
     def version_schema(self) -> StructType:
-        from pyspark.sql.types import IntegerType, StructType
+        from pyspark.sql.types import StructType
 
-        fields = [f for f in self.state.spark() if f.name != _FIRED]
-        return StructType([*StructType().add(GROUP, IntegerType()).fields, *fields])
+        return StructType([f for f in self.state.spark() if f.name != _FIRED])
 
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
-        lifted = self.lift(rows)
+        lifted = self.lift(rows).drop(GROUP)
         schema = self.version_schema()
         # Sessions of parts of the rows first: there are fewer of them to be shuffled.
         parts = map_in_arrow(lifted, _MergeParts(self, arrow_schema(lifted.schema), is_lifted=True), schema)
@@ -163,7 +162,7 @@ class SessionFold(WindowFold):
 
 
 class _MergeParts:
-    """For ``mapInArrow``: lifted rows, in any order, or sessions sorted by hash, as sessions with their key group.
+    """For ``mapInArrow``: lifted rows, in any order, or sessions sorted by hash, as sessions.
 
     Of sessions those of the last hash are held back until another one is seen, so each comes out once.
     """
@@ -180,7 +179,7 @@ class _MergeParts:
             if self._is_lifted:
                 yield whole
                 continue
-            hashes = whole.column(1).to_numpy()
+            hashes = whole.column(0).to_numpy()
             first = int(np.searchsorted(hashes, hashes[-1]))
             held = [whole.slice(first)]
             if first:
@@ -188,10 +187,6 @@ class _MergeParts:
         yield from held
 
     def _merged(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-        whole = combine(batches, self._schema)
-        rows, order, begins = self._fold.merge(whole.remove_column(0), lifted=self._is_lifted)
-        groups = whole.column(0).take(pa.array(order[begins]))
-        schema = rows.schema.insert(0, pa.field(GROUP, pa.int32()))
-        sessions = pa.RecordBatch.from_arrays([groups, *rows.columns], schema=schema)
+        sessions, _, _ = self._fold.merge(combine(batches, self._schema), lifted=self._is_lifted)
         # By hash, which need not be the order in which equal keys were numbered.
-        return sessions.take(pa.array(np.argsort(sessions.column(1).to_numpy(), kind="stable")))
+        return sessions.take(pa.array(np.argsort(sessions.column(0).to_numpy(), kind="stable")))

@@ -14,8 +14,8 @@ from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.garbage import collect_rarely, keep_imports
 from backlog_spark.operators.fold import CHANGED
 from backlog_spark.operators.keyloop import KeyLoop, python_values
-from backlog_spark.state.keys import equal_runs, groups_of
-from backlog_spark.state.tables import GROUP, combine, to_bytes
+from backlog_spark.state.keys import equal_runs
+from backlog_spark.state.tables import combine, to_bytes
 from backlog_spark.watermarks import MIN_WATERMARK
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ class SortedLoop:
     def _state(self, keys: pa.RecordBatch, state: list[pa.Array], changed: np.ndarray) -> Iterator[pa.RecordBatch]:
         names = self._fold._loop_schema.state.names
         columns = {**dict(zip(keys.schema.names, keys.columns, strict=True)), **dict(zip(names, state, strict=True))}
-        columns[GROUP] = pa.array(groups_of(keys.column(0).to_numpy(), self._fold.key_groups), pa.int32())
         columns[CHANGED] = pa.array(changed)
         holds = np.zeros(keys.num_rows, dtype=bool)
         for column in state:

@@ -24,9 +24,9 @@ from backlog_spark.operators.overresults import is_ordered
 from backlog_spark.operators.pairs import TEMPORAL, check_kind
 from backlog_spark.operators.rows import SIDE_OF
 from backlog_spark.operators.sides import LEFT, RIGHT, quoted, side_schema
-from backlog_spark.state.keys import equal_runs, group_of
+from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.store import AT_EVERY_TICK, NEVER
-from backlog_spark.state.tables import GROUP, HASH, combine
+from backlog_spark.state.tables import HASH, combine
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -137,9 +137,8 @@ class TemporalJoinFold(JoinFold):
         # As a hash table, in which rows of the left side are found in any order.
         return right.hint("shuffle_hash") if size <= _HASHED_BYTES else right
 
-    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
-        rows = self.net_of(self.with_key(lifted), RIGHT)
-        return rows.withColumn(GROUP, group_of(quoted(HASH), self.key_groups))
+    def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
+        return self.net_of(self.with_key(placed), RIGHT)
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 

@@ -272,16 +272,16 @@ class VersionedJoinFold(RowsFold):
             columns.append(value.alias(output.field.name, metadata=output.field.metadata))
         return found.select(*columns)
 
-    def still_needed(self, lifted: DataFrame, end: StayEnd) -> DataFrame:
+    def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
         """Rows behind the watermark, and each key's newest version before it."""
         from pyspark.sql import functions as F
 
-        rows = self._useful(lifted)
+        rows = self._useful(placed)
         if end.watermark is None:
             return rows
         is_past = F.col(TIME) <= end.watermark
         keys = [HASH, *self.state.key_names]
-        rest = [name for name in lifted.columns if name not in keys]
+        rest = [name for name in placed.columns if name not in keys]
         past = rows.where(is_past & (F.col(SIDE_OF) == RIGHT)).groupBy(*keys)
         newest = past.agg(F.max_by(F.struct(*rest), F.struct(*self._order())).alias("one")).select(*keys, "one.*")
         if self._change_type is not None:

@@ -12,8 +12,7 @@ from backlog_spark.garbage import collect_rarely, keep_imports
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.keysort import sorted_by_hash
 from backlog_spark.operators.narrow import Narrow
-from backlog_spark.state.keys import groups_of
-from backlog_spark.state.tables import GROUP, combine
+from backlog_spark.state.tables import combine
 from backlog_spark.watermarks import MIN_WATERMARK
 
 if TYPE_CHECKING:
@@ -56,7 +55,4 @@ class AdvanceKeys:
             _, out = fold.advance(combine([], fresh.schema), fresh, clock)
             yield from (combine([piece], self._output) for piece in out)
             return
-        state = fold.left_by(fresh, clock)
-        groups = pa.array(groups_of(state.column(0).to_numpy(), fold.key_groups), pa.int32())
-        schema = state.schema.insert(0, pa.field(GROUP, pa.int32()))
-        yield pa.RecordBatch.from_arrays([groups, *state.columns], schema=schema)
+        yield fold.left_by(fresh, clock)

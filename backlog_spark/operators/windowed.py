@@ -372,7 +372,7 @@ class WindowFold(Fold):
             state = state.withColumn(_FIRED, F.lit(False))
         else:
             state = state.where(~self._is_over(end, self.options.lateness_ms)).withColumn(_FIRED, self._is_over(end))
-        return state.select(GROUP, HASH, *self.state.key_names, *self.state.slot_names)
+        return state.select(HASH, *self.state.key_names, *self.state.slot_names)
 
     # -- what comes out -------------------------------------------------------------------------------------
 

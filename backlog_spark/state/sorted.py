@@ -21,7 +21,7 @@ __all__ = ["MergeSorted"]
 class MergeSorted:
     """For ``mapInArrow``: rows sorted by hash, with whether they are new, merged by key.
 
-    Columns in and out: group, hash, keys, accumulators, changed. What has been merged of a batch's last hash is held
+    Columns in and out: hash, keys, accumulators, changed. What has been merged of a batch's last hash is held
     back until another hash is seen, so a key with any number of rows needs memory for a batch of them.
     """
 
@@ -35,7 +35,7 @@ class MergeSorted:
             if not batch.num_rows:
                 continue
             whole = self._merged([batch] if held is None else [held, batch])
-            hashes = whole.column(1).to_numpy()
+            hashes = whole.column(0).to_numpy()
             first = int(np.searchsorted(hashes, hashes[-1]))
             held = whole.slice(first)
             if first:
@@ -46,14 +46,10 @@ class MergeSorted:
     def _merged(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         schema = batches[-1].schema
         whole = combine(batches, schema)
-        inner = combine([whole.remove_column(whole.num_columns - 1).remove_column(0)], self._fold.state.arrow())
+        inner = combine([whole.remove_column(whole.num_columns - 1)], self._fold.state.arrow())
         state, order, starts = merged(inner, self._fold.state, self._fold, lifted=False)
         changed = whole.column(whole.num_columns - 1).to_numpy(zero_copy_only=False)[order]
-        columns = [
-            whole.column(0).take(pa.array(order[starts])),
-            *state.columns,
-            pa.array(np.logical_or.reduceat(changed, starts)),
-        ]
+        columns = [*state.columns, pa.array(np.logical_or.reduceat(changed, starts))]
         return pa.RecordBatch.from_arrays(
             [column.cast(field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
         )

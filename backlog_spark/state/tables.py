@@ -48,7 +48,7 @@ PIECE_BYTES = 64 << 20
 # smaller ones cost more calls when many keys change, larger ones more bytes when few do. A call takes 0.2 to 0.3 ms
 # while all cores work, as long as 80 KB of text take; 3000 keys of 24 bytes are 60 KB.
 BUCKET_KEYS = 4096
-# For so many hashes going over all rows takes no longer than searching them, if these are sorted, and a fifth of sorting.
+# For so many hashes going over all rows takes no longer than searching them if these are sorted, and less than sorting.
 _SCANNED = 16
 # The bits of the hash that choose the bucket. The low ones choose the key group when its number is a power of two.
 _BUCKET_SHIFT = 32
