@@ -297,7 +297,9 @@ class PackFiles:
             if bits and sum(batch.num_rows for batch in pending) < _PIECE_ROWS * self._key_groups << bits:
                 yield from PackState(self._state, self._key_groups, emit=False)(iter(pending))
             else:
-                yield from self._pieces(combine(pending, self._state.arrow()), bits)
+                together = combine(pending, self._state.arrow())
+                pending.clear()  # they are twice in memory, and a third time when they are by key group
+                yield from self._pieces(together, bits)
 
     def _pieces(self, rows: pa.RecordBatch, bits: int) -> Iterator[pa.RecordBatch]:
         found, size = list[tuple[int, bytes]](), 0

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
-from .keys import ATOMIC, equal_runs, order_of
+from .keys import ATOMIC, equal_runs, is_in, order_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -48,10 +48,9 @@ PIECE_BYTES = 64 << 20
 # smaller ones cost more calls when many keys change, larger ones more bytes when few do. A call takes 0.2 to 0.3 ms
 # while all cores work, as long as 80 KB of text take; 3000 keys of 24 bytes are 60 KB.
 BUCKET_KEYS = 4096
-# For so many hashes going over all rows takes no longer than searching them if these are sorted, and less than sorting.
-_SCANNED = 16
 # The bits of the hash that choose the bucket. The low ones choose the key group when its number is a power of two.
 _BUCKET_SHIFT = 32
+_UPPER_BITS = 14
 
 
 @dataclass(frozen=True)
@@ -239,15 +238,14 @@ def by_hash(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def rows_among(rows: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
-    """The rows of these hashes, which ascend and are few; those of one hash as they stand."""
-    if len(hashes) <= _SCANNED:
-        return rows.take(pa.array(np.flatnonzero((rows.column(0).to_numpy() == hashes[:, None]).any(axis=0))))
-    rows = by_hash(rows)
+    """The rows of these hashes, which ascend; in the order that they have."""
     own = rows.column(0).to_numpy()
-    begins, ends = np.searchsorted(own, hashes), np.searchsorted(own, hashes, side="right")
-    if (ends - begins > 1).any():  # a key may have several, and keys may share a hash
-        return rows.take(pa.array(np.concatenate([np.arange(*place) for place in zip(begins, ends, strict=True)])))
-    return rows.take(pa.array(begins[ends > begins]))
+    # Most are told apart by their upper bits, and are not looked for. Half of these numbers are negative: such a place
+    # is counted from the end.
+    there = np.zeros(1 << _UPPER_BITS, dtype=bool)
+    there[hashes >> 64 - _UPPER_BITS] = True
+    places = np.flatnonzero(there[own >> 64 - _UPPER_BITS])
+    return rows.take(pa.array(places[is_in(own[places], hashes)]))
 
 
 def cut(batch: pa.RecordBatch, rows: int, size: int = PIECE_BYTES) -> list[pa.RecordBatch]:

@@ -84,7 +84,6 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Buckets of three keys, and none that is written at once."""
     monkeypatch.setattr(tables, "BUCKET_KEYS", 3)
     monkeypatch.setattr(store_module, "_FEW", 0)
-    monkeypatch.setattr(tables, "_SCANNED", 1)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
