@@ -251,6 +251,8 @@ INTERRUPTED_POINTS: dict[str, Callable[[], None]] = {
 
 # Of a state with many buckets, of which live batches change some keys each: by the third one some are kept apart.
 KEPT_POINTS: dict[str, Callable[[], None]] = {
+    "while state is taken in": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(1, kill_soon))),
+    "when state has been taken in": lambda: before(KeyedPlan, "written", only_when_streaming(on_call(1))),
     "when changes are to be kept apart": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(3))),
     "while state is written": lambda: before(BacklogQuery, "_write_batch", only_in_stream(on_call(2, kill_soon))),
     "when changes have been written": lambda: before(KeyedPlan, "written", only_when_streaming(on_call(2))),

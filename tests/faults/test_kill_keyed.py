@@ -125,7 +125,7 @@ def test_rows_that_are_brought_together_by_key_survive(
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(["when changes have been written"], id="some"),
+        pytest.param(["when state has been taken in", "when changes have been written"], id="some"),
         pytest.param(list(KEPT_POINTS), id="all", marks=pytest.mark.grid),
     ],
 )
@@ -144,6 +144,11 @@ def test_changes_that_are_kept_apart_survive(spark: SparkSession, tmp_path: Path
         spark.conf.unset("spark.backlog.keyGroups")
     state = (tuple(row) for row in query.state("k_total_n_hi").collect())
     assert Counter(state) == Counter(tuple(r) for r in spark.read.format("delta").load(job["target"]).collect())
+    buckets = spark.read.format("statestore").option("stateVarName", "buckets").option("batchId", 1)
+    buckets = buckets.option("flattenCollectionTypes", "true").load(job["checkpoint"])
+    texts = [row.rows for row in buckets.select("user_map_value.rows").collect()]
+    assert len(texts) > 3
+    assert any(int(text[:8], 16) + 8 < len(text) for text in texts), "what was handed over came in several pieces"
     apart = []
     for batch in range(2, len(tables)):
         heads = spark.read.format("statestore").option("stateVarName", "head").option("batchId", batch)
