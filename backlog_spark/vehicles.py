@@ -26,7 +26,7 @@ from backlog_spark.plan import (
 from backlog_spark.session import starting
 from backlog_spark.state.keys import labelled
 from backlog_spark.state.processor import GroupProcessor
-from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackState, seed_prefix
+from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackState, Whole, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
 from backlog_spark.state.versions import ALL_OF_THEM
 from backlog_spark.watermarks import EVENT_TIME, observation_name
@@ -73,7 +73,7 @@ class Plans:
     seeds_emit : bool, optional
         Whether the keys of merged state that is handed over are to be put out; None: of some of the files.
     whole_files : callable, optional
-        Bytes of an operator's seeds; None if a file of them is too large for a row of Spark's.
+        Bytes of each file of an operator's seeds; None if one is too large for a row of Spark's.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Plans:
         stay_end: StayEnd | None = None,
         labels: Sequence[int] = (),
         seeds_emit: bool | None = None,
-        whole_files: Callable[[str], int | None] = lambda _: 0,
+        whole_files: Callable[[str], list[int] | None] = lambda _: [],
     ) -> None:
         self._spark = spark
         self._load = load
@@ -276,9 +276,10 @@ class Plans:
             # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
             # a large version already may be read like that and chosen once more.
             schema, chosen, emit = fold.version_schema(), None, self._stay_end is None
-        whole = self._whole_files(name) if chosen is not None and fold.state.is_read_from_files else None
-        if chosen is not None and whole is not None:
+        sizes = self._whole_files(name) if chosen is not None and fold.state.is_read_from_files else None
+        if chosen is not None and sizes is not None:
             files = self._read_seeds(name, _FILES, "binaryFile").select("path", "content")
+            whole = Whole(sum(sizes), min(len(sizes), self._spark.sparkContext.defaultParallelism))
             in_buckets = whole if fold.seeds_are_state and emit is False else None
             pack = PackFiles(fold.state, self._key_groups, emit, chosen, in_buckets)
             return map_in_arrow(files, pack, SEED_SCHEMA)

@@ -25,7 +25,7 @@ from backlog_spark.operators.merge import CODE, AggregateFold, change_type_of, c
 from backlog_spark.operators.multiset import ROW, SIGN_OF, MultisetFold, netted_rows
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sides import quoted
-from backlog_spark.state.keys import equal_runs, group_of
+from backlog_spark.state.keys import equal_runs
 from backlog_spark.state.tables import GROUP, HASH, arrow_schema, combine
 
 if TYPE_CHECKING:
@@ -179,10 +179,6 @@ class RowsAggregateFold(MultisetFold):
 
     def version_schema(self) -> StructType:
         return self._rows
-
-    def lift(self, rows: DataFrame) -> DataFrame:
-        hashed = self.placed(rows)
-        return hashed.select(group_of(hashed[HASH], self.key_groups).alias(GROUP), "*")
 
     def placed(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F

@@ -52,7 +52,7 @@ class MultisetFold(RowsFold):
         return schema
 
     def net(self, lifted: DataFrame) -> DataFrame:
-        """Of lifted rows those that are there when all have been counted."""
+        """Of placed rows those that are there when all have been counted."""
         if not self.takes_back:
             return lifted
         return netted_rows(lifted, [HASH, *self.state.key_names, SIDE_OF, ROW], SIGN_OF)

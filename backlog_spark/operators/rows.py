@@ -182,7 +182,7 @@ class RowsFold(Fold):
         return self.schema
 
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
-        # As they came: hashes and key groups are needed of the few that are handed over.
+        # As they came: hashes are needed of the few that are handed over.
         return rows if base is None else base.unionByName(rows)
 
     def state_of(self, version: DataFrame) -> DataFrame:

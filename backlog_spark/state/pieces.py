@@ -82,10 +82,18 @@ def unpacked_pieces(data: bytes) -> list[Piece]:
     return [Piece(**row) for row in from_bytes(data, _SCHEMA).to_pylist()]
 
 
-def buckets_from(pieces: Iterable[Piece], bits: int) -> dict[int, str]:
-    """The buckets that they make, when so many bits of the hash tell these apart: no more than of any piece."""
+def buckets_from(pieces: Iterable[Piece], bits: int, schema: StateSchema) -> dict[int, str]:
+    """The buckets that they make, when so many bits of the hash tell these apart.
+
+    Pieces with more bits are taken as they are: the lower ones are the same, so a bucket has all rows of those that it
+    would be cut into. Those with less, of a task that took the state for a smaller one, are cut.
+    """
     found = defaultdict[int, list[str]](list)
     for piece in pieces:
-        # The low bits are the same: a bucket has all the rows of those that it would be cut into.
-        found[piece.bucket & ((1 << bits) - 1)].append(piece.text)
+        if piece.bits >= bits:
+            found[piece.bucket & ((1 << bits) - 1)].append(piece.text)
+            continue
+        rows = piece.unpacked(schema)
+        for number, mine in split_by(buckets_of(rows.column(0).to_numpy(), bits), rows):
+            found[number].append(packed_rows(mine, schema)[0])
     return {number: joined(texts) for number, texts in found.items()}

@@ -51,6 +51,7 @@ __all__ = [
     "PackRows",
     "PackState",
     "Unpack",
+    "Whole",
     "packed",
     "packed_control",
     "seed_prefix",
@@ -112,8 +113,8 @@ _PACK_BYTES: Final = 64 << 20
 _READ_ROWS: Final = 10_000
 # What is gathered to be packed in buckets, of which each is to come in few pieces.
 _BUCKETS_BYTES: Final = 96 << 20
-# Below so many rows on average pieces cost more than what they save.
-_PIECE_ROWS: Final = 256
+# Of a bucket, if a group has several; of less than some hundred rows pieces cost more than what they save.
+_MOST_PIECES: Final = 8
 _MARGIN: Final = 1.1
 # Most rows of one packed row: a few MB at usual widths, far below what a row may hold.
 DATA_ROWS: Final = 20_000
@@ -239,6 +240,22 @@ class ChosenRows:
     among: Callable[..., pa.Array] | None = None
 
 
+@dataclass(frozen=True)
+class Whole:
+    """The files of a hand-over, of which a task reads some.
+
+    Parameters
+    ----------
+    size : int
+        Their bytes.
+    parts : int
+        About how many tasks read them.
+    """
+
+    size: int
+    parts: int
+
+
 class PackFiles:
     """For ``mapInArrow``: state that is handed over, from the bytes of its Parquet files, packed by key group.
 
@@ -254,13 +271,14 @@ class PackFiles:
         As of `PackState`; None: the keys of a later epoch than the first.
     chosen : ChosenRows
         Which rows of the files are state.
-    whole : int, optional
-        If rows of a key are there once, are not put out and are the operator's state as they are: how many bytes all
-        files have, by which it is told how many buckets a key group has.
+    whole : Whole, optional
+        If rows of a key are there once, are not put out and are the operator's state as they are: what all files are,
+        by which a task tells, as all others do, how many buckets a key group has, and whether its rows come in pieces
+        of them.
     """
 
     def __init__(
-        self, state: StateSchema, key_groups: int, emit: bool | None, chosen: ChosenRows, whole: int | None = None
+        self, state: StateSchema, key_groups: int, emit: bool | None, chosen: ChosenRows, whole: Whole | None = None
     ) -> None:
         self._state = state
         self._key_groups = key_groups
@@ -292,9 +310,11 @@ class PackFiles:
                 yield from self._rows(file)
 
         for pending in gathered(rows(), math.inf, _BUCKETS_BYTES):
+            every = rows_seen / bytes_seen * self._whole.size
             # Rather too many buckets than too few: a group with too few writes all of its rows anew.
-            bits = bucket_bits(int(_MARGIN * rows_seen / bytes_seen * self._whole / self._key_groups))
-            if bits and sum(batch.num_rows for batch in pending) < _PIECE_ROWS * self._key_groups << bits:
+            bits = bucket_bits(int(_MARGIN * every / self._key_groups))
+            width = sum(batch.nbytes for batch in pending) / sum(batch.num_rows for batch in pending)
+            if bits and max(self._whole.parts, every * width / _BUCKETS_BYTES) > _MOST_PIECES:
                 yield from PackState(self._state, self._key_groups, emit=False)(iter(pending))
             else:
                 together = combine(pending, self._state.arrow())

@@ -19,7 +19,7 @@ from .buckets import Buckets
 from .keys import distinct, is_in
 from .pieces import Piece, buckets_from
 from .recent import Recent
-from .tables import HASH, StateSchema, bucket_bits, buckets_of, by_hash, combine, rows_among, split_by
+from .tables import HASH, StateSchema, bucket_bits, buckets_of, combine, rows_among, split_by
 from .texts import packed_hashes, packed_rows, unpacked_hashes, unpacked_rows
 
 __all__ = ["AT_EVERY_TICK", "NEVER", "GroupStore"]
@@ -90,10 +90,10 @@ class GroupStore:
 
     def take_in(self, pieces: Sequence[Piece]) -> None:
         """All rows of a group that is new, each key once, as they have been packed. Called before `load`."""
-        self._bits = min(piece.bits for piece in pieces)
-        (slots,) = {piece.slots for piece in pieces}
-        self._buckets.begin(buckets_from(pieces, self._bits), slots)
         self._rows = sum(piece.rows for piece in pieces)
+        self._bits = bucket_bits(self._rows)
+        (slots,) = {piece.slots for piece in pieces}
+        self._buckets.begin(buckets_from(pieces, self._bits, self._schema), slots)
         self._due = np.full((2, self._count), NEVER, dtype=np.int64)
         self._had_rows = self._keeps_apart = True
         self._spent = self._some_of(pieces[0].unpacked(self._schema).column(0))
@@ -181,7 +181,7 @@ class GroupStore:
                 self._touched = range(self._count)
                 self._bits, self._due = bits, np.full((2, 1 << bits), NEVER, dtype=np.int64)
                 self._spent = self._some_of(rows.column(0))
-            self._write(by_hash(rows) if self._due_of is None else rows, self._touched, bits, self._due)
+            self._write(rows, self._touched, bits, self._due)
 
     def _stays_apart(self, bits: int) -> bool:
         """Whether what has changed is kept apart for now.
@@ -217,8 +217,7 @@ class GroupStore:
                 pieces.append(there[number].filter(pa.array(~is_old)))
             if number in parts:
                 pieces.append(parts[number])
-            rows = combine(pieces, self._schema.arrow())
-            self._write(by_hash(rows), {number}, bits, due)
+            self._write(combine(pieces, self._schema.arrow()), {number}, bits, due)
         self._spent = self._some_of(self._recent.rows.column(0)) if grows else 0
         self._recent = Recent.nothing(self._schema.arrow())
         self._bits, self._due = bits, due

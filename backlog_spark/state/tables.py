@@ -30,7 +30,6 @@ __all__ = [
     "PIECE_BYTES",
     "StateSchema",
     "bucket_bits",
-    "by_hash",
     "combine",
     "cut",
     "from_bytes",
@@ -229,12 +228,6 @@ def split_by(numbers: np.ndarray, batch: pa.RecordBatch) -> Iterator[tuple[int, 
     starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
     for start, end in zip(starts, [*starts[1:], len(ordered)], strict=True):
         yield int(ordered[start]), whole.slice(start, end - start)
-
-
-def by_hash(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Rows sorted by their hash; those of one hash as they stand."""
-    own = rows.column(0).to_numpy()
-    return rows.take(pa.array(order_of(own))) if (own[1:] < own[:-1]).any() else rows
 
 
 def rows_among(rows: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:

@@ -37,11 +37,12 @@ _SHIFTS: Final = np.arange(7, 0, -1, dtype=np.uint64)[:, None]
 
 # A third less on its way takes less time than compressing does.
 _LZ4: Final = pa.Codec("lz4_raw")
-# Bytes in front: how many there are when they are decompressed, and then whether they are by planes.
-_SIZE: Final = 8
-_WIDTH: Final = 8
-_LENGTH: Final = 8  # characters in front of a text of rows: how long it is, so that another one may follow
-# A message of the state server, and a text in the JVM, have at most 2 GiB; LZ4 takes a little less.
+_WIDTH: Final = 8  # of numbers, and so of what is kept by planes
+# Hexadecimal digits of each of two numbers in front of a text of rows: its characters, so that another one may follow,
+# and its bytes when they are decompressed.
+_DIGITS: Final = 8
+# Of rows in one value, before they are compressed: a message of the state server, and a text in the JVM, have at most
+# 2 GiB; LZ4 takes a little less.
 _MOST_BYTES: Final = 1_700 << 20
 
 
@@ -99,9 +100,8 @@ def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
     if len(data) > _MOST_BYTES:
         raise _too_much(f"{rows.num_rows} rows", len(data))
     planes = schema.is_of_numbers
-    head = len(data).to_bytes(_SIZE, "little") + bytes([planes])
-    text = as_text(head + _LZ4.compress(_by_planes(data) if planes else data, asbytes=True))
-    return f"{len(text):0{_LENGTH}x}{text}", len(schema.slots)
+    text = as_text(bytes([planes]) + _LZ4.compress(_by_planes(data) if planes else data, asbytes=True))
+    return f"{len(text):0{_DIGITS}x}{len(data):0{_DIGITS}x}{text}", len(schema.slots)
 
 
 def joined(texts: Sequence[str]) -> str:
@@ -112,10 +112,16 @@ def joined(texts: Sequence[str]) -> str:
     BacklogError
         As `packed_rows` does.
     """
-    size = sum(map(len, texts))
+    size = sum(_front(text, 0)[1] for text in texts)
     if size > _MOST_BYTES:
         raise _too_much("rows", size)
     return "".join(texts)
+
+
+def _front(text: str, at: int) -> tuple[int, int]:
+    """Characters and bytes of the rows that begin there."""
+    middle = at + _DIGITS
+    return int(text[at:middle], 16), int(text[middle : middle + _DIGITS], 16)
 
 
 def _too_much(rows: str, size: int) -> BacklogError:
@@ -127,14 +133,13 @@ def _too_much(rows: str, size: int) -> BacklogError:
 
 def unpacked_rows(text: str, slots: int, schema: StateSchema) -> pa.RecordBatch:
     """Read back what `packed_rows` or `joined` gave; accumulators that were added since are NULL."""
-    first, end = 0, 0
-    found = []
-    while first < len(text):
-        end = first + _LENGTH + int(text[first : first + _LENGTH], 16)
-        packed = from_text(text[first + _LENGTH : end])
-        data = _LZ4.decompress(packed[_SIZE + 1 :], int.from_bytes(packed[:_SIZE], "little"))
-        found.append(from_bytes(_by_rows(data) if packed[_SIZE] else data, schema.first(slots).arrow()))
-        first = end
+    end, found = 0, []
+    while end < len(text):
+        (length, size), first = _front(text, end), end + 2 * _DIGITS
+        end = first + length
+        packed = from_text(text[first:end])
+        data = _LZ4.decompress(packed[1:], size)
+        found.append(from_bytes(_by_rows(data) if packed[0] else data, schema.first(slots).arrow()))
     rows = found[0] if len(found) == 1 else combine(found, schema.first(slots).arrow())
     return rows if slots == len(schema.slots) else schema.widened(rows)
 

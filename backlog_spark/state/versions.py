@@ -188,8 +188,8 @@ class BatchState:
             if _PART.fullmatch(name) and seed not in there:
                 self._checkpoint.rename(f"{attempt}/{name}", f"{target}/{seed}")
 
-    def whole_files(self, most: int = _WHOLE_FILE_BYTES) -> int | None:
-        """Bytes of what `publish` has moved or would move; None if its files are too large to be read as a whole.
+    def whole_files(self, most: int = _WHOLE_FILE_BYTES) -> list[int] | None:
+        """Bytes of each file that `publish` has moved or would move; None if one is too large to be read as a whole.
 
         ``most`` are the bytes that the session lets a whole file have.
         """
@@ -197,7 +197,7 @@ class BatchState:
         newest = self._newest_left()
         paths = [seeds_of(self._operator), *([] if newest is None else [f"{self._directory}/{self._valid(*newest)}"])]
         sizes = [size for path in paths for size in self._checkpoint.sizes_in(path)]
-        return sum(sizes) if all(size <= most for size in sizes) else None
+        return sizes if all(size <= most for size in sizes) else None
 
     def drop_seeds(self) -> None:
         """Remove the epoch's seeds, once their batch has committed."""

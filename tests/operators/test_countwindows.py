@@ -25,7 +25,7 @@ from backlog_spark.operators.reduce import ReduceFold
 from backlog_spark.operators.triggers import CountedRows
 from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.operators.windows import FOREVER
-from backlog_spark.state.tables import GROUP, combine
+from backlog_spark.state.tables import combine
 from backlog_spark.watermarks import MIN_WATERMARK
 
 from .conftest import Collect
@@ -174,7 +174,7 @@ def test_rows_of_a_stay_that_put_nothing_out(spark: SparkSession, kind: str) -> 
     fold = fold_of(kind, counted)
     rows = [("ann" if i % 3 else None, 40 - i, i) for i in range(40)]
     version = spark.createDataFrame([(user, order, [number]) for user, order, number in rows], ROWS)
-    handed = fold.handed_over(version.repartition(3), None).drop(GROUP).toArrow()
+    handed = fold.handed_over(version.repartition(3), None).toArrow()
     fresh = combine(handed.to_batches(), fold.state.arrow())
     _, (found,) = fold.advance(batch(fold, []), fresh, CLOCK)
     users, ids = found.column(0).to_pylist(), found.column(found.num_columns - 1).to_pylist()

@@ -363,7 +363,7 @@ def test_a_stay_and_what_follows(spark: SparkSession, how: str, bounds: Bounds, 
     done = Counter((r.v, r.w) for r in fold.output_at_end(version, end).collect())
     assert done == joined(backlog, bounds, how, MIN_WATERMARK if late_end else watermark)
     handed = fold.handed_over(version, end).toArrow()
-    seeds = combine(handed.drop_columns(["__group"]).to_batches(), fold.state.arrow())
+    seeds = combine(handed.to_batches(), fold.state.arrow())
     if not late_end:
         assert seeds.num_rows < len(backlog) / 2, "what is over stays behind"
     of_key = {r["k0"]: r["__hash"] for r in seeds.to_pylist()}

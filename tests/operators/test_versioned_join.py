@@ -343,7 +343,7 @@ def test_a_stay_and_what_follows(spark: SparkSession, how: str, kind: Kind, late
     model.take([], MIN_WATERMARK if late_end else watermark, loud=backlog)
     assert done == model.out
     handed = fold.handed_over(version, end).toArrow()
-    seeds = combine(handed.drop_columns(["__group"]).to_batches(), fold.state.arrow())
+    seeds = combine(handed.to_batches(), fold.state.arrow())
     if not late_end:
         assert numbers(fold, seeds) >= of_rows(model.rows())
         assert done.total() > 500

@@ -22,7 +22,7 @@ from backlog_spark.state import seeds as seeds_module
 from backlog_spark.state import tables, texts
 from backlog_spark.state.keys import groups_of
 from backlog_spark.state.pieces import Piece, buckets_from, packed_pieces, unpacked_pieces
-from backlog_spark.state.seeds import SEED_PIECES, SEED_SILENT, ChosenRows, Control, PackFiles
+from backlog_spark.state.seeds import SEED_PIECES, SEED_SILENT, ChosenRows, Control, PackFiles, Whole
 from backlog_spark.state.store import GroupStore
 from backlog_spark.state.tables import StateSchema, buckets_of, combine, from_bytes
 from backlog_spark.state.texts import unpacked_rows
@@ -51,22 +51,25 @@ def packed(rows: pa.RecordBatch, bits: int) -> dict[int, list[Piece]]:
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.lists(st.tuples(st.lists(HASHES, max_size=30), st.integers(0, 5)), max_size=4), st.sampled_from([1, 1 << 23]))
+@given(
+    st.lists(st.tuples(st.lists(HASHES, max_size=30), st.integers(0, 5)), max_size=4),
+    st.integers(0, 5),
+    st.sampled_from([1, 1 << 23]),
+)
 def test_every_row_is_in_its_bucket(
-    monkeypatch: pytest.MonkeyPatch, files: list[tuple[list[int], int]], most: int
+    monkeypatch: pytest.MonkeyPatch, files: list[tuple[list[int], int]], bits: int, most: int
 ) -> None:
     """Whoever packs them need not agree on how many buckets there are."""
     monkeypatch.setattr(pieces_module, "_ROW_BYTES", most)
     groups: dict[int, list[Piece]] = {}
-    for hashes, bits in files:
-        for group, pieces in packed(table(hashes), bits).items():
-            assert all(piece.bits == bits and piece.rows for piece in pieces)
+    for hashes, seen in files:
+        for group, pieces in packed(table(hashes), seen).items():
+            assert all(piece.bits == seen and piece.rows for piece in pieces)
             groups.setdefault(group, []).extend(pieces)
     found: Counter[int] = Counter()
     for group, pieces in groups.items():
-        bits = min(piece.bits for piece in pieces)
         rows = 0
-        for bucket, text in buckets_from(pieces, bits).items():
+        for bucket, text in buckets_from(pieces, bits, STATE).items():
             batch = unpacked_rows(text, 1, STATE)
             own = batch.column(0).to_numpy()
             assert (groups_of(own, GROUPS) == group).all()
@@ -125,7 +128,7 @@ def test_pieces_of_one_bucket_are_more_than_a_value_holds(monkeypatch: pytest.Mo
     pieces = packed(table([GROUPS * n for n in range(1_000)]), 0)[0]
     monkeypatch.setattr(texts, "_MOST_BYTES", 10_000)
     with pytest.raises(BacklogError, match=r"of one bucket have .* Raise spark\.backlog\.keyGroups"):
-        buckets_from(pieces * 3, 0)
+        buckets_from(pieces * 3, 0, STATE)
 
 
 def files_of(folder: Path, parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
@@ -139,20 +142,23 @@ def files_of(folder: Path, parts: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return found
 
 
-@pytest.mark.parametrize("bucket_keys", [10_000, 400, 4])
+@pytest.mark.parametrize("bucket_keys", [10_000, 400])
+@pytest.mark.parametrize("parts", [2, 9])
+@pytest.mark.parametrize("last", [4_000, 10])
 def test_files_become_pieces_where_these_are_large_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket_keys: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bucket_keys: int, parts: int, last: int
 ) -> None:
+    """That is told for all of them alike, also if little is left for the last task or the last time."""
     monkeypatch.setattr(tables, "BUCKET_KEYS", bucket_keys)
     monkeypatch.setattr(seeds_module, "_BUCKETS_BYTES", 100_000)
-    monkeypatch.setattr(seeds_module, "_PIECE_ROWS", 32)
     chance = np.random.default_rng(3)
-    hashes = [chance.integers(-(2**63), 2**63 - 1, 4_000).tolist() for _ in range(3)]
+    hashes = [chance.integers(-(2**63), 2**63 - 1, count).tolist() for count in (4_000, 4_000, last)]
     files = files_of(tmp_path, [table(each) for each in hashes])
-    whole = sum(len(batch.column(1)[0].as_py()) for batch in files)
+    whole = Whole(sum(len(batch.column(1)[0].as_py()) for batch in files), parts)
     found: Counter[int] = Counter()
     origins, bits = set(), set()
-    for batch in PackFiles(STATE, GROUPS, False, ChosenRows(), whole)(iter(files)):
+    pack = PackFiles(STATE, GROUPS, False, ChosenRows(), whole)
+    for batch in (*pack(iter(files[:2])), *pack(iter(files[2:]))):
         for group, origin, slots, data in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             assert slots == 1
             origins.add(origin)
@@ -166,9 +172,13 @@ def test_files_become_pieces_where_these_are_large_enough(
             assert (groups_of(own, GROUPS) == group).all()
             found.update(own.tolist())
     assert found == Counter(h for each in hashes for h in each)
-    # 3,000 keys a group.
-    assert origins == ({SEED_SILENT} if bucket_keys == 4 else {SEED_PIECES})
-    assert bits == {10_000: {0}, 400: {4}, 4: set()}[bucket_keys]
+    # Two or three thousand keys a group; a file of few rows says less of that.
+    if bucket_keys == 400 and parts == 9:
+        assert origins - {SEED_PIECES} == {SEED_SILENT}
+        assert max(bits, default=0) == 0
+    else:
+        assert origins == {SEED_PIECES}
+        assert max(bits) == {10_000: 0, 400: 4 if last == 4_000 else 3}[bucket_keys]
 
 
 def fold() -> AggregateFold:

@@ -20,7 +20,7 @@ from backlog_spark.operators.merge import AggregateFold
 from backlog_spark.session import session_conf
 from backlog_spark.state.keys import groups_of
 from backlog_spark.state.seeds import SEED_EMIT, SEED_SCHEMA, SEED_SILENT, ChosenRows, PackFiles, PackState
-from backlog_spark.state.tables import EMIT, GROUP, StateSchema, from_bytes
+from backlog_spark.state.tables import EMIT, StateSchema, from_bytes
 from backlog_spark.state.versions import BatchState, seeds_of
 from backlog_spark.vehicles import Plans
 
@@ -155,7 +155,7 @@ def test_the_rows_of_a_version_that_are_state(spark: SparkSession, tmp_path: Pat
         state.write(
             fold, spark.createDataFrame([(n % 70, batch) for n in range(50 + 50 * batch)], ROWS_OF_FOLDS), batch
         )
-    expected = fold.state_of(state.read(spark, fold, 1)).drop(GROUP)
+    expected = fold.state_of(state.read(spark, fold, 1))
     (tmp_path / seeds_of("op")).mkdir(parents=True)
     plain = [tuple(row) for row in expected.collect()]
     state.publish()
