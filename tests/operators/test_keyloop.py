@@ -185,7 +185,7 @@ def sorted_run(
             packed = from_bytes(row["__data"], operator._loop_schema.outputs[row["__tag"]][1])
             out.update((row["__tag"], *r.values()) for r in packed.to_pylist())
         rest = batch.filter(batch.column("__tag").is_null())
-        states.append(rest.select(list(range(1, 1 + len(state)))))
+        states.append(rest.select(list(range(len(state)))))
     return out, combine(states, state)
 
 

@@ -12,12 +12,12 @@ from pyspark.sql.types import LongType, StructType
 
 from backlog_spark.operators.reduce import ReduceFold
 from backlog_spark.state.sorted import MergeSorted
-from backlog_spark.state.tables import GROUP, HASH
+from backlog_spark.state.tables import HASH
 
 SCHEMA = StructType().add("k", LongType()).add("v", LongType())
-COLUMNS = pa.schema(
-    [(GROUP, pa.int32()), (HASH, pa.int64()), ("k0", pa.int64()), ("s0", pa.int64()), ("s1", pa.int64())]
-).append(pa.field("__backlog_changed", pa.bool_()))
+COLUMNS = pa.schema([(HASH, pa.int64()), ("k0", pa.int64()), ("s0", pa.int64()), ("s1", pa.int64())]).append(
+    pa.field("__backlog_changed", pa.bool_())
+)
 
 
 def fold() -> ReduceFold:
@@ -35,7 +35,7 @@ HASHES = {1: 10, 2: 10, 3: -5, None: 42}
 @given(ROWS, st.lists(st.integers(0, 60), max_size=8))
 def test_any_cut_gives_each_key_once(rows: list[tuple[Any, int, bool]], cuts: list[int]) -> None:
     ordered = sorted(rows, key=lambda r: HASHES[r[0]])
-    table = [(HASHES[k] % 8, HASHES[k], k, k, v, new) for k, v, new in ordered]
+    table = [(HASHES[k], k, k, v, new) for k, v, new in ordered]
     whole = pa.RecordBatch.from_arrays(
         [pa.array(c, f.type) for c, f in zip(zip(*table, strict=True), COLUMNS, strict=True)], schema=COLUMNS
     )
@@ -46,20 +46,20 @@ def test_any_cut_gives_each_key_once(rows: list[tuple[Any, int, bool]], cuts: li
     for k, v, new in rows:
         total, changed = expected.get(k, (0, False))
         expected[k] = (total + v, changed or new)
-    assert {r[2]: (r[4], r[5]) for r in found} == expected
+    assert {r[1]: (r[3], r[4]) for r in found} == expected
     assert len(found) == len(expected)
-    assert all((r[0], r[1], r[3]) == (HASHES[r[2]] % 8, HASHES[r[2]], r[2]) for r in found)
+    assert all((r[0], r[2]) == (HASHES[r[1]], r[1]) for r in found)
 
 
 def test_a_key_of_a_million_rows_is_held_as_one() -> None:
     batches = []
     for start in range(0, 10**6, 10_000):
         values = range(start, start + 10_000)
-        columns = [[2], [10], [1], [1]]
+        columns = [[10], [1], [1]]
         arrays = [pa.array(c * 10_000, f.type) for c, f in zip(columns, COLUMNS, strict=False)]
         arrays += [pa.array(values, pa.int64()), pa.array([True] * 10_000)]
         batches.append(pa.RecordBatch.from_arrays(arrays, schema=COLUMNS))
     out = list(MergeSorted(fold())(iter(batches)))
     assert [b.to_pylist() for b in out] == [
-        [{GROUP: 2, HASH: 10, "k0": 1, "s0": 1, "s1": sum(range(10**6)), "__backlog_changed": True}]
+        [{HASH: 10, "k0": 1, "s0": 1, "s1": sum(range(10**6)), "__backlog_changed": True}]
     ]
