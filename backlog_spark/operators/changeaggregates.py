@@ -91,6 +91,8 @@ def window_aggregate_fold(
 class SignedAggregateFold(AggregateFold):
     """Aggregates whose accumulators take rows back; parameters as of `AggregateFold`."""
 
+    seeds_are_state = False  # some are not needed any more
+
     def __init__(
         self,
         keys: Sequence[str],
@@ -105,8 +107,6 @@ class SignedAggregateFold(AggregateFold):
         rows = StructType(list(schema.fields)).add(SIGN, IntegerType())
         counted = Signed(_ROWS, Count(name="_"))
         super().__init__(keys, [counted, *aggregates], rows, key_groups, hidden, changes)
-
-    seeds_are_state = False  # some are not needed any more
 
     def describe(self) -> dict[str, Any]:
         said = super().describe()

@@ -311,7 +311,7 @@ class PackFiles:
 
         for pending in gathered(rows(), math.inf, _BUCKETS_BYTES):
             every = rows_seen / bytes_seen * self._whole.size
-            # Rather too many buckets than too few: a group with too few writes all of its rows anew.
+            # Rather too many buckets than too few: the rows of those that are too large are packed once more.
             bits = bucket_bits(int(_MARGIN * every / self._key_groups))
             width = sum(batch.nbytes for batch in pending) / sum(batch.num_rows for batch in pending)
             if bits and max(self._whole.parts, every * width / _BUCKETS_BYTES) > _MOST_PIECES:
