@@ -165,5 +165,9 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name.startswith("_"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from backlog_spark.habits import NoSuchName, choice
+
+        raise NoSuchName(f"backlog_spark has no {name!r}.", choice(name, __all__, "It has"))
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

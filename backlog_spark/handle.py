@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.coordinator import Mode
+from backlog_spark.habits import HANDLE, Guided
 from backlog_spark.tracker import BacklogProgress, QueryTracker, Switch
 
 if TYPE_CHECKING:
@@ -30,9 +31,10 @@ class JobStatus(StrEnum):
     """It failed, and restarts did not help."""
 
 
-class QueryHandle(ABC):
+class QueryHandle(Guided, ABC):
     """What a ``StreamingQuery`` offers, and the backlog's state. `BacklogQuery` is the one subclass."""
 
+    _habits = HANDLE
     _name: str
     _tracker: QueryTracker
     _ended: threading.Event

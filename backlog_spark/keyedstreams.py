@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.changes import IMPLIED, METADATA, is_change_stream, refuse_change_type
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.habits import KEYED, Guided, told
 from backlog_spark.operators.sides import quoted
 from backlog_spark.plan import KeyedNode, pair_of, state_name, uses_processing_time, with_changes
 from backlog_spark.streams import BacklogStream
@@ -46,7 +47,7 @@ def _flat_row(keys: int, frame: DataFrame) -> DataFrame:
     return frame.select(*map(quoted, before), *(F.col(_WHOLE_ROW).getField(n).alias(n) for n in rest))
 
 
-class Aggregations(ABC):
+class Aggregations(Guided, ABC):
     """Short names for declared aggregates of a grouped stream."""
 
     _keys: tuple[str, ...]
@@ -108,6 +109,8 @@ class KeyedStream(Aggregations):
     deleted, and put out changes themselves. A function of yours is given the rows as they are, and other operators
     refuse such a stream. So that aggregates follow aggregates: the results of the first are changes to the second.
     """
+
+    _habits = KEYED
 
     def __init__(self, stream: BacklogStream, keys: tuple[str, ...], order: str | None) -> None:
         self._stream = stream
@@ -179,6 +182,8 @@ class KeyedStream(Aggregations):
         """
         from backlog_spark.operators.reduce import ReduceFold
 
+        if not callable(function):
+            raise BacklogError(f"reduce was given {told(function)}.", "Pass a function of two rows that returns one.")
         keys = self._keys
 
         def binding(mark: str) -> Bind:
@@ -214,7 +219,7 @@ class KeyedStream(Aggregations):
 
         if not isinstance(function, KeyedProcessFunction):
             raise BacklogError(
-                f"process was given {type(function).__name__}.",
+                f"process was given {told(function)}.",
                 "Pass an instance of a subclass of KeyedProcessFunction.",
             )
         keys, order = self._keys, self._order
@@ -242,7 +247,7 @@ class KeyedStream(Aggregations):
 
         if not isinstance(assigner, WindowAssigner):
             raise BacklogError(
-                f"window was given {assigner!r:.100}.", 'Pass windows: bs.TumblingEventTimeWindows.of("1 minute").'
+                f"window was given {told(assigner)}.", 'Pass windows: bs.TumblingEventTimeWindows.of("1 minute").'
             )
         return WindowedStream(self._stream, self._keys, self._order, assigner)
 

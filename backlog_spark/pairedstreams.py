@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.changes import IMPLIED
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
+from backlog_spark.habits import PAIRED, Guided, told
 from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.plan import (
     FrameNode,
@@ -37,11 +38,13 @@ __all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin"]
 
 
 @dataclass(frozen=True)
-class CoGroupedStreams:
+class CoGroupedStreams(Guided):
     """Two streams whose rows of one key and window are given to a function together.
 
     ``left.co_group(right).where("id").equal_to("id").window(assigner).apply(function)``, as in Flink.
     """
+
+    _habits = PAIRED
 
     _left: BacklogStream
     _right: BacklogStream
@@ -103,7 +106,7 @@ class CoGroupedStreams:
         options = self._ready()
         if not isinstance(function, CoGroupFunction):
             raise BacklogError(
-                f"apply was given {type(function).__name__}.", "Pass an instance of a subclass of CoGroupFunction."
+                f"apply was given {told(function)}.", "Pass an instance of a subclass of CoGroupFunction."
             )
         where, equal_to, order = self._where, self._equal_to, self._order
 
@@ -117,8 +120,10 @@ class CoGroupedStreams:
 
 
 @dataclass(frozen=True)
-class ConnectedStreams:
+class ConnectedStreams(Guided):
     """Two keyed streams whose rows of one key are processed by one function, with one state."""
+
+    _habits = PAIRED
 
     _left: KeyedStream
     _right: KeyedStream
@@ -139,7 +144,7 @@ class ConnectedStreams:
 
         if not isinstance(function, KeyedCoProcessFunction):
             raise BacklogError(
-                f"process was given {type(function).__name__}.",
+                f"process was given {told(function)}.",
                 "Pass an instance of a subclass of KeyedCoProcessFunction.",
             )
         left, right = self._left, self._right
@@ -148,8 +153,10 @@ class ConnectedStreams:
 
 
 @dataclass(frozen=True)
-class IntervalJoin:
+class IntervalJoin(Guided):
     """Two keyed streams, of which rows are joined whose event times are not far apart."""
+
+    _habits = PAIRED
 
     _left: KeyedStream
     _right: KeyedStream
@@ -215,7 +222,7 @@ def temporal_join(
 
     if not isinstance(build, BacklogStream):
         raise BacklogError(
-            f"temporal_join was given {type(build).__name__}.", 'Pass a stream: clicks.temporal_join(users, on="id").'
+            f"temporal_join was given {told(build)}.", 'Pass a stream: clicks.temporal_join(users, on="id").'
         )
     if as_of is not None and order is not None:
         raise BacklogError(
@@ -261,5 +268,5 @@ def other_keyed(other: Any, what: str) -> KeyedStream:
     from backlog_spark.keyedstreams import KeyedStream
 
     if not isinstance(other, KeyedStream):
-        raise BacklogError(f"{what} was given {type(other).__name__}.", f'Pass a keyed stream: {what}(b.key_by("id")).')
+        raise BacklogError(f"{what} was given {told(other)}.", f'Pass a keyed stream: {what}(b.key_by("id")).')
     return other

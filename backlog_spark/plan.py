@@ -39,6 +39,7 @@ __all__ = [
     "TransformNode",
     "UnionNode",
     "WatermarkNode",
+    "check_source_names",
     "check_tree",
     "enters_behind",
     "foreign_positions",
@@ -379,6 +380,35 @@ def operator_attributes(
 
     of(root)
     return found
+
+
+# Options that say what a source reads; none holds a secret.
+_READS = ("table", "tablepattern", "path", "subscribe", "subscribepattern", "assign", "topic")
+
+
+def check_source_names(root: Node) -> None:
+    """Refuse two sources of one name, or of names that differ in what a directory's name cannot have.
+
+    Raises
+    ------
+    BacklogError
+        It tells what each of them reads.
+    """
+    seen: dict[str, SourceSpec] = {}
+    for node in root.walk():
+        if not isinstance(node, SourceNode):
+            continue
+        other = seen.setdefault(state_name(node.spec.name), node.spec)
+        if other is not node.spec:
+            raise BacklogError(
+                f"Two sources have the name {node.spec.name!r}: {_reads(other)}, and {_reads(node.spec)}.",
+                f"Give each a name of its own: bs.source({node.spec.format!r}, name='{node.spec.name}_2', …).",
+            )
+
+
+def _reads(spec: SourceSpec) -> str:
+    told = [f"{key}={value!r}" for key, value in spec.options.items() if key.lower() in _READS]
+    return f"{spec.name!r} of {' '.join([spec.format, *told])}"
 
 
 def check_tree(root: Node) -> None:

@@ -27,7 +27,15 @@ from backlog_spark.jvm import own_conf
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.listener import ProgressReport
 from backlog_spark.monitor.outstanding import Outstanding
-from backlog_spark.plan import FrameNode, SourceNode, SourceSpec, foreign_positions, source_positions, state_name
+from backlog_spark.plan import (
+    FrameNode,
+    SourceNode,
+    SourceSpec,
+    check_source_names,
+    foreign_positions,
+    source_positions,
+    state_name,
+)
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns, first_line
 from backlog_spark.session import register, session_conf, starting
@@ -84,6 +92,7 @@ class BacklogQuery(QueryRuns):
         available_now: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> None:
+        check_source_names(stream.node)
         if stream.node.is_keyed:
             check_is_no_pattern(checkpoint_location)
         conf = own_conf(spark)

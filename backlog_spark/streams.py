@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.changes import ASKED, CHANGE_TYPE, lost_change_type
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.habits import STREAM, WRITER, Guided, nearest, told
+from backlog_spark.intervals import resolve_intervals
 from backlog_spark.plan import (
     FrameNode,
     Node,
@@ -31,8 +33,15 @@ if TYPE_CHECKING:
 
 __all__ = ["BacklogStream", "BacklogStreamWriter", "source", "stream"]
 
+_TRIGGERS = (
+    "Write .trigger(processing_time='30 seconds', interval_during_backlog='30 minutes'), or "
+    ".trigger(available_now=True) to read what is there and end."
+)
 
-def source(format: str, *, name: str, options: Mapping[str, object] | None = None, **more: object) -> BacklogStream:
+
+def source(
+    format: str, *, name: str = "", options: Mapping[str, object] | None = None, **more: object
+) -> BacklogStream:
     """Declare a source of a query.
 
     Parameters
@@ -57,10 +66,11 @@ def source(format: str, *, name: str, options: Mapping[str, object] | None = Non
     >>> orders
     BacklogStream(orders: mysql_cdc)
     """
-    if not name:
+    if not name or not isinstance(name, str):
         raise SettingError(
-            "name", name, "a source needs a name.", 'For example bs.source("mysql_cdc", name="orders", …).'
-        )
+            "name", name, "a source needs a name, by which reports call it.",
+            f'For example bs.source("{format}", name="orders", …).',
+        )  # fmt: skip
     given = {k: _text(v) for k, v in {**(options or {}), **more}.items() if v is not None}
     return BacklogStream(SourceNode(SourceSpec(format, name, given)))
 
@@ -81,8 +91,10 @@ def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStr
     BacklogError
         If it is not a stream.
     """
-    if not frame.isStreaming:
-        raise BacklogError("bs.stream needs a streaming DataFrame.", "Make it with spark.readStream.")
+    if not getattr(frame, "isStreaming", False):
+        raise BacklogError(
+            f"bs.stream needs a streaming DataFrame, and was given {told(frame)}.", "Make it with spark.readStream."
+        )
     return BacklogStream(FrameNode(frame, use_processing_time))
 
 
@@ -90,8 +102,21 @@ def _text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-class BacklogStream:
+def _refuse_unless(fits: bool, method: str, value: object, hint: str) -> None:
+    if not fits:
+        raise BacklogError(f"{method} was given {told(value)}.", hint)
+
+
+def _is_column(value: object) -> bool:
+    from pyspark.sql import Column
+
+    return isinstance(value, str | Column)
+
+
+class BacklogStream(Guided):
     """A stream of rows: sources and what is done to them. Immutable; nothing runs before `write` … ``start()``."""
+
+    _habits = STREAM
 
     def __init__(self, node: Node) -> None:
         self.node = node
@@ -115,6 +140,7 @@ class BacklogStream:
             Takes and returns a DataFrame; stateless operations only, and the same at every call. Rows may come and
             go, so a sink no longer relies on the source's key being unique.
         """
+        _refuse_unless(callable(function), "transform", function, "Pass a function: .transform(lambda df: df.…).")
         return BacklogStream(TransformNode(self.node, function))
 
     def map(self, *columns: Column | str) -> BacklogStream:
@@ -124,6 +150,12 @@ class BacklogStream:
         """
         from pyspark.sql import functions as F
 
+        for column in columns or (None,):
+            _refuse_unless(
+                _is_column(column), "map", column,
+                "Pass columns or SQL expressions: .map('id', 'amount * 2 AS twice'). Python code over rows goes into "
+                ".transform(lambda df: df.mapInArrow(…)), or after key_by into .process(function).",
+            )  # fmt: skip
         chosen = [F.expr(c) if isinstance(c, str) and c != "*" else c for c in columns]
 
         def select(frame: DataFrame) -> DataFrame:
@@ -135,10 +167,16 @@ class BacklogStream:
 
     def filter(self, condition: Column | str) -> BacklogStream:
         """The rows for which the condition is true."""
+        _refuse_unless(_is_column(condition), "filter", condition, "Pass SQL or a Column: .filter('amount > 0').")
         return BacklogStream(TransformNode(self.node, lambda frame: frame.where(condition), f"filter {condition}"))
 
     def union(self, *others: BacklogStream) -> BacklogStream:
         """All rows of several streams with the same columns."""
+        for other in others or (None,):
+            _refuse_unless(
+                isinstance(other, BacklogStream), "union", other,
+                "Pass streams: a.union(b, c). A streaming DataFrame becomes one with bs.stream(df).",
+            )  # fmt: skip
         return BacklogStream(UnionNode((self.node, *(o.node for o in others))))
 
     def with_watermark(
@@ -190,6 +228,12 @@ class BacklogStream:
         """
         from backlog_spark.keyedstreams import KeyedStream
 
+        for key in keys or (None,):
+            _refuse_unless(
+                isinstance(key, str) and bool(key), "key_by", key,
+                "Pass names of columns: .key_by('user_id', 'day'). Compute a key before, such as "
+                ".map('*', 'date(ts) AS day').",
+            )  # fmt: skip
         return KeyedStream(self, keys, order)
 
     def changes(self) -> BacklogStream:
@@ -275,7 +319,7 @@ class BacklogStream:
             self, build, on=on, build_on=build_on, how=how, order=order, as_of=as_of, wait=wait, name=name
         )
 
-    def write(self, name: str) -> BacklogStreamWriter:
+    def write(self, name: str = "") -> BacklogStreamWriter:
         """Begin a query.
 
         Parameters
@@ -283,14 +327,18 @@ class BacklogStream:
         name : str
             Query name, shown in Spark's UI and in progress events.
         """
+        if not name or not isinstance(name, str):
+            raise SettingError("name", name, "a query needs a name.", "For example .write('orders').")
         return BacklogStreamWriter(self, name)
 
     def __repr__(self) -> str:
         return f"BacklogStream({', '.join(f'{s.name}: {s.format}' for s in self.sources)})"
 
 
-class BacklogStreamWriter:
+class BacklogStreamWriter(Guided):
     """Collects how a query runs; `start` begins it. The counterpart of Spark's ``DataStreamWriter``."""
+
+    _habits = WRITER
 
     def __init__(self, stream: BacklogStream, name: str) -> None:
         self._stream = stream
@@ -306,6 +354,7 @@ class BacklogStreamWriter:
         processing_time: str | timedelta | None = None,
         interval_during_backlog: str | int | timedelta | None = None,
         available_now: bool = False,
+        **names_of_spark: Any,
     ) -> BacklogStreamWriter:
         """Set the commit intervals.
 
@@ -320,12 +369,27 @@ class BacklogStreamWriter:
             ``spark.backlog.intervalDuringBacklog``, else off.
         available_now : bool
             Read what is there now, then end. Default false.
+        **names_of_spark
+            The same under Spark's names: ``processingTime``, ``availableNow``.
+
+        Raises
+        ------
+        SettingError
+            For what is no duration, and an interval during backlog that is shorter than the other and not 0.
         """
-        if processing_time is not None:
-            self._intervals["interval"] = processing_time
-        if interval_during_backlog is not None:
-            self._intervals["interval_during_backlog"] = interval_during_backlog
-        self._available_now = available_now
+        given = {"processing_time": processing_time, "interval_during_backlog": interval_during_backlog}
+        given["available_now"] = available_now or None
+        for name, value in names_of_spark.items():
+            ours = nearest(name, given)
+            if not ours:
+                raise SettingError(f"trigger({name}=…)", value, "is not possible here.", _TRIGGERS)
+            if given[ours] is not None:
+                raise SettingError(f"trigger({name}=…)", value, f"{ours} is given too.", f"Leave {name} out.")
+            given[ours] = value
+        intervals = {"interval": given["processing_time"], "interval_during_backlog": given["interval_during_backlog"]}
+        self._intervals.update({name: value for name, value in intervals.items() if value is not None})
+        resolve_intervals(self._intervals, {}, ())
+        self._available_now = bool(given["available_now"])
         return self
 
     def option(self, key: str, value: object) -> BacklogStreamWriter:

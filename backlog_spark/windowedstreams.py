@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.changes import IMPLIED, refuse_changes
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
+from backlog_spark.habits import WINDOWED, told
 from backlog_spark.keyedstreams import Aggregations
 from backlog_spark.operators.windowcolumns import WINDOW_COLUMNS, check_window_rows
 from backlog_spark.operators.windowed import WindowFold, WindowOptions
@@ -40,6 +41,8 @@ class WindowedStream(Aggregations):
     Windows that a number of rows ends, by `KeyedStream.count_window` or a `trigger`, have neither start nor end: these
     columns are NULL. All that are full when a backlog ends are put out with its batch.
     """
+
+    _habits = WINDOWED
 
     def __init__(
         self,
@@ -167,6 +170,8 @@ class WindowedStream(Aggregations):
         """One row a window, made of all its rows by a Python function; see `KeyedStream.reduce`."""
         from backlog_spark.operators.reduce import ReduceFold
 
+        if not callable(function):
+            raise BacklogError(f"reduce was given {told(function)}.", "Pass a function of two rows that returns one.")
         unnamed = self._options.assigner.is_unbounded or self._options.counted is not None
 
         def make(key_groups: int) -> Callable[..., MergeFold]:
@@ -227,7 +232,7 @@ class WindowedStream(Aggregations):
 
         if not isinstance(function, kind):
             raise BacklogError(
-                f"{what} was given {type(function).__name__}.", f"Pass an instance of a subclass of {kind.__name__}."
+                f"{what} was given {told(function)}.", f"Pass an instance of a subclass of {kind.__name__}."
             )
         keys, order, options = self._keys, self._order, self._ready()
 

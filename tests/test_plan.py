@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from backlog_spark.attributes import OneInputFunction, RecordAttributes, TwoInputFunction, propagate_join
+from backlog_spark.errors import BacklogError
 from backlog_spark.plan import (
     KeyedNode,
     Node,
@@ -16,6 +17,7 @@ from backlog_spark.plan import (
     TransformNode,
     UnionNode,
     WatermarkNode,
+    check_source_names,
     enters_behind,
     keyed_from_output,
     operator_attributes,
@@ -128,3 +130,22 @@ def test_sources_that_enter_behind_an_operator_stand_in_front() -> None:
     assert source_positions(tree) == ([0, 1], frozenset({2, 3, 4, 5}))
     assert keyed_from_output(tree) == ["joined", "l", "r"]
     assert not enters_behind(keyed(pair_of(keyed(source("a"), "l"), source("b")), "joined"))
+
+
+@pytest.mark.parametrize("name", ["orders", "or/ders"])
+def test_two_sources_of_one_name_are_refused(name: str) -> None:
+    told = {"table": "shop.orders", "password": "geheim"}
+    one = SourceNode(SourceSpec("mysql_cdc", name.replace("/", " "), told))
+    other = SourceNode(SourceSpec("hybrid", name, {"path": "/lake/orders"}))
+    with pytest.raises(BacklogError) as error:
+        check_source_names(UnionNode((one, other)))
+    text = str(error.value)
+    assert "mysql_cdc table='shop.orders'" in text
+    assert "hybrid path='/lake/orders'" in text
+    assert "geheim" not in text
+
+
+def test_a_source_that_is_read_twice_is_one() -> None:
+    one = source("a")
+    check_source_names(UnionNode((TransformNode(one, lambda f: f), TransformNode(one, lambda f: f))))
+    check_source_names(pair_of(keyed(one, "x"), keyed(one, "y")))

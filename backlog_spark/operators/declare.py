@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from backlog_spark.dialect import is_plain_star, text_of
 from backlog_spark.errors import BacklogError
+from backlog_spark.habits import choice, told
 from backlog_spark.operators import aggregates
 from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.operators.aggregates.base import DeclaredAggregate
@@ -91,6 +92,8 @@ def parse_aggregates(*specs: str | Aggregate, order: str | None = None) -> list[
     """
     found: list[Aggregate] = []
     for spec in specs:
+        if not isinstance(spec, str | Aggregate):
+            raise BacklogError(f"aggregate was given {told(spec)}.", f"Write SQL: 'sum(amount) AS total'. {_known()}")
         found.extend(_parsed(spec) if isinstance(spec, str) else [spec])
     names = [each.name for each in found]
     if not names:
@@ -188,7 +191,7 @@ def _no_aggregate(written: str, call: exp.Expr) -> BacklogError:
     if isinstance(call, exp.AggFunc) or (isinstance(call, exp.Func) and not _has_aggregate(call)):
         name = function_name(call)
         problem = f"{written}: {name or text_of(call)} is not known here, or cannot be merged from parts of the rows."
-        return BacklogError(problem, f"{_INSTEAD.get(name, '')} {_known()}".strip())
+        return BacklogError(problem, f"{_INSTEAD.get(name, '')} {choice(name, _KNOWN)}".strip())
     if _has_aggregate(call):
         return BacklogError(
             f"{written} is an expression around aggregates.",

@@ -10,6 +10,7 @@ from sqlglot import exp
 
 from backlog_spark.dialect import is_plain_star, text_of
 from backlog_spark.errors import BacklogError
+from backlog_spark.habits import choice
 from backlog_spark.operators.overfunctions import Default, OverFunction
 from backlog_spark.operators.selectlist import select_items
 
@@ -75,7 +76,8 @@ def _one(item: exp.Expr) -> OverFunction:
         raise BacklogError(f"over: {written}: FILTER and NULLS clauses are not known here.", "Leave them out.")
     kind = _KINDS.get(type(call))
     if kind is None:
-        raise BacklogError(f"over: {written} is no function that is known here.", _KNOWN)
+        name = call.name if isinstance(call, exp.Anonymous) else call.key
+        raise BacklogError(f"over: {written} is no function that is known here.", choice(name, _KINDS.values()))
     argument = call.this if kind != "row_number" else None
     if isinstance(argument, exp.Distinct):
         raise BacklogError(

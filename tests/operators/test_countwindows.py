@@ -437,7 +437,7 @@ ALL = bs.GlobalWindows.create()
         (lambda k: k.count_window(2).trigger(bs.CountTrigger.of(2)), "have a trigger already"),
         (lambda k: k.count_window(2).allowed_lateness("1 s"), "allowed_lateness.*no row is late"),
         (lambda k: k.window(ALL).side_output_late_data("late"), "side_output_late_data.*no row is late"),
-        (lambda k: k.count_window(2).apply(Spans()), "apply was given Spans"),
+        (lambda k: k.count_window(2).apply(Spans()), "apply was given a Spans"),
         (lambda k: k.stream.co_group(k.stream).window(ALL), "co_group: GlobalWindows are never put out"),
     ],
 )

@@ -237,7 +237,7 @@ def test_more_pairs_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (lambda a, b: a.key_by("k").join(b.key_by("k"), how="outer"), "how.*'outer'.*inner, left, right, full"),
         (lambda a, b: a.key_by("k").join(b.key_by("k"), ttl="soon"), "ttl.*'soon'"),
-        (lambda a, b: a.key_by("k").join(b), "join was given BacklogStream"),
+        (lambda a, b: a.key_by("k").join(b), "join was given a BacklogStream"),
         (lambda a, b: a.key_by("k").join(b.map("k", "v").key_by("k")), "both streams have a column 'v'"),
         (lambda a, b: a.key_by("k").join(b.key_by("k", "w")), "1 keys on the left .* and 2 on the right"),
         (lambda a, b: a.key_by("k").join(b.key_by("w")), "'k' is string on the left and 'w' is bigint"),

@@ -468,13 +468,17 @@ def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
         (source(tmp_path).key_by("user", order="sec").process(Counted()), r"no column 'sec' to order by"),
         (keyed.count().with_watermark("count", "1 s"), r"with_watermark\('count'\) comes after a key_by"),
         (
-            source(tmp_path).with_watermark("ts", "1 s").union(source(tmp_path)).key_by("user").count(),
+            source(tmp_path)
+            .with_watermark("ts", "1 s")
+            .union(bs.source("scripted", name="t", path=tmp_path / "s"))
+            .key_by("user")
+            .count(),
             r"inputs with a watermark and inputs without",
         ),
     ):
         with pytest.raises(BacklogError, match=problem):
             start(spark, stream, tmp_path, Collect())
-    with pytest.raises(BacklogError, match="process was given type"):
+    with pytest.raises(BacklogError, match="process was given the class"):
         keyed.process(Counted)  # type: ignore[arg-type]
     with pytest.raises(BacklogError, match="with_watermark delay"):
         source(tmp_path).with_watermark("ts", "soon")

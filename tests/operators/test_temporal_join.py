@@ -169,7 +169,7 @@ def test_rows_that_wait_are_due_at_once_and_others_never() -> None:
         (lambda a, b: a.temporal_join(b.map("k", "w"), on="k", order="x"), "cannot be ordered by 'x'; it has k, w"),
         (lambda a, b: b.temporal_join(a, on="k", order="v"), "temporal_join: the stream's rows have .*_change_type"),
         (lambda a, b: a.temporal_join(b, on="j"), "no column 'j'"),
-        (lambda a, b: a.temporal_join("b", on="k"), "temporal_join was given str"),
+        (lambda a, b: a.temporal_join("b", on="k"), "temporal_join was given 'b'"),
     ],
 )
 def test_refusals(spark: SparkSession, tmp_path: Path, join: Any, message: str) -> None:
