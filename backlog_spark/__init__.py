@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backlog_spark.attributes import RecordAttributes
+    from backlog_spark.attributes import RecordAttributes, RecordAttributesBuilder
     from backlog_spark.errors import BacklogError, SettingError
     from backlog_spark.explaining import explain, explained
     from backlog_spark.foreign import ForeignQuery, RunContext, backlog_query
@@ -82,6 +82,7 @@ __all__ = [
     "ProcessingTimeSessionWindows",
     "PurgingTrigger",
     "RecordAttributes",
+    "RecordAttributesBuilder",
     "ReducingState",
     "RunContext",
     "SettingError",
@@ -136,6 +137,7 @@ _MODULES = {
     "ProcessingTimeSessionWindows": "operators.windows",
     "PurgingTrigger": "operators.triggers",
     "RecordAttributes": "attributes",
+    "RecordAttributesBuilder": "attributes",
     "ReducingState": "operators.functions",
     "RunContext": "foreign",
     "SettingError": "errors",

@@ -1,4 +1,4 @@
-"""RecordAttributes and OperatorAttributes, how they travel along a plan, and who sorts what (FLIP-309, FLIP-327).
+"""RecordAttributes, how they travel along a plan, and how functions are told of them (FLIP-309, FLIP-327).
 
 No Spark, no clock, no thread. Wherever inputs are asked for, leave finished ones out: they no longer count (FLIP-147).
 """
@@ -6,9 +6,9 @@ No Spark, no clock, no thread. Wherever inputs are asked for, leave finished one
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Final, Self
 
 from backlog_spark.errors import BacklogError, SettingError
@@ -16,17 +16,13 @@ from backlog_spark.errors import BacklogError, SettingError
 __all__ = [
     "ALL_BACKLOG",
     "OneInputFunction",
-    "OperatorAttributes",
-    "OperatorAttributesBuilder",
     "RecordAttributes",
     "RecordAttributesBuilder",
-    "Sorter",
     "TwoInputFunction",
-    "choose_sorter",
+    "as_bits",
     "propagate_join",
     "propagate_map",
     "propagate_union",
-    "sorter_is_active",
 ]
 
 _log = logging.getLogger(__name__)
@@ -109,15 +105,35 @@ class _Emitter:
     """The part of a function that tells the operators behind it what holds for its rows (FLIP-327, ``Output``)."""
 
     _emitted: RecordAttributes | None = None
+    _is_told = False
 
     def emit_record_attributes(self, attributes: RecordAttributes) -> None:
         """Tell the operators behind what holds for the rows that follow (FLIP-327, ``emitRecordAttributes``).
 
         To be called while attributes are processed; the last call counts. Without one they are told the default of
         `RecordAttributesBuilder`: backlog if any input's rows are.
+
+        Raises
+        ------
+        BacklogError
+            Called from anywhere else, such as ``process_element``.
         """
         _flags([attributes])
+        if not self._is_told:
+            raise BacklogError(
+                f"{type(self).__name__} called emit_record_attributes outside of process_record_attributes. Record "
+                "attributes hold for a whole batch and for all keys, so they are settled before its first row.",
+                "Move the call to process_record_attributes (or …1, …2 with two inputs).",
+            )
         self._emitted = attributes
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        self._emitted, self._is_told = None, True
+        try:
+            yield
+        finally:
+            self._is_told = False
 
 
 class OneInputFunction(_Emitter):
@@ -132,12 +148,13 @@ class OneInputFunction(_Emitter):
 
     def take_attributes(self, backlog: int) -> None:
         """Called by the operator; ``backlog`` is not 0 if the rows of any input are backlog."""
-        self.process_record_attributes(RecordAttributes(backlog != 0))
+        with self._telling():
+            self.process_record_attributes(RecordAttributes(backlog != 0))
 
     def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
         """What the operators behind are told when the input has these attributes."""
-        self._emitted = None
-        self.process_record_attributes(attributes)
+        with self._telling():
+            self.process_record_attributes(attributes)
         return self._emitted or RecordAttributesBuilder([attributes]).build()
 
 
@@ -152,101 +169,21 @@ class TwoInputFunction(_Emitter):
 
     def take_attributes(self, backlog: int) -> None:
         """Called by the operator; bit 0 of ``backlog`` is set if the first input's rows are, bit 1 the second's."""
-        self.process_record_attributes1(RecordAttributes(backlog & 1 != 0))
-        self.process_record_attributes2(RecordAttributes(backlog & 2 != 0))
+        with self._telling():
+            self.process_record_attributes1(RecordAttributes(backlog & 1 != 0))
+            self.process_record_attributes2(RecordAttributes(backlog & 2 != 0))
 
     def attributes_of_output(self, first: RecordAttributes, second: RecordAttributes) -> RecordAttributes:
         """What the operators behind are told when the inputs have these attributes."""
-        self._emitted = None
-        self.process_record_attributes1(first)
-        self.process_record_attributes2(second)
+        with self._telling():
+            self.process_record_attributes1(first)
+            self.process_record_attributes2(second)
         return self._emitted or RecordAttributesBuilder([first, second]).build()
 
 
-@dataclass(frozen=True)
-class OperatorAttributes:
-    """What an operator tells the planner about itself (FLIP-327, Public Interfaces 4).
-
-    Parameters
-    ----------
-    internal_sorter_supported : bool
-        True if, at interval during backlog 0, the operator itself sorts its inputs by key while any of them is in
-        backlog; they are not sorted in front of it. Anything but a bool raises SettingError.
-    """
-
-    internal_sorter_supported: bool
-
-    def __post_init__(self) -> None:
-        _check_bool("internal_sorter_supported", self.internal_sorter_supported)
-
-
-class OperatorAttributesBuilder:
-    """Builds OperatorAttributes; what is not set gets FLIP-327's default (Public Interfaces 4)."""
-
-    def __init__(self) -> None:
-        self._internal_sorter_supported: bool | None = None
-
-    def set_internal_sorter_supported(self, internal_sorter_supported: bool) -> Self:
-        """Say whether the operator sorts its inputs itself; the last call wins. Not a bool: SettingError."""
-        self._internal_sorter_supported = _check_bool("internal_sorter_supported", internal_sorter_supported)
-        return self
-
-    def build(self) -> OperatorAttributes:
-        """Return the attributes; internal_sorter_supported is false if it is not set, and DEBUG says so."""
-        if self._internal_sorter_supported is None:
-            _log.debug("internal_sorter_supported is not set: False by default")
-        return OperatorAttributes(self._internal_sorter_supported or False)
-
-
-class Sorter(StrEnum):
-    """Who sorts an operator's input by key during backlog: the plan in front of it, the operator, or nobody."""
-
-    EXTERNAL = "external"
-    INTERNAL = "internal"
-    NONE = "none"
-
-
-def choose_sorter(
-    attributes: OperatorAttributes, *, keyed: bool, input_count: int, interval_during_backlog_ms: int | None
-) -> Sorter:
-    """Decide once, when the plan is made, who sorts an operator's input (FLIP-327, Proposed Changes 4).
-
-    A value of another type or out of bounds raises SettingError.
-
-    Parameters
-    ----------
-    attributes : OperatorAttributes
-        What the operator says of itself. An internal sorter is taken at its word, keyed or not.
-    keyed : bool
-        Whether the input is keyed: no other is sorted for an operator.
-    input_count : int
-        Inputs of the operator, 1 or more; a union in front of it is one. Several are never sorted for it.
-    interval_during_backlog_ms : int or None
-        Only 0 lets anything be sorted. Positive, and None (feature off), mean plain stream mode.
-    """
-    _check_bool("keyed", keyed)
-    # By exact type: False == 0 would switch sorting on.
-    if type(input_count) is not int or input_count < 1:
-        raise SettingError("input_count", input_count, "must be a whole number, 1 or more.")
-    interval = interval_during_backlog_ms
-    if interval is not None and (type(interval) is not int or interval < 0):
-        raise SettingError("interval_during_backlog_ms", interval, "must be milliseconds, 0 or more, or None (off).")
-    if interval == 0 and attributes.internal_sorter_supported:
-        return Sorter.INTERNAL
-    return Sorter.EXTERNAL if interval == 0 and keyed and input_count == 1 else Sorter.NONE
-
-
-def sorter_is_active(sorter: Sorter, inputs: Iterable[RecordAttributes]) -> bool:
-    """Whether an operator's sorter is at work on records with these attributes, by FLIP-327's rule.
-
-    The external sorter works while its one input is in backlog, an internal one while any of its inputs is. Our
-    runner chooses per query, not per operator: what it really sorts it decides itself. An external sorter that is
-    given several inputs raises BacklogError.
-    """
-    flags = _flags(inputs)
-    if sorter is Sorter.EXTERNAL and len(flags) > 1:
-        raise BacklogError(f"An external sorter has one input, not {len(flags)}.", "Combine them: propagate_union.")
-    return sorter is not Sorter.NONE and any(flags)
+def as_bits(inputs: Iterable[RecordAttributes]) -> int:
+    """The attributes of an operator's inputs as it is told them: bit 0 is set if the first one's rows are backlog."""
+    return sum(flag << at for at, flag in enumerate(_flags(inputs)))
 
 
 def _check_bool(name: str, value: object) -> bool:

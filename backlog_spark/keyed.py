@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from backlog_spark.attributes import as_bits
 from backlog_spark.backlogbatches import BatchFolds, TakenBatch
 from backlog_spark.batchframes import ARROW_BYTES, empty_frame
 from backlog_spark.checkpoint import Checkpoint
@@ -25,6 +26,7 @@ from backlog_spark.plan import (
     check_tree,
     foreign_positions,
     joins_results,
+    operator_attributes,
 )
 from backlog_spark.settings import MAX_KEY_GROUPS
 from backlog_spark.state.keys import even_labels
@@ -287,12 +289,18 @@ class KeyedPlan:
             )
 
     def output(
-        self, taken: TakenBatch, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
+        self,
+        taken: TakenBatch,
+        batch_id: int,
+        query_name: str,
+        flags: Sequence[bool],
+        finished: Sequence[bool],
+        at_start: tuple[Sequence[bool], Sequence[bool]],
     ) -> tuple[DataFrame, dict[str, DataFrame]]:
         """What a batch of the present run gives to the sinks, the main one and those of side outputs.
 
         In the sorted vehicle executes it, once. ``flags`` are those of the declared sources at the batch's end, and
-        ``finished`` is which of them have come to their end then.
+        ``finished`` is which of them have come to their end then; ``at_start`` is both at its start.
         """
         last = last_keyed(self._root)
         assert last is not None
@@ -324,7 +332,7 @@ class KeyedPlan:
         def end() -> StayEnd | None:
             return self._end(taken, batch_id, query_name, flags, finished)
 
-        folds = BatchFolds(self.folds, self._raw, lambda: taken.sample, fold_into, gather, end)
+        folds = BatchFolds(self._told(*at_start), self._raw, lambda: taken.sample, fold_into, gather, end)
         self._handed_over = folds.handed_over
         if self.run.epoch == 0:
             return folds.run(self._root, batch)
@@ -333,6 +341,12 @@ class KeyedPlan:
         folds.run(next(n for n in self._root.walk() if isinstance(n, KeyedNode)), batch)
         assert self._output is not None, "set at the start of the run"
         return empty_frame(batch.sparkSession, self._output), {}
+
+    def _told(self, flags: Sequence[bool], finished: Sequence[bool]) -> dict[str, Fold]:
+        """The operators for a batch of the sorted vehicle: each knows whether its rows are backlog."""
+        # A rule speaks for all streaming DataFrames; none of them would be read sorted if it said no.
+        attributes = operator_attributes(self._root, flags, self.folds, finished, frames=self._has_rules)
+        return {name: fold.told(as_bits(attributes[name])) for name, fold in self.folds.items()}
 
     def _ends_stay(self, batch_id: int, flags: Sequence[bool]) -> bool:
         """Whether a batch of the sorted vehicle is known to be the last one of its stay."""

@@ -346,37 +346,52 @@ def watermark_nodes(root: Node) -> list[WatermarkNode]:
 
 
 def operator_attributes(
-    root: Node, sources: Sequence[bool], folds: Mapping[str, Fold]
+    root: Node,
+    sources: Sequence[bool],
+    folds: Mapping[str, Fold],
+    finished: Sequence[bool] = (),
+    *,
+    frames: bool = False,
 ) -> dict[str, tuple[RecordAttributes, ...]]:
     """RecordAttributes of each keyed operator's inputs, the left one first (FLIP-309, section "Propagation").
 
     Parameters
     ----------
     sources : sequence of bool
-        Whether each declared source's rows are backlog, in plan order; streaming DataFrames say nothing and are not.
+        Whether each declared source's rows are backlog, in plan order.
     folds : mapping of str to Fold
         The keyed operators.
+    finished : sequence of bool, optional
+        Whether each declared source has finished: a union is what its other inputs are. Default: none has.
+    frames : bool
+        Whether the rows of streaming DataFrames are backlog.
     """
     flags = iter(sources)
+    ends = iter([*finished, *[False] * (len(sources) - len(finished))])
     found: dict[str, tuple[RecordAttributes, ...]] = {}
+    none = RecordAttributes(False)
 
-    def of(node: Node) -> tuple[RecordAttributes, ...]:
+    def of(node: Node) -> tuple[RecordAttributes | None, ...]:
+        """Of the node's rows, by input; None where no row will come any more."""
         if isinstance(node, SourceNode):
-            return (RecordAttributes(next(flags)),)
+            told = RecordAttributes(next(flags))
+            return (None if next(ends) else told,)
         if isinstance(node, FrameNode):
-            return (RecordAttributes(False),)
+            return (RecordAttributes(frames),)
         inputs = [of(parent) for parent in node.parents]
         if isinstance(node, UnionNode):
-            return (propagate_union([each for (each,) in inputs]),)
+            running = [each for (each,) in inputs if each is not None]
+            return (propagate_union(running) if running else None,)
         if isinstance(node, PairNode):
             of_left, of_right = inputs if node.parents[0] is node.left else inputs[::-1]
             return (*of_left, *of_right)
         (rows,) = inputs
         if isinstance(node, KeyedNode):
-            found[node.name] = rows
-            return (folds[node.name].attributes_of_output(*rows),)
+            found[node.name] = told_of = tuple(none if each is None else each for each in rows)
+            # Asked also behind finished inputs: what the end of input makes due comes after it.
+            return (folds[node.name].attributes_of_output(*told_of),)
         # What a step does to the rows of two inputs it does to each of them.
-        return tuple(map(propagate_map, rows))
+        return tuple(None if each is None else propagate_map(each) for each in rows)
 
     of(root)
     return found

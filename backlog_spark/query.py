@@ -297,7 +297,8 @@ class BacklogQuery(QueryRuns):
         with persisted(taken.raw) if several else contextlib.nullcontext(), session_conf(spark, settings):
             flags = self._flags(info.batch_id)
             finished = self._finished(info.batch_id)
-            output, sides = self._keyed.output(taken, info.batch_id, self._name, flags, finished)
+            at_start = self._flags(info.batch_id - 1), self._finished(info.batch_id - 1)
+            output, sides = self._keyed.output(taken, info.batch_id, self._name, flags, finished, at_start)
             with session_conf(spark, arrow_batches(output) if settings else {}):
                 self._outputs.write(output, sides, info)
             self._keyed.written(taken, info.batch_id, self._name, flags, finished)

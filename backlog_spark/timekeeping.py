@@ -14,6 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.attributes import as_bits
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.control import Clerk, ControlDataSource, ControlServer
 from backlog_spark.operators.fold import Fold
@@ -221,10 +222,10 @@ class Timekeeper:
         passed, firing = {name: self._passed[name] for name in self._budgets}, set(self._firing)
         # In mixed mode the greatest watermark of the backlog is told when it ends (FLIP-327, "Watermark strategy").
         held_back = self._mixed and any(flags)
-        attributes = operator_attributes(self._root, flags, self._folds)
+        attributes = operator_attributes(self._root, flags, self._folds, finished)
         self._clerk.tell(
             watermarks=dict if held_back else lambda: times.watermarks(passed, firing),
-            backlog={name: sum(a.is_backlog << i for i, a in enumerate(each)) for name, each in attributes.items()},
+            backlog={name: as_bits(each) for name, each in attributes.items()},
         )
 
     def _recall(self, batch_id: int) -> None:

@@ -1,4 +1,4 @@
-"""The FLIPs' rules for RecordAttributes and sorters as truth tables worked out by hand, and properties of them."""
+"""The FLIPs' rules for RecordAttributes as truth tables worked out by hand, and properties of them."""
 
 from __future__ import annotations
 
@@ -17,22 +17,16 @@ from hypothesis import strategies as st
 
 from backlog_spark import attributes as module
 from backlog_spark.attributes import (
-    OperatorAttributes,
-    OperatorAttributesBuilder,
     RecordAttributes,
     RecordAttributesBuilder,
-    Sorter,
-    choose_sorter,
     propagate_join,
     propagate_map,
     propagate_union,
-    sorter_is_active,
 )
 from backlog_spark.errors import BacklogError, SettingError
 
 T, F = True, False
 BACKLOG, FRESH = RecordAttributes(True), RecordAttributes(False)
-EXTERNAL, INTERNAL, NONE = Sorter.EXTERNAL, Sorter.INTERNAL, Sorter.NONE
 LOGGER = "backlog_spark.attributes"
 
 
@@ -131,10 +125,6 @@ def test_last_call_of_a_setter_wins() -> None:
     records = RecordAttributesBuilder([])
     assert records.set_backlog(True).set_backlog(False).build() == FRESH
     assert records.set_backlog(True).build() == BACKLOG
-    operator = OperatorAttributesBuilder()
-    assert operator.set_internal_sorter_supported(True).set_internal_sorter_supported(False).build() == (
-        OperatorAttributes(False)
-    )
 
 
 def test_the_default_of_one_build_is_not_set_for_the_next(caplog: pytest.LogCaptureFixture) -> None:
@@ -161,7 +151,6 @@ def test_inputs_are_read_once() -> None:
         ),
         (RecordAttributesBuilder([FRESH]).build, "backlog is not set: False by default, from inputs [False]"),
         (RecordAttributesBuilder([]).build, "backlog is not set: False by default, from inputs []"),
-        (OperatorAttributesBuilder().build, "internal_sorter_supported is not set: False by default"),
     ],
 )
 def test_a_default_is_logged(build: Callable[[], object], text: str, caplog: pytest.LogCaptureFixture) -> None:
@@ -170,95 +159,10 @@ def test_a_default_is_logged(build: Callable[[], object], text: str, caplog: pyt
     assert caplog.record_tuples == [(LOGGER, logging.DEBUG, text)]
 
 
-def test_operator_attributes(caplog: pytest.LogCaptureFixture) -> None:
-    assert OperatorAttributesBuilder().build().internal_sorter_supported is False
-    with caplog.at_level(logging.DEBUG, logger=LOGGER):
-        for supported in (True, False):
-            built = OperatorAttributesBuilder().set_internal_sorter_supported(supported).build()
-            assert built.internal_sorter_supported is supported
-    assert caplog.record_tuples == []
-
-
 def test_propagation_is_not_a_default_and_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.DEBUG, logger=LOGGER):
         propagate_union([BACKLOG, propagate_join([FRESH, propagate_map(BACKLOG)])])
     assert caplog.record_tuples == []
-
-
-# --- sorters ---------------------------------------------------------------------------------------------------------
-
-# FLIP-327, Proposed Changes 4. interval during backlog, internal sorter, keyed, inputs -> sorter
-AT_ZERO = [
-    (F, T, 1, EXTERNAL),  # "will add an external sorter for the input"
-    (F, T, 2, NONE),  # "Keyed inputs of multiple inputs operator are not automatically sorted."
-    (F, T, 3, NONE),
-    (F, F, 1, NONE),
-    (F, F, 2, NONE),
-    (F, F, 3, NONE),
-    (T, T, 1, INTERNAL),  # "will not add external sorter for its inputs"
-    (T, T, 2, INTERNAL),
-    (T, T, 3, INTERNAL),
-    (T, F, 1, INTERNAL),
-    (T, F, 2, INTERNAL),
-    (T, F, 3, INTERNAL),
-]
-
-
-@pytest.mark.parametrize(("internal", "keyed", "count", "expected"), AT_ZERO)
-def test_sorter_at_interval_zero(internal: bool, keyed: bool, count: int, expected: Sorter) -> None:
-    found = choose_sorter(OperatorAttributes(internal), keyed=keyed, input_count=count, interval_during_backlog_ms=0)
-    assert found is expected
-
-
-@pytest.mark.parametrize(("internal", "keyed", "count", "_"), AT_ZERO)
-@pytest.mark.parametrize("interval_ms", [None, 1, 1_800_000])
-def test_no_sorter_in_plain_stream_mode(
-    internal: bool, keyed: bool, count: int, _: Sorter, interval_ms: int | None
-) -> None:
-    # "with interval-during-backlog > 0, will be same as the stream mode prior to this FLIP"; None is the feature off.
-    found = choose_sorter(
-        OperatorAttributes(internal), keyed=keyed, input_count=count, interval_during_backlog_ms=interval_ms
-    )
-    assert found is NONE
-
-
-@pytest.mark.parametrize(
-    ("flags", "external", "internal"),
-    [
-        ((), F, F),  # every input is finished
-        ((F,), F, F),  # "When isBacklog switches to false, the keyed inputs will not be sorted."
-        ((T,), T, T),  # "automatically sorted during isBacklog=true"
-        # None: an external sorter has one input. Internal: "when any input has isBacklog=true … once all inputs'
-        # status has switched to isBacklog=false, it … starts to work in the stream execution mode".
-        ((F, F), None, F),
-        ((F, T), None, T),
-        ((T, F), None, T),
-        ((T, T), None, T),
-        ((F, F, F), None, F),
-        ((F, F, T), None, T),
-        ((F, T, F), None, T),
-        ((F, T, T), None, T),
-        ((T, F, F), None, T),
-        ((T, F, T), None, T),
-        ((T, T, F), None, T),
-        ((T, T, T), None, T),
-    ],
-)
-def test_sorter_is_active(flags: tuple[bool, ...], external: bool | None, internal: bool) -> None:
-    if external is None:
-        with pytest.raises(BacklogError, match=rf"one input, not {len(flags)}\. .*propagate_union"):
-            sorter_is_active(EXTERNAL, inputs(flags))
-    else:
-        assert sorter_is_active(EXTERNAL, inputs(flags)) is external
-    assert sorter_is_active(INTERNAL, inputs(flags)) is internal
-    assert sorter_is_active(NONE, inputs(flags)) is False
-
-
-def test_a_union_in_front_of_a_keyed_operator_is_one_input() -> None:
-    # "where some inputs have isBacklog=true and some other inputs have isBacklog=false, Flink runtime will handle
-    # this operator as if all its inputs have isBacklog=false"
-    assert sorter_is_active(EXTERNAL, [propagate_union([BACKLOG, FRESH])]) is False
-    assert sorter_is_active(EXTERNAL, [propagate_union([BACKLOG, BACKLOG])]) is True
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -270,14 +174,6 @@ def test_a_union_in_front_of_a_keyed_operator_is_one_input() -> None:
     [
         ("is_backlog", RecordAttributes),
         ("backlog", RecordAttributesBuilder([]).set_backlog),
-        ("internal_sorter_supported", OperatorAttributes),
-        ("internal_sorter_supported", OperatorAttributesBuilder().set_internal_sorter_supported),
-        (
-            "keyed",
-            lambda value: choose_sorter(
-                OperatorAttributes(False), keyed=value, input_count=1, interval_during_backlog_ms=0
-            ),
-        ),
     ],
 )
 def test_only_a_bool_is_a_flag(name: str, call: Callable[[Any], object], value: object) -> None:
@@ -296,18 +192,6 @@ def test_a_refused_value_leaves_the_builder_as_it_was() -> None:
     assert builder.build() == BACKLOG
 
 
-@pytest.mark.parametrize("count", [0, -1, True, 1.0, "1", None])
-def test_refused_input_count(count: Any) -> None:
-    with pytest.raises(SettingError, match=r"input_count = .*: must be a whole number, 1 or more\."):
-        choose_sorter(OperatorAttributes(False), keyed=True, input_count=count, interval_during_backlog_ms=0)
-
-
-@pytest.mark.parametrize("interval", [-1, False, True, 0.0, "0", "0 s"])
-def test_refused_interval(interval: Any) -> None:
-    with pytest.raises(SettingError, match=r"interval_during_backlog_ms = .*: must be milliseconds, 0 or more"):
-        choose_sorter(OperatorAttributes(False), keyed=True, input_count=1, interval_during_backlog_ms=interval)
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -315,7 +199,6 @@ def test_refused_interval(interval: Any) -> None:
         propagate_join,
         RecordAttributesBuilder,
         lambda received: propagate_map(received[1]),
-        lambda received: sorter_is_active(INTERNAL, received),
     ],
 )
 def test_inputs_are_record_attributes(call: Callable[[Any], object]) -> None:
@@ -327,16 +210,12 @@ def test_inputs_are_record_attributes(call: Callable[[Any], object]) -> None:
 # --- as values -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("value", "field"),
-    [(BACKLOG, "is_backlog"), (OperatorAttributes(True), "internal_sorter_supported")],
-)
-def test_attributes_are_values(value: object, field: str) -> None:
+def test_attributes_are_values() -> None:
     with pytest.raises(FrozenInstanceError):
-        setattr(value, field, False)
-    assert getattr(value, field) is True
-    copy = pickle.loads(pickle.dumps(value))  # they travel to the workers
-    assert (copy, hash(copy)) == (value, hash(value))
+        BACKLOG.is_backlog = False  # type: ignore[misc]
+    assert BACKLOG.is_backlog
+    copy = pickle.loads(pickle.dumps(BACKLOG))  # they travel to the workers
+    assert (copy, hash(copy)) == (BACKLOG, hash(BACKLOG))
 
 
 def test_examples_run() -> None:

@@ -10,6 +10,7 @@ import pytest
 from backlog_spark.attributes import OneInputFunction, RecordAttributes, TwoInputFunction, propagate_join
 from backlog_spark.errors import BacklogError
 from backlog_spark.plan import (
+    FrameNode,
     KeyedNode,
     Node,
     SourceNode,
@@ -57,6 +58,61 @@ def test_attributes_along_a_chain(a: bool, b: bool) -> None:
     folds: Any = {"first": Passes(), "second": Passes()}
     expected = RecordAttributes(a and b)
     assert operator_attributes(tree, [a, b], folds) == {"first": (expected,), "second": (expected,)}
+
+
+@pytest.mark.parametrize(
+    ("backlog", "finished", "expected"),
+    [
+        ([False, True], [True, False], True),  # the rows that still come are all backlog
+        ([False, False], [True, False], False),
+        ([True, False], [False, True], True),
+        ([True, False], [False, False], False),
+        ([False, False], [True, True], False),
+    ],
+)
+def test_a_finished_source_does_not_count(backlog: list[bool], finished: list[bool], expected: bool) -> None:
+    """In a union: it is backlog if all its other inputs are (FLIP-309, FLIP-147)."""
+    tree = keyed(UnionNode((source("a"), TransformNode(source("b"), lambda f: f))), "first")
+    found = operator_attributes(tree, backlog, {"first": Passes()}, finished)  # type: ignore[dict-item]
+    assert found == {"first": (RecordAttributes(expected),)}
+
+
+def test_a_union_of_finished_sources_does_not_count_in_a_union() -> None:
+    ended = UnionNode((source("a"), source("b")))
+    folds: Any = {"first": Passes(), "l": Passes(), "joined": Passes()}
+    tree = keyed(UnionNode((ended, source("c"))), "first")
+    assert operator_attributes(tree, [False, False, True], folds, [True, True, False])["first"][0].is_backlog
+    # A join is backlog if any of its inputs is, so one that has ended changes nothing.
+    joined = keyed(pair_of(keyed(ended, "l"), source("c")), "joined")
+    met = [node.spec.name for node in joined.walk() if isinstance(node, SourceNode)]
+    for flag in (True, False):
+        found = operator_attributes(joined, [flag and n == "c" for n in met], folds, [n != "c" for n in met])
+        assert found["joined"] == (RecordAttributes(False), RecordAttributes(flag))
+
+
+def test_frames_are_what_is_said_of_them() -> None:
+    frame: Any = FrameNode(None)  # type: ignore[arg-type]
+    folds: Any = {"first": Passes()}
+    for frames in (True, False):
+        found = operator_attributes(keyed(UnionNode((frame, source("a"))), "first"), [True], folds, frames=frames)
+        assert found == {"first": (RecordAttributes(frames),)}
+
+
+def test_attributes_are_emitted_before_the_rows() -> None:
+    """They hold for a batch of all keys: from anywhere but where they are told nothing could follow from them."""
+
+    class Late(OneInputFunction):
+        def process_record_attributes(self, attributes: RecordAttributes) -> None:
+            self.emit_record_attributes(RecordAttributes(False))
+
+        def process_element(self) -> None:
+            self.emit_record_attributes(RecordAttributes(True))
+
+    late = Late()
+    assert late.attributes_of_output(RecordAttributes(True)) == RecordAttributes(False)
+    late.take_attributes(1)
+    with pytest.raises(BacklogError, match=r"Late called emit_record_attributes outside of process_record_attributes"):
+        late.process_element()
 
 
 def test_a_function_may_say_otherwise() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.arrowsteps import map_in_arrow
-from backlog_spark.attributes import RecordAttributes
+from backlog_spark.attributes import ALL_BACKLOG, RecordAttributes
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
 from backlog_spark.operators.frames import ascending
@@ -92,6 +93,7 @@ class ProcessFold(Fold):
         self._control_first = control_first
         self._what = type(function).__name__
         self._loop: KeyLoop | None = None
+        self.backlog = ALL_BACKLOG
         self._event_time = event_time_of(schema)
         states = {f"s_{name}": _state_type(s) for name, s in function.declared_states().items()}
         timers = ArrayType(LongType())
@@ -156,6 +158,11 @@ class ProcessFold(Fold):
 
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
         return self._function.attributes_of_output(*inputs)
+
+    def told(self, backlog: int) -> ProcessFold:
+        fold = copy.copy(self)
+        fold.backlog = backlog
+        return fold
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 

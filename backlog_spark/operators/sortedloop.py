@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from backlog_spark.attributes import ALL_BACKLOG
 from backlog_spark.garbage import collect_rarely, keep_imports
 from backlog_spark.operators.fold import CHANGED
 from backlog_spark.operators.keyloop import KeyLoop, python_values
@@ -46,7 +45,7 @@ class SortedLoop:
         fold = self._fold
         width = 1 + len(fold.keys)
         self._loop = KeyLoop(fold._function, fold._loop_schema)
-        self._loop.function.take_attributes(ALL_BACKLOG)
+        self._loop.function.take_attributes(fold.backlog)
         held: _Held | None = None
         for batch in batches:
             if not batch.num_rows:

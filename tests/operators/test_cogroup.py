@@ -230,6 +230,7 @@ class Told(bs.KeyedCoProcessFunction):
 
     def process_record_attributes2(self, attributes: bs.RecordAttributes) -> None:
         self.second = attributes.is_backlog
+        self.emit_record_attributes(attributes)
 
     def process_element1(self, row: Any, ctx: Any) -> Any:
         yield 1, row.seq, self.first, self.second
@@ -238,16 +239,31 @@ class Told(bs.KeyedCoProcessFunction):
         yield 2, row.seq, self.first, self.second
 
 
-def test_each_input_has_its_record_attributes(spark: SparkSession, tmp_path: Path) -> None:
-    """With an interval during backlog above 0 the operators run as stream, while one input alone is backlog."""
+class Behind(bs.KeyedProcessFunction):
+    """Each row with what the operator in front says of it."""
+
+    output = "side int, seq long, first boolean, second boolean, emitted boolean"
+    backlog = True
+
+    def process_record_attributes(self, attributes: bs.RecordAttributes) -> None:
+        self.backlog = attributes.is_backlog
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        yield (*row, self.backlog)
+
+
+@pytest.mark.parametrize("during_backlog", ["1 hour", 0])
+def test_each_input_has_its_record_attributes(spark: SparkSession, tmp_path: Path, during_backlog: str | int) -> None:
+    """While one input alone is backlog, in both vehicles: above 0 as stream, at 0 sorted."""
     lefts = [events(n + 800, 20, n * 100) for n in range(2)]
     right = events(900, 20, 0)
     for number, table in enumerate(lefts):
         append(tmp_path / "l", table, backlog=not number)
     append(tmp_path / "r", right, backlog=False)
     stream = source(tmp_path, "l").key_by("user").connect(source(tmp_path, "r").key_by("user")).process(Told())
+    stream = stream.key_by("seq").process(Behind())
     sink = Collect()
-    writer = stream.write("told").trigger(processing_time="50 ms", interval_during_backlog="1 hour")
+    writer = stream.write("told").trigger(processing_time="50 ms", interval_during_backlog=during_backlog)
     query = writer.option("checkpointLocation", str(tmp_path / "c")).to(sink).start(spark)
     try:
         wait(lambda: put_out(sink).total() == 60, query)
@@ -255,9 +271,9 @@ def test_each_input_has_its_record_attributes(spark: SparkSession, tmp_path: Pat
         query.stop()
     found = put_out(sink)
     assert Counter(row for row in found.elements() if row[0] == 1) == Counter(
-        (1, seq, not number, False) for number, table in enumerate(lefts) for seq in table["seq"].to_pylist()
+        (1, seq, not number, False, False) for number, table in enumerate(lefts) for seq in table["seq"].to_pylist()
     )
-    assert all(not row[3] for row in found), "the right stream never is"
+    assert not any(row[3] or row[4] for row in found), "the right stream never is, and it is what was emitted"
 
 
 @pytest.mark.parametrize("backlog", [2, pytest.param(0, marks=pytest.mark.grid)])
