@@ -13,7 +13,7 @@ from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.habits import KEYED, Guided, told
 from backlog_spark.operators.sides import quoted
-from backlog_spark.plan import KeyedNode, pair_of, state_name, uses_processing_time, with_changes
+from backlog_spark.plan import KeyedNode, pair_of, state_name, with_changes
 from backlog_spark.streams import BacklogStream
 
 if TYPE_CHECKING:
@@ -223,13 +223,11 @@ class KeyedStream(Aggregations):
                 "Pass an instance of a subclass of KeyedProcessFunction.",
             )
         keys, order = self._keys, self._order
-        clocked = any(map(uses_processing_time, self._stream.node.walk()))
 
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
             return ProcessFold(
-                keys, function, schema, key_groups, order=order, late_output=late_output, control_first=is_first,
-                clocked=clocked,
-            )  # fmt: skip
+                keys, function, schema, key_groups, order=order, late_output=late_output, control_first=is_first
+            )
 
         named = state_name(name or "_".join([*keys, type(function).__name__]))
         return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True))

@@ -14,12 +14,10 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.habits import PAIRED, Guided, told
 from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.plan import (
-    FrameNode,
     KeyedNode,
-    SourceNode,
     pair_of,
     state_name,
-    watermark_characteristic,
+    watermark_characteristics,
     with_changes,
 )
 from backlog_spark.streams import BacklogStream
@@ -229,11 +227,7 @@ def temporal_join(
             f"temporal_join: order={order!r} beside as_of={as_of!r}.",
             "Leave order out: versions are ordered by the build side's event time.",
         )
-    leaves = [node for each in (probe, build) for node in each.node.walk() if isinstance(node, SourceNode | FrameNode)]
-    characteristics = {
-        node.spec.name if isinstance(node, SourceNode) else f"DataFrame {number}": watermark_characteristic(node)
-        for number, node in enumerate(leaves, 1)
-    }
+    characteristics = watermark_characteristics([probe.node, build.node])
     kind = choose_temporal_join(characteristics, event_time=as_of is not None, wait=wait)
     left = (on,) if isinstance(on, str) else tuple(on)
     right = left if build_on is None else (build_on,) if isinstance(build_on, str) else tuple(build_on)
@@ -241,12 +235,12 @@ def temporal_join(
     def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
         if as_of is not None:
             return VersionedJoinFold(schema, left, right, key_groups, as_of=as_of, how=how, control_first=is_first)
-        waits = kind is TemporalJoinKind.WAITING
         return TemporalJoinFold(schema, left, right, key_groups, how=how, order=order, wait=waits)
 
     pair = pair_of(*(with_changes(each.node, IMPLIED) for each in (probe, build)))
     named = state_name(name or "_".join([*left, "temporal_join"]))
-    return BacklogStream(KeyedNode(pair, named, bind, is_timed=True))
+    waits = kind is TemporalJoinKind.WAITING
+    return BacklogStream(KeyedNode(pair, named, bind, is_timed=True, waits_for_build=waits))
 
 
 def signed_duration(value: str | timedelta, what: str) -> int:

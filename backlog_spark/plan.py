@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from backlog_spark.attributes import RecordAttributes, propagate_map, propagate_union
 from backlog_spark.changes import CHANGE_TYPE, IMPLIED, lost_change_type
 from backlog_spark.errors import BacklogError
+from backlog_spark.temporaljoins import choose_temporal_join
 from backlog_spark.watermarks import WatermarkCharacteristic
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from backlog_spark.operators.fold import Fold
+    from connectors import SourceInfo
 
     Bind = Callable[[StructType, int, bool], Fold]
 
@@ -39,17 +41,19 @@ __all__ = [
     "TransformNode",
     "UnionNode",
     "WatermarkNode",
+    "check_no_clock",
     "check_source_names",
     "check_tree",
     "enters_behind",
     "foreign_positions",
+    "informed",
     "joins_results",
     "keyed_from_output",
     "operator_attributes",
     "pair_of",
     "state_name",
     "uses_processing_time",
-    "watermark_characteristic",
+    "watermark_characteristics",
     "watermark_nodes",
     "with_changes",
 ]
@@ -101,9 +105,10 @@ class Node(ABC):
 
 @dataclass(frozen=True)
 class SourceNode(Node):
-    """A source that the runner loads."""
+    """A source that the runner loads; ``info`` is what its connector says of it, known from the start on."""
 
     spec: SourceSpec
+    info: SourceInfo | None = None
 
     @property
     def parents(self) -> tuple[Node, ...]:
@@ -220,6 +225,8 @@ class KeyedNode(Node):
         From the schema of its rows, the number of key groups and whether it is the first keyed operator to the fold.
     is_timed : bool
         Whether its plan has a control source (`Fold.timed`).
+    waits_for_build : bool
+        Whether it waits for an input to leave backlog: each of its sources must be able to tell (FLIP-326).
     with_changes : callable, optional
         For operators that put out results again when they change: from a value of `backlog_spark.changes.MARK` to the
         ``bind`` of a fold that puts out changes.
@@ -229,6 +236,7 @@ class KeyedNode(Node):
     name: str
     bind: Bind = field(compare=False)
     is_timed: bool = False
+    waits_for_build: bool = False
     with_changes: Callable[[str], Bind] | None = field(default=None, compare=False)
 
     @property
@@ -255,22 +263,43 @@ def pair_of(left: Node, right: Node) -> PairNode:
     there = {id(node) for node in left.walk() if isinstance(node, SourceNode)}
     names = [node.spec.name for node in (*left.walk(), *right.walk()) if isinstance(node, SourceNode)]
 
-    def apart(node: Node) -> Node:
-        if isinstance(node, SourceNode) and id(node) in there:
-            number = 2
-            while f"{node.spec.name}_{number}" in names:
-                number += 1
-            names.append(f"{node.spec.name}_{number}")
-            return SourceNode(replace(node.spec, name=names[-1]))
-        if isinstance(node, UnionNode):
-            return UnionNode(tuple(map(apart, node.inputs)))
-        if isinstance(node, PairNode):
-            return PairNode(apart(node.left), apart(node.right))
-        if isinstance(node, TransformNode | WatermarkNode | KeyedNode):
-            return replace(node, parent=apart(node.parent))
-        return node
+    def apart(node: SourceNode) -> SourceNode:
+        if id(node) not in there:
+            return node
+        number = 2
+        while f"{node.spec.name}_{number}" in names:
+            number += 1
+        names.append(f"{node.spec.name}_{number}")
+        return SourceNode(replace(node.spec, name=names[-1]))
 
-    return PairNode(left, apart(right) if there else right)
+    return PairNode(left, _with_sources(right, apart) if there else right)
+
+
+def informed(root: Node, infos: Sequence[SourceInfo | None]) -> Node:
+    """The same steps, with what the connectors say of the declared sources, in plan order."""
+    told = iter(infos)
+    made: dict[int, SourceNode] = {}
+
+    def of(node: SourceNode) -> SourceNode:
+        info = next(told)
+        # One that is read twice stays one.
+        return made.setdefault(id(node), replace(node, info=info))
+
+    return _with_sources(root, of)
+
+
+def _with_sources(node: Node, made: Callable[[SourceNode], SourceNode]) -> Node:
+    """The same steps, with other sources; asked in plan order."""
+    if isinstance(node, SourceNode):
+        return made(node)
+    parents = [_with_sources(parent, made) for parent in node.parents]
+    if isinstance(node, UnionNode):
+        return UnionNode(tuple(parents))
+    if isinstance(node, PairNode):
+        return PairNode(*(parents if node.parents[0] is node.left else parents[::-1]))
+    if isinstance(node, TransformNode | WatermarkNode | KeyedNode):
+        return replace(node, parent=parents[0])
+    return node
 
 
 def enters_behind(root: Node) -> bool:
@@ -319,25 +348,31 @@ def keyed_from_output(root: Node) -> list[str]:
     return [root.name, *below] if isinstance(root, KeyedNode) else below
 
 
-_USE_PROCESSING_TIME = ("useprocessingtimeduringbinlog", "useprocessingtimeafterbacklog")
-
-
 def uses_processing_time(node: Node) -> bool:
     """Whether the event time of a source's rows goes on with the system time once it has left backlog (FLIP-326)."""
     if isinstance(node, FrameNode):
         return node.use_processing_time
-    if not isinstance(node, SourceNode):
-        return False
-    given = {name.lower(): str(value).strip().lower() for name, value in node.spec.options.items()}
-    return any(given.get(name) == "true" for name in _USE_PROCESSING_TIME)
+    return isinstance(node, SourceNode) and node.info is not None and node.info.use_processing_time
 
 
-def watermark_characteristic(node: SourceNode | FrameNode) -> WatermarkCharacteristic:
-    """Which watermarks a source can send: any if it tells when it has left backlog, or is said to be live."""
+def watermark_characteristics(roots: Iterable[Node]) -> dict[str, WatermarkCharacteristic]:
+    """Which watermarks the sources can send, by a name for messages; without those that are not known before the start.
+
+    A streaming DataFrame can send any if it is said to be live.
+    """
     from connectors import CONNECTORS
 
-    tells = node.spec.format in CONNECTORS if isinstance(node, SourceNode) else node.use_processing_time
-    return WatermarkCharacteristic.ANY_WATERMARK if tells else WatermarkCharacteristic.UNDEFINED
+    leaves = [node for root in roots for node in root.walk() if isinstance(node, SourceNode | FrameNode)]
+    found: dict[str, WatermarkCharacteristic] = {}
+    for number, node in enumerate(leaves, 1):
+        if isinstance(node, FrameNode):
+            told = "ANY_WATERMARK" if node.use_processing_time else "UNDEFINED"
+            found[f"DataFrame {number}"] = WatermarkCharacteristic(told)
+        elif node.info is not None:
+            found[node.spec.name] = node.info.watermark_characteristic
+        elif node.spec.format not in CONNECTORS:
+            found[node.spec.name] = WatermarkCharacteristic.UNDEFINED
+    return found
 
 
 def watermark_nodes(root: Node) -> list[WatermarkNode]:
@@ -451,8 +486,12 @@ def check_tree(root: Node) -> None:
             "A stream is read twice by operators that follow each other.",
             "Declare its source twice, under two names.",
         )
+    for node in root.walk():
+        if isinstance(node, KeyedNode) and node.waits_for_build:
+            choose_temporal_join(watermark_characteristics([node]), event_time=False, wait=True)
     marks = watermark_nodes(root)
     for mark in marks:
+        check_no_clock(mark)
         if sum(isinstance(node, WatermarkNode) for node in mark.walk()) > 1:
             raise BacklogError("with_watermark was called twice on one stream.", "Call it once, next to the source.")
     if marks and _has_unmarked_input(root):
@@ -466,6 +505,22 @@ def check_tree(root: Node) -> None:
                 f"with_watermark({node.column!r}) comes after a key_by.",
                 "Put it before the first key_by; rows keep their event time if an operator's output has the column.",
             )
+
+
+def check_no_clock(mark: WatermarkNode) -> None:
+    """Refuse an event time by a column where a source's goes on with the system time; some tell only at the start.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if any(map(uses_processing_time, mark.walk())):
+        raise BacklogError(
+            f"with_watermark({mark.column!r}): a source of the stream uses processing time, so its event time goes on "
+            "with the system time and not with the rows.",
+            "Leave out with_watermark, or the source's option useProcessingTimeDuringBinlog, "
+            "useProcessingTimeAfterBacklog or use_processing_time.",
+        )
 
 
 def _has_unmarked_input(node: Node) -> bool:

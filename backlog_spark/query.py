@@ -33,6 +33,7 @@ from backlog_spark.plan import (
     SourceSpec,
     check_source_names,
     foreign_positions,
+    informed,
     source_positions,
     state_name,
 )
@@ -44,7 +45,7 @@ from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.tracker import QueryTracker
 from backlog_spark.vehicles import Plans
-from connectors import CONNECTORS, KEEPS_METADATA, SourceInfo, inspect
+from connectors import CONNECTORS, KEEPS_METADATA, inspect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -100,7 +101,9 @@ class BacklogQuery(QueryRuns):
         self.intervals: Intervals = resolve_intervals(intervals, conf, [(s.name, s.options) for s in stream.sources])
         tracker = QueryTracker(name, self.intervals)
         super().__init__(spark, name, Checkpoint(spark, checkpoint_location), tracker, settings)
-        self._stream = stream
+        register(spark)
+        self._infos = [inspect(s.format, {**s.options, **self._metadata_location(s)}) for s in stream.sources]
+        self._stream = stream = type(stream)(informed(stream.node, self._infos))
         self._outputs = Outputs(sinks)
         self._available_now = available_now
         self._options = dict(options or {})
@@ -110,7 +113,6 @@ class BacklogQuery(QueryRuns):
         self._goes_on_at_once = False  # but for the present
         self._finishing = False  # all sources have come to their end, and the run ends by itself
         self._mixed = False  # keyed operators run sorted while there is backlog
-        self._infos: list[SourceInfo | None] = []
         self._foreign = foreign_positions(stream.node)
         rules, min_stay_ms = parse_rules(settings)
         self._judge = Judge(rules if self._foreign else (), min_stay_ms)
@@ -129,15 +131,13 @@ class BacklogQuery(QueryRuns):
     # -- starting -------------------------------------------------------------------------------------------
 
     def start(self) -> BacklogQuery:
-        """Check, start, and follow the query. Called once, by the writer.
+        """Start and follow the query. Called once, by the writer.
 
         Raises
         ------
         BacklogError
             Before any row is read.
         """
-        register(self._spark)
-        self._infos = [inspect(s.format, {**s.options, **self._metadata_location(s)}) for s in self._stream.sources]
         self._begin()
         return self
 

@@ -19,7 +19,7 @@ from backlog_spark.plan import (
     TransformNode,
     UnionNode,
     WatermarkNode,
-    uses_processing_time,
+    check_no_clock,
     with_changes,
 )
 from backlog_spark.sinks import Sink
@@ -202,18 +202,13 @@ class BacklogStream(Guided):
         SettingError
             For a delay that is no duration.
         BacklogError
-            If the event time of a source goes by the system time already.
+            If the event time of a source goes by the system time already; of a declared one when the query is started.
         """
         delay_ms = parse_duration(delay, "with_watermark delay")
         idle_ms = None if idle_timeout is None else parse_duration(idle_timeout, "with_watermark idle_timeout")
-        if any(map(uses_processing_time, self.node.walk())):
-            raise BacklogError(
-                f"with_watermark({column!r}): a source of the stream uses processing time, so its event time goes on "
-                "with the system time and not with the rows.",
-                "Leave out with_watermark, or the source's option useProcessingTimeDuringBinlog, "
-                "useProcessingTimeAfterBacklog or use_processing_time.",
-            )
-        return BacklogStream(WatermarkNode(self.node, column, delay_ms, idle_ms))
+        mark = WatermarkNode(self.node, column, delay_ms, idle_ms)
+        check_no_clock(mark)
+        return BacklogStream(mark)
 
     def key_by(self, *keys: str, order: str | None = None) -> KeyedStream:
         """Group rows by key, for the keyed operators.
@@ -309,9 +304,10 @@ class BacklogStream(Guided):
         Raises
         ------
         BacklogError
-            For ``order`` beside ``as_of``; if rows are to wait and a source of either stream cannot tell that it has
-            left backlog (`WatermarkCharacteristic` ``UNDEFINED``); when the query is started, for an ``as_of`` that is
-            not this stream's event time, a build side without one, and this stream being a change stream.
+            For ``order`` beside ``as_of``; if rows are to wait and a streaming DataFrame of either stream cannot tell
+            that it has left backlog (`WatermarkCharacteristic` ``UNDEFINED``). When the query is started: for a
+            declared source that cannot, an ``as_of`` that is not this stream's event time, a build side without one,
+            and this stream being a change stream.
         """
         from backlog_spark.pairedstreams import temporal_join
 

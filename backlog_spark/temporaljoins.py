@@ -53,7 +53,7 @@ def choose_temporal_join(
         raise BacklogError(
             f"temporal_join: the watermark characteristic of {', '.join(unknown)} is UNDEFINED: nothing tells when it "
             "has left backlog, so rows might be joined before the build side is there.",
-            "Read it with a connector that tells (mysql_cdc, hybrid), wrap a DataFrame of live rows with "
-            "bs.stream(frame, use_processing_time=True), or join without waiting with wait=False.",
+            "Read it with a connector whose SourceInfo says ANY_WATERMARK (mysql_cdc, hybrid), wrap a DataFrame of "
+            "live rows with bs.stream(frame, use_processing_time=True), or join without waiting with wait=False.",
         )
     return TemporalJoinKind.WAITING

@@ -22,6 +22,7 @@ from backlog_spark.plan import (
     UnionNode,
     WatermarkNode,
     enters_behind,
+    uses_processing_time,
 )
 from backlog_spark.session import starting
 from backlog_spark.state.keys import labelled
@@ -238,7 +239,8 @@ class Plans:
 
     def _bind(self, node: KeyedNode, rows: DataFrame) -> Fold:
         if node.name not in self.folds:
-            self.folds[node.name] = node.bind(rows.schema, self._key_groups, not node.parent.is_keyed)
+            fold = node.bind(rows.schema, self._key_groups, not node.parent.is_keyed)
+            self.folds[node.name] = fold.clocked() if any(map(uses_processing_time, node.walk())) else fold
         return self.folds[node.name]
 
     def _stateful(self, node: KeyedNode, rows: DataFrame | None, raw: Sequence[Node] = ()) -> DataFrame:

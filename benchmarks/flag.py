@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from connectors import SourceInfo, add_connector
+from connectors import SourceInfo, WatermarkCharacteristic, add_connector
 
 __all__ = ["FlagDataSource", "add_flag_connector", "inspect"]
 
@@ -20,7 +20,7 @@ def add_flag_connector() -> None:
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:
     """As every connector's."""
-    return SourceInfo(starts_in_backlog=True)
+    return SourceInfo(starts_in_backlog=True, watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK)
 
 
 class FlagDataSource(DataSource):

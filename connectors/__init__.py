@@ -11,11 +11,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
+from backlog_spark.errors import BacklogError
+from backlog_spark.watermarks import WatermarkCharacteristic
+
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
 
-__all__ = ["CONNECTORS", "KEEPS_METADATA", "SourceInfo", "add_connector", "data_source", "inspect"]
+__all__ = [
+    "CONNECTORS",
+    "KEEPS_METADATA",
+    "SourceInfo",
+    "WatermarkCharacteristic",
+    "add_connector",
+    "data_source",
+    "inspect",
+]
 
 # Format name -> module with the DataSource class of that name and ``inspect``.
 CONNECTORS: dict[str, tuple[str, str]] = {
@@ -41,11 +52,30 @@ class SourceInfo:
         ``isProcessingBacklog`` of the source's very first offset.
     unique_in_backlog : bool
         Its backlog batches together hold each key at most once, as an insert.
+    watermark_characteristic : WatermarkCharacteristic
+        ``ANY_WATERMARK``: its flag tells when it has left backlog, so that a temporal join by processing time may wait
+        for it. ``UNDEFINED``, the default: it cannot tell (FLIP-326).
+    use_processing_time : bool
+        Once it has left backlog, its event time goes on with the system time. Needs ``ANY_WATERMARK``.
+
+    Raises
+    ------
+    BacklogError
+        For processing time with ``UNDEFINED``.
     """
 
     key: tuple[str, ...] = ()
     starts_in_backlog: bool = False
     unique_in_backlog: bool = False
+    watermark_characteristic: WatermarkCharacteristic = WatermarkCharacteristic.UNDEFINED
+    use_processing_time: bool = False
+
+    def __post_init__(self) -> None:
+        if self.use_processing_time and self.watermark_characteristic is not WatermarkCharacteristic.ANY_WATERMARK:
+            raise BacklogError(
+                f"A source uses processing time, and its watermark characteristic is {self.watermark_characteristic}.",
+                "Give its SourceInfo watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK.",
+            )
 
 
 def add_connector(source_format: str, module: str, data_source: str, *, keeps_metadata: bool = False) -> None:
@@ -64,7 +94,8 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
         Whether it takes the option ``metadataLocation``: a directory for files of its own. A query sets it to one in
         its checkpoint.
     module, data_source : str
-        Where the class is; the module also has ``inspect(options) -> SourceInfo``. Executors must have it too. A
+        Where the class is; the module also has ``inspect(options) -> SourceInfo``, called once when a query is
+        started. Executors must have it too. A
         class may have ``secrets``, a regular expression for the whole names of options whose values Spark is not to
         show.
     """
@@ -106,8 +137,6 @@ def _missing(source_format: str, reason: str) -> type[DataSource]:
             return source_format
 
         def schema(self) -> StructType:
-            from backlog_spark.errors import BacklogError
-
             extra = _EXTRAS.get(source_format)
             hint = f"pip install 'backlog-spark[{extra}]'." if extra else "Install it."
             raise BacklogError(f"{source_format} cannot run here: {reason}.", hint)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+import backlog_spark as bs
 from backlog_spark.errors import BacklogError
+from backlog_spark.plan import check_tree, informed
 from backlog_spark.temporaljoins import TemporalJoinKind, choose_temporal_join
 from backlog_spark.watermarks import WatermarkCharacteristic
+from connectors import SourceInfo
 
 ANY, UNDEFINED = WatermarkCharacteristic.ANY_WATERMARK, WatermarkCharacteristic.UNDEFINED
 EVENT_TIME, WAITING, AT_ONCE = TemporalJoinKind
@@ -41,3 +44,27 @@ def test_the_choice(
     named = ", ".join(name for name, each in given.items() if each is UNDEFINED)
     with pytest.raises(BacklogError, match=f"characteristic of {named} is UNDEFINED.*use_processing_time=True"):
         choose_temporal_join(given, event_time=event_time, wait=wait)
+
+
+def test_a_connector_says_its_own() -> None:
+    """In its `SourceInfo`, which is known when the query is started; FLIP-326's default is UNDEFINED."""
+    clicks, users = (bs.source("mysql_cdc", name=name) for name in ("clicks", "users"))
+    waiting = clicks.temporal_join(users, on="id").node
+    any_watermark = SourceInfo(watermark_characteristic=ANY)
+    check_tree(informed(waiting, [any_watermark, any_watermark]))
+    with pytest.raises(BacklogError, match=r"characteristic of users is UNDEFINED.*SourceInfo says ANY_WATERMARK"):
+        check_tree(informed(waiting, [any_watermark, SourceInfo()]))
+    at_once = clicks.temporal_join(users, on="id", wait=False).node
+    check_tree(informed(at_once, [SourceInfo(), SourceInfo()]))
+    # Of a format without a connector nothing is told at the start either.
+    with pytest.raises(BacklogError, match="characteristic of rate is UNDEFINED"):
+        clicks.temporal_join(bs.source("rate", name="rate"), on="id")
+    with pytest.raises(BacklogError, match="uses processing time, and its watermark characteristic is UNDEFINED"):
+        SourceInfo(use_processing_time=True)
+
+
+def test_a_source_that_is_read_twice_stays_one() -> None:
+    shared = bs.source("mysql_cdc", name="a")
+    node = informed(shared.filter("x").union(shared, shared.filter("y")).node, [SourceInfo()] * 3)
+    assert len({id(leaf) for leaf in node.walk() if not leaf.parents}) == 1
+    assert [leaf.spec.name for leaf in node.walk() if not leaf.parents] == ["a"] * 3  # type: ignore[attr-defined]

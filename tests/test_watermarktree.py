@@ -8,9 +8,10 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
-from backlog_spark.plan import Node
+from backlog_spark.plan import Node, check_tree, informed
 from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, Watermark
 from backlog_spark.watermarktree import WatermarkTree
+from connectors import SourceInfo, WatermarkCharacteristic
 
 
 class Clock:
@@ -127,13 +128,17 @@ def test_idle_inputs() -> None:
     assert at(times.watermarks()) == {"one": 109}
 
 
-OPTION = {"mysql_cdc": "useProcessingTimeDuringBinlog", "hybrid": "useProcessingTimeAfterBacklog"}
+CLOCKED = SourceInfo(watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK, use_processing_time=True)
 
 
-@pytest.mark.parametrize("source", OPTION)
-def test_processing_time_begins_when_the_backlog_ends(source: str) -> None:
+def clocked(name: str) -> bs.BacklogStream:
+    """A source whose event time goes by the clock when it has left backlog, as its connector says."""
+    return bs.BacklogStream(informed(bs.source("mysql_cdc", name=name).node, [CLOCKED]))
+
+
+def test_processing_time_begins_when_the_backlog_ends() -> None:
     clock = Clock()
-    times = tree(one(bs.source(source, name="a", options={OPTION[source]: True})), clock)
+    times = tree(one(clocked("a")), clock)
     times.follow([True], [False])
     assert at(times.watermarks()) == {"one": MIN_WATERMARK}
     clock.now += 10
@@ -151,7 +156,7 @@ def test_processing_time_begins_when_the_backlog_ends(source: str) -> None:
 
 def test_processing_time_beside_event_time() -> None:
     clock = Clock()
-    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    users = clocked("users")
     for stream in (one(users.union(timed("clicks")), "x"), two(users, timed("clicks"), "x")):
         times = tree(stream, clock)
         times.follow([True, False], [False, False])
@@ -162,11 +167,14 @@ def test_processing_time_beside_event_time() -> None:
 
 
 def test_a_strategy_and_processing_time_exclude_each_other() -> None:
-    for source, option in OPTION.items():
-        stream = bs.source(source, name="a", options={option: "TRUE"})
-        with pytest.raises(BacklogError, match=r"with_watermark\('ts'\): a source of the stream uses processing time"):
-            stream.filter("x > 1").with_watermark("ts", "1 second")
-    bs.source("mysql_cdc", name="a", useProcessingTimeDuringBinlog=False).with_watermark("ts", "1 second")
+    message = r"with_watermark\('ts'\): a source of the stream uses processing time"
+    with pytest.raises(BacklogError, match=message):
+        clocked("a").filter("x > 1").with_watermark("ts", "1 second")
+    # Of a source that was declared it is known at the start.
+    declared = one(bs.source("mysql_cdc", name="a").filter("x > 1").with_watermark("ts", "1 second"))
+    check_tree(informed(declared.node, [SourceInfo()]))
+    with pytest.raises(BacklogError, match=message):
+        check_tree(informed(declared.node, [CLOCKED]))
 
 
 # -- inputs that have ended ---------------------------------------------------------------------------------------
@@ -196,7 +204,7 @@ def test_an_input_that_ended_does_not_end_an_idle_one(join: Any) -> None:
 @pytest.mark.parametrize("first", [True, False])
 def test_an_event_time_that_ended_beside_processing_time(join: Any, first: bool) -> None:
     clock = Clock()
-    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    users = clocked("users")
     times = tree(join(timed("a"), users) if first else join(users, timed("a")), clock)
     finished(times, False, False)
     times.take([100])
@@ -211,7 +219,7 @@ def test_an_event_time_that_ended_beside_processing_time(join: Any, first: bool)
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_an_input_without_event_time_keeps_the_operator_from_its_end(which: int) -> None:
-    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    users = clocked("users")
     plain = bs.source("hybrid", name="plain")
     times = tree(two(users, plain, "x"))
     finished(times, which == 0, which == 1)
@@ -222,7 +230,7 @@ def test_an_input_without_event_time_keeps_the_operator_from_its_end(which: int)
 
 def test_results_without_event_time_end_beside_an_input_that_goes_on() -> None:
     clock = Clock()
-    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    users = clocked("users")
     times = tree(two(one(bs.source("hybrid", name="plain"), "first"), users, "x"), clock)
     finished(times, False, False)
     assert times.watermarks()["x"].use_processing_time
@@ -235,13 +243,13 @@ def test_results_without_event_time_end_beside_an_input_that_goes_on() -> None:
 
 def test_behind_timers_that_still_fire_there_is_no_end() -> None:
     clock = Clock()
-    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
-    for stream, clocked in ((users, True), (timed("a"), False)):
+    users = clocked("users")
+    for stream, by_clock in ((users, True), (timed("a"), False)):
         times = tree(one(one(stream, "first"), "second"), clock)
         finished(times, False)
-        times.take([] if clocked else [100])
-        reached = clock.now if clocked else 89
-        assert times.watermarks({"first": 50})["second"].at(clock.now) == (reached if clocked else 50)
+        times.take([] if by_clock else [100])
+        reached = clock.now if by_clock else 89
+        assert times.watermarks({"first": 50})["second"].at(clock.now) == (reached if by_clock else 50)
         assert times.watermarks({"first": 50}, {"first"})["second"].at(clock.now) == 50
         finished(times, True)
         assert at(times.watermarks({"first": 50})) == {"first": END_OF_TIME, "second": 50}
@@ -251,7 +259,7 @@ def test_behind_timers_that_still_fire_there_is_no_end() -> None:
 
 def test_an_event_time_ahead_of_the_clock_lets_the_clock_go_on() -> None:
     clock = Clock()
-    users = bs.source("mysql_cdc", name="users", useProcessingTimeDuringBinlog=True)
+    users = clocked("users")
     times = tree(two(users, timed("a"), "x"), clock)
     finished(times, False, False)
     times.take([clock.now + 1_000])

@@ -15,7 +15,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.operators.functions import KeyedProcessFunction, ProcessContext
 from backlog_spark.operators.rowtypes import row_type
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
-from backlog_spark.plan import KeyedNode, TransformNode, pair_of, uses_processing_time
+from backlog_spark.plan import KeyedNode, TransformNode, pair_of
 from backlog_spark.streams import BacklogStream
 from backlog_spark.watermarks import EVENT_TIME
 
@@ -110,11 +110,8 @@ def connected(left: KeyedStream, right: KeyedStream, function: KeyedCoProcessFun
 
         sides = two_sides(what, schema, left.keys, right.keys)[:2]
         order = None if left.order is None else _ORDER
-        return ProcessFold(
-            left.keys, function.bound(sides), schema, key_groups, order=order, control_first=is_first, clocked=clocked
-        )
+        return ProcessFold(left.keys, function.bound(sides), schema, key_groups, order=order, control_first=is_first)
 
-    clocked = any(uses_processing_time(node) for each in (left, right) for node in each.stream.node.walk())
     pair = TransformNode(pair_of(left.stream.node, right.stream.node), keyed)
     return BacklogStream(KeyedNode(pair, name, bind, is_timed=True))
 

@@ -208,6 +208,10 @@ class Fold(ABC):
 
         return propagate_join(inputs)
 
+    def clocked(self) -> Fold:
+        """Itself where event time goes on with the system time, though rows have none (FLIP-326)."""
+        return self
+
     def told(self, backlog: int) -> Fold:
         """Itself for a batch of the sorted vehicle whose inputs have these attributes, as in `Clock`."""
         return self

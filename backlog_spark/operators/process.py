@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -58,8 +59,6 @@ class ProcessFold(Fold):
     control_first : bool
         Whether a batch's watermark comes before its rows: for the first operator of a chain. The ones behind it are
         given rows that belong before it.
-    clocked : bool
-        Whether event time goes on with the system time, though rows have none (FLIP-326).
     """
 
     timed = True
@@ -75,7 +74,6 @@ class ProcessFold(Fold):
         order: str | None = None,
         late_output: str | None = None,
         control_first: bool = True,
-        clocked: bool = False,
     ) -> None:
         from pyspark.sql.types import ArrayType, LongType
 
@@ -122,7 +120,6 @@ class ProcessFold(Fold):
             state=pa.schema([self.state.arrow().field(name) for name in (*states, _EVENT_TIMERS, _PROCESSING_TIMERS)]),
             outputs=((_MAIN, arrow_schema(self._output)), *((n, arrow_schema(s)) for n, s in self._sides.items())),
             late=late_output,
-            clocked=clocked,
         )
 
     def _timed(self, output: StructType) -> StructType:
@@ -158,6 +155,11 @@ class ProcessFold(Fold):
 
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
         return self._function.attributes_of_output(*inputs)
+
+    def clocked(self) -> ProcessFold:
+        fold = copy.copy(self)
+        fold._loop_schema = replace(self._loop_schema, clocked=True)
+        return fold
 
     def told(self, backlog: int) -> ProcessFold:
         fold = copy.copy(self)

@@ -52,6 +52,8 @@ class HybridOptions:
         Milliseconds; None when unset.
     target : str
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
+    by_clock : bool
+        Whether event time goes on with the system time when the backlog has ended.
 
     Raises
     ------
@@ -69,6 +71,7 @@ class HybridOptions:
     interval_ms: int | None = None
     during_backlog_ms: int | None = None
     target: str = "latest"
+    by_clock: bool = False
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -111,6 +114,7 @@ class HybridOptions:
         return cls(
             phases=phases,
             of_phase=tuple(of_phase),
+            by_clock=by_clock.strip().lower() == "true",
             decoded=tuple(_decode(kind, of, decode) for (_, kind), of in zip(phases, of_phase, strict=True)),
             schema=given.get("schema", "").strip(),
             metadata=_metadata(given.get("metadatacolumns", "")),

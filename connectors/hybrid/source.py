@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError, SettingError
 
-from .. import SourceInfo
+from .. import SourceInfo, WatermarkCharacteristic
 from .catalogue import SECRETS
 from .decode import decoder
 from .decode import parse as parse_decode
@@ -57,7 +57,11 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
     parsed = HybridOptions.parse(options)
     phases = make_phases(parsed)
     _check_names(parsed.metadata, _names(parsed.schema))
-    return SourceInfo(starts_in_backlog=phases[0].is_bounded)
+    return SourceInfo(
+        starts_in_backlog=phases[0].is_bounded,
+        watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK,
+        use_processing_time=parsed.by_clock,
+    )
 
 
 class HybridDataSource(DataSource):

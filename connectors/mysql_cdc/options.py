@@ -77,6 +77,8 @@ class MySqlOptions:
         From which lag on the binary log is backlog; None for never.
     target : str
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
+    by_clock : bool
+        Whether event time goes on with the system time from the binary log on.
     startup_mode : str
         ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
     server : str
@@ -111,6 +113,7 @@ class MySqlOptions:
     during_backlog_ms: int | None = None
     backlog_lag_ms: int | None = None
     target: str = "latest"
+    by_clock: bool = False
     startup_mode: str = "initial"
     startup_timestamp_ms: int = 0
     startup_file: str = ""
@@ -148,7 +151,6 @@ class MySqlOptions:
                 raise SettingError(name, given.get(name), "mysql_cdc needs this option.", f'Set .option("{name}", …).')
         tables, pattern = _tables(given)
         form = _choice(given, "format", ("row", "debezium"))
-        _choice(given, "useProcessingTimeDuringBinlog", ("false", "true"))  # what it does is the query's
         several = form != "row" or bool(pattern) or len(tables) > 1
         mode = _startup_mode(given)
         target = given.get("availablenowtarget", "latest")
@@ -179,6 +181,7 @@ class MySqlOptions:
             during_backlog_ms=parse_duration(during, "intervalDuringBacklog") if during else None,
             backlog_lag_ms=_lag(given),
             target=target,
+            by_clock=_choice(given, "useProcessingTimeDuringBinlog", ("false", "true")) == "true",
             startup_mode=mode,
             startup_timestamp_ms=_integer(given, "startup.timestampMillis", 0, 0),
             startup_file=given.get("startup.file", ""),

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError
 
-from .. import SourceInfo
+from .. import SourceInfo, WatermarkCharacteristic
 from .catalogue import OPTIONS
 from .options import MySqlOptions
 from .output import output_of
@@ -68,7 +68,13 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         key = ("_database", "_table", *key) if {"_database", "_table"} <= set(parsed.metadata) else ()
     # Where the log may be backlog, that holds updates and deletes.
     inserts_only = parsed.has_snapshot and parsed.backlog_lag_ms is None
-    return SourceInfo(key=key, starts_in_backlog=parsed.has_snapshot, unique_in_backlog=inserts_only and bool(key))
+    return SourceInfo(
+        key=key,
+        starts_in_backlog=parsed.has_snapshot,
+        unique_in_backlog=inserts_only and bool(key),
+        watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK,
+        use_processing_time=parsed.by_clock,
+    )
 
 
 class MySqlCdcDataSource(DataSource):

@@ -14,7 +14,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from connectors import SourceInfo
+from connectors import SourceInfo, WatermarkCharacteristic
 
 __all__ = ["ScriptedDataSource", "append", "finish", "inspect"]
 
@@ -43,11 +43,15 @@ def flags(path: Path) -> list[bool]:
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:
     """As a connector's."""
-    return SourceInfo(starts_in_backlog=flags(Path(options["path"]))[:1] == [True])
+    return SourceInfo(
+        starts_in_backlog=flags(Path(options["path"]))[:1] == [True],
+        watermark_characteristic=WatermarkCharacteristic(options.get("characteristic", "ANY_WATERMARK")),
+        use_processing_time=options.get("byClock") == "true",
+    )
 
 
 class ScriptedDataSource(DataSource):
-    """Options: path, partitions, and what the runner gives."""
+    """Options: path, partitions, what `inspect` reads, and what the runner gives."""
 
     @classmethod
     def name(cls) -> str:

@@ -417,7 +417,7 @@ def test_event_time_goes_on_with_the_clock_when_the_backlog_has_ended(spark: Spa
     append(tmp_path / "s", events(0, 20), backlog=True)
     append(tmp_path / "s", events(0, 0), backlog=True)
     sink = Collect()
-    source = bs.source("scripted", name="s", path=tmp_path / "s", useProcessingTimeAfterBacklog=True)
+    source = bs.source("scripted", name="s", path=tmp_path / "s", byClock=True)
     writer = source.key_by("k").process(Later()).write("q").trigger(processing_time="50 ms").to(sink)
     query = writer.option("checkpointLocation", str(tmp_path / "check")).start(spark)
     try:
