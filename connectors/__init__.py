@@ -95,9 +95,8 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
         its checkpoint.
     module, data_source : str
         Where the class is; the module also has ``inspect(options) -> SourceInfo``, called once when a query is
-        started. Executors must have it too. A
-        class may have ``secrets``, a regular expression for the whole names of options whose values Spark is not to
-        show.
+        started. Executors must have it too. A class may have ``secrets``, a regular expression for the whole names of
+        options whose values Spark is not to show.
     """
     CONNECTORS[source_format] = (module, data_source)
     if keeps_metadata:
