@@ -24,7 +24,15 @@ _UNIT_WORDS: Final = {
 }
 _UNITS: Final = {word: size for size, words in _UNIT_WORDS.items() for word in words.split()}
 _TERM: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
-_FORMS: Final = "Write a number with its unit, such as '500 ms', '30 seconds', '10 min', '1h' or '1 minute 30 seconds'."
+# Java's Duration.parse, which Flink reads too, and weeks. Years and months are no durations: they vary.
+_ISO: Final = re.compile(
+    r"([+-]?)P(?=\d|T\d)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d+)?)S)?)?", re.IGNORECASE
+)
+_ISO_UNITS: Final = (604_800_000, 86_400_000, 3_600_000, 60_000, 1_000)
+_FORMS: Final = (
+    "Write a number with its unit, such as '500 ms', '30 seconds', '10 min', '1h' or '1 minute 30 seconds', or as in "
+    "ISO 8601: 'PT30S'."
+)
 
 
 def parse_duration(value: str | int | float | timedelta, setting: str) -> int:
@@ -34,8 +42,8 @@ def parse_duration(value: str | int | float | timedelta, setting: str) -> int:
     ----------
     value : str, int, float or datetime.timedelta
         ``"30 seconds"``, ``"10 min"``, ``"30min"``, ``"500 ms"``, ``"1 minute 30 seconds"``, ``"1h"``,
-        ``"1.5 s"``, a timedelta, or zero as ``0`` or ``"0"``. Units run from ns to weeks, in any case;
-        several terms are added.
+        ``"1.5 s"``, ISO 8601 such as ``"PT30S"`` or ``"P1DT12H"``, a timedelta, or zero as ``0`` or ``"0"``.
+        Units run from ns to weeks, in any case; several terms are added.
     setting : str
         Name of the setting as the user wrote it, for the error.
 
@@ -82,6 +90,10 @@ def _parse_terms(text: str, setting: str) -> Fraction:
     rest = text.strip()
     if not rest:
         raise SettingError(setting, text, "is empty.", _FORMS)
+    if iso := _ISO.fullmatch(rest):
+        terms = zip(_ISO_UNITS, iso.groups()[1:], strict=True)
+        ms = sum((Fraction(number.replace(",", ".")) * size for size, number in terms if number), Fraction(0))
+        return -ms if iso[1] == "-" else ms
     total = Fraction(0)
     position = 0
     while position < len(rest):

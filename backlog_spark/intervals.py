@@ -9,9 +9,9 @@ from typing import Final
 
 from backlog_spark.durations import format_duration, parse_duration
 from backlog_spark.errors import SettingError
-from backlog_spark.settings import DURING_BACKLOG, INTERVAL
+from backlog_spark.settings import DURING_BACKLOG, FLINK_DURING_BACKLOG, FLINK_INTERVAL, INTERVAL
 
-__all__ = ["BUILDER_NAMES", "Intervals", "check_intervals", "resolve_intervals"]
+__all__ = ["BUILDER_NAMES", "INTERVAL_OPTIONS", "Intervals", "check_intervals", "resolve_intervals"]
 
 BUILDER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -20,6 +20,9 @@ BUILDER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 """Key of a builder value -> the name under which the user wrote it."""
+
+INTERVAL_OPTIONS: Final = ("interval", FLINK_INTERVAL, "intervalDuringBacklog", FLINK_DURING_BACKLOG)
+"""The options of a source that set an interval, ours and Flink's name for each."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +68,10 @@ def resolve_intervals(
         ``interval`` and ``interval_during_backlog`` as passed to ``trigger(…)``; absent or None means not
         set.
     conf : mapping of str to str
-        The Spark configuration (``spark.backlog.interval``, ``spark.backlog.intervalDuringBacklog``).
+        The Spark configuration (``spark.backlog.interval``, ``spark.backlog.intervalDuringBacklog``, and Flink's names
+        for both, with ``spark.`` in front or without).
     sources : sequence of (name, options)
-        The query's sources with their options ``interval`` and ``intervalDuringBacklog``, in any case.
+        The query's sources with their options ``interval`` and ``intervalDuringBacklog``, in any case, or Flink's.
 
     Returns
     -------
@@ -76,12 +80,13 @@ def resolve_intervals(
     Raises
     ------
     SettingError
-        For a malformed value anywhere, even one that is overruled; for two sources that give different
-        durations for one option when nothing stronger decides it; and when the interval during backlog is
-        neither 0 nor at least the interval (FLIP-309), naming both settings and both values as written.
+        For a malformed value anywhere, even one that is overruled; for two names of one interval with different
+        durations in one place; for two sources that give different durations when nothing stronger decides it; and
+        when the interval during backlog is neither 0 nor at least the interval (FLIP-309), naming both settings and
+        both values as written.
     """
-    interval = _strongest("interval", INTERVAL, "interval", builder, conf, sources)
-    during = _strongest("interval_during_backlog", DURING_BACKLOG, "intervalDuringBacklog", builder, conf, sources)
+    interval = _strongest("interval", INTERVAL, INTERVAL_OPTIONS[:2], builder, conf, sources)
+    during = _strongest("interval_during_backlog", DURING_BACKLOG, INTERVAL_OPTIONS[2:], builder, conf, sources)
     if during is not None:
         check_intervals(
             interval.ms if interval else 0,
@@ -137,40 +142,48 @@ def check_intervals(
 def _strongest(
     builder_key: str,
     conf_key: str,
-    option: str,
+    options: tuple[str, ...],
     builder: Mapping[str, object],
     conf: Mapping[str, str],
     sources: Sequence[tuple[str, Mapping[str, str]]],
 ) -> _Found | None:
     """The value that decides one interval, or None when nobody set it. Parses the weaker ones too."""
-    from_builder = from_conf = None
+    from_builder = None
     builder_value = builder.get(builder_key)
     if builder_value is not None:
         name = BUILDER_NAMES[builder_key]
         # parse_duration refuses whatever is not a duration, by type name.
         ms = parse_duration(builder_value, name)  # type: ignore[arg-type]
         from_builder = _Found(ms, builder_value, name)
-    if conf_key in conf:
-        from_conf = _Found(parse_duration(conf[conf_key], conf_key), conf[conf_key], conf_key)
+    flink = options[1]
+    from_conf = _agreed(
+        [(conf[name], name) for name in (conf_key, flink, f"spark.{flink}") if name in conf],
+        f"Set {conf_key} alone.",
+    )
+    names = {option.lower() for option in options}
     from_sources = [
-        _Found(parse_duration(text, origin), text, origin)
-        for source, options in sources
-        for key, text in options.items()
-        if key.lower() == option.lower()
-        for origin in (f"option {key} of source {source}",)
+        _agreed(
+            [(text, f"option {key} of source {source}") for key, text in given.items() if key.lower() in names],
+            f"Set {options[0]} alone.",
+        )
+        for source, given in sources
     ]
     if from_builder or from_conf:
         return from_builder or from_conf
-    if not from_sources:
-        return None
-    first = from_sources[0]
-    for other in from_sources[1:]:
-        if other.ms != first.ms:
-            raise SettingError(
-                other.origin,
-                other.value,
-                f"contradicts {first.origin} = {first.value!r}.",
-                f"A query has one {option}: give both the same, or set {conf_key} or "
-                f"{BUILDER_NAMES[builder_key]}, which overrule source options.",
-            )
-    return first
+    return _same(
+        [found for found in from_sources if found is not None],
+        f"A query has one {options[0]}: give both the same, or set {conf_key} or "
+        f"{BUILDER_NAMES[builder_key]}, which overrule source options.",
+    )
+
+
+def _agreed(given: Sequence[tuple[str, str]], hint: str) -> _Found | None:
+    """What the names of one interval in one place say: text and origin of each."""
+    return _same([_Found(parse_duration(text, origin), text, origin) for text, origin in given], hint)
+
+
+def _same(found: Sequence[_Found], hint: str) -> _Found | None:
+    for other in found[1:]:
+        if other.ms != found[0].ms:
+            raise SettingError(other.origin, other.value, f"contradicts {found[0].origin} = {found[0].value!r}.", hint)
+    return found[0] if found else None

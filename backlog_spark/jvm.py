@@ -6,9 +6,10 @@ or Scala collection is one. A package costs a call for each of its parts, and on
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, cast
 
-from backlog_spark.settings import PREFIX
+from backlog_spark.settings import FLINK_DURING_BACKLOG, FLINK_INTERVAL, PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["as_seq", "elements", "java_class", "own_conf"]
 
+_OURS = re.compile(
+    rf"{re.escape(PREFIX)}|(spark\.)?({re.escape(FLINK_INTERVAL)}|{re.escape(FLINK_DURING_BACKLOG)}) -> "
+)
 # In no name and no value of a configuration.
 _BETWEEN = "\0"
 
@@ -37,8 +41,8 @@ def as_seq(spark: SparkSession, values: Sequence[Any]) -> Any:
 
 
 def own_conf(spark: SparkSession) -> dict[str, str]:
-    """The session's configuration, of what starts with ``spark.backlog.``."""
+    """The session's configuration, of what starts with ``spark.backlog.`` and Flink's names of the two intervals."""
     # Scala's own form of a map as text.
     text: str = cast("Any", spark)._jsparkSession.conf().getAll().mkString(_BETWEEN)
-    pairs = (each.split(" -> ", 1) for each in text.split(_BETWEEN) if each.startswith(PREFIX))
+    pairs = (each.split(" -> ", 1) for each in text.split(_BETWEEN) if _OURS.match(each))
     return dict(pairs)

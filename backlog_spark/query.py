@@ -22,7 +22,7 @@ from backlog_spark.boundaries import end_after_batch, set_interval_after_batch
 from backlog_spark.checkpoint import Checkpoint, check_is_no_pattern
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError
-from backlog_spark.intervals import Intervals, resolve_intervals
+from backlog_spark.intervals import INTERVAL_OPTIONS, Intervals, resolve_intervals
 from backlog_spark.jvm import own_conf
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.listener import ProgressReport
@@ -166,7 +166,7 @@ class BacklogQuery(QueryRuns):
         """
         more: dict[str, str | None] = {}
         if node.spec.format in CONNECTORS:
-            more = {"interval": None, "intervalDuringBacklog": None, **self._metadata_location(node.spec)}
+            more = {**dict.fromkeys(INTERVAL_OPTIONS), **self._metadata_location(node.spec)}
             if self._paced():
                 more["interval"] = f"{self.intervals.interval_ms} ms"
             if (during := self.intervals.during_backlog_ms) is not None:

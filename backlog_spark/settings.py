@@ -17,6 +17,8 @@ from backlog_spark.errors import SettingError
 
 __all__ = [
     "DURING_BACKLOG",
+    "FLINK_DURING_BACKLOG",
+    "FLINK_INTERVAL",
     "INTERVAL",
     "MAX_KEY_GROUPS",
     "PREFIX",
@@ -134,6 +136,9 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
 
 INTERVAL: Final = "spark.backlog.interval"
 DURING_BACKLOG: Final = "spark.backlog.intervalDuringBacklog"
+# Flink's names for the same. spark-submit drops what does not begin with "spark.", so they are read with that too.
+FLINK_INTERVAL: Final = "execution.checkpointing.interval"
+FLINK_DURING_BACKLOG: Final = "execution.checkpointing.interval-during-backlog"
 
 # A fault that lasts (a full disk, a dropped table) must end the query within minutes, one that passes (a
 # server that restarts) must not: 1 + 2 + 4 s with the defaults, and no single wait above a minute.
@@ -146,7 +151,10 @@ _REGISTRY: Final = (
         default=None,
         bounds="0 or more; unset or 0: the next batch starts as soon as the last is done",
         source="FLIP-309, `execution.checkpointing.interval`",
-        description="Normal commit (trigger) interval. May be delayed by the interval during backlog.",
+        description=(
+            "Normal commit (trigger) interval. May be delayed by the interval during backlog. "
+            f"Flink's name is read too, and with `--conf` as `spark.{FLINK_INTERVAL}`."
+        ),
         parser=_duration(),
     ),
     Setting(
@@ -157,7 +165,8 @@ _REGISTRY: Final = (
         source="FLIP-309, `execution.checkpointing.interval-during-backlog`",
         description=(
             "Commit interval while any running source is processing backlog. "
-            "Unset: feature off. 0: no commit until every source has left backlog."
+            "Unset: feature off. 0: no commit until every source has left backlog. "
+            f"Flink's name is read too, and with `--conf` as `spark.{FLINK_DURING_BACKLOG}`."
         ),
         parser=_duration(),
     ),

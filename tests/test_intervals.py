@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import pytest
 
 from backlog_spark.errors import SettingError
 from backlog_spark.intervals import Intervals, resolve_intervals
+from backlog_spark.jvm import own_conf
+from connectors.hybrid.options import HybridOptions
+from connectors.mysql_cdc.options import MySqlOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 CONF = {"spark.backlog.interval": "20 s", "spark.backlog.intervalDuringBacklog": "20 min"}
 ORDERS = ("orders", {"interval": "30 s", "intervalDuringBacklog": "30 min", "table": "shop.orders"})
@@ -73,6 +80,33 @@ def test_strength(
     assert resolve_intervals(builder, conf, sources) == expected
 
 
+FLINK = {"execution.checkpointing.interval": "30sec", "execution.checkpointing.interval-during-backlog": "PT30M"}
+
+
+@pytest.mark.parametrize("prefix", ["", "spark."])
+def test_names_of_flink(prefix: str) -> None:
+    """As in FLIP-309's example; spark-submit takes only names that begin with ``spark.``."""
+    conf = {prefix + name: text for name, text in FLINK.items()}
+    assert resolve_intervals({}, conf, [ORDERS]) == Intervals(30_000, 1_800_000, *conf)
+    of_source = resolve_intervals({}, {}, [("a", {name.upper(): text for name, text in FLINK.items()})])
+    assert (of_source.interval_ms, of_source.during_backlog_ms) == (30_000, 1_800_000)
+    # Both names may be there if they say the same.
+    assert resolve_intervals({}, {**conf, "spark.backlog.interval": "PT30S"}, []).interval_ms == 30_000
+
+
+@pytest.mark.parametrize("builder", [{}, {"interval": "1 s", "interval_during_backlog": 0}])
+def test_two_names_that_disagree(builder: dict[str, object]) -> None:
+    conf = {**FLINK, "spark.backlog.intervalDuringBacklog": "20 min"}
+    with pytest.raises(
+        SettingError, match=r"during-backlog = 'PT30M': contradicts spark\.backlog\.\w+ = '20 min'\. Set"
+    ):
+        resolve_intervals(builder, conf, [])
+    options = {"interval": "30 s", "execution.checkpointing.interval": "31 s"}
+    message = r"option execution\.checkpointing\.interval of source a = '31 s': contradicts option interval of source a"
+    with pytest.raises(SettingError, match=message):
+        resolve_intervals(builder, {}, [("a", options)])
+
+
 def test_sources_that_disagree() -> None:
     with pytest.raises(SettingError) as caught:
         resolve_intervals({}, {}, [("orders", {"interval": "1 s"}), ("users", {"Interval": "2 s"})])
@@ -130,3 +164,27 @@ def test_interval_during_backlog_below_the_interval_names_both(
 @pytest.mark.parametrize(("interval", "during"), [("30 s", "30 s"), ("30 s", "0"), ("0", "0"), ("0", "1 ms")])
 def test_interval_during_backlog_zero_or_at_least_the_interval(interval: str, during: str) -> None:
     resolve_intervals({"interval": interval, "interval_during_backlog": during}, {}, [])
+
+
+def test_connectors_take_them_too() -> None:
+    """Also in a plain ``readStream``, where no query completes the options."""
+    hybrid = HybridOptions.parse({"path": "/lake/orders", **FLINK})
+    mysql = MySqlOptions.parse({"host": "db", "user": "reader", "table": "shop.orders", **FLINK})
+    for found in (hybrid, mysql):
+        assert (found.interval_ms, found.during_backlog_ms) == (30_000, 1_800_000)
+    unset = HybridOptions.parse({"path": "/lake/orders"})
+    assert (unset.interval_ms, unset.during_backlog_ms) == (None, None)
+
+
+def test_the_session_is_asked_for_them(spark: SparkSession) -> None:
+    names = ["spark.backlog.interval", "execution.checkpointing.interval", f"spark.{[*FLINK][1]}"]
+    try:
+        for number, name in enumerate([*names, "execution.checkpointing.timeout"]):
+            spark.conf.set(name, f"{number} s")
+        assert {name: text for name, text in own_conf(spark).items() if "interval" in name} == {
+            name: f"{number} s" for number, name in enumerate(names)
+        }
+        assert "execution.checkpointing.timeout" not in own_conf(spark)
+    finally:
+        for name in (*names, "execution.checkpointing.timeout"):
+            spark.conf.unset(name)

@@ -60,13 +60,19 @@ OPTIONS = (
         "Directory, local to the driver or with a URL, for the lists of files and the keys for a hand-over. A plain "
         "`readStream` must set it where a phase needs it, to a place that stays as long as the checkpoint.",
     ),
-    Option("interval", "duration", "unset", "Batches of live data begin at multiples of it; set by a query's runner."),
+    Option(
+        "interval",
+        "duration",
+        "unset",
+        "Batches of live data begin at multiples of it; set by a query's runner. `execution.checkpointing.interval` is "
+        "read too.",
+    ),
     Option(
         "intervalDuringBacklog",
         "duration",
         "unset",
         "Batches of backlog are made so large that they take this long; 0: all of it is one batch. Set by a query's "
-        "runner.",
+        "runner. `execution.checkpointing.interval-during-backlog` is read too.",
         "0, or at least `interval`",
     ),
     Option(

@@ -7,9 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from backlog_spark.durations import parse_duration
 from backlog_spark.errors import SettingError
-from backlog_spark.intervals import resolve_intervals
+from backlog_spark.intervals import INTERVAL_OPTIONS, resolve_intervals
 
 from .catalogue import OPTIONS
 from .decode.catalogue import OPTIONS as DECODE_OPTIONS
@@ -19,7 +18,7 @@ from .phases import METADATA
 __all__ = ["HybridOptions"]
 
 _OF_PHASE = "phase."
-_OWN = {o.name.lower() for o in OPTIONS}
+_OWN = {name.lower() for name in (*(o.name for o in OPTIONS), *INTERVAL_OPTIONS)}
 _FORMAT = "valueFormat"
 _DECODE = {o.name.lower() for o in DECODE_OPTIONS}
 _CSV = {"sep", "delimiter", "quote", "escape", "nullvalue"}
@@ -103,8 +102,7 @@ class HybridOptions:
             of_phase[index] = _by_name(of_phase[index], options, name)
             if _file_format(of_phase[index]) != "csv":  # how records are written is then about those of other phases
                 of_phase[index] = {o: v for o, v in of_phase[index].items() if o.lower() not in _CSV}
-        interval, during = given.get("interval"), given.get("intervalduringbacklog")
-        resolve_intervals({}, {}, [("hybrid", dict(options))])
+        intervals = resolve_intervals({}, {}, [("hybrid", dict(options))])
         by_clock = given.get("useprocessingtimeafterbacklog", "false")
         if by_clock.strip().lower() not in ("true", "false"):
             raise SettingError("useProcessingTimeAfterBacklog", by_clock, "is neither true nor false.")
@@ -120,8 +118,8 @@ class HybridOptions:
             metadata=_metadata(given.get("metadatacolumns", "")),
             max_rows=_rows(given),
             max_rows_given=any(name.lower() in given for name in _ROWS),
-            interval_ms=parse_duration(interval, "interval") if interval else None,
-            during_backlog_ms=parse_duration(during, "intervalDuringBacklog") if during else None,
+            interval_ms=None if intervals.interval_origin == "default" else intervals.interval_ms,
+            during_backlog_ms=intervals.during_backlog_ms,
             target=target,
         )
 

@@ -190,13 +190,15 @@ OPTIONS = (
         "interval",
         "duration",
         "unset",
-        "In the binary log phase, hand out a batch at most once in this time. Set by `BacklogQuery`.",
+        "In the binary log phase, hand out a batch at most once in this time. Set by `BacklogQuery`. "
+        "`execution.checkpointing.interval` is read too.",
     ),
     Option(
         "intervalDuringBacklog",
         "duration",
         "unset",
-        "Size snapshot batches so that each takes about this long; 0: one batch (FLIP-309).",
+        "Size snapshot batches so that each takes about this long; 0: one batch (FLIP-309). "
+        "`execution.checkpointing.interval-during-backlog` is read too.",
         "0 or >= interval",
     ),
     Option(

@@ -11,7 +11,7 @@ from typing import Any
 
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import SettingError
-from backlog_spark.intervals import resolve_intervals
+from backlog_spark.intervals import INTERVAL_OPTIONS, resolve_intervals
 
 from .catalogue import OPTIONS
 from .login import Login
@@ -30,7 +30,7 @@ _MODE_OF = {
 _PLAIN = Login()
 _SERVER_IDS = range(2**30, 2**32)
 _LEAST_IDS = 16
-_KNOWN = {o.name.lower(): o.name for o in OPTIONS}
+_KNOWN = {name.lower(): name for name in (*(o.name for o in OPTIONS), *INTERVAL_OPTIONS)}
 # What Spark puts among the options by itself.
 _SPARK_OWN = {"path"}
 
@@ -156,10 +156,8 @@ class MySqlOptions:
         target = given.get("availablenowtarget", "latest")
         if target not in ("latest", "backlogEnd", "none"):
             raise SettingError("availableNowTarget", target, "is none of latest, backlogEnd and none.")
-        interval = given.get("interval")
-        during = given.get("intervalduringbacklog")
         # The rule between the two is the query's own; checked here as well, for plain readStream.
-        resolve_intervals({}, {}, [("mysql_cdc", dict(options))])
+        intervals = resolve_intervals({}, {}, [("mysql_cdc", dict(options))])
         return cls(
             host=given["host"],
             port=_integer(given, "port", 3306, 1, 65535),
@@ -177,8 +175,8 @@ class MySqlOptions:
             distribution_factor_upper=_float(given, "distributionFactorUpper", cls.distribution_factor_upper, 1),
             max_rows=_integer(given, "maxRowsPerBatch", cls.max_rows, 1),
             max_rows_given="maxrowsperbatch" in given,
-            interval_ms=parse_duration(interval, "interval") if interval else None,
-            during_backlog_ms=parse_duration(during, "intervalDuringBacklog") if during else None,
+            interval_ms=None if intervals.interval_origin == "default" else intervals.interval_ms,
+            during_backlog_ms=intervals.during_backlog_ms,
             backlog_lag_ms=_lag(given),
             target=target,
             by_clock=_choice(given, "useProcessingTimeDuringBinlog", ("false", "true")) == "true",
