@@ -172,4 +172,8 @@ def __getattr__(name: str) -> Any:
         from backlog_spark.habits import NoSuchName, choice
 
         raise NoSuchName(f"backlog_spark has no {name!r}.", choice(name, __all__, "It has"))
+    if _MODULES[name] != "errors":
+        from backlog_spark.requirements import check_pyspark
+
+        check_pyspark()
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

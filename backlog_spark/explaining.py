@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from backlog_spark.coordinator import Mode
 from backlog_spark.durations import format_duration
-from backlog_spark.errors import BacklogError
 from backlog_spark.plan import (
     FrameNode,
     KeyedNode,
@@ -22,6 +21,7 @@ from backlog_spark.plan import (
     uses_processing_time,
 )
 from backlog_spark.schemas import Schemas
+from backlog_spark.session import check_session
 from backlog_spark.state.ledger import Vehicle
 
 if TYPE_CHECKING:
@@ -68,9 +68,8 @@ def explained(thing: BacklogStream | BacklogQuery, *, spark: SparkSession | None
         return _of_query(thing)
     from pyspark.sql import SparkSession
 
-    session = spark or SparkSession.getActiveSession()
-    if session is None:
-        raise BacklogError("There is no active SparkSession.", "Create one, or call explain(stream, spark=spark).")
+    session: Any = spark or SparkSession.getActiveSession()
+    check_session(session)
     schemas = Schemas(session)
     schemas.of(thing.node)
     whys = _whys_of_stream(thing.node, schemas.fold)

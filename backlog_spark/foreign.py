@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.coordinator import Mode
@@ -26,7 +26,7 @@ from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.native import CONF, NativeHybrid
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns
-from backlog_spark.session import session_conf, session_listener, starting
+from backlog_spark.session import check_session, session_conf, session_listener, starting
 from backlog_spark.settings import parse_settings
 from backlog_spark.tracker import QueryTracker
 from connectors.pacing import PROBE_ROWS, BacklogSizer
@@ -154,9 +154,8 @@ def backlog_query(
     """
     from pyspark.sql import SparkSession
 
-    session = spark or SparkSession.getActiveSession()
-    if session is None:
-        raise BacklogError("There is no active SparkSession.", "Create one, or pass spark=….")
+    session: Any = spark or SparkSession.getActiveSession()
+    check_session(session)
     given = {"interval": interval, "interval_during_backlog": interval_during_backlog}
     query = ForeignQuery(session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source)
     return query.start()

@@ -22,7 +22,7 @@ from pyspark.sql.streaming import DataStreamReader
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.handover import Handover, Reread
-from backlog_spark.session import session_conf, starting
+from backlog_spark.session import check_session, session_conf, starting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -85,6 +85,7 @@ def hybrid(
         For fewer than two phases, for names that Spark does not take for a source, and for an overlap or a key without
         a ``timestamp_column``.
     """
+    check_session(spark)
     if len(phases) < 2:
         raise BacklogError(
             f"bs.hybrid was given {len(phases)} phases.",

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 from backlog_spark.attributes import RecordAttributes, propagate_map, propagate_union
 from backlog_spark.changes import CHANGE_TYPE, IMPLIED, lost_change_type
 from backlog_spark.errors import BacklogError
+from backlog_spark.habits import told
 from backlog_spark.temporaljoins import choose_temporal_join
 from backlog_spark.watermarks import WatermarkCharacteristic
 
@@ -77,9 +78,9 @@ class SourceSpec:
         kept = {k: v for k, v in self.options.items() if k.lower() not in lower}
         # None takes an option away: it has been taken care of elsewhere.
         given = {k: v for k, v in {**kept, **more}.items() if v is not None}
-        from backlog_spark.session import starting
+        from backlog_spark.session import loading, starting
 
-        with starting:
+        with starting, loading(self.format):
             return spark.readStream.format(self.format).options(**given).load()
 
 
@@ -154,6 +155,8 @@ class TransformNode(Node):
             If they lose the change type that an operator further down needs.
         """
         made = self.function(frame)
+        if not hasattr(made, "schema"):
+            raise BacklogError(f"The function of a transform returned {told(made)}.", "Return a DataFrame.")
         if lost_change_type(frame.schema, made.schema) == IMPLIED:
             raise BacklogError(
                 f"A transform between two keyed operators leaves out {CHANGE_TYPE!r}: the first one's results change, "
@@ -457,8 +460,8 @@ def check_source_names(root: Node) -> None:
 
 
 def _reads(spec: SourceSpec) -> str:
-    told = [f"{key}={value!r}" for key, value in spec.options.items() if key.lower() in _READS]
-    return f"{spec.name!r} of {' '.join([spec.format, *told])}"
+    chosen = [f"{key}={value!r}" for key, value in spec.options.items() if key.lower() in _READS]
+    return f"{spec.name!r} of {' '.join([spec.format, *chosen])}"
 
 
 def check_tree(root: Node) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.batchframes import arrow_batches, persisted
 from backlog_spark.boundaries import end_after_batch, set_interval_after_batch
+from backlog_spark.causes import first_line, next_step
 from backlog_spark.checkpoint import Checkpoint, check_is_no_pattern
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError
@@ -38,7 +39,7 @@ from backlog_spark.plan import (
     state_name,
 )
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
-from backlog_spark.runs import QueryRuns, first_line
+from backlog_spark.runs import QueryRuns
 from backlog_spark.session import register, session_conf, starting
 from backlog_spark.settings import parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
@@ -282,7 +283,8 @@ class BacklogQuery(QueryRuns):
             # stack on a long Java trace; its thread would then die without a word. So it gets one line.
             if self._stopping.is_set() or self._leaving:
                 raise RuntimeError(_INTERRUPTED) from None
-            self._sink_error = BacklogError(f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}")
+            problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
+            self._sink_error = BacklogError(problem, next_step(str(error)))
             self._sink_error.__cause__ = error
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 

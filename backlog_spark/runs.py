@@ -16,14 +16,15 @@ from abc import abstractmethod
 from typing import TYPE_CHECKING
 
 from backlog_spark.boundaries import end_at_boundary, ends_by_itself, found_the_end, is_running
+from backlog_spark.causes import first_line, next_step, with_next_step
 from backlog_spark.durations import format_duration
-from backlog_spark.errors import SettingError
+from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.handle import QueryHandle
 from backlog_spark.listener import ProgressReport, Report, Terminated
 from backlog_spark.session import session_listener
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming import StreamingQuery
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from backlog_spark.checkpoint import Checkpoint
     from backlog_spark.tracker import QueryTracker
 
-__all__ = ["QueryRuns", "first_line"]
+__all__ = ["QueryRuns"]
 
 _log = logging.getLogger(__name__)
 
@@ -42,7 +43,6 @@ _LOOK_TO_END_S = 0.02
 # The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
 _LAST_REPORT_S = 5.0
 _MAX_RESTART_DELAY_MS = 60_000
-_TRACEBACK = "Traceback (most recent call last):"
 # The running queries of this process by checkpoint: Spark lets a newer run stop an older one, whose query would restart
 # it and so on.
 _running: dict[str, QueryRuns] = {}
@@ -128,8 +128,9 @@ class QueryRuns(QueryHandle):
         """
         try:
             self._claim()
-            self._recall()
-            self._query = self._run()
+            with with_next_step(f"Query {self._name!r} could not be started"):
+                self._recall()
+                self._query = self._run()
         except BaseException:
             self._release()
             self._close()
@@ -172,7 +173,7 @@ class QueryRuns(QueryHandle):
             attempts = 0
             while True:
                 before = self._tracker.last_batch
-                error = self._until_it_ends()
+                error = self._told(self._until_it_ends())
                 left, self._leaving = self._leaving, False
                 if self._stopping.is_set():
                     return
@@ -230,10 +231,19 @@ class QueryRuns(QueryHandle):
         try:
             self._query = self._run()
         except Exception as error:
-            return error
+            return self._told(error)
         if self._stopping.is_set():
             self._query.stop()
         return None
+
+    def _told(self, error: BaseException | None) -> BaseException | None:
+        """The same error, or one that says what to do about it."""
+        hint = "" if error is None or isinstance(error, BacklogError) else next_step(str(error))
+        if error is None or not hint:
+            return error
+        told = BacklogError(f"Query {self._name!r} failed: {first_line(error)}", hint)
+        told.__cause__ = error
+        return told
 
     def _until_it_ends(self) -> BaseException | None:
         """Take reports until the run is over; its error, or None after a stop or at the end of input."""
@@ -306,23 +316,3 @@ class QueryRuns(QueryHandle):
     def __repr__(self) -> str:
         kind = type(self).__name__
         return f"{kind}({self._name!r}, mode={self.mode}, isProcessingBacklog={self.isProcessingBacklog})"
-
-
-def first_line(error: BaseException) -> str:
-    """The line of an error that says what happened; of a Python worker's traceback that of the exception."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    told = [line for line in lines if line.strip().startswith(("backlog_spark.", "connectors."))]
-    return (told or _raised(lines) or lines or [type(error).__name__])[0].strip()
-
-
-def _raised(lines: Sequence[str]) -> list[str]:
-    """What stands behind the frames of the last traceback."""
-    starts = [at for at, line in enumerate(lines) if line.strip() == _TRACEBACK]
-    if not starts:
-        return []
-    margin = _margin(lines[starts[-1]])
-    return [line for line in lines[starts[-1] + 1 :] if _margin(line) <= margin]
-
-
-def _margin(line: str) -> int:
-    return len(line) - len(line.lstrip())

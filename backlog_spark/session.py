@@ -12,9 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
+
 from backlog_spark import startup
+from backlog_spark.causes import with_next_step
+from backlog_spark.errors import BacklogError
+from backlog_spark.habits import choice, told
 from backlog_spark.jvm import java_class, own_conf
 from backlog_spark.listener import BacklogListener
+from backlog_spark.requirements import refuse_other_than
 from backlog_spark.settings import parse_settings
 from connectors import CONNECTORS, data_source
 
@@ -22,10 +28,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSource
 
-__all__ = ["REDACTION", "redaction", "register", "register_source", "session_conf", "session_listener", "starting"]
+__all__ = [
+    "REDACTION",
+    "check_session",
+    "loading",
+    "redaction",
+    "refuse_spark_connect",
+    "register",
+    "register_source",
+    "session_conf",
+    "session_listener",
+    "starting",
+]
 
 REDACTION = "spark.sql.redaction.options.regex"
 """Regular expression for names of options whose values Spark writes in no plan, and so in no error and event log."""
+
+# Streaming sources that come with Spark, or with Delta's and Kafka's jars.
+_FORMATS = frozenset({"avro", "csv", "delta", "json", "kafka", "orc", "parquet", "rate", "socket", "text", "xml"})
 
 # Held where Spark takes settings of the session that another query of ours may have set for itself: while a source is
 # loaded, and while a query starts, which then has a copy of its own.
@@ -50,6 +70,7 @@ def register(spark: SparkSession) -> None:
     unset, where the packages may be missing and a source dies only when it is read. With a local master the
     interpreter that runs this function is taken instead.
     """
+    check_session(spark)
     context = spark.sparkContext
     if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
         found = shutil.which("python3")
@@ -62,6 +83,59 @@ def register(spark: SparkSession) -> None:
     for source in sources:
         register_source(spark, source)
     session_listener(spark)
+
+
+def refuse_spark_connect(thing: object) -> None:
+    """Refuse a session or DataFrame of Spark Connect.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if type(thing).__module__.startswith("pyspark.sql.connect."):
+        raise BacklogError(
+            f"This is a Spark Connect {type(thing).__name__}. "
+            "A query of backlog_spark needs the driver's JVM beside its own process.",
+            "Run the job on the driver: with spark-submit, or SparkSession.builder.master(…) without remote(…) and "
+            "SPARK_REMOTE. The sources alone, such as spark.readStream.format('mysql_cdc'), may be used where the "
+            "Spark Connect server has the package.",
+        )
+
+
+def check_session(spark: Any) -> None:
+    """Refuse what no query can run in: a Spark Connect session, one that is stopped, another version of Spark.
+
+    Raises
+    ------
+    BacklogError
+    """
+    from pyspark.sql import SparkSession
+
+    refuse_spark_connect(spark)
+    if not isinstance(spark, SparkSession):
+        raise BacklogError(f"There is no SparkSession: found {told(spark)}.", "Create one, or pass spark=….")
+    if cast("Any", spark.sparkContext)._jsc is None:
+        raise BacklogError("The SparkSession is stopped.", "Create one again, with SparkSession.builder.getOrCreate().")
+    refuse_other_than(spark.version, "Spark", "SPARK_HOME and PySpark must be of one version: pyspark==4.2.*.")
+
+
+@contextmanager
+def loading(source_format: str) -> Iterator[None]:
+    """Say what to do where Spark cannot load a streaming source of a format."""
+    with with_next_step(f"The source {source_format} could not be loaded"):
+        try:
+            yield
+        except Exception as error:
+            text = str(error)
+            if "DATA_SOURCE_NOT_FOUND" not in text and "does not support streamed reading" not in text:
+                raise
+            hint = choice(source_format, [*CONNECTORS, *_FORMATS], "There are")
+            if source_format == "delta":
+                hint = f"Its jars are not in the session: see delta.configure_spark_with_delta_pip. {hint}"
+            raise BacklogError(
+                f"Spark finds no streaming source with the format {source_format!r}.",
+                f"{hint} One of your own is made known with spark.dataSource.register(…).",
+            ) from error
 
 
 def _start_faster(spark: SparkSession) -> None:
@@ -103,16 +177,42 @@ def _ours(spark: SparkSession) -> list[str]:
 
 
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
-    """Register a data source with a session, unless it is: Spark warns of each that is registered again."""
+    """Register a data source with a session, unless it is there.
+
+    Spark warns of each that takes the place of another, again in each copy of the session that a query starts with.
+    """
     with _lock:
         known = _sources.setdefault(spark, {})
         if known.get(source.name()) is not source:
             # Kept with the source, so it has to be there now.
             _start_faster(spark)
             _hide_secrets(spark, [source])
-            with _active(spark):
-                spark.dataSource.register(source)
+            if not _found_by_spark(spark, source.name()):
+                with _active(spark):
+                    spark.dataSource.register(source)
             known[source.name()] = source
+
+
+def _found_by_spark(spark: SparkSession, name: str) -> bool:
+    """Whether Spark has found a source of ours by itself, as an installed package; it starts fast then, as ours do.
+
+    False where that cannot be known: it is registered once more then, which works and is warned of.
+    """
+    context = spark.sparkContext
+    try:
+        manager = cast("Any", spark)._jsparkSession.sessionState().dataSourceManager()
+        if not manager.dataSourceExists(name):
+            return False
+        function = manager.lookupDataSource(name).dataSourceCls()
+        if f"pyspark_{name}".encode() not in bytes(function.command().unsafeArray()):
+            return False  # somebody's own, under the same name
+        if function.pythonExec() != context.pythonExec:
+            return False
+        for key, value in context.environment.items():
+            function.envVars().put(key, value)
+    except (Py4JError, TypeError):
+        return False
+    return True
 
 
 def redaction(sources: Iterable[type[DataSource]], before: str) -> str:

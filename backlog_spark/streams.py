@@ -40,7 +40,7 @@ _TRIGGERS = (
 
 
 def source(
-    format: str, *, name: str = "", options: Mapping[str, object] | None = None, **more: object
+    format: str, /, *, name: str = "", options: Mapping[str, object] | None = None, **more: object
 ) -> BacklogStream:
     """Declare a source of a query.
 
@@ -53,7 +53,7 @@ def source(
     options : mapping, optional
         Options whose names are no Python identifiers, such as ``startup.mode``.
     **more
-        Further options of the format.
+        Further options of the format, also one that is named ``format``.
 
     Returns
     -------
@@ -91,6 +91,9 @@ def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStr
     BacklogError
         If it is not a stream.
     """
+    from backlog_spark.session import refuse_spark_connect
+
+    refuse_spark_connect(frame)
     if not getattr(frame, "isStreaming", False):
         raise BacklogError(
             f"bs.stream needs a streaming DataFrame, and was given {told(frame)}.", "Make it with spark.readStream."
@@ -421,10 +424,10 @@ class BacklogStreamWriter(Guided):
         from pyspark.sql import SparkSession
 
         from backlog_spark.query import BacklogQuery
+        from backlog_spark.session import check_session
 
         session: Any = spark or SparkSession.getActiveSession()
-        if session is None:
-            raise BacklogError("There is no active SparkSession.", "Create one, or call start(spark).")
+        check_session(session)
         if "" not in self._sinks:
             raise BacklogError(f"The query {self._name!r} has no sink.", "Add .to(bs.DeltaUpsert(path, keys=[…])).")
         location = next((v for k, v in self._options.items() if k.lower() == "checkpointlocation"), None)

@@ -7,6 +7,7 @@ checks options and server in the driver's own process, so that a mistake is told
 from __future__ import annotations
 
 import importlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
@@ -120,6 +121,9 @@ def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None
 
 def data_source(source_format: str) -> type[DataSource]:
     """The class of a format. Where a package is missing that it needs, one that says so when it is used."""
+    from backlog_spark.requirements import check_pyspark  # in every session of Spark's, nothing is imported before
+
+    check_pyspark()
     module, name = CONNECTORS[source_format]
     try:
         return cast("type[DataSource]", getattr(importlib.import_module(module), name))
@@ -137,7 +141,11 @@ def _missing(source_format: str, reason: str) -> type[DataSource]:
 
         def schema(self) -> StructType:
             extra = _EXTRAS.get(source_format)
-            hint = f"pip install 'backlog-spark[{extra}]'." if extra else "Install it."
-            raise BacklogError(f"{source_format} cannot run here: {reason}.", hint)
+            what = f"'backlog-spark[{extra}]'" if extra else "it"
+            raise BacklogError(
+                f"{source_format} cannot run in {sys.executable}: {reason}.",
+                f"Install what is missing there (-m pip install {what}), or set PYSPARK_PYTHON to an interpreter that "
+                "has it, on the driver and on every executor.",
+            )
 
     return Missing

@@ -11,6 +11,7 @@ from sqlglot import exp
 from backlog_spark.changes import CHANGE_TYPE
 from backlog_spark.errors import BacklogError
 from backlog_spark.schemas import Schemas
+from backlog_spark.session import check_session
 from backlog_spark.streams import BacklogStream
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.hints import state_ttl
@@ -61,6 +62,7 @@ def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStr
     --------
     ``bs.sql(spark, "SELECT user_id, sum(amount) AS total FROM orders GROUP BY user_id", orders=orders)``
     """
+    check_session(spark)
     for name, stream in streams.items():
         if not isinstance(stream, BacklogStream):
             raise BacklogError(

@@ -8,8 +8,8 @@ from typing import Final
 
 from sqlglot import exp
 
+from backlog_spark.causes import first_line
 from backlog_spark.errors import BacklogError
-from backlog_spark.runs import first_line
 
 __all__ = ["SqlError", "Statement"]
 

@@ -1,0 +1,204 @@
+"""Mistakes and surroundings of a first hour, in real sessions: what is said, and what is not."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+import backlog_spark as bs
+from backlog_spark.requirements import check_pyspark, refuse_other_than
+from backlog_spark.session import check_session
+from tests.operators.conftest import Collect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# A session as a user makes it, with Spark's own log.
+SESSION = """
+    import os, sys
+    import backlog_spark as bs
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master("local[2,4]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.backlog.restart.maxAttempts", "0").getOrCreate()
+
+    class Nothing(bs.Sink):
+        def open(self, context):
+            pass
+
+        def write(self, batch_df, batch):
+            print("rows", batch_df.count())
+
+    def start(number):
+        files = dict(phases="files", path=sys.argv[1] + "/in", fileFormat="json", schema="a int")
+        rows = bs.source("hybrid", name="s", options=files)
+        writer = rows.write("q").option("checkpointLocation", f"{sys.argv[1]}/c{number}").trigger(available_now=True)
+        return writer.to(Nothing()).start(spark)
+"""
+
+
+def run(code: str, tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.json").write_text('{"a": 1}\n')
+    script = textwrap.dedent(SESSION) + textwrap.dedent(code)
+    return subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], env={**os.environ, **environment}, capture_output=True,
+        text=True, timeout=300,
+    )  # fmt: skip
+
+
+def test_starts_say_nothing_of_sources_that_are_replaced(tmp_path: Path) -> None:
+    done = run(
+        """
+        for number in range(2):
+            start(number).awaitTermination()
+        environment = spark._jsparkSession.sessionState().dataSourceManager().lookupDataSource("hybrid")
+        print("BACKLOG_SPARK_FORK_SERVER" in dict(environment.dataSourceCls().envVars()))
+        """,
+        tmp_path,
+        PYSPARK_PYTHON=sys.executable,
+    )
+    assert done.stdout.split("\n")[:2] == ["rows 1", "rows 1"], done.stderr[-3000:]
+    assert "data source" not in done.stderr
+    assert done.stdout.split("\n")[2] == "True", "the sources that Spark found start as fast as registered ones"
+
+
+def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
+    done = run("start(0)", tmp_path, PYSPARK_PYTHON="/nonexistent/python")
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("backlog_spark.errors.BacklogError: ")
+    assert 'Cannot run program "/nonexistent/python"' in last
+    assert "with PYSPARK_PYTHON, which is /nonexistent/python, on the driver" in last
+    assert "rows" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("source_format", "hint"),
+    [
+        ("mysql", "Did you mean mysql_cdc? There are: avro, "),
+        ("kafkaa", "Did you mean kafka?"),
+        ("jdbc", "There are: avro, csv, delta, hybrid, json, kafka, mysql_cdc, "),
+    ],
+)
+def test_a_format_that_does_not_stream_is_answered_with_those_that_do(
+    spark: SparkSession, tmp_path: Path, source_format: str, hint: str
+) -> None:
+    writer = bs.source(source_format, name="a", url="x").write("q").option("checkpointLocation", str(tmp_path))
+    with pytest.raises(bs.BacklogError, match=f"no streaming source with the format '{source_format}'") as told:
+        writer.to(Collect()).start(spark)
+    assert hint in told.value.hint
+    assert "\n" not in str(told.value)
+
+
+class ForgottenReader(DataSourceStreamReader):
+    def initialOffset(self) -> dict[str, Any]:
+        return {"at": 0}
+
+    def latestOffset(self, start: dict[str, Any], limit: object) -> dict[str, Any]:
+        return {"at": 1}
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        return [InputPartition(1)]
+
+    def read(self, partition: InputPartition) -> Any:
+        import a_forgotten_package  # type: ignore[import-not-found]
+
+        yield (a_forgotten_package.one,)
+
+
+class Forgotten(DataSource):
+    @classmethod
+    def name(cls) -> str:
+        return "forgotten"
+
+    def schema(self) -> str:
+        return "a int"
+
+    def streamReader(self, schema: Any) -> DataSourceStreamReader:
+        return ForgottenReader()
+
+
+class Reads(bs.Sink):
+    def open(self, context: bs.sinks.SinkContext) -> None:
+        pass
+
+    def write(self, batch_df: DataFrame, batch: Any) -> None:
+        batch_df.collect()
+
+
+def test_a_package_that_executors_lack_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    spark.dataSource.register(Forgotten)
+    spark.conf.set("spark.backlog.restart.maxAttempts", "0")
+    try:
+        writer = bs.source("forgotten", name="a").write("q").option("checkpointLocation", str(tmp_path))
+        query = writer.to(Reads()).start(spark)
+        with pytest.raises(bs.BacklogError, match="No module named 'a_forgotten_package'") as told:
+            query.awaitTermination(120)
+        assert "on every executor. Install the package there (pip install a_forgotten_package)" in told.value.hint
+    finally:
+        spark.conf.unset("spark.backlog.restart.maxAttempts")
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda frame: None, "The function of a transform returned None. Return a DataFrame."),
+        (lambda frame: frame.groupBy("value").count(), "A transform works on single rows. To group, write .key_by"),
+    ],
+)
+def test_transforms_that_cannot_be(spark: SparkSession, tmp_path: Path, function: Any, said: str) -> None:
+    stream = bs.source("rate", name="a").transform(function)
+    with pytest.raises(bs.BacklogError) as told:
+        stream.write("q").option("checkpointLocation", str(tmp_path)).to(Collect()).start(spark)
+    assert said in str(told.value)
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_in_a_line(spark: SparkSession) -> None:
+    writer = bs.source("rate", name="a").write("q").option("checkpointLocation", "/proc/nowhere")
+    with pytest.raises(bs.BacklogError, match=r"Query 'q' could not be started: .*/proc/nowhere") as told:
+        writer.to(Collect()).start(spark)
+    assert "\n" not in str(told.value)
+
+
+def test_spark_connect_is_refused(spark: SparkSession) -> None:
+    # By its module's name: the real one needs packages that nothing here does.
+    connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
+    stream = bs.source("rate", name="a")
+    writer = stream.write("q").option("checkpointLocation", "c").to(Collect())
+    for use in (
+        lambda: writer.start(connected),
+        lambda: bs.register(connected),
+        lambda: bs.sql(connected, "SELECT 1", a=stream),
+        lambda: bs.explain(stream, spark=connected),
+        lambda: bs.stream(connected),
+        lambda: bs.hybrid(connected, "a", phases={}),
+        lambda: bs.backlog_query(lambda ctx: ctx.frame.writeStream, checkpoint="c", spark=connected),
+    ):
+        with pytest.raises(bs.BacklogError, match=r"Spark Connect SparkSession.* Run the job on the driver"):
+            use()
+
+
+def test_what_is_no_session_is_refused() -> None:
+    with pytest.raises(bs.BacklogError, match="found None"):
+        check_session(None)
+    with pytest.raises(bs.BacklogError, match="found 'local'"):
+        check_session("local")
+
+
+@pytest.mark.parametrize("version", ["3.5.1", "4.1.1", "4.20.0", "5.0.0.dev0"])
+def test_other_versions_are_refused(version: str) -> None:
+    check_pyspark()
+    with pytest.raises(bs.BacklogError, match=f"needs PySpark 4.2, found {version}.* Run it"):
+        refuse_other_than(version, "PySpark", "Run it.")
+
+
+@pytest.mark.parametrize("version", ["4.2", "4.2.0", "4.2.1.dev0"])
+def test_this_version_is_not(version: str) -> None:
+    refuse_other_than(version, "PySpark", "")
