@@ -7,17 +7,10 @@ also wakes a query whose other sources are idle.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import secrets
-import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -26,6 +19,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailable
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
+from backlog_spark.loopback import LoopbackLine, LoopbackServer
 from backlog_spark.state.seeds import SEED_SCHEMA, Control, packed_control
 from backlog_spark.state.store import AT_EVERY_TICK, NEVER
 from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, Watermark
@@ -171,59 +165,16 @@ class Clerk:
         return due and not (at_once and known.next_processing and before and not is_left)
 
 
-class ControlServer:
-    """Lets control sources ask a `Clerk`, from processes on this machine that know the key."""
+class ControlServer(LoopbackServer):
+    """Lets control sources ask a `Clerk`."""
 
     def __init__(self, clerk: Clerk) -> None:
-        self._clerk = clerk
-        self._key = secrets.token_hex(16)
-        self._listener = Listener(("127.0.0.1", 0))
-        self._address: tuple[str, int] = self._listener.address
-        self._closing = False
-        threading.Thread(target=self._accept, name="backlog-control", daemon=True).start()
+        super().__init__(lambda asked: clerk.answer(asked["operator"], asked["start"], at_once=asked["atOnce"]))
 
     @property
     def options(self) -> dict[str, str]:
         """What a source needs to reach it."""
-        return {"port": str(self._address[1]), "token": self._key}
-
-    def close(self) -> None:
-        """Stop listening; connections end with their sources."""
-        self._closing = True
-        # A thread that waits in accept() is not woken by a close.
-        with contextlib.suppress(OSError), socket.create_connection(self._address):
-            pass
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while not self._closing:
-            try:
-                connection = self._listener.accept()
-            except OSError:  # `close`
-                continue
-            threading.Thread(target=self._serve, args=(connection,), name="backlog-control", daemon=True).start()
-
-    def _serve(self, connection: Connection[Any, Any]) -> None:
-        with connection:
-            # Here, as one that says nothing would keep the others waiting in `Listener.accept`.
-            try:
-                deliver_challenge(connection, self._key.encode())
-                answer_challenge(connection, self._key.encode())
-            except (OSError, EOFError, AuthenticationError):  # somebody who does not know the key
-                return
-            while True:
-                try:
-                    asked = json.loads(connection.recv_bytes())
-                except (EOFError, OSError):
-                    return
-                answer = self._clerk.answer(asked["operator"], asked["start"], at_once=asked["atOnce"])
-                connection.send_bytes(json.dumps(answer).encode())
-
-
-def _send_at_once(connection: Connection[Any, Any]) -> None:
-    """Else what follows the handshake waits until that has been acknowledged, which takes the other side 40 ms."""
-    with socket.socket(fileno=os.dup(connection.fileno())) as same:
-        same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return {"port": str(self.port), "token": self.token}
 
 
 class ControlDataSource(DataSource):
@@ -248,7 +199,7 @@ class _Message(InputPartition):
 class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str]) -> None:
         self._options = options
-        self._connection: Connection[Any, Any] | None = None
+        self._line = LoopbackLine(int(options["port"]), options["token"])
         self._at_once = False
 
     def initialOffset(self) -> dict[str, Any]:
@@ -260,18 +211,12 @@ class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         asked = {"operator": self._options["operator"], "start": start, "atOnce": self._at_once}
         try:
-            if self._connection is None:
-                address = ("127.0.0.1", int(self._options["port"]))
-                self._connection = Client(address, authkey=self._options["token"].encode())
-                _send_at_once(self._connection)
-            self._connection.send_bytes(json.dumps(asked).encode())
-            answer: dict[str, Any] = json.loads(self._connection.recv_bytes())
+            return self._line.ask(asked)
         except (EOFError, OSError) as error:
             raise BacklogError(
                 f"The query's runner does not answer on 127.0.0.1:{self._options['port']}: {error}",
                 "It has ended, or the machine forbids connections to itself. Start the query again.",
             ) from None
-        return answer
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         if start == end:

@@ -1,10 +1,11 @@
 """The query runner: runs a query and carries the coordinator's decisions out.
 
 Sources of ours pace themselves (`connectors.pacing`): the query runs with an immediate trigger throughout, the
-source sizes batches in backlog and spaces them afterwards. The switch is then a batch boundary of a running query
-and costs nothing. Beside streaming DataFrames, which do not, the trigger spaces them, and the source sizes the batches
-that a tick begins. With the interval during backlog unset the query is plain Spark with a processing-time trigger.
-A query with keyed operators and no commit during backlog runs twice instead, first sorted, then as stream
+source sizes batches in backlog and spaces them afterwards. It asks the runner whether another source is in backlog, and
+then spaces them by the interval during backlog. The switch is a batch boundary of a running query and costs nothing.
+Beside streaming DataFrames, which do not pace themselves, the trigger spaces batches, and the source sizes those that a
+tick begins. With the interval during backlog unset the query is plain Spark with a processing-time trigger. Where
+keyed operators commit nothing during backlog it runs twice instead, first sorted, then as stream
 (`backlog_spark.keyed`).
 """
 
@@ -21,12 +22,12 @@ from backlog_spark.batchframes import arrow_batches, persisted
 from backlog_spark.boundaries import end_after_batch, set_interval_after_batch
 from backlog_spark.causes import first_line, next_step
 from backlog_spark.checkpoint import Checkpoint, check_is_no_pattern
-from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError
 from backlog_spark.intervals import INTERVAL_OPTIONS, Intervals, resolve_intervals
 from backlog_spark.jvm import own_conf
 from backlog_spark.keyed import KeyedPlan
 from backlog_spark.listener import ProgressReport
+from backlog_spark.loopback import LoopbackServer
 from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.plan import (
     FrameNode,
@@ -47,6 +48,7 @@ from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.tracker import QueryTracker
 from backlog_spark.vehicles import Plans
 from connectors import CONNECTORS, KEEPS_METADATA, inspect
+from connectors.pacing import QUERY_TOKEN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,6 +116,8 @@ class BacklogQuery(QueryRuns):
         self._goes_on_at_once = False  # but for the present
         self._finishing = False  # all sources have come to their end, and the run ends by itself
         self._mixed = False  # keyed operators run sorted while there is backlog
+        self._runner: LoopbackServer | None = None
+        self._in_backlog = False  # any source of ours, at the end of the newest batch
         self._foreign = foreign_positions(stream.node)
         rules, min_stay_ms = parse_rules(settings)
         self._judge = Judge(rules if self._foreign else (), min_stay_ms)
@@ -174,9 +178,17 @@ class BacklogQuery(QueryRuns):
                 if during and target is None and not self._paced():
                     during = max(during, int(self.intervals.interval_ms * _LONGER_THAN_A_TICK))
                 more["intervalDuringBacklog"] = f"{during} ms"
+                if target is None:
+                    more[QUERY_TOKEN] = self._runner_token()
             if target is not None:
                 more["availableNowTarget"] = target
         return node.spec.load(self._spark, more)
+
+    def _runner_token(self) -> str:
+        """What lets the sources ask whether the query is in backlog; `_close` ends it."""
+        if self._runner is None:
+            self._runner = LoopbackServer(lambda _: {"isProcessingBacklog": self._in_backlog or self._judge.is_backlog})
+        return f"{self._runner.port}:{self._runner.token}"
 
     def _prepare(self) -> tuple[DataFrame, StructType, dict[str, str]]:
         """The streaming DataFrame of the next run, the schema of its output, and the configuration that it needs."""
@@ -225,13 +237,18 @@ class BacklogQuery(QueryRuns):
             return False
         if not self._tracker.has_running_sources and self._has_ended(self._checkpoint.latest_committed()):
             return True  # no row will come: what is left is one run that ends by itself
-        # There is backlog again that another vehicle is to work off.
-        return (
-            self._keyed is not None and self._keyed.sorts_again and self._mixed and self._tracker.mode is Mode.BACKLOG
-        )
+        # Whether a rule holds is known from here alone.
+        return self._sorts_next(self._tracker.is_processing_backlog)
+
+    def _sorts_next(self, in_backlog: bool) -> bool:
+        """Whether a stream run is to end, as there is backlog again that the sorted vehicle works off."""
+        if self._keyed is None or self._ends_by_itself or self._available_now or self._finishing:
+            return False
+        return in_backlog and self._mixed and self._keyed.sorts_again
 
     def _run(self) -> StreamingQuery:
         frame, schema, conf = self._prepare()
+        self._in_backlog = any(self._flags())
         self._finishing = self._has_ended() and not self._ends_by_itself
         self._open_sinks(schema)
         writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
@@ -289,6 +306,8 @@ class BacklogQuery(QueryRuns):
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 
     def _hand_over(self, batch: DataFrame, info: BatchInfo) -> None:
+        flags = self._flags(info.batch_id)
+        self._in_backlog = any(flags)  # the sources are asked for the next batch when this one has committed
         if self._keyed is None:
             self._outputs.write(batch, {}, info)
             return
@@ -297,14 +316,14 @@ class BacklogQuery(QueryRuns):
         several = self._keyed.reads_several_times(several_outputs=self._outputs.several)
         spark, settings = batch.sparkSession, self._keyed.settings_of_batch
         with persisted(taken.raw) if several else contextlib.nullcontext(), session_conf(spark, settings):
-            flags = self._flags(info.batch_id)
             finished = self._finished(info.batch_id)
             at_start = self._flags(info.batch_id - 1), self._finished(info.batch_id - 1)
             output, sides = self._keyed.output(taken, info.batch_id, self._name, flags, finished, at_start)
             with session_conf(spark, arrow_batches(output) if settings else {}):
                 self._outputs.write(output, sides, info)
             self._keyed.written(taken, info.batch_id, self._name, flags, finished)
-        if self._keyed.must_leave:
+        # The next batch would run as it was planned to before the flag was known.
+        if self._keyed.must_leave or self._sorts_next(self._in_backlog):
             self._leaving = True
             for query in self._active():
                 end_after_batch(query)
@@ -350,6 +369,8 @@ class BacklogQuery(QueryRuns):
         return error
 
     def _close(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
         if self._keyed is not None:
             self._keyed.close()
 

@@ -85,7 +85,8 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
     Its offsets are JSON objects with ``isProcessingBacklog`` and ``isBacklog``. It takes the options ``interval``,
     ``intervalDuringBacklog`` and ``availableNowTarget``, as ``mysql_cdc`` documents them. With the target
     ``backlogEnd`` it still gives the offset in which only the flag has become false; with ``none`` it gives nothing
-    new.
+    new. While it is not in backlog it hands out a batch when `connectors.pacing.Pacer` says so, which asks the query by
+    the option ``queryToken`` whether another source is.
 
     Parameters
     ----------

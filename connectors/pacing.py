@@ -1,13 +1,27 @@
-"""When a source hands out its next batch, and how large it is (pure; the caller brings the clock).
+"""When a source hands out its next batch, and how large it is (pure, but for `QueryBacklog`; the caller has the clock).
 
 Spark cannot change the trigger of a running query. A source that paces itself can: in backlog it hands out
 batch after batch, each sized to take the interval during backlog; afterwards at most one in an interval. So the
 switch needs no restart and happens at the exact batch where the backlog ends.
+
+One interval holds for a whole query (FLIP-309): while another source of it is in backlog, a source that is not waits
+for the interval during backlog. It asks the query's runner, as it has a process of its own.
 """
 
 from __future__ import annotations
 
-__all__ = ["BacklogSizer", "Pacer"]
+import logging
+from collections.abc import Callable
+from multiprocessing import AuthenticationError
+
+from backlog_spark.loopback import LoopbackLine
+
+__all__ = ["QUERY_TOKEN", "BacklogSizer", "Pacer", "QueryBacklog"]
+
+_log = logging.getLogger(__name__)
+
+QUERY_TOKEN = "queryToken"
+"""The option by which a query tells its sources where its runner can be asked. Spark shows no value of such a name."""
 
 # Rows of the first batch, which only measures: large enough to outlast a micro-batch's fixed second or so, small
 # enough not to overshoot a short interval on a slow source.
@@ -78,27 +92,80 @@ class BacklogSizer:
         return max(FLOOR_ROWS, int(min(wanted, rows * MAX_GROWTH)))
 
 
+class QueryBacklog:
+    """Whether any source of the query is processing backlog, asked of the query's runner.
+
+    What it answers only decides when a batch is planned, and Spark logs what was planned. So a replay is the same.
+
+    Parameters
+    ----------
+    token : str
+        The option `QUERY_TOKEN`; "" in a query without a runner, of which nothing is known.
+    """
+
+    def __init__(self, token: str = "") -> None:
+        port, _, key = token.partition(":")
+        self._line = LoopbackLine(int(port), key) if port.isdecimal() else None
+        self._is_warned = False
+
+    def __call__(self) -> bool:
+        """As of the end of the newest batch. False if the runner does not answer: rows come sooner, none is lost."""
+        if self._line is None:
+            return False
+        try:
+            return self._line.ask({}).get("isProcessingBacklog") is True
+        except (EOFError, OSError, AuthenticationError) as error:
+            if not self._is_warned:
+                self._is_warned = True
+                _log.warning(
+                    "The query's runner does not answer on port %d (%s). Live rows no longer wait for the backlog of "
+                    "other sources.", self._line.port, error,
+                )  # fmt: skip
+            return False
+
+
 class Pacer:
-    """Lets a batch through at most once in an interval, at multiples of it, as Spark's own trigger does.
+    """Lets a batch of live rows through at most once in an interval, at multiples of it, as Spark's own trigger does.
 
     Ticks are multiples of the interval since 1970, so that several sources of one query keep step. A source that
-    was busy past a tick is let through at once.
+    was busy past a tick is let through at once. While other sources of the query are in backlog the interval during
+    backlog holds; where that is 0 nothing is let through until all have left.
+
+    A source asks it only when it is not in backlog itself. One that begins at the newest place gives that as its offset
+    all the same, so that what comes while it waits is not skipped.
 
     Parameters
     ----------
     interval_ms : int
         Milliseconds; 0 lets everything through.
+    during_backlog_ms : int, optional
+        Default None: the same interval always holds.
+    in_backlog : callable, optional
+        Whether any source of the query is in backlog, as `QueryBacklog` tells. Called once for a tick or more.
     """
 
-    def __init__(self, interval_ms: int) -> None:
+    def __init__(
+        self, interval_ms: int, during_backlog_ms: int | None = None, in_backlog: Callable[[], bool] = lambda: False
+    ) -> None:
         self._interval_ms = interval_ms
-        self._last_tick = -1
+        self._during_backlog_ms = during_backlog_ms
+        self._in_backlog = in_backlog
+        self._released_ms: float | None = None
 
     def due(self, now_ms: float) -> bool:
         """Whether a tick has passed since the last batch."""
-        return not self._interval_ms or int(now_ms // self._interval_ms) > self._last_tick
+        if not self._ticked(self._interval_ms, now_ms):
+            return False
+        during = self._during_backlog_ms
+        if during is None or not self._in_backlog():
+            return True
+        return during > 0 and self._ticked(during, now_ms)
+
+    def _ticked(self, interval_ms: int, now_ms: float) -> bool:
+        if not interval_ms or self._released_ms is None:
+            return True
+        return int(now_ms // interval_ms) > int(self._released_ms // interval_ms)
 
     def released(self, now_ms: float) -> None:
         """Tell that a batch was handed out."""
-        if self._interval_ms:
-            self._last_tick = int(now_ms // self._interval_ms)
+        self._released_ms = now_ms

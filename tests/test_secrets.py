@@ -26,10 +26,11 @@ if TYPE_CHECKING:
 
 # Each option of the sources is in one of these: whoever adds one decides.
 SECRET = {
-    "mysql_cdc": ["password"],
+    "mysql_cdc": ["password", "queryToken"],
     "hybrid": [
         "fs.*", "kafka.sasl.jaas.config", "kafka.sasl.password", "kafka.ssl.key.password", "kafka.ssl.key.pem",
-        "kafka.ssl.keystore.key", "schema.registry.basic.auth.user.info", "schema.registry.ssl.key.password",
+        "kafka.ssl.keystore.key", "queryToken", "schema.registry.basic.auth.user.info",
+        "schema.registry.ssl.key.password",
     ],
 }  # fmt: skip
 PLAIN = {

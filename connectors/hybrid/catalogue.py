@@ -85,6 +85,13 @@ OPTIONS = (
         "true, false",
     ),
     Option(
+        "queryToken",
+        "string",
+        "set by a query's runner",
+        "How the source asks the query whether other sources are in backlog.",
+        secret=True,
+    ),
+    Option(
         "availableNowTarget",
         "string",
         "latest",

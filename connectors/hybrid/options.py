@@ -53,6 +53,8 @@ class HybridOptions:
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
     by_clock : bool
         Whether event time goes on with the system time when the backlog has ended.
+    query_token : str
+        For `connectors.pacing.QueryBacklog`.
 
     Raises
     ------
@@ -71,6 +73,7 @@ class HybridOptions:
     during_backlog_ms: int | None = None
     target: str = "latest"
     by_clock: bool = False
+    query_token: str = field(default="", repr=False)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -121,6 +124,7 @@ class HybridOptions:
             interval_ms=None if intervals.interval_origin == "default" else intervals.interval_ms,
             during_backlog_ms=intervals.during_backlog_ms,
             target=target,
+            query_token=given.get("querytoken", ""),
         )
 
 

@@ -46,6 +46,11 @@ class HybridPlanner:
         """The offset before everything. What follows is decided with the first batch, and logged with it."""
         return HybridOffset(self._kinds, is_processing_backlog=len(self._phases) > 1 or self._phases[0].is_bounded)
 
+    def begun(self, start: HybridOffset) -> HybridOffset:
+        """With the place where the first phase begins. Called once it is known that there is none yet."""
+        began = self._phases[0].begin({})
+        return replace(start, position=began, is_processing_backlog=self._phases[0].is_backlog(began))
+
     def check(self, start: HybridOffset) -> None:
         """Refuse a checkpoint of other phases.
 
@@ -91,8 +96,7 @@ class HybridPlanner:
             return start
         at = start
         if at.position is None:
-            began = self._phases[0].begin({})
-            at = replace(at, position=began, is_processing_backlog=self._phases[0].is_backlog(began))
+            at = self.begun(at)
         flag = at.is_processing_backlog
         if whole_backlog and flag:
             limit = Limit()

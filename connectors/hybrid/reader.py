@@ -15,7 +15,7 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows, SupportsTri
 from backlog_spark.errors import SettingError
 from backlog_spark.garbage import collect_rarely, keep_imports
 
-from ..pacing import BacklogSizer, Pacer
+from ..pacing import BacklogSizer, Pacer, QueryBacklog
 from .offsets import HybridOffset
 from .options import HybridOptions
 from .phases import Columns, Limit, Phase
@@ -56,7 +56,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._checked = False
         during = options.during_backlog_ms
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
-        self._pacer = Pacer(options.interval_ms or 0)
+        self._pacer = Pacer(options.interval_ms or 0, during, QueryBacklog(options.query_token))
         self._available_now = False
 
     # -- planning, beside the driver ------------------------------------------------------------------------
@@ -83,7 +83,8 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.time() * 1000
         in_backlog = offset.is_processing_backlog
         if not in_backlog and not self._available_now and not self._pacer.due(now):
-            return start
+            # The newest records are those of now, though they have to wait.
+            return start if offset.position is not None else self._planner.begun(offset).to_json()
         whole = self._options.during_backlog_ms == 0
         rows = self._rows(in_backlog, limit, now)
         end = self._planner.next(offset, Limit(rows), now, whole_backlog=whole)

@@ -79,6 +79,8 @@ class MySqlOptions:
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
     by_clock : bool
         Whether event time goes on with the system time from the binary log on.
+    query_token : str
+        For `connectors.pacing.QueryBacklog`.
     startup_mode : str
         ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
     server : str
@@ -114,6 +116,7 @@ class MySqlOptions:
     backlog_lag_ms: int | None = None
     target: str = "latest"
     by_clock: bool = False
+    query_token: str = field(default="", repr=False)
     startup_mode: str = "initial"
     startup_timestamp_ms: int = 0
     startup_file: str = ""
@@ -180,6 +183,7 @@ class MySqlOptions:
             backlog_lag_ms=_lag(given),
             target=target,
             by_clock=_choice(given, "useProcessingTimeDuringBinlog", ("false", "true")) == "true",
+            query_token=given.get("querytoken", ""),
             startup_mode=mode,
             startup_timestamp_ms=_integer(given, "startup.timestampMillis", 0, 0),
             startup_file=given.get("startup.file", ""),

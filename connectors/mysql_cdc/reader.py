@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
 
-from ..pacing import BacklogSizer, Pacer
+from ..pacing import BacklogSizer, Pacer, QueryBacklog
 from .binlog import read_changes
 from .changes import read_batch
 from .chunks import estimated_rows
@@ -111,7 +111,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: BinlogPosition | None = None
         during = options.during_backlog_ms
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
-        self._pacer = Pacer(options.interval_ms or 0)
+        self._pacer = Pacer(options.interval_ms or 0, during, QueryBacklog(options.query_token))
         self._checked_start = False
         self._server = self._moved_from = ""
         self._places: Places = {}

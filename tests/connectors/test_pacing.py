@@ -1,9 +1,12 @@
 """Batch sizes and ticks, against a simulated source with known speed."""
 
+import pickle
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.pacing import FLOOR_ROWS, MAX_GROWTH, PROBE_ROWS, BacklogSizer, Pacer
+from backlog_spark.loopback import LoopbackServer
+from connectors.pacing import FLOOR_ROWS, MAX_GROWTH, PROBE_ROWS, BacklogSizer, Pacer, QueryBacklog
 
 
 def durations(fixed_ms: float, rows_per_ms: float, target_ms: int, batches: int, warm_up_ms: float = 0) -> list[float]:
@@ -61,6 +64,56 @@ def test_a_pacer_lets_one_batch_through_a_tick_at_multiples_of_the_interval() ->
     assert pacer.due(12_000)
     pacer.released(12_000)
     assert pacer.due(15_700)  # busy past ticks: at once
+
+
+def test_while_others_are_in_backlog_the_longer_interval_holds() -> None:
+    asked: list[bool] = []
+    answers = [True]
+
+    def in_backlog() -> bool:
+        asked.append(answers[0])
+        return answers[0]
+
+    pacer = Pacer(1_000, 60_000, in_backlog)
+    assert pacer.due(10_400)
+    pacer.released(10_400)
+    assert not pacer.due(10_999)
+    assert len(asked) == 1, "not before a tick"
+    assert not pacer.due(59_999)
+    assert pacer.due(60_000)
+    pacer.released(60_000)
+    assert not pacer.due(119_000)
+    answers[0] = False
+    assert pacer.due(119_001)
+
+
+def test_with_nothing_committed_in_backlog_live_rows_wait_for_all_others() -> None:
+    answers = [True]
+    pacer = Pacer(1_000, 0, lambda: answers[0])
+    assert not pacer.due(10_400)
+    assert not pacer.due(10**12)
+    answers[0] = False
+    assert pacer.due(10**12)
+
+
+def test_a_source_asks_the_runner() -> None:
+    answers = [True]
+    server = LoopbackServer(lambda _: {"isProcessingBacklog": answers[0]})
+    in_backlog = QueryBacklog(f"{server.port}:{server.token}")
+    try:
+        assert in_backlog()
+        # Readers travel to the workers.
+        assert pickle.loads(pickle.dumps(in_backlog))()
+        answers[0] = False
+        assert not in_backlog()
+        answers[0] = True
+        assert not QueryBacklog(f"{server.port}:guessed")(), "nobody else is answered"
+        assert in_backlog()
+    finally:
+        server.close()
+    # Nothing is known without a runner, or of one that has gone.
+    assert not QueryBacklog(f"{server.port}:{server.token}")()
+    assert not QueryBacklog()()
 
 
 def test_interval_zero_lets_everything_through() -> None:

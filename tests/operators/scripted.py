@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,25 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from backlog_spark.durations import parse_duration
 from connectors import SourceInfo, WatermarkCharacteristic
+from connectors.pacing import Pacer, QueryBacklog
 
-__all__ = ["ScriptedDataSource", "append", "finish", "inspect"]
+__all__ = ["ScriptedDataSource", "append", "append_all", "finish", "inspect"]
 
 
 def append(path: Path, table: pa.Table, *, backlog: bool) -> None:
     """Add a micro-batch; visible to a running query at once and as a whole."""
+    append_all(path, [table], backlog=[backlog])
+
+
+def append_all(path: Path, tables: Sequence[pa.Table], *, backlog: Sequence[bool]) -> None:
+    """Add several micro-batches; visible at once and together."""
     path.mkdir(parents=True, exist_ok=True)
-    number = len(flags(path))
-    pq.write_table(table, path / f"{number:04}.parquet")
+    for number, table in enumerate(tables, len(flags(path))):
+        pq.write_table(table, path / f"{number:04}.parquet")
     hidden = path / "script.tmp"
-    hidden.write_text(json.dumps([*flags(path), backlog]))
+    hidden.write_text(json.dumps([*flags(path), *backlog]))
     hidden.rename(path / "script.json")
 
 
@@ -78,6 +86,12 @@ class ScriptedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._whole = options.get("intervalduringbacklog") == "0 ms"
         self._end = options.get("availablenowtarget", "latest")
         self._target: int | None = None
+        interval, during = (options.get(name) for name in ("interval", "intervalduringbacklog"))
+        self._pacer = Pacer(
+            parse_duration(interval, "interval") if interval else 0,
+            parse_duration(during, "intervalDuringBacklog") if during else None,
+            QueryBacklog(options.get("querytoken", "")),
+        )
 
     def initialOffset(self) -> dict[str, Any]:
         return self._offset(0, False)
@@ -102,6 +116,10 @@ class ScriptedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._offset(n, start["isProcessingBacklog"])  # told by a batch of its own, without rows
         if self._target is not None and self._end == "backlogEnd" and not script[n]:
             return start
+        now = time.time() * 1000
+        if not script[n] and self._target is None and not self._pacer.due(now):
+            return start
+        self._pacer.released(now)
         end = n + 1
         if self._whole and script[n]:
             while end < available and script[end]:

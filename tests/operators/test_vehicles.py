@@ -23,7 +23,7 @@ from backlog_spark.state import versions
 from backlog_spark.state.seeds import PackFiles
 
 from .conftest import Collect, plain, wait
-from .scripted import append
+from .scripted import append, append_all
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -422,13 +422,10 @@ def test_a_later_stay_in_backlog_is_merged_and_put_out_at_its_end(spark: SparkSe
         return query.mode is Mode.STREAM and query.backlogProgress.rows == 300 * count
 
     try:
-        for epoch, done in ((1, 2), (2, 5)):
+        for done in (2, 5):
             wait(functools.partial(caught_up, done), query)
-            # The stream run learns of it and may still take the first of these batches itself.
-            append(tmp_path / "s", tables[done], backlog=True)
-            wait(lambda: runs(tmp_path)[-1][2] == epoch, query)  # noqa: B023
-            append(tmp_path / "s", tables[done + 1], backlog=True)
-            append(tmp_path / "s", tables[done + 2], backlog=False)
+            # All at once: what is in backlog stands ready behind the batch that says so.
+            append_all(tmp_path / "s", tables[done : done + 3], backlog=(True, True, False))
         wait(functools.partial(caught_up, 8), query)
         query.processAllAvailable()
     finally:
@@ -438,10 +435,10 @@ def test_a_later_stay_in_backlog_is_merged_and_put_out_at_its_end(spark: SparkSe
     assert sink.newest(len(KEYS)) == expected(spark, tables)
     vehicles = [(vehicle, epoch) for _, vehicle, epoch in runs(tmp_path)]
     assert vehicles == [("sorted", 0), ("stream", -1), ("sorted", 1), ("stream", -1), ("sorted", 2), ("stream", -1)]
-    first, after = runs(tmp_path)[2][0], runs(tmp_path)[3][0]
-    assert after > first
-    assert not any(sink.batches[n] for n in range(first, after)), "a later stay only collects"
-    assert len(sink.batches[after]) >= len(expected(spark, [tables[3]])), "and is put out at its end"
+    assert not any(sink.batches[n] for n, is_backlog in sink.backlog.items() if is_backlog and n), "they only collect"
+    for first, after, done in ((2, 3, 2), (4, 5, 5)):
+        assert [sink.backlog[n] for n in range(runs(tmp_path)[first][0], runs(tmp_path)[after][0])] == [True]
+        assert len(sink.batches[runs(tmp_path)[after][0]]) >= len(expected(spark, tables[done : done + 2]))
 
 
 def test_what_a_checkpoint_fixes_cannot_be_changed(spark: SparkSession, tmp_path: Path) -> None:

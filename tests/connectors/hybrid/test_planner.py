@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.loopback import LoopbackServer
 from connectors.hybrid.offsets import HybridOffset
-from connectors.hybrid.phases import Limit
+from connectors.hybrid.options import HybridOptions
+from connectors.hybrid.phases import Columns, Limit
 from connectors.hybrid.planner import HybridPlanner
+from connectors.hybrid.reader import HybridStreamReader
 
 from .numbers import Live, Numbers
 
@@ -88,6 +93,24 @@ def test_an_unbounded_phase_alone_fixes_where_it_begins_before_anything_is_there
     assert rows(phases, first, began) == []
     phases[0].first_number, phases[0].end = 9, 9  # "latest" is elsewhere by now
     assert rows(phases, began, plan.next(began, Limit(5), 0)) == [7, 8]
+
+
+def test_where_it_begins_is_fixed_though_its_rows_wait_for_the_backlog_of_others() -> None:
+    answers = [True]
+    server = LoopbackServer(lambda _: {"isProcessingBacklog": answers[0]})
+    phases = (Live("live", 7),)
+    token = f"{server.port}:{server.token}"
+    options = HybridOptions((("live", "numbers"),), ({},), ({},), during_backlog_ms=0, query_token=token)
+    try:
+        reader = HybridStreamReader(options, phases, Columns(pa.schema([("n", pa.int64())])))
+        began = reader.latestOffset(reader.initialOffset(), ReadMaxRows(5))
+        phases[0].first_number, phases[0].end = 9, 9  # "latest" is elsewhere by now
+        assert reader.latestOffset(began, ReadMaxRows(5)) is began
+        answers[0] = False
+        end = reader.latestOffset(began, ReadMaxRows(5))
+    finally:
+        server.close()
+    assert rows(phases, HybridOffset.from_json(began), HybridOffset.from_json(end)) == [7, 8]
 
 
 def test_bounded_phases_alone_come_to_an_end() -> None:
