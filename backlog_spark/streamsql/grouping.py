@@ -253,7 +253,7 @@ def _aggregated(tr: Translation, rows: Rows, groups: _Groups, node: exp.Select) 
         else:
             stream = keyed.window(groups.span.assigner).aggregate(*texts, name=name)
     names = tr.schema(stream, place, "GROUP BY").names
-    pseudo = (CHANGE_TYPE,) if CHANGE_TYPE in names else ()
+    pseudo = tr.told(stream, place)
     columns = tuple(Visible("", name, column_of(name), hidden=name in pseudo) for name in names)
     return Rows(stream, columns, pseudo)
 
@@ -294,7 +294,8 @@ def distinct(tr: Translation, rows: Rows, node: exp.Expr) -> Rows:
     with tr.statement.at(node, "DISTINCT"):
         count = f"count(*) AS {tr.unseen(_COUNT)}"
         counted = rows.stream.key_by(*keys).aggregate(count, name=tr.operator(*keys, "distinct"))
-    told = tr.changes(Rows(counted, tuple(Visible("", key, column_of(key)) for key in keys)), node)
+    columns = tuple(Visible("", key, column_of(key)) for key in keys)
+    told = tr.changes(Rows(counted, columns, tr.told(counted, node, "DISTINCT")), node)
     if rows.pseudo or results_change(rows.stream.node):
         result = replace(told, stream=told.stream.filter(f"{CHANGE_TYPE} IN ('{INSERT}', '{DELETE}')"))
         return tr.projected(result, [(key, column_of(key), node) for key in keys])

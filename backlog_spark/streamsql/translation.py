@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from backlog_spark.changes import CHANGE_TYPE
+from backlog_spark.changes import CHANGE_TYPE, MARK
 from backlog_spark.plan import KeyedNode, Node, TransformNode, state_name
 from backlog_spark.schemas import Schemas
 from backlog_spark.streamsql.refusals import Statement
@@ -92,6 +92,11 @@ class Translation:
         columns = tuple(Visible(name, column, column_of(column), hidden=column in pseudo) for column in names)
         return Rows(stream, columns, pseudo)
 
+    def told(self, stream: BacklogStream, node: exp.Expr | None, what: str = "") -> tuple[str, ...]:
+        """The columns of a keyed operator's results that tell of changes; a result of the same name is none."""
+        schema = self.schema(stream, node, what)
+        return tuple(field.name for field in schema if field.name == CHANGE_TYPE and MARK in field.metadata)
+
     # -- steps ----------------------------------------------------------------------------------------------
 
     def filtered(self, rows: Rows, condition: exp.Expr, node: exp.Expr) -> Rows:
@@ -110,7 +115,8 @@ class Translation:
         """The same rows with the column that tells of changes, if rows change."""
         if results_change(rows.stream.node):
             for name in self.schema(rows.stream, node).names:
-                if name.lower() == CHANGE_TYPE:
+                # Results of rows that change tell of changes already.
+                if name.lower() == CHANGE_TYPE and name not in rows.pseudo:
                     raise self._taken_change_type(name, node)
         with self.statement.at(node):
             stream = rows.stream.changes()

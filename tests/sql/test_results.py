@@ -14,6 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
+from backlog_spark.changes import METADATA
+from backlog_spark.schemas import schema_of
 from tests.operators.conftest import Collect, wait
 from tests.operators.events import DELAY, events, flush, multiset, run, source
 
@@ -250,12 +252,47 @@ def history(seed: int, batches: int) -> tuple[list[pa.Table], list[tuple[Any, ..
     return made, [(key, *value) for key, value in table.items()]
 
 
-@pytest.mark.parametrize("backlog", [1, *(pytest.param(b, marks=pytest.mark.grid) for b in range(4))])
-@pytest.mark.usefixtures("small_plans", "few_groups")
-def test_groups_of_a_table_that_changes(spark: SparkSession, tmp_path: Path, backlog: int) -> None:
-    query = """
+# Each kind of statement over a table that changes: what it gives for the table that is left.
+CHANGED: dict[str, str] = {
+    "columns": "SELECT id, upper(user) AS name, amount + 1 AS more FROM orders WHERE amount > 3",
+    "groups": """
         SELECT upper(user) AS name, count(*) AS n, sum(amount) AS total, max(amount) AS most
-        FROM (SELECT id, user, amount FROM orders WHERE amount >= 0) AS paid GROUP BY upper(user)"""
+        FROM (SELECT id, user, amount FROM orders WHERE amount >= 0) AS paid GROUP BY upper(user)""",
+    "all rows": "SELECT count(*) AS n, sum(amount) FILTER (WHERE amount > 0) / 2 AS half FROM orders",
+    "having": "SELECT user, min(amount) AS least FROM orders GROUP BY user HAVING count(*) % 2 = 0",
+    "having without groups": "SELECT sum(amount) AS total FROM orders HAVING count(*) > 3",
+    "condition around groups": """
+        SELECT * FROM (SELECT user, id % 3 AS part, count(*) AS n FROM orders GROUP BY user, part) WHERE n > 2""",
+    "distinct": "SELECT DISTINCT user, amount % 3 AS rest FROM orders",
+    "distinct groups of having": """
+        WITH lots AS (SELECT user, id % 4 AS part, count(*) AS n FROM orders GROUP BY 1, 2 HAVING max(amount) > 9)
+        SELECT DISTINCT n, n > 2 AS many FROM lots WHERE n > 1""",
+    "groups of groups": """
+        SELECT n, count(*) AS parts FROM (SELECT user, id % 5 AS part, count(*) AS n FROM orders GROUP BY user, part)
+        GROUP BY n HAVING count(*) > 1""",
+    "union": """
+        SELECT name, count(*) AS n FROM (
+          SELECT user AS name, amount FROM orders UNION ALL SELECT upper(user), amount FROM orders WHERE amount > 0)
+        GROUP BY name HAVING sum(amount) > 9""",
+    "join": """
+        SELECT l.id, r.id AS other FROM orders AS l JOIN orders AS r ON l.user = r.user AND l.id = r.id + 1
+        WHERE l.amount > 0""",
+    "join with groups": """
+        SELECT o.id, t.n FROM orders AS o LEFT JOIN (
+          SELECT user, count(*) AS n FROM orders GROUP BY user HAVING count(*) % 2 = 0) AS t ON o.user = t.user""",
+    "distinct of a join": """
+        SELECT DISTINCT l.user, r.amount > 5 AS large FROM orders AS l JOIN orders AS r ON l.id = r.id""",
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "backlog"),
+    [("distinct groups of having", 1)]
+    + [pytest.param(name, backlog, marks=pytest.mark.grid) for name in CHANGED for backlog in range(4)],
+)
+@pytest.mark.usefixtures("small_plans", "few_groups")
+def test_statements_over_a_table_that_changes(spark: SparkSession, tmp_path: Path, name: str, backlog: int) -> None:
+    query = CHANGED[name]
     parts, table = history(backlog, 3)
     spark.createDataFrame(table, "id long, user string, amount long").createOrReplaceTempView("orders")
     expected = multiset(spark.sql(query).collect())
@@ -265,3 +302,16 @@ def test_groups_of_a_table_that_changes(spark: SparkSession, tmp_path: Path, bac
     stream = bs.sql(spark, query, orders=orders)
     sink = run(spark, tmp_path, stream, {"orders": parts}, backlog, Counter(), check=until)
     assert left_over(sink) == expected
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_statements_are_taken_over_both_kinds_of_rows(
+    spark: SparkSession, streams: dict[str, bs.BacklogStream], name: str
+) -> None:
+    """And in rows that change the change type is the last that comes, once and by its mark."""
+    told = schema_of(spark, bs.sql(spark, CHANGED[name], orders=streams["orders"]).node)
+    plain = streams["orders"].transform(lambda frame: frame.drop("_change_type", "_commit_timestamp", "_commit_seq"))
+    added = schema_of(spark, bs.sql(spark, CHANGED[name], orders=plain).node)
+    own = [column for column in told.names if column not in METADATA]
+    assert own == [column for column in added.names if column not in METADATA]
+    assert told.names.count("_change_type") == 1
