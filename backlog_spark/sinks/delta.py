@@ -16,15 +16,20 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.jvm import java_class
 from backlog_spark.session import session_conf
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
+from backlog_spark.sinks.delta_history import Commit, commits_back, read_commits, undoing
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["CREATED_BY", "DeltaSink", "quoted"]
+__all__ = ["ACCEPTED", "CREATED_BY", "DeltaSink", "quoted"]
 
 CREATED_BY: Final = "backlog_spark.createdBy"
 """Table property that marks a table as created by one query: its value is the query's ``txn_app_id``."""
 
+ACCEPTED: Final = "backlog_spark.acceptedVersion"
+"""Table property by which its owner says: go on, whatever became of batches up to this version of the table."""
+
+_TXN_RETENTION: Final = "delta.setTransactionRetentionDuration"
 _TXN_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
@@ -37,7 +42,9 @@ class DeltaSink(Sink):
 
     Delta keeps the newest batch id of every query with the table. A batch that the table has is skipped before
     anything is read; one that does not follow the last is refused, as rows in between are missing. An empty
-    batch is a transaction too, so that this can be told.
+    batch is a transaction too, so that this can be told. RESTORE, REPLACE TABLE and CLONE take rows out of a table
+    and keep the batch ids; so all commits beside the sink's own are looked through for them, before a batch is
+    written or skipped and, as one may come meanwhile, before it counts as written.
 
     Subclasses say which columns are stored and how a batch's rows come into the table.
 
@@ -69,6 +76,7 @@ class DeltaSink(Sink):
         self._context: SinkContext | None = None
         self._columns: tuple[str, ...] = ()
         self._is_ours = False
+        self._checked = -1  # the table's version up to which its log has been looked through
 
     def for_output(self) -> DeltaSink:
         return copy.copy(self)
@@ -99,7 +107,8 @@ class DeltaSink(Sink):
             If a setting names a column that is not in the schema.
         BacklogError
             If `path` holds files that are no Delta table, or a table without one of the columns or with
-            another type; if the table lacks batches that the checkpoint has, or has some that it lacks.
+            another type; if the table lacks batches that the checkpoint has, or has some that it lacks; if it was
+            restored or replaced.
         """
         stored = self._stored_fields(context)
         self._check_columns("partition_by", self.partition_by, stored)
@@ -107,6 +116,7 @@ class DeltaSink(Sink):
         with session_conf(spark, _snapshot_conf(spark)):
             snapshot = self._snapshot(spark)
             self._check_history(snapshot, context)
+            self._check_since_committed(snapshot, context)
             if snapshot.version() < 0:
                 self._refuse_foreign_files(spark)
                 self._create(spark, stored, context.txn_app_id)
@@ -128,14 +138,18 @@ class DeltaSink(Sink):
         Raises
         ------
         BacklogError
-            If the sink is not open, or the table lacks the batch before this one.
+            If the sink is not open, the table lacks the batch before this one, or it was restored or replaced.
         """
         context = self._context
         if context is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
         spark = batch_df.sparkSession
         with session_conf(spark, _snapshot_conf(spark)):
-            done = _last_batch(self._snapshot(spark), context.txn_app_id)
+            snapshot = self._snapshot(spark)
+            done = _last_batch(snapshot, context.txn_app_id)
+            if done is not None:
+                self._check_since(self._checked, snapshot, context)
+            self._checked = version = int(snapshot.version())
             if done is not None and done >= batch.batch_id:
                 return
             # Every batch is a transaction, an empty one too, so one that is missing is rows that are missing.
@@ -144,6 +158,12 @@ class DeltaSink(Sink):
             # Unset at once: these confs would mark, and so silently drop, any further write on this session.
             with session_conf(spark, {_TXN_APP_ID: context.txn_app_id, _TXN_VERSION: str(batch.batch_id)}):
                 self._write_rows(batch_df, batch, context)
+            # The snapshot that the commit has left: one version further it is the commit itself, and costs nothing.
+            after = snapshot.deltaLog().unsafeVolatileSnapshot()
+            if after.version() != version + 1:
+                after = self._snapshot(spark)
+                self._check_since(version if done is not None else -1, after, context)
+            self._checked = int(after.version())
 
     def _append(self, rows: DataFrame) -> None:
         """Write rows as they are."""
@@ -172,11 +192,73 @@ class DeltaSink(Sink):
                 "and a new table.",
             )
 
+    def _check_since_committed(self, snapshot: Any, context: SinkContext) -> None:
+        """Look through the log back to the newest batch that counts as written, which was checked then."""
+        self._checked = int(snapshot.version())
+        if self._checked < 0:
+            return
+        done, configuration = _last_batch(snapshot, context.txn_app_id), snapshot.metadata().configuration()
+        # Only then a batch that was planned and not counted may have been written and be unknown to the table.
+        forgets = configuration.contains(_TXN_RETENTION) and context.newest_planned is not None
+        if done is None and not forgets:
+            return
+        counted = context.newest_committed if context.newest_committed is not None else done
+        accepted = _accepted(configuration, self._checked)
+        seen: list[Commit] = []
+        for commit in commits_back(context.spark, snapshot.path(), self._checked, context.txn_app_id):
+            if commit.version <= accepted:
+                break
+            seen.append(commit)
+            if commit.batch is not None and (counted is None or commit.batch <= counted):
+                break
+        else:
+            if done is not None:
+                raise self._log_is_cut(counted, context.txn_app_id, self._checked)
+        if done is None and any(commit.batch is not None for commit in seen):
+            raise self._lacks(0, done)
+        self._refuse_undone(seen, accepted)
+
+    def _check_since(self, base: int, snapshot: Any, context: SinkContext) -> None:
+        """Look through the commits behind `base`, up to which all was well; -1 if no batch had been written."""
+        first, newest = max(base, self._checked) + 1, int(snapshot.version())
+        if first > newest:
+            return
+        accepted = _accepted(snapshot.metadata().configuration(), newest)
+        versions = range(max(first, accepted + 1), newest + 1)
+        found = read_commits(context.spark, snapshot.path(), versions, context.txn_app_id)
+        commits = [commit for commit in found if commit is not None]
+        if len(commits) < len(found):
+            raise self._log_is_cut(None, context.txn_app_id, newest)
+        self._refuse_undone(commits, max(base, accepted))
+
+    def _refuse_undone(self, commits: Sequence[Commit], base: int) -> None:
+        found = undoing(commits, base)
+        if found is None:
+            return
+        table, before = f"delta.{quoted(self.path)}", found.version - 1
+        back = undoing([commit for commit in commits if commit.version <= before], base) is None
+        raise BacklogError(
+            f"The Delta table at {self.path} no longer has all batches of this query that it counts as written: "
+            f"{found.operation} in its version {found.version} took rows out and kept the transaction numbers.",
+            (f"Put them back with RESTORE TABLE {table} TO VERSION AS OF {before}, or start" if back else "Start")
+            + " with a new checkpointLocation and an empty path. To go on without these rows: "
+            + _accepting(table, found.version),
+        )
+
+    def _log_is_cut(self, counted: int | None, txn_app_id: str, newest: int) -> BacklogError:
+        return BacklogError(
+            f"The log of the Delta table at {self.path} does not reach back to the last batch of this query"
+            f"{'' if counted is None else f' ({counted} of {txn_app_id})'}: nobody can tell whether the table was "
+            "restored or replaced since.",
+            "If it was not, say so: " + _accepting(f"delta.{quoted(self.path)}", newest)
+            + " Keep the log longer than the query may stop (delta.logRetentionDuration).",
+        )  # fmt: skip
+
     def _lacks(self, wanted: int, done: int | None) -> BacklogError:
         return BacklogError(
             f"The Delta table at {self.path} lacks batches of this query: the checkpoint has committed up to {wanted}, "
-            f"the table {'none of them' if done is None else f'has them up to {done}'}. It was removed, replaced or "
-            "restored to an older version.",
+            f"the table {'none of them' if done is None else f'has them up to {done}'}. It was removed, "
+            f"replaced or put back to an older copy, or {_TXN_RETENTION} let it forget them.",
             "Put the table back, or start with a new checkpointLocation and an empty path.",
         )
 
@@ -257,6 +339,24 @@ def _last_batch(snapshot: Any, txn_app_id: str) -> int | None:
     """The newest batch id of a query that a table has."""
     done = snapshot.transactions().get(txn_app_id)
     return int(done.get()) if done.isDefined() else None
+
+
+def _accepted(configuration: Any, newest: int) -> int:
+    """The version that the table's owner accepted; -1 if none."""
+    told = configuration.get(ACCEPTED)
+    if not told.isDefined():
+        return -1
+    text = str(told.get())
+    if not (text.isascii() and text.isdigit() and int(text) <= newest):
+        raise SettingError(
+            f"table property {ACCEPTED}", text, f"must be a version that the table has; its newest is {newest}.",
+            "DESCRIBE HISTORY lists them.",
+        )  # fmt: skip
+    return int(text)
+
+
+def _accepting(table: str, version: int) -> str:
+    return f"ALTER TABLE {table} SET TBLPROPERTIES ('{ACCEPTED}' = '{version}')."
 
 
 def _snapshot_conf(spark: SparkSession) -> dict[str, str]:

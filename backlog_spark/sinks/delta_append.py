@@ -43,6 +43,11 @@ class DeltaAppend(DeltaSink):
     ``delta.setTransactionRetentionDuration`` shorter than the longest stop of the query: with the transaction,
     Delta forgets which batches it has.
 
+    DELETE, UPDATE, MERGE, OPTIMIZE and overwrites by others are edits of rows: the query goes on. RESTORE to a version
+    before the query's last batch, REPLACE TABLE and CLONE are refused, while the query runs and at the next start: rows
+    are gone that the table's transaction numbers still count. The error says how to put them back, and how to go on
+    without them. Do not keep the table's log shorter than the longest stop (``delta.logRetentionDuration``).
+
     Examples
     --------
     >>> DeltaAppend("/lake/clicks", partition_by=["day"])
