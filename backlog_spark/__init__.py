@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from backlog_spark.handle import JobStatus
     from backlog_spark.keyedstreams import KeyedStream
     from backlog_spark.native import NativeHybrid, hybrid
+    from backlog_spark.operators.aggregatefunctions import AggregateFunction
     from backlog_spark.operators.cofunctions import KeyedCoProcessFunction
     from backlog_spark.operators.functions import (
+        AggregatingState,
         KeyedProcessFunction,
         ListState,
         MapState,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
         ReducingState,
         ValueState,
     )
+    from backlog_spark.operators.lifecycle import RuntimeContext
     from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger
     from backlog_spark.operators.windowfunctions import (
         CoGroupFunction,
@@ -57,6 +60,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AggregateFunction",
+    "AggregatingState",
     "BacklogError",
     "BacklogProgress",
     "BacklogQuery",
@@ -85,6 +90,7 @@ __all__ = [
     "RecordAttributesBuilder",
     "ReducingState",
     "RunContext",
+    "RuntimeContext",
     "SettingError",
     "Sink",
     "SlidingEventTimeWindows",
@@ -112,6 +118,8 @@ __all__ = [
 # Loaded when first asked for: the workers of Python sources import this package for its errors alone, and would
 # otherwise load half of pyspark each time one starts.
 _MODULES = {
+    "AggregateFunction": "operators.aggregatefunctions",
+    "AggregatingState": "operators.functions",
     "BacklogError": "errors",
     "BacklogProgress": "tracker",
     "BacklogQuery": "query",
@@ -140,6 +148,7 @@ _MODULES = {
     "RecordAttributesBuilder": "attributes",
     "ReducingState": "operators.functions",
     "RunContext": "foreign",
+    "RuntimeContext": "operators.lifecycle",
     "SettingError": "errors",
     "Sink": "sinks",
     "SlidingEventTimeWindows": "operators.windows",

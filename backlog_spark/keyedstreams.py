@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.changes import IMPLIED, METADATA, is_change_stream, refuse_change_type
+from backlog_spark.changes import IMPLIED, METADATA, is_change_stream, refuse_change_type, refuse_changes
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.habits import KEYED, Guided, told
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from backlog_spark.operators.aggregate import Aggregate
+    from backlog_spark.operators.aggregatefunctions import AggregateFunction
     from backlog_spark.operators.fold import Fold
     from backlog_spark.operators.functions import KeyedProcessFunction
     from backlog_spark.operators.windows import WindowAssigner
@@ -132,25 +133,28 @@ class KeyedStream(Aggregations):
         """The column that orders a key's rows."""
         return self._order
 
-    def aggregate(self, *aggregates: Aggregate | str, name: str = "") -> BacklogStream:
-        """Declared aggregates, as SQL texts or as objects of ``backlog_spark.operators.aggregates``.
+    def aggregate(self, *aggregates: Aggregate | AggregateFunction | str, name: str = "") -> BacklogStream:
+        """Declared aggregates, as SQL texts or as objects of ``backlog_spark.operators.aggregates``; or one function.
 
         Parameters
         ----------
-        aggregates : Aggregate or str
-            Such as ``"sum(amount) AS total, count(*) AS orders"``.
+        aggregates : Aggregate or str, or one AggregateFunction
+            Such as ``"sum(amount) AS total, count(*) AS orders"``. A function takes no row of a change stream back.
         name : str, optional
-            Of the operator's state. Default: made of the keys and the results.
+            Of the operator's state. Default: made of the keys and the results, or the function's class.
 
         Raises
         ------
         BacklogError
             For an aggregate that cannot be merged or is unknown, by name.
         """
+        from backlog_spark.operators.aggregatefunctions import only_function
         from backlog_spark.operators.changeaggregates import aggregate_fold
         from backlog_spark.operators.declare import parse_aggregates
+        from backlog_spark.operators.functionaggregate import FunctionAggregateFold
 
-        declared = parse_aggregates(*aggregates, order=self._order)
+        function, given = only_function(aggregates)
+        declared = [] if function is not None else parse_aggregates(*given, order=self._order)
         keys = self._keys
 
         def binding(mark: str) -> Bind:
@@ -158,11 +162,15 @@ class KeyedStream(Aggregations):
                 refuse_change_type("key_by", "key", keys)
 
             def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+                if function is not None:
+                    refuse_changes("an AggregateFunction", schema, keys)
+                    return FunctionAggregateFold(keys, function, schema, key_groups, changes=mark)
                 return aggregate_fold(keys, declared, schema, key_groups, mark)
 
             return bind
 
-        named = state_name(name or "_".join([*keys, *(a.name for a in declared)]))
+        results = [type(function).__name__] if function is not None else [a.name for a in declared]
+        named = state_name(name or "_".join([*keys, *results]))
         rows = with_changes(self._stream.node, IMPLIED)
         return BacklogStream(KeyedNode(rows, named, binding(""), with_changes=binding))
 

@@ -12,7 +12,7 @@ from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError
 from backlog_spark.habits import WINDOWED, told
 from backlog_spark.keyedstreams import Aggregations
-from backlog_spark.operators.windowcolumns import WINDOW_COLUMNS, check_window_rows
+from backlog_spark.operators.windowcolumns import check_window_result, check_window_rows
 from backlog_spark.operators.windowed import WindowFold, WindowOptions
 from backlog_spark.plan import KeyedNode, state_name, with_changes
 from backlog_spark.streams import BacklogStream
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from backlog_spark.operators.aggregate import Aggregate
+    from backlog_spark.operators.aggregatefunctions import AggregateFunction
     from backlog_spark.operators.fold import Fold
     from backlog_spark.operators.merge import MergeFold
     from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger
@@ -145,26 +146,32 @@ class WindowedStream(Aggregations):
         assigner = self._options.assigner
         return WindowedStream(self._stream, self._keys, self._order, assigner, replace(self._options, **changes))
 
-    def aggregate(self, *aggregates: Aggregate | str, name: str = "") -> BacklogStream:
-        """Declared aggregates; see `KeyedStream.aggregate`."""
+    def aggregate(self, *aggregates: Aggregate | AggregateFunction | str, name: str = "") -> BacklogStream:
+        """Declared aggregates, or one `AggregateFunction`; see `KeyedStream.aggregate`."""
+        from backlog_spark.operators.aggregatefunctions import only_function
         from backlog_spark.operators.changeaggregates import window_aggregate_fold
         from backlog_spark.operators.declare import parse_aggregates
+        from backlog_spark.operators.functionaggregate import FunctionAggregateFold
 
-        declared = parse_aggregates(*aggregates, order=self._order)
+        function, given = only_function(aggregates)
+        declared = [] if function is not None else parse_aggregates(*given, order=self._order)
         for each in declared:
-            if each.name.lower() in WINDOW_COLUMNS:
-                raise BacklogError(
-                    f"window: the aggregate {each.name!r} has the name of a column that comes out.",
-                    "Name it otherwise: max(x) AS greatest.",
-                )
+            check_window_result(each.name)
 
         def make(key_groups: int) -> Callable[..., MergeFold]:
             def inner(keys: Sequence[str], schema: StructType, hidden: Sequence[str]) -> MergeFold:
+                if function is not None:
+                    refuse_changes("an AggregateFunction of a window", schema, keys)
+                    made = FunctionAggregateFold(keys, function, schema, key_groups, hidden)
+                    for column in made.output.names:
+                        check_window_result(column)
+                    return made
                 return window_aggregate_fold(keys, declared, schema, key_groups, hidden)
 
             return inner
 
-        return self._keyed(name or "_".join([*self._keys, *(a.name for a in declared)]), make)
+        results = [type(function).__name__] if function is not None else [a.name for a in declared]
+        return self._keyed(name or "_".join([*self._keys, *results]), make)
 
     def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> BacklogStream:
         """One row a window, made of all its rows by a Python function; see `KeyedStream.reduce`."""

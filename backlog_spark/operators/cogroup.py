@@ -22,6 +22,7 @@ from backlog_spark.operators.bykey import ByKeyFold
 from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.keyloop import as_batch, python_values
+from backlog_spark.operators.lifecycle import open_function
 from backlog_spark.operators.process import struct_of
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sessions import session_runs
@@ -288,8 +289,13 @@ class WindowRowsFold(ByKeyFold):
     def _instance(self) -> Any:
         if self._mine is None:
             self._mine = copy.copy(self._function)
-            self._mine.open()
+            open_function(self._mine)
         return self._mine
+
+    def close(self) -> None:
+        if self._mine is not None:
+            self._mine.close()
+            self._mine = None
 
     def _call_each(
         self, keys_of: pa.RecordBatch, first: np.ndarray, end: np.ndarray, given: list[list[Rows]], watermark: int

@@ -216,6 +216,9 @@ class Fold(ABC):
         """Itself for a batch of the sorted vehicle whose inputs have these attributes, as in `Clock`."""
         return self
 
+    def close(self) -> None:  # noqa: B027
+        """A task that has called it is over, in a worker."""
+
     @abstractmethod
     def version_schema(self) -> StructType:
         """Columns of what `fold` gives."""

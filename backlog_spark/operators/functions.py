@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from backlog_spark.attributes import OneInputFunction
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.aggregatefunctions import Accumulators, AggregateFunction
+from backlog_spark.operators.lifecycle import TaskFunction
 from backlog_spark.operators.timers import ProcessContext, TimerService
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "AggregatingState",
     "KeyedProcessFunction",
     "ListState",
     "MapState",
@@ -32,7 +35,7 @@ __all__ = [
 
 
 class State:
-    """A declared piece of state; each key has its own. The base of the four kinds."""
+    """A declared piece of state; each key has its own. The base of the five kinds."""
 
     def __init__(self, kind: str | DataType) -> None:
         self.kind = kind
@@ -46,6 +49,9 @@ class State:
     def bind(self, values: list[Any], cursor: list[int]) -> None:
         """Give it the keys' values and the place of the present key. Called by the operator, never by a function."""
         self._values, self._cursor = values, cursor
+
+    def typed(self, kind: pa.DataType) -> None:
+        """Told the type of the values in Arrow, before `bind`. Called by the operator, never by a function."""
 
     def _get(self) -> Any:
         if self._values is None:
@@ -210,6 +216,41 @@ class ReducingState(State):
         self._set(value if found is None else self._function(found, value))
 
 
+class AggregatingState(State):
+    """One value a key, made of all that were added, whose type may be another one than theirs.
+
+    Parameters
+    ----------
+    function : AggregateFunction
+        Its ``accumulator`` is the type of what is kept; ``merge`` and ``output`` are not needed.
+    """
+
+    def __init__(self, function: AggregateFunction) -> None:
+        if not isinstance(function, AggregateFunction):
+            raise BacklogError(
+                f"AggregatingState was given {function!r:.100}.", "Pass an instance of a subclass of AggregateFunction."
+            )
+        super().__init__(function.accumulator)
+        self._function = function
+        self._accumulators: Accumulators | None = None
+
+    def typed(self, kind: pa.DataType) -> None:
+        self._accumulators = Accumulators(self._function, kind)
+
+    def get(self) -> Any:
+        """The function's result; None if nothing has been added."""
+        found = self._get()
+        if found is None or self._accumulators is None:
+            return None
+        return self._accumulators.result(self._accumulators.read(found))
+
+    def add(self, value: Any) -> None:
+        """Add a value to it."""
+        found = self._get()
+        assert self._accumulators is not None
+        self._set(self._accumulators.add(value, self._accumulators.read(found)))
+
+
 class OutputTag:
     """A side output: ``yield self.tag, row`` sends a row there.
 
@@ -227,7 +268,7 @@ class OutputTag:
         self.name = name
 
 
-class KeyedProcessFunction(OneInputFunction):
+class KeyedProcessFunction(OneInputFunction, TaskFunction):
     """A function of the rows of one key. The same class serves backlog and stream; subclass it.
 
     Within a batch rows of a key come in the order that `BacklogStream.key_by` was given; without one in any order.
@@ -261,9 +302,6 @@ class KeyedProcessFunction(OneInputFunction):
 
     output: ClassVar[str | StructType] = ""
     interruptible_timers: ClassVar[bool] = False
-
-    def open(self) -> None:
-        """Called once in each task before anything else; for what cannot be sent to workers."""
 
     def process_element(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
         """Called for each row.

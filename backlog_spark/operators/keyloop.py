@@ -21,6 +21,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.watermarks import END_OF_TIME
 
 from .functions import KeyedProcessFunction, ListState, MapState, OutputTag, ProcessContext, TimerService
+from .lifecycle import open_function
 from .rowtypes import row_type
 
 __all__ = ["KeyLoop", "LoopSchema", "as_batch", "epoch_millis", "python_values"]
@@ -81,19 +82,24 @@ class KeyLoop:
         self._states = []
         for name, declared in function.declared_states().items():
             state = copy.copy(declared)
+            state.typed(schema.state.field(f"s_{name}").type)
             setattr(self._function, name, state)
             self._states.append(state)
         self._tags = {name: at for at, (name, _) in enumerate(schema.outputs) if at}
         self._collected: list[list[Any]] = [[] for _ in schema.outputs]
         self._batches: list[list[pa.RecordBatch]] = [[] for _ in schema.outputs]
         self._row = row_type(tuple(schema.rows.names))
-        self._function.open()
+        open_function(self._function)
         self.load([], [[] for _ in schema.state])
 
     @property
     def function(self) -> KeyedProcessFunction:
         """The task's own instance."""
         return self._function
+
+    def close(self) -> None:
+        """The task has come to its end."""
+        self._function.close()
 
     def load(self, keys: list[Any], columns: list[list[Any]]) -> None:
         """Take keys, and a list for each column of their state; the lists are changed in place."""
@@ -276,6 +282,8 @@ class KeyLoop:
             elif issubclass(kind, ListState | MapState):
                 # Nothing in it is no state.
                 plain = [(list(v.items()) if type(v) is dict else v) or None for v in plain]
+            elif pa.types.is_map(field.type):
+                plain = [list(v.items()) if type(v) is dict else v for v in plain]
             try:
                 out.append(pa.array(plain, field.type))
             except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:

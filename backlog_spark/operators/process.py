@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["ProcessFold", "struct_of"]
+__all__ = ["ProcessFold", "struct_of", "type_of"]
 
 _EVENT_TIMERS, _PROCESSING_TIMERS = "t_event", "t_processing"
 _MAIN: Final = "the main output"
@@ -165,6 +165,11 @@ class ProcessFold(Fold):
         fold = copy.copy(self)
         fold.backlog = backlog
         return fold
+
+    def close(self) -> None:
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
@@ -380,13 +385,20 @@ def _first(timers: pa.Array) -> np.ndarray:
 def _state_type(state: Any) -> Any:
     from pyspark.sql.types import ArrayType, MapType
 
-    kind = _type(state.kind, f"state {state.name!r}")
+    kind = type_of(state.kind, f"state {state.name!r}")
     if isinstance(state, ListStateOf):
         return ArrayType(kind)
-    return MapType(_type(state.key, f"state {state.name!r}"), kind) if isinstance(state, MapState) else kind
+    return MapType(type_of(state.key, f"state {state.name!r}"), kind) if isinstance(state, MapState) else kind
 
 
-def _type(kind: Any, what: str) -> Any:
+def type_of(kind: Any, what: str) -> Any:
+    """A type as a user writes it.
+
+    Raises
+    ------
+    BacklogError
+        For what is none of Spark's.
+    """
     from pyspark.errors import PySparkException
     from pyspark.sql.types import DataType
 
@@ -402,9 +414,10 @@ def _type(kind: Any, what: str) -> Any:
 
 
 def struct_of(schema: Any, what: str) -> StructType:
+    """The columns of rows, as `type_of`."""
     from pyspark.sql.types import StructType
 
-    found = _type(schema, what) if schema else None
+    found = type_of(schema, what) if schema else None
     if not isinstance(found, StructType) or not found.fields:
         raise BacklogError(
             f"{what} is {schema!r}: it must name the columns of the rows that are put out.",

@@ -43,9 +43,15 @@ class SortedLoop:
         collect_rarely()
         keep_imports()
         fold = self._fold
-        width = 1 + len(fold.keys)
         self._loop = KeyLoop(fold._function, fold._loop_schema)
         self._loop.function.take_attributes(fold.backlog)
+        try:
+            yield from self._folded(batches)
+        finally:
+            self._loop.close()
+
+    def _folded(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        width = 1 + len(self._fold.keys)
         held: _Held | None = None
         for batch in batches:
             if not batch.num_rows:

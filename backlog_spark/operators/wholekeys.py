@@ -43,8 +43,11 @@ class AdvanceKeys:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         collect_rarely()
         keep_imports()
-        for piece in sorted_by_hash(batches):
-            yield from self._advance(piece)
+        try:
+            for piece in sorted_by_hash(batches):
+                yield from self._advance(piece)
+        finally:
+            self._fold.close()
 
     def _advance(self, piece: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         fold = self._fold

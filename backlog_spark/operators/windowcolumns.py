@@ -19,6 +19,7 @@ __all__ = [
     "START",
     "WINDOW_COLUMNS",
     "check_window_keys",
+    "check_window_result",
     "check_window_rows",
     "named_windows",
     "unnamed_windows",
@@ -42,6 +43,20 @@ def check_window_keys(keys: Sequence[str]) -> None:
         raise BacklogError(
             f"window: the key {taken[0]!r} has the name of a column that comes out.",
             f"Rename it before key_by: .map('*', '{taken[0]} AS …').",
+        )
+
+
+def check_window_result(name: str) -> None:
+    """Refuse a result that has the name of one of `WINDOW_COLUMNS`.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if name.lower() in WINDOW_COLUMNS:
+        raise BacklogError(
+            f"window: the aggregate {name!r} has the name of a column that comes out.",
+            "Name it otherwise: max(x) AS greatest.",
         )
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.lifecycle import TaskFunction
 from backlog_spark.operators.rowtypes import row_type
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class Rows(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]
 
 
-class _Function:
+class _Function(TaskFunction):
     """What the functions of windows share.
 
     Attributes
@@ -125,9 +126,6 @@ class _Function:
     """
 
     output: ClassVar[str | StructType] = ""
-
-    def open(self) -> None:
-        """Called once in each task before anything else; for what cannot be sent to workers."""
 
     def process_groups(self, groups: Groups) -> pa.RecordBatch:
         """The vectorised form: called for many windows at once instead of one by one, if it is defined.

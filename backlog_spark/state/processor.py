@@ -121,7 +121,7 @@ class GroupProcessor(StatefulProcessor):
         return Arrived(tuple(seeds), combine(live, self._live)), control, pieces
 
     def close(self) -> None:
-        pass
+        self._fold.close()
 
 
 def frames_of(outputs: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pd.DataFrame]:

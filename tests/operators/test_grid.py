@@ -99,6 +99,26 @@ def newest_with_total(a: Any, b: Any) -> Any:
     return (a if a.seq > b.seq else b)._replace(i64=sum(known) if known else None)
 
 
+class Sum(bs.AggregateFunction):
+    """As ``sum(i64)``."""
+
+    accumulator = "long"
+    output = "total long"
+
+    def create_accumulator(self) -> None:
+        return None
+
+    def add(self, row: Any, accumulator: int | None) -> int | None:
+        return self.merge(row.i64, accumulator)
+
+    def merge(self, one: int | None, other: int | None) -> int | None:
+        known = [value for value in (one, other) if value is not None]
+        return sum(known) if known else None
+
+    def get_result(self, accumulator: int | None) -> int | None:
+        return accumulator
+
+
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
@@ -110,6 +130,7 @@ REDUCE = Operator(
     lambda keyed: keyed.reduce(newest_with_total),
     {"seq": "max(seq)", "i64": "sum(i64)", **{name: f"max_by({_quoted(name)}, seq)" for name in OTHERS}},
 )
+FUNCTION = Operator("function", lambda keyed: keyed.aggregate(Sum()), {"total": "sum(i64)"})
 PICKS = [
     picked(function, by, last) for function, by in (("min_by", "few"), ("max_by", "odd")) for last in (False, True)
 ]
@@ -164,6 +185,7 @@ def two_of_each() -> list[Case]:
 SAMPLE = [
     (Example(1, 160, (True, True, False), "composite", 2), aggregates("aggregates", two_of_each())),
     pytest.param(Example(3, 120, (False, True, False), "decimal", 5, "last"), REDUCE, marks=pytest.mark.grid),
+    pytest.param(Example(4, 120, (False, True, False), "composite", 2), FUNCTION, marks=pytest.mark.grid),
 ]
 
 
@@ -193,7 +215,7 @@ def examples(draw: st.DrawFn) -> Example:
     )
 
 
-OPERATORS = [*(aggregates(*family) for family in FAMILIES.items()), *PICKS, *SINGLES, REDUCE]
+OPERATORS = [*(aggregates(*family) for family in FAMILIES.items()), *PICKS, *SINGLES, REDUCE, FUNCTION]
 
 
 @pytest.mark.grid

@@ -21,6 +21,7 @@ from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.keyloop import epoch_millis
 from backlog_spark.operators.process import ProcessFold
 from backlog_spark.operators.sortedloop import SortedLoop
+from backlog_spark.state.processor import GroupProcessor
 from backlog_spark.state.tables import arrow_schema, combine, from_bytes
 from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
 
@@ -304,15 +305,39 @@ def test_epoch_millis_rounds_down() -> None:
     assert np.asarray(epoch_millis(times.slice(0, 2))).tolist() == [-1, 0]
 
 
-def test_a_function_is_opened_once_a_task() -> None:
-    opened: list[str] = []
+def test_a_function_is_opened_and_closed_once_a_task() -> None:
+    lived: list[Any] = []
 
-    class Opens(Alarm):
-        def open(self) -> None:
-            opened.append("")
+    class Lives(Alarm):
+        def open(self, ctx: bs.RuntimeContext) -> None:
+            lived.append((ctx.get_task_name(), ctx.get_index_of_this_subtask(), ctx.get_attempt_number()))
 
-    operator = fold(Opens())
+        def process_element(self, row: Any, ctx: Any) -> Any:
+            lived.append("row")
+            return super().process_element(row, ctx)
+
+        def close(self) -> None:
+            lived.append("closed")
+
+    operator = fold(Lives())
     drive(operator, [([("a", 1.0, 0, 0)], None), ([("b", 1.0, 0, 1)], None)])
-    assert len(opened) == 1
+    processor = GroupProcessor(operator)
+    processor.close()
+    processor.close()
+    assert lived == [("Lives", 0, 0), "row", "row", "closed"]
+
+    class Takes(Alarm):
+        def open(self) -> None:  # type: ignore[override]
+            lived.append("without a context")
+
+    drive(fold(Takes()), [([("a", 1.0, 0, 0)], None)])
+    assert lived[-1] == "without a context"
+
+    class Asks(Alarm):
+        def open(self, ctx: Any) -> None:
+            ctx.get_list_state("d")
+
+    with pytest.raises(BacklogError, match=r'total = bs\.ListState\("long"\)'):
+        drive(fold(Asks()), [([("a", 1.0, 0, 0)], None)])
     again = pickle.loads(pickle.dumps(fold(Alarm())))
     assert drive(again, [([("a", 1.0, 0, 0)], None)])[0] == drive(fold(), [([("a", 1.0, 0, 0)], None)])[0]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from pyspark import TaskContext
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
@@ -58,15 +59,39 @@ def millis(time: dt.datetime) -> int:
     return int(time.timestamp() * 1000)
 
 
+class Mean(bs.AggregateFunction):
+    """The mean of what is added, as text."""
+
+    accumulator = "struct<total: long, rows: long>"
+
+    def create_accumulator(self) -> Any:
+        return 0, 0
+
+    def add(self, value: int, accumulator: Any) -> Any:
+        return accumulator.total + value, accumulator.rows + 1
+
+    def get_result(self, accumulator: Any) -> str:
+        return f"{accumulator.total}/{accumulator.rows}"
+
+
 class Running(bs.KeyedProcessFunction):
     """Every kind of state; a row for each row."""
 
-    output = "user string, seq long, count long, total decimal(38,0), pages string, last array<long>, greatest long"
+    output = (
+        "user string, seq long, count long, total decimal(38,0), pages string, last array<long>, greatest long, "
+        "mean string"
+    )
+    opened = None
     count = bs.ValueState("long", default=0)
     total = bs.ValueState("decimal(38,0)")
     pages = bs.MapState("string", "long")
     last = bs.ListState("long")
     greatest = bs.ReducingState("long", max)
+    mean = bs.AggregatingState(Mean())
+
+    def open(self, ctx: bs.RuntimeContext) -> None:
+        assert self.opened is None
+        self.opened = ctx.get_index_of_this_subtask()
 
     def process_element(self, row: Any, ctx: Any) -> Any:
         self.count.update(self.count.value() + 1)
@@ -75,11 +100,15 @@ class Running(bs.KeyedProcessFunction):
             self.greatest.add(row.v)
         self.pages.put(row.page, self.pages.get(row.page, 0) + 1)
         self.last.add(row.seq)
+        assert (self.mean.get() is None) == (self.count.value() == 1)
+        self.mean.add(row.seq)
+        assert self.opened == TaskContext.get().partitionId()
         if len(self.last.get()) > 3:
             self.last.update(self.last.get()[1:])
         total = self.total.value()
         pages = ",".join(f"{k}{v}" for k, v in sorted(self.pages.items()))
-        yield ctx.get_current_key(), row.seq, self.count.value(), total, pages, self.last.get(), self.greatest.get()
+        rest = self.last.get(), self.greatest.get(), self.mean.get()
+        yield ctx.get_current_key(), row.seq, self.count.value(), total, pages, *rest
 
 
 def running(tables: list[pa.Table]) -> Counter[Any]:
@@ -94,7 +123,8 @@ def running(tables: list[pa.Table]) -> Counter[Any]:
         text = ",".join(f"{k}{v}" for k, v in sorted(pages.items()))
         last = tuple(r["seq"] for r in mine[-3:])
         total, greatest = (sum(values), max(values)) if values else (None, None)
-        out[(row["user"], row["seq"], len(mine), total, text, last, greatest)] += 1
+        mean = f"{sum(r['seq'] for r in mine)}/{len(mine)}"
+        out[(row["user"], row["seq"], len(mine), total, text, last, greatest, mean)] += 1
     return out
 
 

@@ -6,13 +6,18 @@ import itertools
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pyspark.sql.types import LongType, StructType
+from pyspark.sql.types import LongType, MapType, StringType, StructType
 
+import backlog_spark as bs
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators.aggregatefunctions import only_function
+from backlog_spark.operators.functionaggregate import FunctionAggregateFold
 from backlog_spark.operators.reduce import ReduceFold
 from backlog_spark.state.sorted import MergeSorted
-from backlog_spark.state.tables import HASH
+from backlog_spark.state.tables import HASH, combine, merged
 
 SCHEMA = StructType().add("k", LongType()).add("v", LongType())
 COLUMNS = pa.schema([(HASH, pa.int64()), ("k0", pa.int64()), ("s0", pa.int64()), ("s1", pa.int64())]).append(
@@ -49,6 +54,67 @@ def test_any_cut_gives_each_key_once(rows: list[tuple[Any, int, bool]], cuts: li
     assert {r[1]: (r[3], r[4]) for r in found} == expected
     assert len(found) == len(expected)
     assert all((r[0], r[2]) == (HASHES[r[1]], r[1]) for r in found)
+
+
+class Words(bs.AggregateFunction):
+    """How often each value is there, and of all of them the sum: a map, which is changed in place."""
+
+    accumulator = MapType(StringType(), LongType())
+    output = StructType().add("sum", LongType())
+
+    def create_accumulator(self) -> dict[str, int]:
+        return {}
+
+    def add(self, row: Any, accumulator: dict[str, int]) -> dict[str, int]:
+        accumulator[str(row.v)] = accumulator.get(str(row.v), 0) + 1
+        return accumulator
+
+    def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+        for value, count in other.items():
+            one[value] = one.get(value, 0) + count
+        return one
+
+    def get_result(self, accumulator: dict[str, int]) -> int:
+        return sum(int(value) * count for value, count in accumulator.items())
+
+
+@settings(max_examples=200, deadline=None)
+@given(ROWS, st.lists(st.integers(0, 60), max_size=8))
+def test_accumulators_merge_however_rows_are_cut(rows: list[tuple[Any, int, bool]], cuts: list[int]) -> None:
+    made = FunctionAggregateFold(["k"], Words(), SCHEMA, 8)
+    lifted = pa.schema([(HASH, pa.int64()), ("k0", pa.int64()), ("l0", pa.int64()), ("l1", pa.int64())])
+    columns = list(zip(*[(HASHES[k], k, k, v) for k, v, _ in rows], strict=True))
+    arrays = [pa.array(c, f.type) for c, f in zip(columns, lifted, strict=True)]
+    whole = pa.RecordBatch.from_arrays(arrays, schema=lifted)
+    places = sorted({0, len(rows), *(min(c, len(rows)) for c in cuts)})
+    parts = [merged(whole.slice(a, b - a), made.state, made, lifted=True)[0] for a, b in itertools.pairwise(places)]
+    state = merged(combine(parts, made.state.arrow()), made.state, made, lifted=False)[0]
+    results = made.results_of(state.column(2)).column(0).to_pylist()
+    expected: dict[Any, int] = {}
+    for k, v, _ in rows:
+        expected[k] = expected.get(k, 0) + v
+    assert dict(zip(state.column(1).to_pylist(), results, strict=True)) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("accumulator", "nothing", r"type 'nothing' of .*\.accumulator is none of Spark's"),
+        ("output", "", r"\.output is ''"),
+        ("output", StructType().add("K", LongType()), r"two columns 'K'"),
+    ],
+)
+def test_refused_functions(name: str, value: Any, message: str) -> None:
+    kind = type("Wrong", (Words,), {name: value})
+    with pytest.raises(BacklogError, match=message):
+        FunctionAggregateFold(["k"], kind(), SCHEMA, 8)
+
+
+def test_functions_are_given_alone_and_as_instances() -> None:
+    with pytest.raises(BacklogError, match=r"the class Words\. Pass an instance: Words\(\)"):
+        only_function([Words])
+    with pytest.raises(BacklogError, match="Words beside other aggregates"):
+        only_function(["count(*) AS n", Words()])
 
 
 def test_a_key_of_a_million_rows_is_held_as_one() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,8 +166,30 @@ def test_late_rows_are_taken_in_for_the_allowed_lateness(spark: SparkSession, tm
     assert [r["v"] for b in late.batches.values() for r in b] == [6]
 
 
+class Total(bs.AggregateFunction):
+    """The sum of v, and how many rows there are."""
+
+    accumulator = "struct<v: decimal(38,0), rows: long>"
+    output = "v decimal(38,0), sessions long"
+
+    def open(self, ctx: bs.RuntimeContext) -> None:
+        self.start = Decimal(0), 0
+
+    def create_accumulator(self) -> Any:
+        return self.start
+
+    def add(self, row: Any, accumulator: Any) -> Any:
+        return accumulator.v + row.v, accumulator.rows + 1
+
+    def merge(self, one: Any, other: Any) -> Any:
+        return one.v + other.v, one.rows + other.rows
+
+    def get_result(self, accumulator: Any) -> Any:
+        return accumulator
+
+
 def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> None:
-    """reduce over sessions, and windows that follow windows."""
+    """reduce over sessions, and an aggregate function over windows that follow windows."""
     tables = [events(n + 50, 80, n * 80, millis=True) for n in range(3)]
     tables.append(flush(tables))
     reduced = (
@@ -178,7 +201,7 @@ def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> N
         .map("user", "v", "window_time")
         .key_by("user")
         .window(bs.TumblingEventTimeWindows.of("1 minute"))
-        .aggregate("sum(v) AS v, count(*) AS sessions", name="minutes")
+        .aggregate(Total(), name="minutes")
         .map("user", "window_start", "v", "sessions")
     )
     spark.createDataFrame(pa.concat_tables(tables).combine_chunks()).createOrReplaceTempView("events")
