@@ -24,9 +24,10 @@ from backlog_spark.jvm import own_conf
 from backlog_spark.listener import ProgressReport
 from backlog_spark.monitor.outstanding import Outstanding
 from backlog_spark.native import CONF, NativeHybrid
+from backlog_spark.pinned import start_with
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns
-from backlog_spark.session import check_session, session_conf, session_listener, starting
+from backlog_spark.session import check_session, session_listener
 from backlog_spark.settings import parse_settings
 from backlog_spark.tracker import QueryTracker
 from connectors.pacing import PROBE_ROWS, BacklogSizer
@@ -230,9 +231,8 @@ class ForeignQuery(QueryRuns):
             self._source.mend(self._checkpoint)
             context = replace(context, _frame=self._source.frame(self._phase, context, self._checkpoint))
         writer = self._build(context)
-        # The query takes its own copy of the configuration; other queries of ours wait for theirs.
-        with starting, session_conf(self._spark, CONF if self._source else {}):
-            started = self._start(writer)
+        conf = CONF if self._source else {}
+        started = start_with(self._spark, self._checkpoint.qualified(), conf, lambda: self._start(writer))
         self._name = self._name or started.name or str(started.id)
         return self._subscribe(started)
 

@@ -150,8 +150,8 @@ class BacklogListener(StreamingQueryListener):
     """Puts a report on a queue for each event of a subscribed query.
 
     Spark calls the ``on…`` methods on its listener bus, one at a time, some time after the fact. They
-    never raise, never block and never call Spark: a callback that stops a query from here would wait for the
-    bus it runs on. Events of one query arrive in order, so within a run `Terminated` is the last report.
+    never raise, never block and, but for `starts`, never call Spark: a callback that stops a query from here would
+    wait for the bus it runs on. Events of one query arrive in order, so within a run `Terminated` is the last report.
 
     One instance serves all queries of a session (``spark.streams.addListener``). `subscribe` may be called at
     any time, from any thread, also after ``start()``: the last 256 events of queries without a subscriber are
@@ -163,6 +163,8 @@ class BacklogListener(StreamingQueryListener):
         self._lock = threading.Lock()
         self._queues: dict[str, queue.Queue[Report]] = {}
         self._unclaimed: deque[Report] = deque(maxlen=_UNCLAIMED)
+        self.starts: list[Callable[[str], None]] = []
+        """What is called with the id of a query that starts, before it reads its settings. They must not raise."""
 
     @functools.cached_property
     def _jlistener(self) -> Any:
@@ -196,7 +198,9 @@ class BacklogListener(StreamingQueryListener):
             self._queues.pop(str(query_id), None)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing: the runner knows what it starts. Called inside ``start()``, so it must return at once."""
+        """Called inside ``start()``, in which Spark waits for it: no bus is blocked, and it must return at once."""
+        for told in tuple(self.starts):
+            told(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Put a `ProgressReport`. Called after each committed batch."""

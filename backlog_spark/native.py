@@ -2,8 +2,8 @@
 
 Each phase is a run of the query with that phase's source alone. The bounded ones end by themselves (``availableNow``),
 the last one goes on. Spark lets the sources of a checkpoint change if they are named and if the offset log has its
-second format, which keeps offsets by name; both are set in the session while such a source is loaded and while such a
-query starts, which Spark then gives a copy of the settings.
+second format, which keeps offsets by name; both are set in copies of the session: one in which such a source is loaded,
+and the one that such a query has of its own (`backlog_spark.pinned`).
 
 Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
 """
@@ -15,14 +15,16 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partialmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.streaming import DataStreamReader
 
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.handover import Handover, Reread
-from backlog_spark.session import check_session, session_conf, starting
+from backlog_spark.jvm import java_class
+from backlog_spark.session import check_session, starting
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -103,15 +105,25 @@ def hybrid(
 
 
 class _Named(DataStreamReader):
-    """The reader of a phase: Spark looks for `CONF` while it loads a source, and only then is it set."""
+    """The reader of a phase. Spark looks for `CONF` while it loads a source, which it does in a copy of the session."""
 
     loaded = False
 
+    def __init__(self, spark: SparkSession) -> None:
+        super().__init__(spark)
+        copy = cast("Any", spark)._jsparkSession.cloneSession()
+        for name, value in CONF.items():
+            copy.conf().set(name, value)
+        self._jreader = copy.readStream()
+
     def _load(self, method: str, *args: Any, **options: Any) -> DataFrame:
-        with starting, session_conf(self._spark, CONF):
+        with starting:
             made: DataFrame = getattr(super(), method)(*args, **options)
         self.loaded = True
-        return made
+        # A query is started by the session of its DataFrame: the user's, whose listeners and list of queries it is on.
+        frames = java_class(self._spark, "org.apache.spark.sql.classic.Dataset")
+        plan = made._jdf.queryExecution().analyzed()
+        return ClassicDataFrame(frames.ofRows(cast("Any", self._spark)._jsparkSession, plan), self._spark)
 
 
 for _method in ("load", "table", "changes", "parquet", "orc", "json", "csv", "text", "xml"):

@@ -29,6 +29,7 @@ from backlog_spark.keyed import KeyedPlan
 from backlog_spark.listener import ProgressReport
 from backlog_spark.loopback import LoopbackServer
 from backlog_spark.monitor.outstanding import Outstanding
+from backlog_spark.pinned import start_with
 from backlog_spark.plan import (
     FrameNode,
     SourceNode,
@@ -41,7 +42,7 @@ from backlog_spark.plan import (
 )
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns
-from backlog_spark.session import register, session_conf, starting
+from backlog_spark.session import register, session_conf
 from backlog_spark.settings import parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
@@ -265,10 +266,7 @@ class BacklogQuery(QueryRuns):
         if self._paced():
             delay = min(_POLL_MAX_MS, max(_POLL_MIN_MS, self.intervals.interval_ms // _POLL_SHARE))
             conf = {**conf, _POLLING_DELAY: f"{delay}ms"}
-        # The query takes its own copy of the configuration; other queries of the session wait for theirs.
-        with starting, session_conf(self._spark, conf):
-            started = writer.start()
-        return self._subscribe(started)
+        return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
 
     def _open_sinks(self, schema: StructType) -> None:
         self._outputs.open(
