@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ValueState,
     )
     from backlog_spark.operators.lifecycle import RuntimeContext
+    from backlog_spark.operators.statettl import StateTtlConfig
     from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger
     from backlog_spark.operators.windowfunctions import (
         CoGroupFunction,
@@ -96,6 +97,7 @@ __all__ = [
     "SlidingEventTimeWindows",
     "SlidingProcessingTimeWindows",
     "SqlError",
+    "StateTtlConfig",
     "Switch",
     "TimeWindow",
     "TumblingEventTimeWindows",
@@ -154,6 +156,7 @@ _MODULES = {
     "SlidingEventTimeWindows": "operators.windows",
     "SlidingProcessingTimeWindows": "operators.windows",
     "SqlError": "streamsql.refusals",
+    "StateTtlConfig": "operators.statettl",
     "Switch": "tracker",
     "TimeWindow": "operators.windowfunctions",
     "TumblingEventTimeWindows": "operators.windows",

@@ -139,7 +139,7 @@ class Clerk:
                 offset["budget"] = known.budget
             elif offset["isBacklog"] == start["isBacklog"]:
                 return dict(start)
-            return offset
+            return {**offset, "at": now}
 
     def _reached(self, operator: str, before: int | None, known: _Known, now: int, *, at_once: bool) -> int | None:
         """The watermark that an operator is told."""
@@ -203,7 +203,7 @@ class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._at_once = False
 
     def initialOffset(self) -> dict[str, Any]:
-        return {"watermark": None, "now": None, "isBacklog": None, "firing": None, "budget": None}
+        return {"watermark": None, "now": None, "isBacklog": None, "firing": None, "budget": None, "at": None}
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._at_once = True
@@ -226,6 +226,7 @@ class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             now=end["now"] if end["now"] != start["now"] else None,
             backlog=end["isBacklog"],
             budget=end["budget"],
+            at=end.get("at"),
         )
         return [_Message(int(self._options["keygroups"]), control)]
 

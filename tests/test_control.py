@@ -18,7 +18,9 @@ from backlog_spark.state.seeds import CONTROL, Control
 from backlog_spark.state.store import AT_EVERY_TICK, NEVER
 from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, Watermark
 
-START: dict[str, Any] = {"watermark": None, "now": None, "isBacklog": None, "firing": None, "budget": None}
+START: dict[str, Any] = {
+    "watermark": None, "now": None, "isBacklog": None, "firing": None, "budget": None, "at": None
+}  # fmt: skip
 
 
 class Clock:
@@ -43,7 +45,7 @@ def test_a_watermark_is_told_once_and_never_goes_back() -> None:
     settled(clerk)
     clerk.tell(watermarks=at(50), backlog={"f": False, "g": True})
     told = clerk.answer("f", START, at_once=False)
-    assert told == {**START, "watermark": 50, "isBacklog": False}
+    assert told == {**START, "watermark": 50, "isBacklog": False, "at": 10_000}
     assert clerk.answer("f", told, at_once=False) == told
     clerk.tell(watermarks=at(40), backlog={"f": False})
     assert clerk.answer("f", told, at_once=False) == told
@@ -187,14 +189,14 @@ def test_a_source_asks_the_server() -> None:
         reader: Any = ControlDataSource({k.lower(): v for k, v in options.items()}).streamReader(None)  # type: ignore[arg-type]
         start = reader.initialOffset()
         end = reader.latestOffset(start, None)
-        assert end == {**START, "watermark": 7, "isBacklog": 1}
+        assert end == {**START, "watermark": 7, "isBacklog": 1, "at": 10_000}
         assert json.loads(json.dumps(end)) == end
         assert not reader.partitions(end, end)
         (message,) = reader.partitions(start, end)
         (batch,) = reader.read(message)
         assert batch.column("__group").to_pylist() == [0, 1, 2]
         assert set(batch.column("origin").to_pylist()) == {CONTROL}
-        assert {Control.from_bytes(d.as_py()) for d in batch.column("data")} == {Control(7, None, 1)}
+        assert {Control.from_bytes(d.as_py()) for d in batch.column("data")} == {Control(7, None, 1, at=10_000)}
     finally:
         server.close()
     lost: Any = ControlDataSource({k.lower(): v for k, v in options.items()}).streamReader(None)  # type: ignore[arg-type]
@@ -219,6 +221,6 @@ def test_one_that_says_nothing_keeps_nobody_waiting() -> None:
             asking = threading.Thread(target=ask, daemon=True)
             asking.start()
             asking.join(30)
-            assert answers == [{**START, "watermark": 7}]
+            assert answers == [{**START, "watermark": 7, "at": 10_000}]
     finally:
         server.close()

@@ -23,9 +23,9 @@ from backlog_spark.operators.fold import Clock, StayEnd
 from backlog_spark.operators.frames import ascending
 from backlog_spark.operators.keyloop import as_batch, python_values
 from backlog_spark.operators.lifecycle import open_function
-from backlog_spark.operators.process import struct_of
 from backlog_spark.operators.rows import SIDE_OF, TIME
 from backlog_spark.operators.sessions import session_runs
+from backlog_spark.operators.usertypes import struct_of
 from backlog_spark.operators.windowed import WindowOptions
 from backlog_spark.operators.windowfunctions import (
     CoGroupFunction,

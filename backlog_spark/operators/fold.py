@@ -66,6 +66,8 @@ class Clock:
     budget : int or None
         After so many timers firing stops, between two of them; what is left is due in the next batch (FLIP-443). Of
         folds that are `Fold.interruptible`. Default None: all fire.
+    told_at : int or None
+        When the control source told this; None if it told nothing in this batch.
     """
 
     before: int
@@ -73,6 +75,7 @@ class Clock:
     now: int | None
     backlog: int
     budget: int | None = None
+    told_at: int | None = None
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from backlog_spark.operators.aggregatefunctions import Accumulators, AggregateFu
 from backlog_spark.operators.fold import describe_keys
 from backlog_spark.operators.keyloop import as_batch, python_values
 from backlog_spark.operators.lifecycle import open_function
-from backlog_spark.operators.process import struct_of, type_of
 from backlog_spark.operators.reduce import RowsMergeFold
 from backlog_spark.operators.rowtypes import row_type
+from backlog_spark.operators.usertypes import struct_of, type_of
 from backlog_spark.state.tables import StateSchema, arrow_schema, combine, merged
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from backlog_spark.attributes import OneInputFunction
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.aggregatefunctions import Accumulators, AggregateFunction
 from backlog_spark.operators.lifecycle import TaskFunction
+from backlog_spark.operators.statettl import StateTtlConfig
 from backlog_spark.operators.timers import ProcessContext, TimerService
 
 if TYPE_CHECKING:
@@ -37,8 +38,14 @@ __all__ = [
 class State:
     """A declared piece of state; each key has its own. The base of the five kinds."""
 
-    def __init__(self, kind: str | DataType) -> None:
+    def __init__(self, kind: str | DataType, *, ttl: StateTtlConfig | None = None) -> None:
+        if ttl is not None and not isinstance(ttl, StateTtlConfig):
+            raise BacklogError(
+                f"{type(self).__name__} was given ttl={ttl!r:.100}.",
+                'Pass ttl=bs.StateTtlConfig.new_builder("1 hour").build().',
+            )
         self.kind = kind
+        self.ttl = ttl
         self.name = ""
         self._values: list[Any] | None = None
         self._cursor: list[int] = [0]
@@ -81,10 +88,12 @@ class ValueState(State):
         Spark type, such as ``"long"``, ``"decimal(10,2)"`` or ``"struct<a: int, b: string>"`` (a tuple or dict).
     default : optional
         What `value` gives for a key that has none. Default None.
+    ttl : StateTtlConfig, optional
+        How long the value lives. Default: for ever.
     """
 
-    def __init__(self, kind: str | DataType, default: Any = None) -> None:
-        super().__init__(kind)
+    def __init__(self, kind: str | DataType, default: Any = None, *, ttl: StateTtlConfig | None = None) -> None:
+        super().__init__(kind, ttl=ttl)
         self.default = default
 
     def value(self) -> Any:
@@ -110,6 +119,8 @@ class ListState(State):
     ----------
     kind : str or DataType
         Spark type of an element.
+    ttl : StateTtlConfig, optional
+        How long an element lives. Default: for ever.
     """
 
     def get(self) -> list[Any]:
@@ -140,10 +151,12 @@ class MapState(State):
     ----------
     key, kind : str or DataType
         Spark types of the map's keys, which are hashable in Python, and of its values.
+    ttl : StateTtlConfig, optional
+        How long an entry lives. Default: for ever.
     """
 
-    def __init__(self, key: str | DataType, kind: str | DataType) -> None:
-        super().__init__(kind)
+    def __init__(self, key: str | DataType, kind: str | DataType, *, ttl: StateTtlConfig | None = None) -> None:
+        super().__init__(kind, ttl=ttl)
         self.key = key
 
     def _map(self) -> dict[Any, Any]:
@@ -200,10 +213,14 @@ class ReducingState(State):
     kind : str or DataType
     function : callable
         Takes two values and returns one.
+    ttl : StateTtlConfig, optional
+        How long the value lives. Default: for ever.
     """
 
-    def __init__(self, kind: str | DataType, function: Callable[[Any, Any], Any]) -> None:
-        super().__init__(kind)
+    def __init__(
+        self, kind: str | DataType, function: Callable[[Any, Any], Any], *, ttl: StateTtlConfig | None = None
+    ) -> None:
+        super().__init__(kind, ttl=ttl)
         self._function = function
 
     def get(self) -> Any:
@@ -223,14 +240,16 @@ class AggregatingState(State):
     ----------
     function : AggregateFunction
         Its ``accumulator`` is the type of what is kept; ``merge`` and ``output`` are not needed.
+    ttl : StateTtlConfig, optional
+        How long the value lives. Default: for ever.
     """
 
-    def __init__(self, function: AggregateFunction) -> None:
+    def __init__(self, function: AggregateFunction, *, ttl: StateTtlConfig | None = None) -> None:
         if not isinstance(function, AggregateFunction):
             raise BacklogError(
                 f"AggregatingState was given {function!r:.100}.", "Pass an instance of a subclass of AggregateFunction."
             )
-        super().__init__(function.accumulator)
+        super().__init__(function.accumulator, ttl=ttl)
         self._function = function
         self._accumulators: Accumulators | None = None
 

@@ -20,9 +20,11 @@ import pyarrow.compute as pc
 from backlog_spark.errors import BacklogError
 from backlog_spark.watermarks import END_OF_TIME
 
-from .functions import KeyedProcessFunction, ListState, MapState, OutputTag, ProcessContext, TimerService
+from .functions import KeyedProcessFunction, ListState, MapState, OutputTag, ProcessContext, State, TimerService
 from .lifecycle import open_function
 from .rowtypes import row_type
+from .statettl import Stamps, state_column, times_column
+from .ttlstates import stamped
 
 __all__ = ["KeyLoop", "LoopSchema", "as_batch", "epoch_millis", "python_values"]
 
@@ -79,12 +81,23 @@ class KeyLoop:
         self._timers = TimerService()
         self.context = ProcessContext(self._timers)
         self.context._cursor = self._cursor
-        self._states = []
+        # What each column is: a state, the times of a state's values, or timers, which are the last two.
+        self._kinds: list[type[State] | type[Stamps] | None] = [None] * len(schema.state)
+        self._states: list[tuple[State, int]] = []
+        self._stamps: list[tuple[Stamps, int, int]] = []
         for name, declared in function.declared_states().items():
-            state = copy.copy(declared)
-            state.typed(schema.state.field(f"s_{name}").type)
+            at = schema.state.get_field_index(state_column(name))
+            if declared.ttl is None:
+                state = copy.copy(declared)
+            else:
+                state, stamps = stamped(declared, self._cursor)
+                times = schema.state.get_field_index(times_column(name))
+                self._stamps.append((stamps, at, times))
+                self._kinds[times] = Stamps
+            state.typed(schema.state.field(at).type)
             setattr(self._function, name, state)
-            self._states.append(state)
+            self._states.append((state, at))
+            self._kinds[at] = type(state)
         self._tags = {name: at for at, (name, _) in enumerate(schema.outputs) if at}
         self._collected: list[list[Any]] = [[] for _ in schema.outputs]
         self._batches: list[list[pa.RecordBatch]] = [[] for _ in schema.outputs]
@@ -105,11 +118,19 @@ class KeyLoop:
         """Take keys, and a list for each column of their state; the lists are changed in place."""
         self._keys, self._columns = keys, columns
         self.context._keys = keys
-        for state, values in zip(self._states, columns, strict=False):
-            state.bind(values, self._cursor)
+        for state, at in self._states:
+            state.bind(columns[at], self._cursor)
+        for stamps, of, at in self._stamps:
+            stamps.bind(columns[at])
+            stamps.expire(columns[of])
         self._event, self._processing = columns[-2], columns[-1]
         has_event_time = self._schema.event_time is not None or self._schema.clocked
         self._timers.bind(self._event, self._processing, self._cursor, has_event_time=has_event_time)
+
+    def set_batch_time(self, now: int | None) -> None:
+        """By which state expires that is loaded from now on, and lives that is written; None stands still."""
+        for stamps, _, _ in self._stamps:
+            stamps.now = now
 
     def set_clocks(self, watermark: int, processing_time: int) -> None:
         """What the timer service tells from now on."""
@@ -248,10 +269,11 @@ class KeyLoop:
 
     def _holds(self, place: int) -> bool:
         """Whether a key has any state or timer."""
-        kinds = [*map(type, self._states), ListState, ListState]
-        for values, kind in zip(self._columns, kinds, strict=True):
+        for values, kind in zip(self._columns, self._kinds, strict=True):
             value = values[place]
-            if value is not None and (value or not issubclass(kind, ListState | MapState)):
+            if kind is Stamps or value is None:
+                continue
+            if value or not (kind is None or issubclass(kind, ListState | MapState)):
                 return True
         return False
 
@@ -274,11 +296,12 @@ class KeyLoop:
     def state(self, end: int | None = None) -> list[pa.Array]:
         """The state of the first ``end`` keys, default all, a column each."""
         out = []
-        kinds = [*map(type, self._states), None, None]
-        for field, values, kind in zip(self._schema.state, self._columns, kinds, strict=True):
+        for field, values, kind in zip(self._schema.state, self._columns, self._kinds, strict=True):
             plain = values if end is None else values[:end]
             if kind is None:
                 plain = [sorted(v) if v else None for v in plain]
+            elif kind is Stamps:
+                plain = [(list(v.values()) if type(v) is dict else v) or None for v in plain]
             elif issubclass(kind, ListState | MapState):
                 # Nothing in it is no state.
                 plain = [(list(v.items()) if type(v) is dict else v) or None for v in plain]

@@ -22,9 +22,11 @@ from backlog_spark.operators.functions import ListState as ListStateOf
 from backlog_spark.operators.keyloop import KeyLoop, LoopSchema, epoch_millis, python_values
 from backlog_spark.operators.rows import PackRowsAsTheyAre
 from backlog_spark.operators.sortedloop import DATA, ORIGIN, TAG, SortedLoop, key_values
+from backlog_spark.operators.statettl import StateTtlConfig, due_of_stamps, state_column, times_column, with_times
+from backlog_spark.operators.usertypes import state_type, struct_of
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
 from backlog_spark.state.seeds import ChosenRows, Unpack
-from backlog_spark.state.store import NEVER
+from backlog_spark.state.store import AT_EVERY_TICK, NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
 from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, event_time_of
 
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-__all__ = ["ProcessFold", "struct_of", "type_of"]
+__all__ = ["ProcessFold"]
 
 _EVENT_TIMERS, _PROCESSING_TIMERS = "t_event", "t_processing"
+# Of live rows, if state expires: when their batch began.
+_ARRIVED: Final = "__backlog_arrived"
 _MAIN: Final = "the main output"
 # When a key is due that wants to know of the end of its input: with the last of all watermarks.
 _AT_END: Final = END_OF_TIME - 1
@@ -93,8 +97,16 @@ class ProcessFold(Fold):
         self._loop: KeyLoop | None = None
         self.backlog = ALL_BACKLOG
         self._event_time = event_time_of(schema)
-        states = {f"s_{name}": _state_type(s) for name, s in function.declared_states().items()}
         timers = ArrayType(LongType())
+        states: dict[str, Any] = {}
+        self._ttls: list[tuple[str, str, StateTtlConfig]] = []
+        for name, declared in function.declared_states().items():
+            value, times = state_column(name), times_column(name)
+            states[value] = state_type(declared)
+            if declared.ttl is not None:
+                # An entry, or an element, has a time of its own.
+                states[times] = timers if isinstance(declared, ListStateOf | MapState) else LongType()
+                self._ttls.append((value, times, declared.ttl))
         types = {**states, _EVENT_TIMERS: timers, _PROCESSING_TIMERS: timers}
         # Timers first: what a later version of the function adds comes at the end.
         names = (_EVENT_TIMERS, _PROCESSING_TIMERS, *states)
@@ -180,12 +192,15 @@ class ProcessFold(Fold):
         values: list[Column] = [
             F.col(f"`{n.replace('`', '``')}`").alias(f"r{i}") for i, n in enumerate(self._schema.names)
         ]
+        if self._ttls:
+            values.append(F.unix_millis(F.current_timestamp()).alias(_ARRIVED))
         hashed = rows.select(hash_of(keys).alias(HASH), *keys, *values)
         return hashed.select(group_of(hashed[HASH], self.key_groups).alias(GROUP), "*")
 
     def live_schema(self) -> pa.Schema:
         keys = list(self.state.arrow())[: 1 + len(self.keys)]
-        return pa.schema([*keys, *(f.with_name(f"r{i}") for i, f in enumerate(self._loop_schema.rows))])
+        arrived = [pa.field(_ARRIVED, pa.int64())] if self._ttls else []
+        return pa.schema([*keys, *(f.with_name(f"r{i}") for i, f in enumerate(self._loop_schema.rows)), *arrived])
 
     def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
         return PackRowsAsTheyAre(lifted, self.live_schema())
@@ -199,12 +214,18 @@ class ProcessFold(Fold):
         event = _first(state.column(_EVENT_TIMERS))
         if self._function.ends:
             event = np.minimum(event, _AT_END)
-        return event, _first(state.column(_PROCESSING_TIMERS))
+        processing = _first(state.column(_PROCESSING_TIMERS))
+        for value, times, ttl in self._ttls:
+            expires = due_of_stamps(state.column(value), state.column(times), ttl, AT_EVERY_TICK, NEVER)
+            processing = np.minimum(processing, expires)
+        return event, processing
 
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
-        old = combine([old, *(batch for batch, _ in arrived.seeds)], self.state.arrow())
+        now = self._batch_time(arrived.live, clock)
+        old = combine([old, *(self._timed_from(now, batch) for batch, _ in arrived.seeds)], self.state.arrow())
         live = self._ordered(arrived.live)
         loop = self._loop = self._loop or KeyLoop(self._function, self._loop_schema)
+        loop.set_batch_time(now)
         loop.function.take_attributes(clock.backlog)
         watermark = clock.watermark if self._control_first else clock.before
         late = 0
@@ -245,6 +266,24 @@ class ProcessFold(Fold):
         untouched[firsts[chosen][known[chosen]]] = False
         state = combine([old.filter(pa.array(untouched)), new], self.state.arrow())
         return Step(state, loop.outputs(), late, fired, time.perf_counter() - began)
+
+    def _batch_time(self, live: pa.RecordBatch, clock: Clock) -> int | None:
+        """The time by which state expires: of Spark's offset log, so a batch that is repeated has the same."""
+        if not self._ttls:
+            return None
+        times = [] if clock.told_at is None else [clock.told_at]
+        if live.num_rows:
+            times.append(pc.max(live.column(_ARRIVED)).as_py())
+        return max(times, default=None)
+
+    def _timed_from(self, now: int | None, handed_over: pa.RecordBatch) -> pa.RecordBatch:
+        """State of a stay in backlog, in which time stood still; without a time it waits for a tick."""
+        if now is not None:
+            for value, times, _ in self._ttls:
+                at = handed_over.schema.get_field_index(times)
+                found = with_times(handed_over.column(value), handed_over.column(at), now)
+                handed_over = handed_over.set_column(at, handed_over.schema.field(at), found)
+        return handed_over
 
     def _chosen_due(self, old: pa.RecordBatch, clock: Clock, has_rows: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Which keys are worked on for their timers; with a budget those first due, and as many as it may suffice for.
@@ -305,7 +344,7 @@ class ProcessFold(Fold):
 
     def _rows(self, live: pa.RecordBatch) -> pa.RecordBatch:
         """The input as the user knows it."""
-        values = live.columns[1 + len(self.keys) :]
+        values = live.columns[1 + len(self.keys) :][: len(self._schema)]
         return pa.RecordBatch.from_arrays(values, schema=self._loop_schema.rows)
 
     def _state_rows(self, ids: pa.RecordBatch, state: list[pa.Array]) -> pa.RecordBatch:
@@ -329,7 +368,7 @@ class ProcessFold(Fold):
         from pyspark.sql import functions as F
 
         # Each column that goes to the workers takes its time; the key group follows from the hash.
-        both = self.lift(rows).drop(GROUP)
+        both = self.lift(rows).drop(GROUP, _ARRIVED)
         # By one 64-bit column Spark sorts by its bits; by several it compares rows, which takes twice as long.
         by = [HASH]
         if base is not None:
@@ -371,7 +410,7 @@ class ProcessFold(Fold):
         from pyspark.sql import functions as F
 
         keys = [F.col(n).alias(k) for n, k in zip(self.state.key_names, self.keys, strict=True)]
-        states = [F.col(n).alias(n.removeprefix("s_")) for n in self.state.names if n.startswith("s_")]
+        states = [F.col(state_column(n)).alias(n) for n in self._function.declared_states()]
         timers = [F.col(_EVENT_TIMERS).alias("event_time_timers"), F.col(_PROCESSING_TIMERS).alias("processing_timers")]
         return state.select(*keys, *states, *timers)
 
@@ -380,47 +419,3 @@ def _first(timers: pa.Array) -> np.ndarray:
     """The first timer of each row, which are sorted; `NEVER` without one."""
     first = pc.list_element(pc.if_else(pc.equal(pc.list_value_length(timers), 0), None, timers), 0)
     return np.asarray(pc.fill_null(first, NEVER))
-
-
-def _state_type(state: Any) -> Any:
-    from pyspark.sql.types import ArrayType, MapType
-
-    kind = type_of(state.kind, f"state {state.name!r}")
-    if isinstance(state, ListStateOf):
-        return ArrayType(kind)
-    return MapType(type_of(state.key, f"state {state.name!r}"), kind) if isinstance(state, MapState) else kind
-
-
-def type_of(kind: Any, what: str) -> Any:
-    """A type as a user writes it.
-
-    Raises
-    ------
-    BacklogError
-        For what is none of Spark's.
-    """
-    from pyspark.errors import PySparkException
-    from pyspark.sql.types import DataType
-
-    if isinstance(kind, DataType):
-        return kind
-    try:
-        return DataType.fromDDL(kind)
-    except (PySparkException, TypeError, AttributeError) as error:
-        raise BacklogError(
-            f"The type {kind!r} of {what} is none of Spark's: {str(error).splitlines()[0]}",
-            'Write a type as in SQL, such as "bigint" or "array<string>".',
-        ) from None
-
-
-def struct_of(schema: Any, what: str) -> StructType:
-    """The columns of rows, as `type_of`."""
-    from pyspark.sql.types import StructType
-
-    found = type_of(schema, what) if schema else None
-    if not isinstance(found, StructType) or not found.fields:
-        raise BacklogError(
-            f"{what} is {schema!r}: it must name the columns of the rows that are put out.",
-            'For example output = "user_id long, total long".',
-        )
-    return found

@@ -81,6 +81,7 @@ class GroupProcessor(StatefulProcessor):
             now=control.now,
             backlog=store.backlog if control.backlog is None else control.backlog,
             budget=control.budget,
+            told_at=control.at,
         )
         old = store.load(arrived.hashes(), clock.watermark, clock.now or MIN_WATERMARK, clock.budget)
         result = self._fold.step(old, arrived, clock)

@@ -89,12 +89,15 @@ class Control:
         RecordAttributes of the operator's inputs, as in `backlog_spark.operators.fold.Clock`.
     budget : int or None
         How many timers a key group may fire; None: all that are due.
+    at : int or None
+        When this was told.
     """
 
     watermark: int = -(2**63)
     now: int | None = None
     backlog: int | None = None
     budget: int | None = None
+    at: int | None = None
 
     def to_bytes(self) -> bytes:
         """As a packed row carries it."""

@@ -40,8 +40,8 @@ class Windows(bs.KeyedProcessFunction):
     output = "k long, window long, n long, total long"
     interruptible_timers = True
     odd = bs.OutputTag("k long, v long, nth long")
-    nth = bs.ValueState("long", default=0)
-    sums = bs.MapState("long", "struct<n: long, total: long>")
+    nth = bs.ValueState("long", default=0, ttl=bs.StateTtlConfig.new_builder("1 hour").build())
+    sums = bs.MapState("long", "struct<n: long, total: long>", ttl=bs.StateTtlConfig.new_builder("1 hour").build())
 
     def process_element(self, row: Any, ctx: Any) -> Any:
         window = ctx.timestamp() // WINDOW_MS * WINDOW_MS
