@@ -21,6 +21,7 @@ from backlog_spark.durations import format_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.handle import QueryHandle
 from backlog_spark.listener import ProgressReport, Report, Terminated
+from backlog_spark.monitor.estimate import backlog_rows, rows_before
 from backlog_spark.session import session_listener
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class QueryRuns(QueryHandle):
         self._ended = threading.Event()
         self._failure: BaseException | None = None
         self._leaving = False
+        self._rows_before = 0
         self._thread: threading.Thread | None = None
 
     # -- what subclasses say --------------------------------------------------------------------------------
@@ -130,6 +132,7 @@ class QueryRuns(QueryHandle):
             self._claim()
             with with_next_step(f"Query {self._name!r} could not be started"):
                 self._recall()
+                self._rows_before = rows_before(self._checkpoint)
                 self._query = self._run()
         except BaseException:
             self._release()
@@ -295,14 +298,17 @@ class QueryRuns(QueryHandle):
         assert self._query is not None, "start() comes first"
         return self._query
 
+    @property
+    def backlogRowsCommitted(self) -> int:
+        """Rows of the backlog that are committed, those of earlier processes too where the sources count them."""
+        return self._rows_before + self._tracker.progress.backlog_rows
+
     def backlogRows(self) -> tuple[float, int]:
         """Rows of the backlog done so far and an estimate of all (0: unknown), with the batch under way.
 
         The share of the running batch is taken from its finished tasks, so this is for display only.
         """
-        from backlog_spark.monitor.estimate import backlog_rows
-
-        return backlog_rows(self._spark, self._checkpoint, self._tracker)
+        return backlog_rows(self._spark, self._checkpoint, self._tracker, self._rows_before)
 
     def stop(self) -> None:
         """Stop the query and wait for it. A batch under way is interrupted and replayed at the next start."""

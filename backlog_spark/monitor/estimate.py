@@ -10,18 +10,29 @@ if TYPE_CHECKING:
     from backlog_spark.checkpoint import Checkpoint
     from backlog_spark.tracker import QueryTracker
 
-__all__ = ["backlog_rows"]
+__all__ = ["backlog_rows", "rows_before"]
 
 
-def backlog_rows(spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker) -> tuple[float, int]:
-    """Rows of the backlog done so far, and of all as the sources estimate them; 0 for unknown."""
-    committed, total = tracker.progress.backlog_rows, tracker.progress.backlog_total or 0
+def rows_before(checkpoint: Checkpoint) -> int:
+    """Rows of the backlog that are committed, as the sources count them: those of earlier processes."""
+    committed = checkpoint.latest_committed()
+    return 0 if committed is None else _sums(checkpoint.offsets(committed))[0]
+
+
+def backlog_rows(
+    spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker, before: int = 0
+) -> tuple[float, int]:
+    """Rows of the backlog done so far, and of all as the sources estimate them; 0 for unknown.
+
+    ``before`` are those of earlier processes.
+    """
+    committed, total = before + tracker.progress.backlog_rows, tracker.progress.backlog_total or 0
     newest = checkpoint.latest_batch()
     if newest is None or newest <= tracker.last_batch:
         return float(committed), total
     planned = _sums(checkpoint.offsets(newest))
-    before = _sums(checkpoint.offsets(newest - 1)) if newest else (0, 0)
-    return committed + (planned[0] - before[0]) * _share_of_tasks(spark), planned[1] or total
+    at_start = _sums(checkpoint.offsets(newest - 1)) if newest else (0, 0)
+    return committed + (planned[0] - at_start[0]) * _share_of_tasks(spark), planned[1] or total
 
 
 def _share_of_tasks(spark: SparkSession) -> float:
@@ -35,4 +46,9 @@ def _share_of_tasks(spark: SparkSession) -> float:
 def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
     """Rows planned and rows in all, over the sources that tell."""
     told = [o for o in offsets or [] if o]
-    return sum(int(o.get("rows", 0)) for o in told), sum(int(o.get("total", 0)) for o in told)
+    return sum(_whole(o.get("rows")) for o in told), sum(_whole(o.get("total")) for o in told)
+
+
+def _whole(value: Any) -> int:
+    """A foreign source may use the same key for something else."""
+    return value if type(value) is int else 0

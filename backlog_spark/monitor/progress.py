@@ -33,6 +33,8 @@ class Snapshot:
         Rows per second.
     commits : int
         Commits of this phase.
+    before : int
+        After the backlog, the rows that it had.
     """
 
     in_backlog: bool
@@ -40,6 +42,7 @@ class Snapshot:
     total: int
     rate: float
     commits: int
+    before: int = 0
 
 
 def render(shown: Snapshot) -> str:
@@ -49,13 +52,14 @@ def render(shown: Snapshot) -> str:
     --------
     >>> render(Snapshot(True, 250_000, 1_000_000, 50_000.0, 2))
     'backlog [######                  ]  25%  250,000 rows  50,000 rows/s  750,000 left  15 s left  2 commits'
-    >>> render(Snapshot(False, 1_200, 0, 300.0, 4))
-    'stream  1,200 rows since the backlog  300 rows/s  4 commits'
+    >>> render(Snapshot(False, 1_200, 0, 300.0, 4, before=1_000_000))
+    'stream  backlog of 1,000,000 rows done, 1,200 live rows  300 rows/s  4 commits'
     """
     rate = f"{shown.rate:,.0f} rows/s"
     commits = f"{shown.commits} commit{'' if shown.commits == 1 else 's'}"
     if not shown.in_backlog:
-        return f"stream  {shown.rows:,.0f} rows since the backlog  {rate}  {commits}"
+        before = f"backlog of {shown.before:,} rows done, " if shown.before else ""
+        return f"stream  {before}{shown.rows:,.0f} live rows  {rate}  {commits}"
     rows = f"{shown.rows:,.0f} rows"
     if not shown.total:
         return f"backlog  {rows}  {rate}  {commits}"
@@ -98,6 +102,7 @@ class ProgressLine:
         self._drawn = 0
         self._rate = 0.0
         self._last: tuple[float, float] | None = None
+        self._done = 0.0
         self._commits = -1
 
     def __enter__(self) -> ProgressLine:
@@ -133,8 +138,12 @@ class ProgressLine:
         progress = self._query.backlogProgress
         if not self._query.isProcessingBacklog:
             after = progress.rows - progress.backlog_rows
-            return Snapshot(False, after, 0, progress.rows_per_second if after else 0.0, progress.commits_after)
+            self._done, self._last = 0.0, None  # should there be backlog again
+            rate = progress.rows_per_second if after else 0.0
+            return Snapshot(False, after, 0, rate, progress.commits_after, self._query.backlogRowsCommitted)
         done, total = self._query.backlogRows()
+        # A batch's later stages begin at 0 again, and its rows are not lost for that.
+        done = self._done = max(self._done, done)
         now = time.monotonic()
         if self._last is None:
             self._last = (now, done)

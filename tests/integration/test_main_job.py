@@ -244,9 +244,8 @@ def test_settings_come_from_the_builder_then_the_configuration_then_the_source(
 
 def test_a_mistake_is_told_before_anything_is_read(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "refused")
-    smaller = writer(mysql, "refused", tmp_path).trigger(processing_time="1 minute", interval_during_backlog="10 s")
     with pytest.raises(SettingError) as error:
-        smaller.start(spark)
+        writer(mysql, "refused", tmp_path).trigger(processing_time="1 minute", interval_during_backlog="10 s")
     for part in ("processing_time", "interval_during_backlog", "1 minute", "10 s"):
         assert part in str(error.value)
     with pytest.raises(BacklogError, match="no such table"):
