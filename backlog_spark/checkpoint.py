@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.jvm import java_class
+from backlog_spark.jvm import java_class, qualified
 from backlog_spark.listener import parse_offset
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Checkpoint:
         # py4j is untyped: a JVM proxy answers to any name.
         self._path_class: Any = java_class(spark, "org.apache.hadoop.fs.Path")
         self._conf: Any = cast("Any", spark)._jsparkSession.sessionState().newHadoopConf()
-        self._root = self._path_class(location)
+        self._root = qualified(spark, location)
         managers = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager")
         self._files: Any = managers.create(self._root, self._conf)
         self._lines: dict[int, dict[str, str | None]] = {}
@@ -252,10 +252,10 @@ class Checkpoint:
 
     def qualified(self) -> str:
         """The location with its filesystem, the same however it was written."""
-        return str(self._file_system(self._root).makeQualified(self._root).toString())
+        return str(self._root.toString())
 
     def location_of(self, name: str) -> str:
-        """Full path of a file or directory below the checkpoint."""
+        """Full path of a file or directory below the checkpoint, with its filesystem: also for readers not of Spark."""
         return str(self._path(name).toString())
 
     def names_in(self, name: str) -> list[str]:

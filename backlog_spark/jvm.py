@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-__all__ = ["as_seq", "elements", "java_class", "own_conf"]
+__all__ = ["as_seq", "elements", "java_class", "own_conf", "qualified"]
 
 _OURS = re.compile(
     rf"{re.escape(PREFIX)}|(spark\.)?({re.escape(FLINK_INTERVAL)}|{re.escape(FLINK_DURING_BACKLOG)}) -> "
@@ -28,6 +28,12 @@ _BETWEEN = "\0"
 def java_class(spark: SparkSession, name: str) -> Any:
     """A class or Scala object by its full name."""
     return getattr(cast("Any", spark)._jvm, name)
+
+
+def qualified(spark: SparkSession, location: str) -> Any:
+    """Hadoop's path of a location: with its file system, absolute, and one and the same however it was written."""
+    path = java_class(spark, "org.apache.hadoop.fs.Path")(location)
+    return path.getFileSystem(cast("Any", spark)._jsparkSession.sessionState().newHadoopConf()).makeQualified(path)
 
 
 def elements(seq: Any) -> list[Any]:

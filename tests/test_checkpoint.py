@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ import pytest
 
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.errors import BacklogError
+from backlog_spark.jvm import qualified
 from backlog_spark.session import session_conf
 
 if TYPE_CHECKING:
@@ -275,3 +277,14 @@ def test_real_query(spark: SparkSession, flagged_run: Any) -> None:
     assert [checkpoint.is_backlog(batch_id) for batch_id in range(3)] == [True, True, False]
     assert checkpoint.in_backlog() is False
     assert checkpoint.identity() == flagged_run.txn_app_id
+
+
+def test_locations_are_whole_however_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
+    for written in (f"{tmp_path}/c/", f"file://{tmp_path}/x/../c", f"{tmp_path}//c", os.path.relpath(tmp_path / "c")):
+        checkpoint = Checkpoint(spark, written)
+        assert checkpoint.qualified() == f"file:{tmp_path}/c"
+        # Sources that are not of the JVM take a path without a scheme for a local one.
+        assert checkpoint.location_of("backlog/sources/s") == f"file:{tmp_path}/c/backlog/sources/s"
+    with session_conf(spark, {"fs.defaultFS": "hdfs://localhost:1"}):
+        assert qualified(spark, "/c/x").toString() == "hdfs://localhost:1/c/x"
+        assert qualified(spark, "file:///c/x").toString() == "file:/c/x"

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.batchframes import empty_frame
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.jvm import java_class
+from backlog_spark.jvm import java_class, qualified
 from backlog_spark.session import session_conf
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.delta_history import Commit, commits_back, read_commits, undoing
@@ -51,7 +51,7 @@ class DeltaSink(Sink):
     Parameters
     ----------
     path : str
-        Location of the table. Created at the first start if nothing is there.
+        Location of the table, in any form that Hadoop takes. Created at the first start if nothing is there.
     partition_by : sequence of str
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
@@ -113,6 +113,8 @@ class DeltaSink(Sink):
         stored = self._stored_fields(context)
         self._check_columns("partition_by", self.partition_by, stored)
         spark = context.spark
+        # Delta compares locations as texts in places, and resolves a relative one in others.
+        self.path = str(qualified(spark, self.path).toString())
         with session_conf(spark, _snapshot_conf(spark)):
             snapshot = self._snapshot(spark)
             self._check_history(snapshot, context)
@@ -302,7 +304,7 @@ class DeltaSink(Sink):
         table.execute()
 
     def _refuse_foreign_files(self, spark: SparkSession) -> None:
-        path = java_class(spark, "org.apache.hadoop.fs.Path")(self.path)
+        path = qualified(spark, self.path)
         files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
         names = [status.getPath().getName() for status in files.listStatus(path)] if files.exists(path) else []
         # A crash within the very first commit leaves an empty log directory.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -207,3 +208,22 @@ def test_a_table_that_lost_batches_or_is_ahead_is_refused(spark: SparkSession, t
     with pytest.raises(BacklogError, match=r"committed up to 1, the table has them up to 0.*new checkpointLocation"):
         opened(spark, table, newest_planned=1, newest_committed=1)
     assert rows_of(spark, table) == Counter(SOME)
+
+
+def test_a_location_may_be_written_in_any_form(spark: SparkSession, tmp_path: Path) -> None:
+    forms = [
+        lambda path: f"file://{path}",
+        lambda path: f"file:{path}/",
+        lambda path: f"{path}//",
+        lambda path: f"{path.parent}/sub/..//{path.name}",
+        os.path.relpath,
+    ]
+    for number, written in enumerate(forms):
+        table = tmp_path / f"t {number}"
+        sink = DeltaAppend(written(table))
+        for batch in range(2):
+            committed = batch - 1 if batch else None
+            sink.open(SinkContext(spark, "app", SCHEMA, False, newest_planned=committed, newest_committed=committed))
+            sink.write(events(spark, SOME[:1]), BatchInfo(batch, False))
+        assert rows_of(spark, table) == Counter(SOME[:1] * 2)
+        assert sink.path == f"file:{table}"
