@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.habits import nearest
 
-__all__ = ["first_line", "next_step", "one_line", "with_next_step"]
+__all__ = ["first_line", "nearest_function", "next_step", "one_line", "with_next_step"]
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _JAVA_CALL: Final = re.compile(r"An error occurred while calling \S+\.")
@@ -77,9 +78,19 @@ def next_step(text: str) -> str:
             "before the session is created, to an interpreter that is there on all of them and has the packages; "
             "what it said is in Spark's log."
         )
+    if routine := re.search(r"Cannot resolve routine `(\w+)`", text):
+        return nearest_function(routine[1])
     if "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION" in text:
         return "A transform works on single rows. To group, write .key_by('id').aggregate('sum(amount) AS total')."
     return ""
+
+
+def nearest_function(name: str) -> str:
+    """Asks for the function of Spark's that looks most like one which there is not; empty where none does."""
+    from pyspark.sql import functions
+
+    near = nearest(name, functions.__all__)
+    return f"Did you mean {near}?" if near and near.lower() != name.lower() else ""
 
 
 @contextmanager

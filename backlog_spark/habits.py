@@ -30,7 +30,7 @@ class NoSuchName(BacklogError, AttributeError):
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that looks most like ``name``, in any case and with or without underscores; empty if none does."""
     plain = {_plain(each): each for each in sorted(known)}
-    found = difflib.get_close_matches(_plain(name), plain, n=1)
+    found = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=0.65)
     return plain[found[0]] if found else ""
 
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
+from backlog_spark.causes import nearest_function
 from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT
 from backlog_spark.operators.declare import AGGREGATES, function_name, parse_aggregates
 from backlog_spark.operators.windowcolumns import WINDOW_COLUMNS
@@ -278,10 +279,13 @@ def _over_groups(tr: Translation, expression: exp.Expr, groups: _Groups, item: I
         if isinstance(node, exp.Anonymous) and node.name.lower() == "window_time" and groups.window:
             return window_column("window_time")
         if isinstance(node, exp.Column) and not _is_window_column(node):
+            # A function that is not there may have been meant to aggregate it.
+            unknown = [each.name for each in expression.find_all(exp.Anonymous) if node in each.find_all(exp.Column)]
+            near = next(filter(None, map(nearest_function, unknown)), "")
             raise tr.statement.refused(
                 node if item is None else item.expression,
                 f"the column {node.name!r} is neither in GROUP BY nor in an aggregate.",
-                "Group by it, or take first(…) or max(…) of it.",
+                f"{near} Group by it, or take first(…) or max(…) of it.".strip(),
             )
         return node
 

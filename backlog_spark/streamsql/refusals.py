@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from backlog_spark.causes import first_line
+from backlog_spark.causes import first_line, next_step
 from backlog_spark.errors import BacklogError
 
 __all__ = ["SqlError", "Statement"]
@@ -120,7 +120,8 @@ class Statement:
         except BacklogError as error:
             raise self.refused(node, before + error.problem, error.hint) from error
         except (AnalysisException, ParseException) as error:
-            raise self.refused(node, f"{before}Spark refuses it: {first_line(error)}") from error
+            hint = next_step(str(error))
+            raise self.refused(node, f"{before}Spark refuses it: {first_line(error)}", hint) from error
 
     def only(self, node: exp.Expr, *understood: str) -> None:
         """Refuse whatever a part of the statement has beside what is understood."""
