@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import queue
+import re
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -37,6 +38,10 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
+
+
+# Spark's class of such sources, whose name is their description; the others have another one (Spark 4.2).
+_UNLIMITED = re.compile(r"\bPythonMicroBatchStream\b")
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,11 @@ class SourceReport:
     is_processing_backlog: bool
     is_backlog: bool
     finished: bool
+
+    @property
+    def takes_no_limit(self) -> bool:
+        """Whether it is a Python source that Spark cannot limit: its ``latestOffset`` takes no `ReadLimit`."""
+        return bool(_UNLIMITED.search(self.description))
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,8 @@ class BacklogQuery(QueryRuns):
     def _recall(self) -> None:
         """What the sources' flags are before the first report: from the checkpoint, else as they begin."""
         declared, inner = source_positions(self._stream.node)
-        self._tracker.begin(dict(zip(declared, self._flags(), strict=True)), inner)
+        names = dict(zip(declared, (spec.name for spec in self._stream.sources), strict=True))
+        self._tracker.begin(dict(zip(declared, self._flags(), strict=True)), inner, names)
 
     def _paced(self) -> bool:
         """Whether the sources keep the intervals themselves; others would commit as fast as they can without a tick."""

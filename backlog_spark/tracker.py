@@ -90,8 +90,11 @@ class QueryTracker:
         self._progress = BacklogProgress()
         self._last_batch = -1
         self._inner: frozenset[int] = frozenset()
+        self._names: dict[int, str] = {}
 
-    def begin(self, flags: Mapping[int, bool], inner: frozenset[int] = frozenset()) -> None:
+    def begin(
+        self, flags: Mapping[int, bool], inner: frozenset[int] = frozenset(), names: Mapping[int, str] | None = None
+    ) -> None:
         """Called once, before any `take`.
 
         Parameters
@@ -100,9 +103,12 @@ class QueryTracker:
             The declared sources' flags before the first report, by their position.
         inner : frozenset of int
             Positions of sources of our own, whose rows are state: they are not counted.
+        names : mapping of int to str, optional
+            The declared sources' names, by their position.
         """
         with self._lock:
             self._inner = inner
+            self._names = dict(names or {})
             for index, flag in flags.items():
                 self._coordinator.register(index)
                 self._coordinator.report(index, flag)
@@ -115,6 +121,7 @@ class QueryTracker:
             self._last_batch = max(self._last_batch, report.batch_id)
             sources = [s for s in report.sources if s.index not in self._inner]
             for source in sources:
+                self._warn_of_mixed_rows(source, report.batch_id)
                 self._report(source, report.batch_id)
             if first_time:
                 self._count(report, sources)
@@ -130,6 +137,20 @@ class QueryTracker:
         """The query runs again after a failure."""
         with self._lock:
             self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
+
+    def _warn_of_mixed_rows(self, source: SourceReport, batch_id: int) -> None:
+        """Warn, once, of a batch that began in backlog and took all that there was, though it ended outside of it."""
+        left = source.is_backlog and not source.is_processing_backlog and not source.finished
+        if not (left and source.num_input_rows and source.takes_no_limit):
+            return
+        name = self._names.pop(source.index, None)
+        if name is not None:
+            _log.warning(
+                "Query %s: batch %d began in the backlog of source %s and ended behind it, and the source takes no "
+                "read limit: live rows may be among its rows, and count as backlog. Give its reader "
+                "latestOffset(start, limit), and end a batch where the backlog ends (docs/sources.md).",
+                self._name, batch_id, name,
+            )  # fmt: skip
 
     def _report(self, source: SourceReport, batch_id: int) -> None:
         if source.start_offset != source.end_offset or source.num_input_rows:

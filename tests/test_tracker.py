@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from backlog_spark.coordinator import Mode
 from backlog_spark.intervals import Intervals
@@ -96,3 +99,30 @@ def test_no_source_runs_when_all_have_finished() -> None:
         report(2, source(0, 1, 1, 0, (False, False), finished=True), source(1, 2, 3, 9, (False, False), finished=True))
     )
     assert not made.has_running_sources
+
+
+def test_a_batch_that_may_mix_rows_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    unlimited = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream@4e2"
+
+    def told(description: str, *sources: SourceReport) -> list[str]:
+        caplog.clear()
+        made = QueryTracker("orders", ON)
+        made.begin({0: True}, names={0: "log"})
+        made.take(report(0, *(replace(source, description=description) for source in sources)))
+        made.take(report(1, *(replace(source, description=description) for source in sources)))
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    mixed = source(0, None, 1, 100, (True, False))
+    (message,) = told(unlimited, mixed)
+    assert "batch 0 began in the backlog of source log" in message
+    for fine in (
+        source(0, None, 1, 100, (True, True)),
+        source(0, None, 1, 0, (True, False)),
+        source(0, None, 1, 100, (False, False)),
+        source(0, None, 1, 100, (True, False), finished=True),
+        source(1, None, 1, 100, (True, False)),
+    ):
+        assert told(unlimited, fine) == []
+    # Spark's names of sources that take a limit.
+    for more in ("WithAdmissionControl", "WithTriggerAvailableNow"):
+        assert told(unlimited.replace("@", f"{more}@"), mixed) == []
