@@ -15,6 +15,7 @@ from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = [
     "ALL_BACKLOG",
+    "STANDS_STILL",
     "OneInputFunction",
     "RecordAttributes",
     "RecordAttributesBuilder",
@@ -101,6 +102,10 @@ ALL_BACKLOG: Final = 0b11
 """For `TwoInputFunction.take_attributes` and `OneInputFunction.take_attributes`: the rows of all inputs are backlog."""
 
 
+STANDS_STILL: Final = 0b100
+"""Beside them: the query is in backlog and commits nothing before its end, so time stands still (FLIP-327)."""
+
+
 class _Emitter:
     """The part of a function that tells the operators behind it what holds for its rows (FLIP-327, ``Output``)."""
 
@@ -147,9 +152,9 @@ class OneInputFunction(_Emitter):
         """
 
     def take_attributes(self, backlog: int) -> None:
-        """Called by the operator; ``backlog`` is not 0 if the rows of any input are backlog."""
+        """Called by the operator; a bit of `ALL_BACKLOG` is set in ``backlog`` if the rows of any input are backlog."""
         with self._telling():
-            self.process_record_attributes(RecordAttributes(backlog != 0))
+            self.process_record_attributes(RecordAttributes(backlog & ALL_BACKLOG != 0))
 
     def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
         """What the operators behind are told when the input has these attributes."""

@@ -195,7 +195,8 @@ class BacklogStream(Guided):
             How much later than a row of a later time a row may come, such as ``"10 seconds"``. The watermark is the
             greatest time seen less the delay and a millisecond; of several inputs the least one. A row is late when
             its time is at or before the watermark that its batch was given. During backlog, with an interval during
-            backlog of 0, there is no watermark; at the switch the greatest one of the backlog is applied (FLIP-327).
+            backlog of 0, there is no watermark, or in a later stay it does not move; at the switch the greatest one of
+            the backlog is applied (FLIP-327).
         idle_timeout : str or timedelta, optional
             After so long without rows, by the driver's clock, the stream is idle and holds back no watermark that it
             shares with others. Default: never. A source that has come to its end (FLIP-147) never does.

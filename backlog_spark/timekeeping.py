@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.attributes import as_bits
+from backlog_spark.attributes import STANDS_STILL, as_bits
 from backlog_spark.checkpoint import Checkpoint
 from backlog_spark.control import Clerk, ControlDataSource, ControlServer
 from backlog_spark.operators.fold import Fold
@@ -225,7 +225,7 @@ class Timekeeper:
         attributes = operator_attributes(self._root, flags, self._folds, finished)
         self._clerk.tell(
             watermarks=dict if held_back else lambda: times.watermarks(passed, firing),
-            backlog={name: as_bits(each) for name, each in attributes.items()},
+            backlog={name: as_bits(each) | (STANDS_STILL if held_back else 0) for name, each in attributes.items()},
         )
 
     def _recall(self, batch_id: int) -> None:

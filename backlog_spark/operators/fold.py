@@ -8,13 +8,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
+from backlog_spark.attributes import STANDS_STILL
 from backlog_spark.state.tables import StateSchema
+from backlog_spark.watermarks import MIN_WATERMARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,6 +65,7 @@ class Clock:
         Processing-time timers up to then fire; None fires none.
     backlog : int
         The RecordAttributes of the inputs: bit 0 is set if the rows of the first one are backlog, bit 1 of the second.
+        Bit 2, `backlog_spark.attributes.STANDS_STILL`, is set while time stands still.
     budget : int or None
         After so many timers firing stops, between two of them; what is left is due in the next batch (FLIP-443). Of
         folds that are `Fold.interruptible`. Default None: all fire.
@@ -76,6 +79,13 @@ class Clock:
     backlog: int
     budget: int | None = None
     told_at: int | None = None
+
+    @property
+    def timeless(self) -> Clock:
+        """The same without a watermark, while time stands still; else itself."""
+        if not self.backlog & STANDS_STILL:
+            return self
+        return replace(self, before=MIN_WATERMARK, watermark=MIN_WATERMARK)
 
 
 @dataclass(frozen=True)
@@ -155,6 +165,9 @@ class Fold(ABC):
     """Whether states made from different rows can be merged, so that a later stay in backlog can run sorted."""
     interruptible = False
     """Whether what is due at a watermark may be worked on in several batches, some keys in each (FLIP-443)."""
+    sees_no_time_in_backlog = False
+    """Whether it is as if there was no watermark while time stands still, so that no row is late. Not where the results
+    of the watermark before are out, and what they were made of is gone."""
     waits = False
     """Whether it puts out nothing before the end of a stay, and then by `output_at_end` instead of `output_of`."""
     hands_over_version = False

@@ -67,6 +67,7 @@ class ProcessFold(Fold):
 
     timed = True
     mergeable = False
+    sees_no_time_in_backlog = True
 
     def __init__(
         self,

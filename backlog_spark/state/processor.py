@@ -83,11 +83,13 @@ class GroupProcessor(StatefulProcessor):
             budget=control.budget,
             told_at=control.at,
         )
+        store.watermark, store.backlog = clock.watermark, clock.backlog
+        if self._fold.sees_no_time_in_backlog:
+            clock = clock.timeless
         old = store.load(arrived.hashes(), clock.watermark, clock.now or MIN_WATERMARK, clock.budget)
         result = self._fold.step(old, arrived, clock)
         if result.state is not None:
             store.save(result.state)
-        store.watermark, store.backlog = clock.watermark, clock.backlog
         store.close()
         if self._report is not None:
             context = TaskContext.get()

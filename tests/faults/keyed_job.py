@@ -260,6 +260,13 @@ KEPT_POINTS: dict[str, Callable[[], None]] = {
 }
 
 
+# Of the query with time whose backlog comes behind live rows: its third batch and the next are of that later stay.
+LATER_POINTS: dict[str, Callable[[], None]] = {
+    "in a later stay": lambda: before(KeyedPlan, "written", on_call(3)),
+    "one batch on": lambda: before(KeyedPlan, "written", on_call(2)),
+}
+
+
 def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
     """For a method of a keyed plan: only in a run of the stream vehicle."""
 
@@ -341,7 +348,7 @@ def bs_checkpoint() -> type:
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    every = {**POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS, **KEPT_POINTS}
+    every = {**POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS, **KEPT_POINTS, **LATER_POINTS}
     every |= PAIRED_POINTS if "shape" in job else {}
     every[sys.argv[2]]()
     if "interrupted" in job:

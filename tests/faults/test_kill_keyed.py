@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -194,11 +195,38 @@ def test_time_and_side_outputs_survive(
     tables = [timed_rows(chance, 500, n * 500) for n in range(5)]
     for number, table in enumerate(tables[:3]):
         append(Path(job["script"]), table, backlog=number < 2)
+    timed_and_compared(spark, job, points, tables)
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(["in a later stay"], id="some"),
+        pytest.param(["in a later stay", *["one batch on"] * 2], id="all", marks=pytest.mark.grid),
+    ],
+)
+def test_a_later_stay_survives(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
+    """Its rows are behind the watermark of before, of keys of their own: none is late, and none comes twice."""
+    chance = random.Random(13)
+    job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target", "odd")}
+    live = [timed_rows(chance, 200, n * 200) for n in range(5, 9)]
+    stay = [timed_rows(chance, 200, n * 200) for n in range(3)]
+    stay = [table.set_column(0, SCHEMA.field(0), pc.add(table["k"], 100)) for table in stay]
+    tables = [*live[:2], *stay, *live[2:]]
+    for number, table in enumerate(tables[:6]):
+        append(Path(job["script"]), table, backlog=1 < number < 5)
+    timed_and_compared(spark, job, points, tables, 6)
+
+
+def timed_and_compared(
+    spark: SparkSession, job: dict[str, str], points: list[str], tables: list[pa.Table], given: int = 3
+) -> None:
+    """A life up to each point, one to the end with tables that are not given yet as live rows, and what comes out."""
     for point in points:
-        live_until_killed(job, point, tmp_path / "driver.log")
+        live_until_killed(job, point, Path(job["checkpoint"]).parent / "driver.log")
     query = start(spark, job)
     try:
-        for table in tables[3:]:
+        for table in tables[given:]:
             before = query.backlogProgress.rows
             append(Path(job["script"]), table, backlog=False)
             wait_for_rows(query, before + table.num_rows)
@@ -209,12 +237,12 @@ def test_time_and_side_outputs_survive(
     assert query.exception() is None
     windows: dict[tuple[int, int], list[int]] = defaultdict(list)
     odd: dict[int, list[int]] = defaultdict(list)
-    given = pa.concat_tables(tables).to_pylist()
-    for row in given:
+    every = pa.concat_tables(tables).to_pylist()
+    for row in every:
         windows[row["k"], millis(row["ts"]) // WINDOW_MS * WINDOW_MS].append(row["v"])
         if row["v"] % 2:
             odd[row["k"]].append(row["v"])
-    watermark = max(millis(row["ts"]) for row in given) - 2_000 - 1
+    watermark = max(millis(row["ts"]) for row in every) - 2_000 - 1
     expected = Counter(
         (k, window, len(v), sum(v)) for (k, window), v in windows.items() if window + WINDOW_MS - 1 <= watermark
     )

@@ -18,6 +18,7 @@ from pyspark import TaskContext
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
+from backlog_spark.watermarks import MIN_WATERMARK
 
 from .conftest import Collect, wait
 from .scripted import append
@@ -519,3 +520,118 @@ def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
         spark.conf.unset("spark.backlog.restart.maxAttempts")
     with pytest.raises(Exception, match=r"stream has no watermark: the timer would never fire"):
         query.awaitTermination(300)
+
+
+class Telling(bs.KeyedProcessFunction):
+    """Each row, and a timer at its own time, with whether there was a watermark."""
+
+    output = "what string, seq long, timeless boolean"
+    pending = bs.MapState("long", "long")
+
+    def process_element(self, row: Any, ctx: Any) -> Any:
+        timers = ctx.timer_service()
+        self.pending.put(row.seq, ctx.timestamp())
+        timers.register_event_time_timer(ctx.timestamp())
+        yield "row", row.seq, timers.current_watermark() == MIN_WATERMARK
+
+    def on_timer(self, timestamp: int, ctx: Any) -> Any:
+        for seq, due in self.pending.items():
+            if due == timestamp:
+                self.pending.remove(seq)
+                yield "timer", seq, ctx.timer_service().current_watermark() < timestamp
+
+
+def numbered(table: pa.Table, first: int) -> pa.Table:
+    return table.set_column(3, "seq", pa.array(range(first, first + table.num_rows)))
+
+
+def test_time_stands_still_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
+    """As in the first one (FLIP-327, Timer Service): rows behind the watermark of before are not late."""
+    chance = random.Random(5)
+    live = [rows(chance, 60, n, disorder_s=0) for n in (0, 60, 400)]
+    # Behind the watermark, around it, and far ahead of it.
+    stay = [rows(chance, 60, first, disorder_s=0) for first in (20, 100, 300)]
+    stay = [
+        t.set_column(3, "seq", pa.array(range(n, n + 60))) for n, t in zip((1_000, 2_000, 3_000), stay, strict=True)
+    ]
+    for table in live[:2]:
+        append(tmp_path / "s", table, backlog=False)
+    sink, late = Collect(), Collect()
+    stream = source(tmp_path).with_watermark("ts", "5 seconds").key_by("user").process(Telling(), late_output="late")
+    query = start(spark, stream, tmp_path, sink, {"late": late})
+
+    def found(what: str) -> dict[int, bool]:
+        return {row[1]: row[2] for row in put_out(sink) if row[0] == what}
+
+    try:
+        wait(lambda: len(found("timer")) >= 114, query)
+        for table in stay:
+            append(tmp_path / "s", table, backlog=True)
+        wait(lambda: len(found("row")) == 300, query)
+        query.processAllAvailable()
+        assert max(found("timer")) < 1_000, "they wait for the end of the stay"
+        append(tmp_path / "s", live[2], backlog=False)
+        wait(lambda: len(found("timer")) >= 354, query)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert all(found("row")[seq] for seq in range(1_000, 1_060)), "the least watermark there is"
+    assert all(timeless for seq, timeless in found("row").items() if seq >= 1_000)
+    assert not any(found("row")[seq] for seq in [*range(60, 120), *range(400, 460)])
+    assert not any(found("timer").values())
+    assert put_out(sink).total() == 360 + len(found("timer")), "each once"
+    assert not put_out(late)
+    assert query.lateRows == 0
+
+
+@pytest.mark.grid
+def test_windows_that_are_out_stay_out_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
+    """Their rows are gone, so what comes for them is late as before; the watermark waits for the end of the stay."""
+    chance = random.Random(6)
+    live = [rows(chance, 60, n, disorder_s=0) for n in (0, 60, 400)]
+    stay = [
+        numbered(rows(chance, 60, second, disorder_s=0), n) for second, n in ((300, 1_000), (20, 2_000), (100, 3_000))
+    ]
+    for table in live[:2]:
+        append(tmp_path / "s", table, backlog=False)
+    sink, late = Collect(), Collect()
+    windows = (
+        source(tmp_path)
+        .with_watermark("ts", "5 seconds")
+        .key_by("user")
+        .window(bs.TumblingEventTimeWindows.of("10 seconds"))
+    )
+    query = start(spark, windows.side_output_late_data("late").count(), tmp_path, sink, {"late": late})
+    reached = millis(EPOCH) + 119_000 - 5_001
+
+    def is_late(row: dict[str, Any]) -> bool:
+        end = millis(row["ts"]) // WINDOW_MS * WINDOW_MS + WINDOW_MS
+        return row["seq"] >= 1_000 and end - 1 <= reached
+
+    every = [row for table in [*live, *stay] for row in table.to_pylist()]
+    behind = {row["seq"] for row in every if is_late(row)}
+    expected = Counter((r["user"], millis(r["ts"]) // WINDOW_MS) for r in every if r["seq"] not in behind)
+    expected = Counter({key: count for key, count in expected.items() if key[1] * WINDOW_MS < millis(EPOCH) + 450_000})
+
+    def found() -> Counter[Any]:
+        by_key: Counter[Any] = Counter()
+        for batch in sink.batches.values():
+            for row in batch:
+                by_key[row["user"], millis(row["window_start"]) // WINDOW_MS] += row["count"]
+        return by_key
+
+    try:
+        wait(lambda: len(found()) > 20, query)
+        for table in stay:
+            append(tmp_path / "s", table, backlog=True)
+        wait(lambda: query.backlogProgress.rows == 300, query)
+        append(tmp_path / "s", live[2], backlog=False)
+        wait(lambda: sum(found().values()) >= sum(expected.values()), query)
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    print(found() - expected, expected - found())
+    assert {row["seq"] for batch in late.batches.values() for row in batch} == behind
+    assert len(behind) > 60
+    assert found() == expected
