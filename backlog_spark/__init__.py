@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         ValueState,
     )
     from backlog_spark.operators.lifecycle import RuntimeContext
+    from backlog_spark.operators.processjoin import ProcessJoinFunction
     from backlog_spark.operators.statettl import StateTtlConfig
     from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger
     from backlog_spark.operators.windowfunctions import (
@@ -84,6 +85,7 @@ __all__ = [
     "MapState",
     "NativeHybrid",
     "OutputTag",
+    "ProcessJoinFunction",
     "ProcessWindowFunction",
     "ProcessingTimeSessionWindows",
     "PurgingTrigger",
@@ -143,6 +145,7 @@ _MODULES = {
     "MapState": "operators.functions",
     "NativeHybrid": "native",
     "OutputTag": "operators.functions",
+    "ProcessJoinFunction": "operators.processjoin",
     "ProcessWindowFunction": "operators.windowfunctions",
     "ProcessingTimeSessionWindows": "operators.windows",
     "PurgingTrigger": "operators.triggers",

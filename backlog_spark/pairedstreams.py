@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from backlog_spark.changes import IMPLIED
@@ -29,10 +30,12 @@ if TYPE_CHECKING:
     from backlog_spark.keyedstreams import KeyedStream
     from backlog_spark.operators.cofunctions import KeyedCoProcessFunction
     from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.processjoin import ProcessJoinFunction
     from backlog_spark.operators.windowfunctions import CoGroupFunction
     from backlog_spark.operators.windows import WindowAssigner
+    from backlog_spark.plan import Node
 
-__all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin"]
+__all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin", "IntervalJoined"]
 
 
 @dataclass(frozen=True)
@@ -169,7 +172,7 @@ class IntervalJoin(Guided):
         lower_exclusive: bool = False,
         upper_exclusive: bool = False,
         name: str = "",
-    ) -> BacklogStream:
+    ) -> IntervalJoined:
         """Join each left row with the right rows of its key from ``left time + lower`` to ``left time + upper``.
 
         Parameters
@@ -183,23 +186,55 @@ class IntervalJoin(Guided):
 
         Returns
         -------
-        BacklogStream
-            The left stream's columns, then the right one's; a key of one name in both comes once.
+        IntervalJoined
+            A stream of the left stream's columns, then the right one's; a key of one name in both comes once. Its
+            ``process`` gives the pairs to a function instead.
         """
         from backlog_spark.operators.interval_join import IntervalJoinFold
+        from backlog_spark.operators.processjoin import ProcessedIntervalJoinFold
 
         least, greatest = signed_duration(lower, "lower bound"), signed_duration(upper, "upper bound")
         left, right, how, cuts = self._left, self._right, self._how, self._cuts
 
-        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
-            return IntervalJoinFold(
-                schema, left.keys, right.keys, least, greatest, key_groups, how=how,
-                lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive, control_first=is_first, cuts=cuts,
-            )  # fmt: skip
+        def joined(function: ProcessJoinFunction | None) -> KeyedNode:
+            kind = IntervalJoinFold if function is None else partial(ProcessedIntervalJoinFold, function)
+
+            def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+                return kind(
+                    schema, left.keys, right.keys, least, greatest, key_groups, how=how,
+                    lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive, control_first=is_first, cuts=cuts,
+                )  # fmt: skip
+
+            return KeyedNode(pair, named, bind, is_timed=True)
 
         named = state_name(name or "_".join([*left.keys, "interval_join"]))
         pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (left, right)))
-        return BacklogStream(KeyedNode(pair, named, bind, is_timed=True))
+        return IntervalJoined(joined)
+
+
+class IntervalJoined(BacklogStream):
+    """The pairs of an interval join, as rows of both sides' columns."""
+
+    def __init__(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> None:
+        super().__init__(joined(None))
+        self._joined = joined
+
+    def process(self, function: ProcessJoinFunction) -> BacklogStream:
+        """Give each pair to a function; what it puts out has the later of the two rows' times, as ``join_time``.
+
+        Rows without a match have none, so the join has to be inner. The state is that of the join without a function.
+
+        Parameters
+        ----------
+        function : ProcessJoinFunction
+        """
+        from backlog_spark.operators.processjoin import ProcessJoinFunction
+
+        if not isinstance(function, ProcessJoinFunction):
+            raise BacklogError(
+                f"process was given {told(function)}.", "Pass an instance of a subclass of ProcessJoinFunction."
+            )
+        return BacklogStream(self._joined(function))
 
 
 def temporal_join(

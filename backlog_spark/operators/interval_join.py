@@ -22,7 +22,7 @@ from backlog_spark.operators.fold import Arrived, Clock, Gathered, StayEnd, Step
 from backlog_spark.operators.joinqueue import DONE, TURN, advance_in_turn, rows_of_key
 from backlog_spark.operators.matches import Matches
 from backlog_spark.operators.multiset import ROW
-from backlog_spark.operators.pairs import OUTER, check_kind, output_columns, paired
+from backlog_spark.operators.pairs import OUTER, Output, check_kind, output_columns, paired
 from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
 from backlog_spark.operators.spanjoin import AT, KEY, SPAN, SpanJoin
@@ -127,13 +127,17 @@ class IntervalJoinFold(RowsFold):
             "interval_join", schema, left_keys, right_keys, key_groups, own=own, control_first=control_first
         )
         self._times = (self.event_time_needed(LEFT), self.event_time_needed(RIGHT))
-        self._columns = output_columns(self)
+        self._columns = self.pair_columns()
         self._spans = SpanJoin(how, self._lower, self._upper, len(self.keys), self._columns)
         self._arrow = arrow_schema(self.output_schema())
         self._state_arrow = self.state.arrow()
 
     def describe(self) -> dict[str, Any]:
         return self.described(f"{self._how} join of right rows from {self._lower} ms to {self._upper} ms")
+
+    def pair_columns(self) -> list[Output]:
+        """The columns of a pair."""
+        return output_columns(self)
 
     def output_schema(self) -> StructType:
         from pyspark.sql.types import StructType

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
     from backlog_spark.keyedstreams import KeyedStream
+    from backlog_spark.streams import BacklogStream
 
 __all__ = ["joined", "without_version"]
 
@@ -317,6 +318,7 @@ def _run(
         chosen.append(own)
     one, other = sides
     bounds = found.bounds
+    stream: BacklogStream
     with tr.statement.at(join):
         if is_interval:
             assert bounds.lower is not None

@@ -24,12 +24,14 @@ import backlog_spark as bs
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd
 from backlog_spark.operators.interval_join import MATCHED, IntervalJoinFold
+from backlog_spark.operators.processjoin import ProcessedIntervalJoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
 from backlog_spark.plan import KeyedNode, PairNode
 from backlog_spark.state.tables import arrow_schema, combine
 from backlog_spark.streams import BacklogStream
-from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
+from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK, event_time_of
 
+from . import events
 from .conftest import Collect, wait
 from .scripted import append
 
@@ -504,3 +506,64 @@ def test_a_row_without_event_time_fails_both_vehicles(spark: SparkSession) -> No
                 SparkRuntimeException, match=f"{problem} stream is NULL.*needs an event time in each row"
             ):
                 frame.collect()
+
+
+class Apart(bs.ProcessJoinFunction):
+    """How far apart two rows are; twice for every other pair."""
+
+    output = "user string, apart long, at long"
+    is_open = False
+
+    def open(self, ctx: bs.RuntimeContext) -> None:
+        self.is_open = True
+
+    def process_element(self, left: Any, right: Any, ctx: Any) -> Any:
+        assert self.is_open
+        assert left._fields == right._fields == ("user", "item", "v", "price", "seq", "ts")
+        assert ctx.get_right_timestamp() == int(right.ts.timestamp() * 1000)
+        for _ in range(1 + (left.seq + right.seq) % 2):
+            yield left.user, ctx.get_right_timestamp() - ctx.get_left_timestamp(), ctx.get_timestamp()
+
+
+@pytest.mark.grid
+@pytest.mark.usefixtures("small_plans")
+@pytest.mark.parametrize("backlog", [0, 1, 2])
+def test_pairs_are_processed_and_have_the_later_time(spark: SparkSession, tmp_path: Path, backlog: int) -> None:
+    """Windows behind the function go by that time."""
+    given = {name: [events.events(ord(name) + n, 60, n * 60, millis=True) for n in range(2)] for name in "ab"}
+    given = {name: [*tables, events.flush(tables)] for name, tables in given.items()}
+    one, other = (events.source(tmp_path, name).key_by("user") for name in "ab")
+    pairs = one.interval_join(other).between("-3 seconds", "4 seconds").process(Apart())
+    stream = pairs.key_by("user").window(bs.TumblingEventTimeWindows.of("10 seconds"))
+    stream = stream.aggregate("count(*) AS n, sum(apart) AS apart, max(at) AS at").map(
+        "user", "window_start", "n", "apart", "at"
+    )
+    for name, tables in given.items():
+        spark.createDataFrame(pa.concat_tables(tables).combine_chunks()).createOrReplaceTempView(name)
+    expected = events.multiset(
+        spark.sql(
+            """
+            SELECT user, window.start, sum(weight), sum(weight * apart), max(unix_millis(later)) FROM (
+                SELECT l.user, greatest(l.ts, r.ts) AS later, unix_millis(r.ts) - unix_millis(l.ts) AS apart,
+                    1 + (l.seq + r.seq) % 2 AS weight
+                FROM a AS l JOIN b AS r ON l.user = r.user
+                AND r.ts BETWEEN l.ts - INTERVAL '3' SECOND AND l.ts + INTERVAL '4' SECOND WHERE l.user <> '~flush'
+            ) GROUP BY user, window(later, '10 seconds')"""
+        ).collect()
+    )
+    assert expected.total() > 20
+    sink = events.run(spark, tmp_path, stream, given, backlog, expected)
+    assert events.multiset(r for b in sink.batches.values() for r in b) == expected
+
+
+@pytest.mark.usefixtures("spark")
+def test_refused_functions_of_pairs() -> None:
+    class Wrong(Apart):
+        output = StructType().add("Join_Time", LongType())
+
+    given = (schema(), ["user"], ["user"], -5, 5, 4)
+    assert event_time_of(ProcessedIntervalJoinFold(Apart(), *given)._put_out) == "join_time"
+    with pytest.raises(SettingError, match="rows without a match, which come when their time is over"):
+        ProcessedIntervalJoinFold(Apart(), *given, how="left")
+    with pytest.raises(BacklogError, match=r"Wrong\.output has a column 'join_time', which comes out by itself"):
+        ProcessedIntervalJoinFold(Wrong(), *given)
