@@ -6,8 +6,10 @@ Source: MySQL source documentation, "COM_BINLOG_DUMP" and "COM_BINLOG_DUMP_GTID"
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from functools import partial
+from typing import TypeVar
 
 import pymysql
 
@@ -15,30 +17,31 @@ from backlog_spark.errors import BacklogError
 
 from .connection import connect, log_files
 from .dump import broken_off, explained, open_dump
-from .events import (
+from .events import Events, NotYetSent
+from .gtid import GtidSet, MariaDbGtids
+from .log_place import LargeFile
+from .logged import (
     DELETE,
     INSERT,
     UPDATE,
     Change,
-    Events,
-    NotYetSent,
     RowsChange,
     Savepoint,
     TransactionBroken,
     TransactionEnd,
 )
-from .offsets import BinlogPosition, file_number
+from .offsets import FIRST_EVENT, BinlogPosition, file_number
 from .options import MySqlOptions
 from .schema import TableSchema
 from .timeline import TableAltered, Timeline
 from .whole import whole_transactions
 
-__all__ = ["DELETE", "INSERT", "UPDATE", "RowsChange", "TableAltered", "TransactionEnd", "read_changes"]
+__all__ = ["DELETE", "INSERT", "UPDATE", "RowsChange", "TableAltered", "TransactionEnd", "first_place", "read_changes"]
 
+_T = TypeVar("_T")
 _TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317, 1927}
 _MAX_ATTEMPTS = 6  # waits of 0.5, 1, 2, 4, 8 s: a server restart fits in, a dead server is told within 16 s
 _FIRST_WAIT_S = 0.5
-_FIRST_EVENT = 4  # its place in a file
 # For the server to sync what it has written: milliseconds, and more on a disk that stalls.
 _FIRST_SYNC_S, _LONGEST_SYNC_S = 0.002, 60.0
 
@@ -114,7 +117,7 @@ def read_changes(
             if broken := broken_off(error):
                 following = _file_after(options, broken)
                 if following:
-                    start, done = BinlogPosition(following, _FIRST_EVENT), 0
+                    start, done = BinlogPosition(following, FIRST_EVENT), 0
                     continue
             if isinstance(error, pymysql.err.OperationalError) and code not in _TRANSIENT:
                 raise explained(error, start) from None
@@ -136,15 +139,48 @@ def _read_once(
 ) -> Iterator[Change | Savepoint | TransactionBroken]:
     if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
         return
-    dump = open_dump(options, start)
-    try:
-        connection = dump.open()
-        yield from Events(connection, tables, until, timeline, options.zero_date_fails).read()
-    finally:
-        # Closing the socket at once: the server may still have much to send.
-        stream = getattr(dump, "_stream_connection", None)
-        if stream is not None and stream.open:
-            stream._force_close()
+    yield from _taken(options, tables, start, until, timeline, Events.read)
+
+
+def first_place(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> BinlogPosition | None:
+    """Where the first transaction begins that a dump sends; None if it sends none, up to the log's end."""
+    with closing(_taken(options, (), start, None, Timeline(), lambda events: iter([events.first_place()]))) as found:
+        return next(found)
+
+
+def _taken(
+    options: MySqlOptions,
+    tables: Sequence[TableSchema],
+    start: BinlogPosition | str | MariaDbGtids,
+    until: BinlogPosition | None,
+    timeline: Timeline,
+    take: Callable[[Events], Iterator[_T]],
+) -> Generator[_T]:
+    """What ``take`` makes of the events of a dump."""
+    left_out: GtidSet | None = None
+    while True:
+        dump = open_dump(options, start)
+        try:
+            connection = dump.open()
+            large, after = dump.large, dump.after
+            yield from take(
+                Events(
+                    connection,
+                    tables,
+                    until,
+                    timeline,
+                    options.zero_date_fails,
+                    large=large,
+                    after=after,
+                    left_out=left_out,
+                )
+            )
+            return
+        except LargeFile as found:
+            # All of it then, and what is not wanted is left out here.
+            left_out, start = GtidSet(str(start)), BinlogPosition(found.file, FIRST_EVENT)
+        finally:
+            dump.abandon()
 
 
 def _ends(options: MySqlOptions, start: BinlogPosition | str, change: RowsChange) -> bool:
@@ -152,7 +188,7 @@ def _ends(options: MySqlOptions, start: BinlogPosition | str, change: RowsChange
     try:
         for end in _read_once(options, (), start, None, Timeline()):
             if not isinstance(end, Savepoint):
-                whole = isinstance(end, TransactionEnd) and end.position.file == change.file
+                whole = isinstance(end, TransactionEnd) and end.file == change.file
                 return whole and not (isinstance(end, TransactionEnd) and end.is_rolled_back)
     except pymysql.err.OperationalError as error:
         if not broken_off(error):

@@ -13,7 +13,7 @@ from .binlog import DELETE, INSERT, RowsChange, TableAltered, TransactionEnd, re
 from .gtid import GtidSet
 from .history import Layout
 from .keys import Key
-from .offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange
+from .offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, sequence_at
 from .options import MySqlOptions
 from .output import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
 from .pieces import PIECE_BYTES
@@ -153,7 +153,7 @@ def read_batch(
         table = number[schema.database, schema.table]
         ranges = start.ranges_of(table)
         known = ranges if ranges or table in start.joining else None
-        collectors[id(schema)] = _Changes(options, schema, known, start.shift << 32)
+        collectors[id(schema)] = _Changes(options, schema, known, sequence_at(start.shift, 0))
     collected = size = 0
     timeline = Fixed(layouts, until)
     wanted = GtidSet(only) if only else None

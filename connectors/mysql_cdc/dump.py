@@ -15,9 +15,9 @@ from pymysqlreplication import BinLogStreamReader
 
 from backlog_spark.errors import BacklogError
 
-from .connection import ServerConnection, check_identity
+from .connection import ServerConnection, check_identity, log_files
 from .gtid import MariaDbGtids
-from .offsets import BinlogPosition
+from .offsets import FAR, FIRST_EVENT, BinlogPosition
 from .options import MySqlOptions
 
 __all__ = ["Dump", "broken_off", "explained", "open_dump"]
@@ -26,9 +26,19 @@ _LAST_READ = re.compile(r"last event read from '(?:.*/)?([^'/]+)' at")
 
 
 class Dump(BinLogStreamReader):  # type: ignore[misc]
-    """The library's connection and dump command, without its event loop."""
+    """The library's connection and dump command, without its event loop.
+
+    Attributes
+    ----------
+    large : set of str or None
+        Once it is open, of a dump that leaves transactions out: the log's files of 4 GiB or more; of MariaDB's none.
+    after : int
+        Where the wanted part of the first file begins, if the dump begins before it.
+    """
 
     wanted_server = ""
+    large: frozenset[str] | None = None
+    after = 0
 
     def open(self) -> Any:
         self._BinLogStreamReader__connect_to_stream()
@@ -41,7 +51,16 @@ class Dump(BinLogStreamReader):  # type: ignore[misc]
             cursor.execute("SET @master_binlog_checksum = 'CRC32'")
         if self.wanted_server:
             check_identity(self._stream_connection, self.wanted_server)
+        if self.auto_position:
+            files = log_files(self._stream_connection)
+            self.large = frozenset(name for name, size in files if size >= FAR and not self.is_mariadb)
         return False
+
+    def abandon(self) -> None:
+        """Close the socket at once: the server may still have much to send."""
+        stream = getattr(self, "_stream_connection", None)
+        if stream is not None and stream.open:
+            stream._force_close()
 
 
 def broken_off(error: Exception) -> str | None:
@@ -90,7 +109,12 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids)
         "enable_logging": False,
     }
     if isinstance(start, BinlogPosition):
-        return _dump(options, log_file=start.file, log_pos=start.pos, **common)
+        # The command has 32 bits for the place. COM_BINLOG_DUMP_GTID has 64, but neither MariaDB nor a MySQL without
+        # GTIDs has that.
+        far = start.pos >= FAR
+        dump = _dump(options, log_file=start.file, log_pos=FIRST_EVENT if far else start.pos, **common)
+        dump.after = start.pos if far else 0
+        return dump
     if isinstance(start, MariaDbGtids):
         return _dump(options, auto_position=str(start), is_mariadb=True, **common)
     if start:

@@ -20,18 +20,16 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
+from .binlog import first_place
 from .connection import is_mariadb, query
-from .dump import open_dump
-from .events import Events
 from .gtid import GtidSet, MariaDbGtids
 from .mariadb import gtids_at_place, visible_place
 from .offsets import BinlogPosition, Offset
 from .options import MySqlOptions
 from .server import end_position, has_gtids
-from .timeline import Timeline
 from .watermark import GtidWatermark, PlaceWatermark, watermark
 
-__all__ = ["Places", "moved"]
+__all__ = ["Places", "known_gtids", "moved"]
 
 _VISIBLE_ATTEMPTS, _VISIBLE_WAIT_S = 100, 0.1
 
@@ -59,7 +57,7 @@ def moved(
     """
     if start.server.startswith("mariadb-") and is_mariadb(connection) and not start.is_undecided:
         return _moved_in_mariadb(connection, replace(options, server=server), start, {} if places is None else places)
-    known = _known(start)
+    known = known_gtids(start)
     if known is None or is_mariadb(connection) or not has_gtids(connection):
         raise BacklogError(
             f"The checkpoint is about the server {start.server}, but {options.host}:{options.port} "
@@ -123,9 +121,9 @@ def _place_after(
 ) -> BinlogPosition:
     """Where in the log the last transactions of all domains are these."""
     end = end_position(connection, options)
-    dump = open_dump(options, gtids)
     try:
-        found = Events(dump.open(), (), None, Timeline()).first_place() or end
+        # Of a file of 4 GiB or more it may be a wrong place, which is then found below to have other transactions.
+        found = first_place(options, gtids) or end
     except pymysql.err.OperationalError as error:
         if error.args[0] != 1236:
             raise
@@ -135,10 +133,6 @@ def _place_after(
             "If it replicates from the first server, with log_slave_updates=ON, start the query again when it has "
             "caught up; else start with a new checkpoint.",
         ) from None
-    finally:
-        stream = getattr(dump, "_stream_connection", None)
-        if stream is not None and stream.open:
-            stream._force_close()
     told = gtids_at_place(connection, found)
     if told != gtids:
         raise BacklogError(
@@ -160,7 +154,7 @@ def _place_after(
     )
 
 
-def _known(start: Offset) -> GtidSet | None:
+def known_gtids(start: Offset) -> GtidSet | None:
     """All transactions that an offset includes; None where they are not known as a set."""
     if start.is_undecided or start.server.startswith("mariadb-"):
         return None

@@ -21,13 +21,29 @@ from .columns import columns_from_json, columns_to_json
 from .keys import Key, key_from_json, key_to_json
 from .schema import TableSchema
 
-__all__ = ["FIRST_EVENT", "BinlogPosition", "KeyRanges", "Offset", "SnapshotRange", "file_number"]
+__all__ = [
+    "FAR",
+    "FIRST_EVENT",
+    "BinlogPosition",
+    "KeyRanges",
+    "Offset",
+    "SnapshotRange",
+    "byte_at",
+    "file_number",
+    "sequence_at",
+]
 
 _VERSION = 2
 _LONG = 4_096  # characters
 
 FIRST_EVENT = 4
 """Where the events of a binary log file begin."""
+
+FAR = 1 << 32
+"""The first byte of a binary log file that an event cannot tell in its 32 bits, and at which no dump can begin."""
+
+# Files of 256 GiB, 33 million of them: one a minute for 63 years.
+_PLACE_BITS, _FILE_BITS = 38, 25
 
 
 @dataclass(frozen=True)
@@ -46,6 +62,9 @@ class BinlogPosition:
         """Positions of one server compare by this."""
         return self.file_number, self.pos
 
+    def __str__(self) -> str:
+        return f"{self.file}:{self.pos}"
+
 
 def file_number(file: str) -> int:
     """The number in a binary log file's name: 12 for ``binlog.000012``."""
@@ -53,6 +72,28 @@ def file_number(file: str) -> int:
     if not suffix.isdigit():
         raise BacklogError(f"{file!r} is not the name of a binary log file.", "Expected name.number.")
     return int(suffix)
+
+
+def sequence_at(file: int, pos: int) -> int:
+    """A byte of a server's binary log, given its file's number, as one number that grows along the log.
+
+    Raises
+    ------
+    BacklogError
+        There are too many files, or the file is too large.
+    """
+    if pos >> _PLACE_BITS or file >> _FILE_BITS:
+        raise BacklogError(
+            f"Byte {pos} of binary log file number {file} is beyond what _commit_seq has room for: "
+            f"{1 << _FILE_BITS} files of {1 << _PLACE_BITS} bytes.",
+            "Write smaller transactions, or let the server number its files anew and start with a new checkpoint.",
+        )
+    return (file << _PLACE_BITS) + pos
+
+
+def byte_at(sequence: int) -> int:
+    """The byte in its file of which `sequence_at` made a number."""
+    return sequence & ((1 << _PLACE_BITS) - 1)
 
 
 @dataclass(frozen=True)

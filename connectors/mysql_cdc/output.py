@@ -16,9 +16,9 @@ from pyspark.sql import types as st
 from backlog_spark.errors import SettingError
 
 from .envelope import envelopes, key_json
-from .events import INSERT, RowsChange
+from .logged import INSERT, RowsChange
 from .metadata import arrow_fields, spark_fields
-from .offsets import SnapshotRange
+from .offsets import SnapshotRange, byte_at
 from .schema import TableSchema
 from .types import kind_of
 
@@ -206,7 +206,7 @@ class _Envelopes(Output):
         images = rows_to_table(schema, found.rows)
         kept = found.take(last)
         places = [
-            {"file": o.file, "pos": s & 0xFFFFFFFF, "server_id": o.server_id, "gtid": o.gtid or None}
+            {"file": o.file, "pos": byte_at(s), "server_id": o.server_id, "gtid": o.gtid or None}
             for o, s in zip(kept.origins, kept.sequences, strict=True)
         ]
         value = envelopes(

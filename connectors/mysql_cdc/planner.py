@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
+from backlog_spark.errors import BacklogError
+
 from .binlog import UPDATE, TableAltered, TransactionEnd, read_changes
 from .evolution import Followed
 from .gtid import GtidSet, MariaDbGtids
@@ -131,7 +133,7 @@ class BinlogPlanner:
             elif isinstance(change, TransactionEnd):
                 self._scanned = change.position
                 if self._gtids is not None and change.uuid:
-                    self._gtids.passed(change.uuid, change.number)
+                    self._pass(self._gtids, change)
                 if counted or altered:
                     found = _Transaction(change.position, counted, str(self._gtids or ""), change.timestamp)
                     if altered and isinstance(self._timeline, Followed):
@@ -147,6 +149,15 @@ class BinlogPlanner:
                 counted += len(change.rows) * (2 if change.kind == UPDATE else 1)
         if not isinstance(self._scanned, BinlogPosition) or self._scanned.sort_key() < until.sort_key():
             self._scanned = until  # it is read up to there: the next call need not look again
+
+    def _pass(self, gtids: GtidSet | MariaDbGtids, end: TransactionEnd) -> None:
+        if isinstance(gtids, GtidSet) and gtids.contains(end.uuid, end.number):
+            raise BacklogError(
+                f"The server's binary log has transaction {end.uuid}:{end.number}, which was read already, before "
+                f"{end.position} again: it was reset or is another one.",
+                "Start with a new checkpoint and a new target.",
+            )
+        gtids.passed(end.uuid, end.number)
 
     def gtid_at(self, position: BinlogPosition) -> str:
         """The GTIDs at a batch's end that `plan` returned; "" where they are not known."""

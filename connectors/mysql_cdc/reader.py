@@ -30,6 +30,7 @@ from .binlog import read_changes
 from .changes import read_batch
 from .chunks import estimated_rows
 from .connection import server_time_ms
+from .continuity import check_history
 from .declared import DeclaredTables
 from .evolution import Followed, StartAgain, as_declared
 from .failover import Places, moved
@@ -42,7 +43,6 @@ from .planner import BinlogPlanner
 from .retention import Retention
 from .schema import SchemaChanged, TableSchema
 from .server import (
-    check_log,
     end_position,
     load_schema,
     open_connection,
@@ -112,7 +112,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         during = options.during_backlog_ms
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
         self._pacer = Pacer(options.interval_ms or 0, during, QueryBacklog(options.query_token))
-        self._checked_start = False
+        self._checked_start = self._checked_history = False
         self._server = self._moved_from = ""
         self._places: Places = {}
         self._retention = Retention()
@@ -137,8 +137,9 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         start = self._here(connection, start)
+        self._check_history(connection, start)
         if not self._checked_start:
-            self._check_start(connection, start)
+            self._check_start(start)
             self._checked_start = True
         if self._available_now and self._options.target == "none":
             return None
@@ -171,8 +172,14 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             _log.warning("The query goes on at the server %s; its checkpoint is about %s.", self._server, start.server)
         return found
 
-    def _check_start(self, connection: Connection[Any], start: Offset) -> None:
-        """Refuse to go on where the log or a table is not the one that the checkpoint is about."""
+    def _check_history(self, connection: Connection[Any], start: Offset) -> None:
+        """Refuse to go on where the log is not the one that the checkpoint is about."""
+        if not self._checked_history and not start.is_finished:
+            check_history(connection, self._checked(), start)
+        self._checked_history = True
+
+    def _check_start(self, start: Offset) -> None:
+        """Refuse to go on where a table is not the one that the checkpoint is about."""
         for known in start.tables:
             if self._tables.of(known).fingerprint() != known.fingerprint() and not self._options.evolves:
                 raise SchemaChanged(
@@ -187,8 +194,6 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 len(start.tables),
                 ", ".join(others),
             )
-        if not start.is_finished:
-            check_log(connection, start)
 
     def _decided(self, connection: Connection[Any], start: Offset) -> Offset:
         """Where in the log a stream without a snapshot starts, if its tables were there as they are now."""
@@ -336,6 +341,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first.is_undecided:
             return []
         here = [self._retrying(lambda c, o=o: self._here(c, o)) for o in (first, last)]  # type: ignore[misc]
+        # A batch that is repeated comes before anything is planned.
+        self._retrying(lambda c: self._check_history(c, here[0]))
         # Watermarks as this server has them; what else is another one's is told apart below.
         first, last = (replace(o, ranges=h.ranges) for o, h in zip((first, last), here, strict=True))
         if not first.complete:
@@ -394,7 +401,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._connection._force_close()
             self._connection = None
             # The address may lead to another server now.
-            self._checked_start, self._server = False, ""
+            self._checked_start, self._checked_history, self._server = False, False, ""
 
     def commit(self, end: dict[str, Any]) -> None:
         pass

@@ -30,7 +30,7 @@ from .connection import (
 )
 from .gtid import GtidSet, MariaDbGtids
 from .metadata import check_names
-from .offsets import FIRST_EVENT, BinlogPosition, Offset
+from .offsets import FAR, FIRST_EVENT, BinlogPosition, Offset
 from .options import MySqlOptions
 from .schema import Hidden, TableSchema
 from .table_key import with_keys
@@ -325,7 +325,7 @@ def check_log(connection: Connection[Any], start: Offset) -> None:
     """
     low = start.start or (start.ranges[0].low if start.ranges and not start.position else "")
     if start.position:
-        if is_mariadb(connection):
+        if is_mariadb(connection) and start.position.pos < FAR:
             mariadb.check_place(connection, start.position, start.gtid)
     elif low:
         mark = watermark(low)

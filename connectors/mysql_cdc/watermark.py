@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from backlog_spark.errors import BacklogError
 
 from .gtid import GtidSet, MariaDbGtids
-from .offsets import BinlogPosition, Offset
+from .offsets import BinlogPosition, Offset, sequence_at
 
 __all__ = ["GtidWatermark", "PlaceWatermark", "Watermark", "gtids_at", "origin", "resume_after", "watermark"]
 
@@ -44,7 +44,7 @@ class PlaceWatermark:
 
     def includes(self, uuid: str, number: int, sequence: int) -> bool:
         """As `GtidWatermark.includes`. Transactions never reach across the place: it is the end of one."""
-        return sequence < (self.position.file_number << 32) + self.position.pos
+        return sequence < sequence_at(self.position.file_number, self.position.pos)
 
     def __str__(self) -> str:
         return f"{self.gtids}@{self.position.file}:{self.position.pos}"

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from backlog_spark.errors import BacklogError
 
-from .events import Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from .logged import Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
 from .offsets import BinlogPosition
 from .pieces import PIECE_BYTES
 

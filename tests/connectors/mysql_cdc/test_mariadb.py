@@ -15,7 +15,7 @@ from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.binlog import TransactionEnd, read_changes
 from connectors.mysql_cdc.gtid import MariaDbGtids
-from connectors.mysql_cdc.offsets import BinlogPosition
+from connectors.mysql_cdc.offsets import BinlogPosition, sequence_at
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.schema import SchemaChanged
 from connectors.mysql_cdc.server import connect, low_watermark, query
@@ -133,7 +133,7 @@ def test_all_before_a_low_watermark_is_visible_also_while_commits_rotate_the_log
             if isinstance(change, TransactionEnd):
                 continue
             for sequence, _, (key, n) in change.rows:
-                while sequence >= (position.file_number << 32) + position.pos:
+                while sequence >= sequence_at(position.file_number, position.pos):
                     assert all(visible[k] >= n for k, n in logged.items()), position
                     position, visible = next(lows, (BinlogPosition("end.999999", 0), {}))
                 logged[key] = n

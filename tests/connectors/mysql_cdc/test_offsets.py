@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, file_number
+from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, file_number, sequence_at
 from connectors.mysql_cdc.schema import TableSchema
 from connectors.mysql_cdc.types import Column
 from connectors.mysql_cdc.watermark import PlaceWatermark, origin, resume_after, watermark
@@ -115,7 +115,7 @@ def test_a_low_watermark_is_a_set_or_a_place() -> None:
     assert place.position == BinlogPosition("my:bin.log.000003", 4511)
     assert str(place) == "0-1-17,7-2-3@my:bin.log.000003:4511"
     assert resume_after(str(place)) == place.position
-    at = (3 << 32) + 4511
+    at = sequence_at(3, 4511)
     # The byte before it belongs to the transaction that ends there, whatever its number.
     assert [place.includes("0-1", n, s) for n in (1, 99) for s in (at - 1, at)] == [True, False, True, False]
     gtids = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"

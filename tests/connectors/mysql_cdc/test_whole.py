@@ -10,7 +10,7 @@ import pytest
 
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc import whole
-from connectors.mysql_cdc.events import RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from connectors.mysql_cdc.logged import RowsChange, Savepoint, TransactionBroken, TransactionEnd
 from connectors.mysql_cdc.offsets import BinlogPosition
 
 from .replay import EVERY_MARIADB, options, reader, table_rows, take
