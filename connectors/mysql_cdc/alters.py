@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from .schema import SchemaChanged
-from .statements import NAME, every_reading, split_clauses
+from .statements import TABLE, able_readings, split_clauses
 
 __all__ = ["FIRST", "Add", "Change", "ConvertAll", "Drop", "Placed", "Rename", "Step", "after", "column_steps"]
 
@@ -70,11 +70,10 @@ Step = Add | Drop | Rename | Change | ConvertAll
 # -- clauses -----------------------------------------------------------------------------------------------
 
 _HEAD = re.compile(
-    rf"\s*ALTER\s+((?:(?:ONLINE|IGNORE)\s+)*)TABLE\b\s*(?:IF\s+EXISTS\b\s*)?(?:{NAME}\s*\.\s*)?{NAME}\s*"
+    rf"\s*ALTER\s+((?:(?:ONLINE|IGNORE)\s+)*)TABLE\b\s*(?:IF\s+EXISTS\b\s*)?{TABLE}\s*"
     r"(?:(?:NOWAIT|WAIT\s+\d+)\b)?",
     re.I,
 )
-_QUOTED = re.compile(r"`(?:[^`]|``)*`|''")
 _TOKEN = re.compile(r"(`(?:[^`]|``)*`)|''|[\w$]+|\S")
 
 # Below, a clause is its tokens with single blanks between, names in quotes as numbers in them, brackets empty.
@@ -156,9 +155,7 @@ def column_steps(statement: str) -> tuple[Step, ...]:
         A clause that takes rows or the primary key away, renames the table, or is not understood; a statement that
         can be read in several ways, by the session's ``sql_mode`` or the server's version, with different steps.
     """
-    # Without those by which the server could not have run it: with a quote that nothing ends, or nothing left at all.
-    able = [plain for plain in every_reading(statement) if plain.strip() and not {*"'\"`"} & {*_QUOTED.sub("", plain)}]
-    found = {_steps(plain) for plain in able}
+    found = {_steps(plain) for plain in able_readings(statement)}
     if len(found) != 1:
         raise _refused(
             statement, "which can be read in several ways, by sql_mode or the server's version" if found else "empty"

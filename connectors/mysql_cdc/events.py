@@ -23,14 +23,15 @@ from .logged import DELETE, INSERT, UPDATE, Change, RowsChange, Savepoint, Trans
 from .offsets import FAR, FIRST_EVENT, BinlogPosition, sequence_at
 from .schema import TableSchema
 from .statements import (
-    DDL,
+    ANY_DATABASE,
     DML,
-    changes_table,
+    changed_tables,
     dropped_database,
     empties_memory_table,
     first_word,
     named_tables,
     statement_text,
+    writes_system_table,
 )
 from .timeline import TableAltered, Timeline
 
@@ -105,7 +106,7 @@ class Events:
         self._rows_seen = self._is_open = self._is_rolled_back = False
         self._savepoint: Savepoint | None = None
         self._xa = self._no_alter = False
-        # MariaDB: only the transaction's last event ends it, be it a COMMIT or the one statement of a standalone group.
+        # Only the transaction's last event ends it, be it a COMMIT or the one statement of a group of one.
         self._of_mariadb = self._in_group = False
 
     def read(self) -> Iterator[Change | Savepoint | TransactionBroken]:
@@ -315,6 +316,7 @@ class Events:
         if kind == _COMPRESSED_QUERY:
             raw = zlib.decompress(raw[1 + (raw[0] & 7) :])  # after a byte with the size of the length, and the length
         if raw == b"BEGIN":
+            self._in_group = True
             return False
         if raw == b"COMMIT":
             return True
@@ -322,7 +324,7 @@ class Events:
         first = first_word(text)
         if first in ("ROLLBACK", "XA", "SAVEPOINT", "RELEASE"):
             return self._control(first, text)
-        if first in DDL or first in DML:
+        if first and self._tables:
             self._statement(first, text, default)
         return not self._in_group
 
@@ -340,16 +342,9 @@ class Events:
         return self._is_rolled_back
 
     def _statement(self, first: str, text: str, default: str) -> None:
-        if not self._tables:
-            return
-        gone = dropped_database(text) if first == "DROP" else set()
-        for database, table in self._folded:
-            if database in gone:
-                name = self._folded[database, table][0].name
-                raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", "Stop the query.")
-        named = [schema for name in named_tables(text, default) for schema in self._folded.get(name, ())]
         if first in DML:
-            if not named and empties_memory_table(text):
+            named = self._named(named_tables(text, default))
+            if not named and (empties_memory_table(text) or writes_system_table(text, default)):
                 return
             # Whatever table it names: through a view, a trigger or a function it may change any.
             names = ", ".join(t.name for t in named or self._tables.values())
@@ -357,9 +352,19 @@ class Events:
                 f"a statement-format change, {text[:200]!r}, that may reach {names},",
                 "Set binlog_format=ROW in every session, then start with a new checkpoint.",
             )
-        if not named or not changes_table(first, text):
-            return
-        if first == "ALTER" and self._no_alter:
+        gone = dropped_database(text)
+        for database, table in self._folded:
+            if database in gone:
+                name = self._folded[database, table][0].name
+                raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", "Stop the query.")
+        changed = changed_tables(text, default)
+        if changed is None:
+            raise SchemaChanged(
+                f"The binary log has a statement of which mysql_cdc cannot tell the tables: {text[:200]!r}.",
+                "Start the query again with a new checkpoint and a new target. Report this with the statement.",
+            )
+        named = self._named(changed)
+        if not named or (first == "ALTER" and self._no_alter):
             return
         if first == "ALTER":
             self._altered += [(schema, text) for schema in named]
@@ -368,3 +373,12 @@ class Events:
                 f"The table {named[0].name} was changed by {text[:200]!r}.",
                 "Start the query again with a new checkpoint and a new target.",
             )
+
+    def _named(self, names: set[tuple[str, str]]) -> list[TableSchema]:
+        """The captured tables among those that a statement names."""
+        return [
+            schema
+            for (database, table), schemas in self._folded.items()
+            if (database, table) in names or (ANY_DATABASE, table) in names
+            for schema in schemas
+        ]

@@ -13,10 +13,12 @@ import pymysql.charset
 from .charsets import CHARSETS, text_decoder
 
 __all__ = [
-    "DDL",
+    "ANY_DATABASE",
     "DML",
     "NAME",
-    "changes_table",
+    "TABLE",
+    "able_readings",
+    "changed_tables",
     "dropped_database",
     "empties_memory_table",
     "every_reading",
@@ -25,6 +27,7 @@ __all__ = [
     "readings",
     "split_clauses",
     "statement_text",
+    "writes_system_table",
 ]
 
 # What a statement's event says of its session, by number and bytes, up to the client's character set: flags, SQL mode,
@@ -32,7 +35,6 @@ __all__ = [
 _STATUS = {0: 4, 1: 8, 3: 4}
 _CATALOGUES, _CHARSET = {2: 2, 6: 1}, 4
 
-DDL = {"ALTER", "CREATE", "DROP", "RENAME", "TRUNCATE"}
 # Logged as text in statement format only; a SELECT or DO for a function that writes.
 DML = {"INSERT", "UPDATE", "DELETE", "REPLACE", "LOAD", "WITH", "SELECT", "DO", "CALL"}
 # The server itself logs this at the first use of a MEMORY table after a restart.
@@ -58,13 +60,38 @@ def _token_pattern(single: bool, double: bool, skip: str = "") -> re.Pattern[str
 _ESCAPES = ((False, False), (True, True), (True, False))
 _TOKENS = [_token_pattern(single, double) for single, double in _ESCAPES]
 _TOKENS_SKIPPING = [_token_pattern(single, double, rf"{_BY_VERSION}.*?\*/|") for single, double in _ESCAPES]
-NAME = r"(?:`(?:[^`]|``)+`|[\w$]+)"
-_TABLE_STATEMENT = re.compile(r"\s*(?:DROP|RENAME|TRUNCATE|ALTER)(?:\s+ONLINE|\s+IGNORE)*\s+TABLES?\b", re.I)
-_ALTER_HEAD = re.compile(rf"\s*ALTER\b([\s\w]*?)\bTABLE\b\s*(?:IF\s+EXISTS\b\s*)?(?:{NAME}\s*\.\s*)?{NAME}\s*", re.I)
+# Without quotes any character beyond ASCII may be in a name.
+NAME = r"(?:`(?:[^`]|``)+`|[\w$\u0080-\U0010ffff]+(?![\w$\u0080-\U0010ffff]))"
+# MariaDB takes .t for t of the session's database.
+TABLE = rf"(?:{NAME}\s*\.\s*{NAME}|\.\s*{NAME}|{NAME})"
+_TABLE = re.compile(TABLE)
+_EXISTS = r"\s*(?:IF\s+EXISTS\b\s*)?"
+_ALTER = re.compile(r"\s*ALTER((?:\s+(?:ONLINE|OFFLINE|IGNORE))*)\s+TABLE\b" + _EXISTS, re.I)
 # MariaDB's, which drops the table first
-_REPLACE_HEAD = re.compile(rf"\s*CREATE\s+OR\s+REPLACE\s+TABLE\b\s*(?:{NAME}\s*\.\s*)?{NAME}\s*", re.I)
+_REPLACE = re.compile(r"\s*CREATE\s+OR\s+REPLACE\s+(?:TABLE|SEQUENCE)\b\s*", re.I)
+_LIST = re.compile(rf"\s*(?:(?:DROP|RENAME)\s+TABLES?\b{_EXISTS}|TRUNCATE\b(?:\s+TABLE\b)?\s*)", re.I)
+_LIST_GOES_ON = re.compile(
+    r"\s*(?:(?:NOWAIT|WAIT\s+\d+)\b\s*)?(?:(,|TO\b)\s*|(?:(?:RESTRICT|CASCADE)\b)?[\s;]*\Z)", re.I
+)
+_DROP_INDEX = re.compile(rf"\s*DROP\s+INDEX\b{_EXISTS}({NAME})?(?:\s*ON\b\s*)?", re.I)
+_DROP_DATABASE = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)\b{_EXISTS}({NAME})?", re.I)
+# What these verbs may be about besides tables.
+_OTHER_OBJECT = re.compile(
+    r"\s*(?:CREATE|RENAME\s+USER|(?:ALTER|DROP)\s+(?:(?:AGGREGATE|UNDO|ALGORITHM|DEFINER|SQL\s+SECURITY)\b[^()]*?\s)?"
+    r"(?:DATABASE|EVENT|FUNCTION|INSTANCE|LIBRARY|LOGFILE|PACKAGE|PROCEDURE|RESOURCE|ROLE|SCHEMA|SEQUENCE|SERVER|"
+    r"SPATIAL|TABLESPACE|TEMPORARY|TRIGGER|USER|VIEW))\b",
+    re.I,
+)
+# Statements that may name a table and leave it as it is, by their first words.
+_HARMLESS_WORDS = {"ANALYZE", "CACHE", "CHECK", "CHECKSUM", "EXPLAIN", "FLUSH", "GRANT", "LOCK", "OPTIMIZE", "REPAIR",
+                   "REVOKE", "SET"}  # fmt: skip
 # ALTER TABLE with another table that it empties or takes away; CONVERT TABLE … TO PARTITION is MariaDB's.
-_OTHER_TABLE = re.compile(r"\bEXCHANGE\b|\bCONVERT\s+(?:TABLE|PARTITION)\b", re.I)
+_OTHER_TABLE = re.compile(r"(?<!`)\b(?:EXCHANGE\s+PARTITION|CONVERT\s+(?:TABLE|PARTITION))\b", re.I)
+_TABLE_WORD = re.compile(rf"(?<!`)\bTABLE\b\s*({TABLE})", re.I)
+_UNDECODED = "\ufffd"
+ANY_DATABASE = ""
+"""In the place of a table's database where it cannot be told."""
+
 # Clauses of ALTER TABLE that leave names, order, types, character sets and rows as they are.
 _HARMLESS = re.compile(
     r"\s*(?!DROP\s+(?:INDEX|KEY)\s+(?:IF\s+EXISTS\s+)?`PRIMARY`)"
@@ -72,8 +99,7 @@ _HARMLESS = re.compile(
     r"(?:AUTO_INCREMENT|COMMENT|ALGORITHM|LOCK|ROW_FORMAT|KEY_BLOCK_SIZE|STATS_\w+)\b|ENGINE\s*=?\s*INNODB\b|FORCE\b)",
     re.I,
 )
-_DROPS_PRIMARY = re.compile(r"\s*DROP\s+INDEX\s+(?:IF\s+EXISTS\s+)?`PRIMARY`", re.I)
-
+_QUOTED, _STRAY = re.compile(r"`(?:[^`]|``)*`|''"), re.compile("['\"`]")
 # What MariaDB may put in front of the statement that it runs.
 _SET_STATEMENT = re.compile(r"\s*SET\s+STATEMENT\b", re.I)
 _BRACKET_OR_FOR = re.compile(r"([()])|`(?:[^`]|``)*`|\bFOR\b", re.I)
@@ -126,29 +152,80 @@ def _plain(pattern: re.Pattern[str], text: str) -> str:
     return _statement_itself(pattern.sub(token, text))
 
 
-def changes_table(first: str, text: str) -> bool:
-    """Whether a statement that names the table may change its columns or rows without row events."""
-    if first == "TRUNCATE":
-        return True
-    if first == "CREATE":
-        return any(_REPLACE_HEAD.match(plain) for plain in readings(text))
-    plains = readings(text)
-    if first == "DROP" and any(_DROPS_PRIMARY.match(plain) for plain in plains):
-        return True
-    # Else DROP INDEX, ALTER VIEW and their like
-    found = [plain for plain in plains if _TABLE_STATEMENT.match(plain)]
-    if first != "ALTER":
-        return first in ("DROP", "RENAME") and bool(found)
-    for plain in found:
-        head = _ALTER_HEAD.match(plain)
-        # MariaDB's IGNORE removes the rows that a new key finds to be doubled.
-        if (
-            not head
-            or "IGNORE" in head.group(1).upper().split()
-            or not all(_HARMLESS.match(clause) for clause in split_clauses(plain[head.end() :]))
-        ):
-            return True
-    return False
+def able_readings(text: str) -> list[str]:
+    """Those of `every_reading` that a server could have run: with all quotes closed, and not empty."""
+    return [plain for plain in every_reading(text) if plain.strip() and not _STRAY.search(_QUOTED.sub("", plain))]
+
+
+def changed_tables(text: str, default: str) -> set[tuple[str, str]] | None:
+    """Tables whose columns or rows a statement may change without row events, each as in `named_tables`.
+
+    None if that cannot be read. Of what changes no table as far as this module knows nothing is named, and of a
+    statement that it does not know all that may be a table, in `ANY_DATABASE`.
+    """
+    found = set()
+    able = able_readings(text)
+    for plain in able or every_reading(text):
+        names = _changed(plain)
+        if names is None or (names and not able):
+            return None
+        found |= {_qualified(name, default) for name in names}
+    return found
+
+
+def _changed(plain: str) -> list[str] | None:
+    """What a reading of a statement changes: tables as it names them."""
+    if head := _LIST.match(plain) or _REPLACE.match(plain) or _ALTER.match(plain):
+        name = _TABLE.match(plain, head.end())
+        if name is None or _UNDECODED in plain:
+            return None
+        if head.re is _LIST:
+            return _listed(plain, head.end())
+        return [name.group()] if head.re is _REPLACE else _altered(plain, head.group(1), name)
+    if drop := _DROP_INDEX.match(plain):
+        if not drop.group(1) or _unquoted(drop.group(1)).lower() != "primary":
+            return []
+        name = _TABLE.match(plain, drop.end())
+        return None if name is None or _UNDECODED in plain else [name.group()]
+    if drop := _DROP_DATABASE.match(plain):
+        return [] if drop.group(1) and _UNDECODED not in plain else None
+    if _SET_STATEMENT.match(plain):
+        return None  # which statement runs cannot be told
+    if _OTHER_OBJECT.match(plain) or _first_word(plain) in _HARMLESS_WORDS:
+        return []
+    return [f"``.{name}" for name in re.findall(NAME, plain)]
+
+
+def _altered(plain: str, flags: str, name: re.Match[str]) -> list[str] | None:
+    clauses = plain[name.end() :]
+    # MariaDB's IGNORE removes the rows that a new key finds to be doubled.
+    if "IGNORE" not in flags.upper().split() and all(_HARMLESS.match(clause) for clause in split_clauses(clauses)):
+        return []
+    others = _TABLE_WORD.findall(clauses) if _OTHER_TABLE.search(clauses) else []
+    return None if _OTHER_TABLE.search(clauses) and not others else [name.group(), *others]
+
+
+def _listed(plain: str, at: int) -> list[str] | None:
+    names = []
+    while name := _TABLE.match(plain, at):
+        names.append(name.group())
+        following = _LIST_GOES_ON.match(plain, name.end())
+        if following is None:
+            return None
+        if not following.group(1):
+            return names
+        at = following.end()
+    return None
+
+
+def _qualified(name: str, default: str) -> tuple[str, str]:
+    database, table = _parts(name, default)
+    return database.lower(), table.lower()
+
+
+def _parts(name: str, default: str) -> tuple[str, str]:
+    parts = [_unquoted(part) for part in re.findall(r"`(?:[^`]|``)*`|[^`\s.]+", name)]
+    return (parts[0], parts[1]) if len(parts) > 1 else (default, parts[0])
 
 
 def split_clauses(text: str) -> list[str]:
@@ -170,42 +247,73 @@ def split_clauses(text: str) -> list[str]:
 
 
 def _unquoted(name: str) -> str:
-    return (name[1:-1].replace("``", "`") if name.startswith("`") else name).lower()
+    return name[1:-1].replace("``", "`") if name.startswith("`") else name
 
 
 def first_word(text: str) -> str:
+    return next(filter(None, map(_first_word, readings(text))), "")
+
+
+def _first_word(plain: str) -> str:
     # TRUNCATE`t` needs no blank
-    found = next(filter(None, (re.match(r"\W*([A-Za-z]+)", plain) for plain in readings(text))), None)
+    found = re.match(r"\W*([A-Za-z]+)", plain)
     return found.group(1).upper() if found else ""
 
 
 def dropped_database(text: str) -> set[str]:
     """Databases that a statement may drop, in lower case."""
-    pattern = rf"\s*DROP\s+(?:DATABASE|SCHEMA)\b\s*(?:IF\s+EXISTS\b\s*)?({NAME})"
-    found = [re.match(pattern, plain, re.I) for plain in readings(text)]
-    return {_unquoted(f.group(1)) for f in found if f is not None}
+    found = [_DROP_DATABASE.match(plain) for plain in readings(text)]
+    return {_unquoted(f.group(1)).lower() for f in found if f is not None and f.group(1)}
 
 
 def named_tables(text: str, default: str) -> set[tuple[str, str]]:
-    """What a statement names that may be tables, each with its database or the session's default one, in lower case.
-
-    Of an ALTER TABLE only the altered table counts, unless it exchanges a partition with another table; of a CREATE OR
-    REPLACE TABLE only the replaced one.
-    """
-    names = set()
-    for plain in readings(text):
-        head = _REPLACE_HEAD.match(plain) or _ALTER_HEAD.match(plain)
-        if head and not (_OTHER_TABLE.search(plain) and _ALTER_HEAD.match(plain)):
-            plain = head.group()
-        for found in re.finditer(rf"({NAME})(?:\s*\.\s*({NAME}))?", plain):
-            database, table = found.groups() if found.group(2) else (default, found.group(1))
-            names.add((_unquoted(database), _unquoted(table)))
-    return names
+    """What a statement names that may be tables, each with its database or the session's default one, in lower case."""
+    return {_qualified(name, default) for plain in readings(text) for name in _TABLE.findall(plain)}
 
 
 def empties_memory_table(text: str) -> bool:
     """Whether this is what the server itself logs at the first use of a MEMORY table after a restart."""
     return _EMPTIES_MEMORY_TABLE.fullmatch(text) is not None
+
+
+# Of these databases the servers let nobody have a trigger.
+_SYSTEM = {"mysql", "performance_schema", "information_schema"}
+_PRIORITY = r"(?:\s+(?:LOW_PRIORITY|HIGH_PRIORITY|DELAYED|QUICK|IGNORE))*"
+_WRITE = re.compile(
+    rf"\s*(?:(?:INSERT|REPLACE){_PRIORITY}(?:\s+INTO\b)?\s*({TABLE})|UPDATE{_PRIORITY}\s*({TABLE})(?=\s*SET\b)|"
+    rf"DELETE{_PRIORITY}\s+FROM\b\s*({TABLE})(?=\s*(?:WHERE|ORDER|LIMIT)\b|[\s;]*\Z))",
+    re.I,
+)
+_WITH_TABLES = re.compile(r"\b(?:SELECT|TABLE|FROM|JOIN|USING|WITH|CALL|NEXT|PREVIOUS)\b", re.I)
+_CALLED = re.compile(rf"(\.\s*)?({NAME})\s*\(")
+# What may stand before a bracket: words and functions of the server's own, which no function of a user's hides.
+_OWN_WORDS = {
+    "AND", "CAST", "COALESCE", "CONCAT", "CURRENT_TIMESTAMP", "FROM_UNIXTIME", "GREATEST", "IF", "IFNULL", "IN",
+    "LEAST", "NOT", "NOW", "OR", "ROW", "SYSDATE", "UNIX_TIMESTAMP", "UTC_TIMESTAMP", "UUID", "VALUE", "VALUES",
+    "WHERE",
+}  # fmt: skip
+
+
+def writes_system_table(text: str, default: str) -> bool:
+    """Whether a statement changes rows of one table of the server's own databases, and reaches no other table.
+
+    Services write their heartbeats so: Amazon RDS ``INSERT INTO mysql.rds_heartbeat2 …``.
+    """
+    able = able_readings(text)
+    return bool(able) and all(_writes_system_table(plain, default) for plain in able)
+
+
+def _writes_system_table(plain: str, default: str) -> bool:
+    write = _WRITE.match(plain)
+    if write is None:
+        return False
+    database, _ = _parts(next(filter(None, write.groups())), default)
+    rest = plain[write.end() :].lstrip().removeprefix("(")  # a bracket here opens the list of columns
+    return (
+        database in _SYSTEM
+        and not _WITH_TABLES.search(rest)
+        and all(not dot and name.upper() in _OWN_WORDS for dot, name in _CALLED.findall(rest))
+    )
 
 
 def statement_text(statement: bytes, status: bytes) -> str:

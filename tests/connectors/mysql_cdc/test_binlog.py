@@ -185,6 +185,24 @@ def test_a_change_logged_as_a_statement_stops_the_log(own: MySQLServer, statemen
         capture.changes()
 
 
+@every_server
+def test_a_heartbeat_that_is_logged_as_a_statement_passes(own: MySQLServer) -> None:
+    """Amazon RDS writes one so, whatever the session's binlog_format is."""
+    capture = Capture(own, "beaten")
+    own.execute("DROP TABLE IF EXISTS mysql.rds_heartbeat2")
+    own.execute("CREATE TABLE mysql.rds_heartbeat2 (id INT PRIMARY KEY, value BIGINT)")
+    beat = "INSERT INTO {}rds_heartbeat2(id, value) values (1,1483041015005) ON DUPLICATE KEY UPDATE value = 2"
+    capture.run("SET SESSION binlog_format = STATEMENT", beat.format("mysql."), "USE mysql", beat.format(""))
+    capture.run("BEGIN", INSERT_FOUR, "SET SESSION sql_mode = ''", "COMMIT")
+    assert capture.changes() == [FOUR]
+    ends = [c for c in read_changes(capture.parsed, (), capture.start) if isinstance(c, TransactionEnd)]
+    assert len({(end.uuid, end.number) for end in ends}) == len(ends), "a transaction ends once"
+    capture.run("SET SESSION binlog_format = STATEMENT", f"{beat.format('mysql.')} + (SELECT COUNT(*) FROM orders)")
+    with pytest.raises(BacklogError, match=r"statement-format.*beaten\.orders.*binlog_format=ROW"):
+        capture.changes()
+    own.execute("DROP TABLE mysql.rds_heartbeat2")
+
+
 def test_row_images_without_all_columns_stop_the_log(own: MySQLServer) -> None:
     capture = Capture(own, "images")
     capture.run("SET SESSION binlog_row_image = MINIMAL", "UPDATE orders SET n = 7 WHERE id = 1")

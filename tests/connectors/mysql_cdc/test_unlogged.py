@@ -13,10 +13,11 @@ from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc import unlogged
+from connectors.mysql_cdc.evolution import StartAgain
 from connectors.mysql_cdc.schema import SchemaChanged
 from connectors.mysql_cdc.source import check
 
-from .replay import is_mariadb, options, reader, take
+from .replay import EVERY_MARIADB, is_mariadb, options, reader, take
 
 SECRET = "correct-horse-battery"
 
@@ -224,6 +225,30 @@ def as_client(server: MySQLServer, charset: str, statements: Sequence[str]) -> N
     with contextlib.closing(connection), connection.cursor() as cursor:
         for statement in statements:
             cursor.execute(statement)
+
+
+@pytest.mark.parametrize("nameless", [EVERY_MARIADB[0]], indirect=True)
+@pytest.mark.parametrize(
+    "statement",
+    ["ALTER TABLE .t DROP a, ADD c INT", "RENAME TABLE .t TO .gone, .gone TO .t", "TRUNCATE .t", "TRUNCATE TABLE . t"],
+)
+def test_a_name_with_a_leading_dot_is_of_the_sessions_database(nameless: MySQLServer, statement: str) -> None:
+    """MariaDB takes it, and logs it as it was written."""
+    nameless.execute("DROP DATABASE IF EXISTS unlogged")
+    nameless.execute("CREATE DATABASE unlogged")
+    nameless.execute("CREATE TABLE unlogged.t (id INT PRIMARY KEY, a INT, b INT)")
+    nameless.execute("INSERT INTO unlogged.t VALUES (1, 10, 20)")
+    stream = reader(options(nameless, "unlogged.t"))
+    start, _ = drained(stream, stream.initialOffset())
+    as_client(nameless, "utf8mb4", [statement, "REPLACE INTO t VALUES (1, 30, 40)"])
+    if not statement.startswith("ALTER"):
+        with pytest.raises(SchemaChanged, match=r"table unlogged\.t was changed by"):
+            drained(stream, start)
+        return
+    with pytest.raises(StartAgain):  # the table has other columns than the stream was declared with
+        drained(stream, start)
+    again = reader(options(nameless, "unlogged.t"))
+    assert [row[:3] for row in drained(again, start)[1]] == [(1, 20, None), (1, 30, 40)]
 
 
 # -- transactions in two phases ----------------------------------------------------------------------------
