@@ -10,7 +10,7 @@ from backlog_spark.changes import ASKED, CHANGE_TYPE, lost_change_type
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.habits import STREAM, WRITER, Guided, nearest, told
-from backlog_spark.intervals import resolve_intervals
+from backlog_spark.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.plan import (
     FrameNode,
     Node,
@@ -393,7 +393,15 @@ class BacklogStreamWriter(Guided):
         return self
 
     def option(self, key: str, value: object) -> BacklogStreamWriter:
-        """Set an option of the query; ``checkpointLocation`` is required."""
+        """Set an option of the query; ``checkpointLocation`` is required.
+
+        Raises
+        ------
+        SettingError
+            For an interval, which `trigger` sets.
+        """
+        if key.lower() in {name.lower() for name in INTERVAL_OPTIONS}:
+            raise SettingError(key, value, "is no option of a query, but of its sources.", _TRIGGERS)
         self._options[key] = _text(value)
         return self
 

@@ -22,7 +22,8 @@ _LINES_OF_A_TASK = 10_000
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:
     """Check the options, in the driver's own process, before Spark is involved."""
-    path = Path(options.get("path", ""))
+    given = {name.lower(): text for name, text in options.items()}
+    path = Path(given.get("path", ""))
     if not path.is_file():
         raise SettingError("path", str(path), "there is no such file.", "Give the path of a text file.")
     return SourceInfo(
@@ -44,7 +45,7 @@ class LinesDataSource(DataSource):
         return "number BIGINT, line STRING"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return LinesReader({name.lower(): text for name, text in self.options.items()})
+        return LinesReader(dict(self.options))
 
 
 @dataclass

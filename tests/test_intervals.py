@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import backlog_spark as bs
 from backlog_spark.errors import SettingError
 from backlog_spark.intervals import Intervals, resolve_intervals
 from backlog_spark.jvm import own_conf
@@ -174,6 +175,13 @@ def test_connectors_take_them_too() -> None:
         assert (found.interval_ms, found.during_backlog_ms) == (30_000, 1_800_000)
     unset = HybridOptions.parse({"path": "/lake/orders"})
     assert (unset.interval_ms, unset.during_backlog_ms) == (None, None)
+
+
+@pytest.mark.parametrize("name", [*FLINK, "intervalDuringBacklog"])
+def test_a_query_has_a_trigger_for_them(name: str) -> None:
+    writer = bs.source("hybrid", name="orders").write("orders")
+    with pytest.raises(SettingError, match=r"is no option of a query.*Write \.trigger\(processing_time='30 seconds'"):
+        writer.option(name, "30 s")
 
 
 def test_the_session_is_asked_for_them(spark: SparkSession) -> None:

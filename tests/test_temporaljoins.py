@@ -10,6 +10,8 @@ from backlog_spark.plan import check_tree, informed
 from backlog_spark.temporaljoins import TemporalJoinKind, choose_temporal_join
 from backlog_spark.watermarks import WatermarkCharacteristic
 from connectors import SourceInfo
+from connectors.hybrid import inspect
+from connectors.mysql_cdc.options import MySqlOptions
 
 ANY, UNDEFINED = WatermarkCharacteristic.ANY_WATERMARK, WatermarkCharacteristic.UNDEFINED
 EVENT_TIME, WAITING, AT_ONCE = TemporalJoinKind
@@ -68,3 +70,12 @@ def test_a_source_that_is_read_twice_stays_one() -> None:
     node = informed(shared.filter("x").union(shared, shared.filter("y")).node, [SourceInfo()] * 3)
     assert len({id(leaf) for leaf in node.walk() if not leaf.parents}) == 1
     assert [leaf.spec.name for leaf in node.walk() if not leaf.parents] == ["a"] * 3  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("text", ["TRUE", "false"])
+def test_our_connectors_say_theirs(text: str) -> None:
+    files = {"phases": "files", "path": "/lake/orders", "metadataLocation": "/lake/m"}
+    found = inspect({**files, "useProcessingTimeAfterBacklog": text})
+    assert (found.watermark_characteristic, found.use_processing_time) == (ANY, text == "TRUE")
+    mysql = {"host": "db", "user": "reader", "table": "shop.orders", "useProcessingTimeDuringBinlog": text}
+    assert MySqlOptions.parse(mysql).by_clock is (text == "TRUE")

@@ -54,7 +54,7 @@ class UnlimitedDataSource(LinesDataSource):
         return "unlimited_lines"
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
-        return UnlimitedReader({name.lower(): text for name, text in self.options.items()})
+        return UnlimitedReader(dict(self.options))
 
 
 @pytest.fixture(autouse=True)
@@ -123,7 +123,7 @@ def test_it_works(spark: SparkSession, tmp_path: Path) -> None:
     assert dict(map(tuple, found)) == expected
 
 
-@pytest.mark.parametrize("keyed", [True, False])
+@pytest.mark.parametrize("keyed", [pytest.param(True, marks=pytest.mark.grid), False])
 def test_a_source_without_read_limits_is_warned_of(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, keyed: bool
 ) -> None:
