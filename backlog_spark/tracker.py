@@ -174,11 +174,15 @@ class QueryTracker:
         backlog = any(s.is_backlog for s in sources if s.start_offset != s.end_offset)
         took = max(1, report.duration_ms.get("triggerExecution", 1))
         totals = [s.end_offset["total"] for s in sources if s.end_offset and "total" in s.end_offset]
+        backlog_rows = p.backlog_rows + (rows if backlog else 0)
+        total = max(sum(totals), backlog_rows) if totals else p.backlog_total
+        if total is not None and not self._coordinator.is_processing_backlog:
+            total = backlog_rows  # what was only estimated would look as if it had got lost
         self._progress = replace(
             p,
             rows=p.rows + rows,
-            backlog_rows=p.backlog_rows + (rows if backlog else 0),
-            backlog_total=sum(totals) if totals else p.backlog_total,
+            backlog_rows=backlog_rows,
+            backlog_total=total,
             rows_per_second=rows * 1000 / took if rows else p.rows_per_second,
             commits_in_backlog=p.commits_in_backlog + (1 if rows and backlog else 0),
             commits_after=p.commits_after + (1 if rows and not backlog else 0),

@@ -100,6 +100,9 @@ they are cut by arithmetic, about a millisecond a chunk. Each piece is then chec
 its rows, so that gaps make no empty chunks and a crowded range, which is counted, no giant ones. Rows that share one
 value of a `chunkKeyColumn` are always in one chunk; a chunk of more than 28 MB goes on to Spark as it is read.
 
+The total that a query's progress shows is counted where the server does that within half a second. Else it begins as
+InnoDB's statistics, which may be wrong by half, and is corrected with each batch where the key is a number.
+
 A worker of a snapshot stays under 300 MB, however large the table, its rows together and what changed meanwhile: the
 log since the watermark, and what of it is to be taken out of a chunk, are in temporary files (`TMPDIR`). A single row
 takes a few times its own size. Without a primary key a chunk is compared with all that changed in it a part at a time,

@@ -52,6 +52,20 @@ def test_the_switch_is_the_batch_after_the_last_backlog_batch() -> None:
     assert progress.rows_per_second == 10.0  # 5 rows in 500 ms
 
 
+def test_behind_the_backlog_its_total_is_what_was_read() -> None:
+    """A source that estimated more has not lost rows."""
+    made = tracker()
+    made.take(report(0, source(0, None, 1, 100, (True, True), total=210)))
+    assert (made.progress.backlog_rows, made.progress.backlog_total) == (100, 210)
+    made.take(report(1, source(0, 1, 2, 50, (True, False), total=160)))
+    assert (made.progress.backlog_rows, made.progress.backlog_total) == (150, 150)
+    made.take(report(2, source(0, 2, 3, 5, (False, False), total=160)))
+    assert (made.progress.rows, made.progress.backlog_rows, made.progress.backlog_total) == (155, 150, 150)
+    made = tracker()
+    made.take(report(0, source(0, None, 1, 100, (True, True), total=80)))
+    assert (made.progress.backlog_rows, made.progress.backlog_total) == (100, 100), "never less than what was read"
+
+
 def test_a_batch_without_rows_that_only_takes_the_flag_back_is_counted_apart() -> None:
     made = tracker()
     made.take(report(0, source(0, None, 1, 100, (True, True))))

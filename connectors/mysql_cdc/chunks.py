@@ -196,6 +196,11 @@ class Splitter:
         steps = list(self._steps(low, high, size))
         return Chunks((*steps, high), size * len(steps))
 
+    def edges(self) -> tuple[int, int] | None:
+        """The least and the greatest key of a column of numbers, of a decimal unscaled; None of an empty table."""
+        least, greatest = self._edge(None, None, "ASC"), self._edge(None, None, "DESC")
+        return None if least is None or greatest is None else (least, greatest)
+
     def _steps(self, low: Key | None, high: Key | None, size: int) -> Iterator[Key]:
         """Ends of exact chunks after ``low`` before ``high``."""
         while (end := self._key_after(low, high, size)) is not None and end != high:

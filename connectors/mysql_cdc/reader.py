@@ -28,7 +28,6 @@ from backlog_spark.garbage import keep_imports
 from ..pacing import BacklogSizer, Pacer, QueryBacklog
 from .binlog import read_changes
 from .changes import read_batch
-from .chunks import estimated_rows
 from .connection import server_time_ms
 from .continuity import check_history
 from .declared import DeclaredTables
@@ -40,6 +39,7 @@ from .keys import Key
 from .offsets import BinlogPosition, Offset, SnapshotRange
 from .options import MySqlOptions
 from .planner import BinlogPlanner
+from .remaining import Remaining
 from .retention import Retention
 from .schema import SchemaChanged, TableSchema
 from .server import (
@@ -116,6 +116,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server = self._moved_from = ""
         self._places: Places = {}
         self._retention = Retention()
+        self._remaining = Remaining(options)
 
     # -- planning, beside the driver ------------------------------------------------------------------------
 
@@ -230,7 +231,10 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if until is not None and self._available_now:
             # A fresh copy of the tables is consistent only once the log has been read to the last watermark.
             self._target = until
-        total = start.rows + plan.rows if plan.is_last else self._estimate(connection, start, plan.rows)
+        planned = start.with_snapshot(plan.ranges, 0, until)
+        total = planned.rows
+        if until is None:
+            total += self._remaining.rows(connection, self._tables.captured(start), planned)
         if self._sizer is not None:
             self._sizer.started(plan.rows, time.time() * 1000)
         threshold = self._options.backlog_lag_ms
@@ -251,11 +255,6 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._sizer is not None:
             return self._sizer.next_rows(time.time() * 1000)
         return limit.max_rows if isinstance(limit, ReadMaxRows) else None
-
-    def _estimate(self, connection: Connection[Any], start: Offset, counted: int) -> int:
-        """Rows of the whole snapshot by InnoDB's own statistics: good enough for a progress line, and free."""
-        total = start.total or sum(estimated_rows(connection, t) for t in self._tables.captured(start))
-        return max(total, start.rows + counted)
 
     def _next_live(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         """A batch of the binary log phase: the log, and tables that join."""

@@ -5,6 +5,7 @@ Every refusal happens here, before a row is read, and names the variable, the va
 
 from __future__ import annotations
 
+import difflib
 import functools
 import re
 from collections.abc import Sequence
@@ -206,6 +207,9 @@ ORDER BY TABLE_SCHEMA, TABLE_NAME
 """
 
 
+_ALIKE = 0.85  # of a ratio that is 1 for names that are equal
+
+
 def find_tables(connection: Connection[Any], options: MySqlOptions) -> list[tuple[str, str]]:
     """Database and name of each table that the options ask for.
 
@@ -219,12 +223,25 @@ def find_tables(connection: Connection[Any], options: MySqlOptions) -> list[tupl
     every = [(text(database), text(table)) for database, table in query(connection, _TABLES)]
     found = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name))]
     if not found:
+        near = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name), re.IGNORECASE)]
+        by_case = f" By upper and lower case apart it matches {'.'.join(near[0])}." if near else ""
         raise SettingError(
             "tablePattern", options.table_pattern,
-            f"matches none of the {len(every)} tables that user {options.user!r} may see.",
+            f"matches none of the {len(every)} tables that user {options.user!r} may see.{by_case}",
             "It is compared with the whole of database.table; a dot is written \\.",
         )  # fmt: skip
     return found
+
+
+def _no_such_table(connection: Connection[Any], options: MySqlOptions, wanted: str) -> SettingError:
+    """With the name that was meant, where one is much like it."""
+    every = [f"{text(database)}.{text(table)}" for database, table in query(connection, _TABLES)]
+    problem = f"no such table, or user {options.user!r} may not see it."
+    if same := [name for name in every if name.lower() == wanted.lower()]:
+        problem = f"no such table. There is {', '.join(same)}: the server tells names apart by case."
+    near = same or difflib.get_close_matches(wanted, every, 1, _ALIKE)
+    hint = f"Set it to {near[0]}." if same else f"Is {near[0]} meant? Else check" if near else "Check"
+    return SettingError("table", wanted, problem, hint if same else f"{hint} the name and GRANT SELECT on it.")
 
 
 def load_schema(connection: Connection[Any], options: MySqlOptions, database: str, table: str) -> TableSchema:
@@ -238,12 +255,7 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
     """
     rows = query(connection, _COLUMNS, (database, table))
     if not rows:
-        raise SettingError(
-            "table",
-            f"{database}.{table}",
-            f"no such table, or user {options.user!r} may not see it.",
-            "Check the name and GRANT SELECT on it.",
-        )
+        raise _no_such_table(connection, options, f"{database}.{table}")
     # A server with lower_case_table_names finds the table under another spelling; events carry this one.
     database, table = str(rows[0][9]), str(rows[0][10])
     columns = tuple(

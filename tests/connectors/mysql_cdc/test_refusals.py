@@ -399,6 +399,27 @@ def test_a_checkpoint_of_another_server_is_refused(own: MySQLServer) -> None:
         reader(options(own, "refused.same")).latestOffset(offset, LIMIT)
 
 
+@pytest.mark.parametrize(
+    ("table", "told"),
+    [
+        ("Near.orders", r"There is near\.orders: .*by case.*Set it to near\.orders"),
+        ("near.Orders", r"There is near\.orders: .*by case.*Set it to near\.orders"),
+        ("near.order", r"no such table.*Is near\.orders meant"),
+        ("near.invoices", r"no such table, or user 'root' may not see it\. Check the name"),
+    ],
+)
+def test_a_name_that_is_nearly_right_is_told(own: MySQLServer, table: str, told: str) -> None:
+    assert own.execute("SELECT @@lower_case_table_names")[0][0] == 0
+    own.execute("CREATE DATABASE IF NOT EXISTS near")
+    own.execute("CREATE TABLE IF NOT EXISTS near.orders (id INT PRIMARY KEY)")
+    with pytest.raises(SettingError, match=told):
+        check(options(own, table))
+    given = options(own, "near.orders", tablePattern="Near[.].*")
+    del given["table"]
+    with pytest.raises(SettingError, match=r"matches none.*By upper and lower case apart it matches near\.orders"):
+        check(given)
+
+
 @pytest.mark.parametrize("alter", ["ADD COLUMN x INT", "DROP COLUMN v", "MODIFY v VARCHAR(21)", "RENAME COLUMN v TO w"])
 @pytest.mark.parametrize("live", [False, True])
 def test_columns_altered_while_the_query_was_stopped_are_refused(own: MySQLServer, alter: str, live: bool) -> None:
