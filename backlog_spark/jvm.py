@@ -14,9 +14,9 @@ from backlog_spark.settings import FLINK_DURING_BACKLOG, FLINK_INTERVAL, PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["as_seq", "elements", "java_class", "own_conf", "qualified"]
+__all__ = ["as_seq", "elements", "java_class", "own_conf", "qualified", "streaming_relations"]
 
 _OURS = re.compile(
     rf"{re.escape(PREFIX)}|(spark\.)?({re.escape(FLINK_INTERVAL)}|{re.escape(FLINK_DURING_BACKLOG)}) -> "
@@ -52,3 +52,12 @@ def own_conf(spark: SparkSession) -> dict[str, str]:
     text: str = cast("Any", spark)._jsparkSession.conf().getAll().mkString(_BETWEEN)
     pairs = (each.split(" -> ", 1) for each in text.split(_BETWEEN) if _OURS.match(each))
     return dict(pairs)
+
+
+def streaming_relations(frame: DataFrame) -> list[tuple[int, Any]]:
+    """The relations of the streaming sources that a DataFrame reads, in the order in which Spark's plan has them.
+
+    Each with its hash code; equal ones are one source to Spark.
+    """
+    leaves = elements(cast("Any", frame)._jdf.queryExecution().analyzed().collectLeaves())
+    return [(leaf.hashCode(), leaf) for leaf in leaves if leaf.isStreaming()]

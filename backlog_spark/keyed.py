@@ -24,7 +24,7 @@ from backlog_spark.plan import (
     Node,
     SourceNode,
     check_tree,
-    foreign_positions,
+    has_frames,
     joins_results,
     operator_attributes,
 )
@@ -372,7 +372,7 @@ class KeyedPlan:
             found = StayEnd(None if self._time is None else self._time.watermark_after(batch_id, query_name, finished))
             self._stays.keep(batch_id, found)
         # What is left of streaming DataFrames is live now.
-        self.must_leave = bool(foreign_positions(self._root))
+        self.must_leave = has_frames(self._root)
         return found
 
     def written(

@@ -46,7 +46,7 @@ __all__ = [
     "check_source_names",
     "check_tree",
     "enters_behind",
-    "foreign_positions",
+    "has_frames",
     "informed",
     "joins_results",
     "keyed_from_output",
@@ -126,12 +126,6 @@ class FrameNode(Node):
     @property
     def parents(self) -> tuple[Node, ...]:
         return ()
-
-    @property
-    def sources(self) -> int:
-        """How many streaming sources it reads."""
-        leaves = self.frame._jdf.queryExecution().analyzed().collectLeaves()
-        return sum(1 for i in range(leaves.size()) if leaves.apply(i).isStreaming())
 
 
 @dataclass(frozen=True)
@@ -320,29 +314,9 @@ def joins_results(root: Node) -> bool:
     return any(isinstance(node, PairNode) and node.is_keyed for node in root.walk())
 
 
-def source_positions(root: Node) -> tuple[list[int], frozenset[int]]:
-    """Where the declared sources stand among all that Spark reads, and where our own do, seeds and control sources: the
-    same in both plans, behind the user's."""
-    declared: list[int] = []
-    at = 0
-    for node in root.walk():
-        if isinstance(node, SourceNode):
-            declared.append(at)
-        at += node.sources if isinstance(node, FrameNode) else isinstance(node, SourceNode)
-    inner = sum(1 + node.is_timed for node in root.walk() if isinstance(node, KeyedNode))
-    return declared, frozenset(range(at, at + inner))
-
-
-def foreign_positions(root: Node) -> frozenset[int]:
-    """Where the sources of streaming DataFrames stand among all that Spark reads; they carry no flag."""
-    found: set[int] = set()
-    at = 0
-    for node in root.walk():
-        if isinstance(node, FrameNode):
-            found.update(range(at, at + node.sources))
-            at += node.sources
-        at += isinstance(node, SourceNode)
-    return frozenset(found)
+def has_frames(root: Node) -> bool:
+    """Whether streaming DataFrames are among the inputs, whose sources carry no flag."""
+    return any(isinstance(node, FrameNode) for node in root.walk())
 
 
 def keyed_from_output(root: Node) -> list[str]:

@@ -16,7 +16,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from backlog_spark.batchframes import arrow_batches, persisted
 from backlog_spark.boundaries import end_after_batch, set_interval_after_batch
@@ -35,9 +35,8 @@ from backlog_spark.plan import (
     SourceNode,
     SourceSpec,
     check_source_names,
-    foreign_positions,
+    has_frames,
     informed,
-    source_positions,
     state_name,
 )
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
@@ -46,6 +45,7 @@ from backlog_spark.session import register, session_conf
 from backlog_spark.settings import parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
+from backlog_spark.source_layout import DeclaredSources
 from backlog_spark.tracker import QueryTracker
 from backlog_spark.vehicles import Plans
 from connectors import CONNECTORS, KEEPS_METADATA, inspect
@@ -119,9 +119,10 @@ class BacklogQuery(QueryRuns):
         self._mixed = False  # keyed operators run sorted while there is backlog
         self._runner: LoopbackServer | None = None
         self._in_backlog = False  # any source of ours, at the end of the newest batch
-        self._foreign = foreign_positions(stream.node)
+        self._has_frames = has_frames(stream.node)
+        self._declared = DeclaredSources(self._checkpoint, stream.node, self._infos)
         rules, min_stay_ms = parse_rules(settings)
-        self._judge = Judge(rules if self._foreign else (), min_stay_ms)
+        self._judge = Judge(rules if self._has_frames else (), min_stay_ms)
         self._outstanding = Outstanding(spark, self._checkpoint, self._judge.needs)
         self._keyed: KeyedPlan | None = None
         if stream.node.is_keyed:
@@ -148,10 +149,7 @@ class BacklogQuery(QueryRuns):
         return self
 
     def _recall(self) -> None:
-        """What the sources' flags are before the first report: from the checkpoint, else as they begin."""
-        declared, inner = source_positions(self._stream.node)
-        names = dict(zip(declared, (spec.name for spec in self._stream.sources), strict=True))
-        self._tracker.begin(dict(zip(declared, self._flags(), strict=True)), inner, names)
+        self._declared.recall()
 
     def _paced(self) -> bool:
         """Whether the sources keep the intervals themselves; others would commit as fast as they can without a tick."""
@@ -184,7 +182,9 @@ class BacklogQuery(QueryRuns):
                     more[QUERY_TOKEN] = self._runner_token()
             if target is not None:
                 more["availableNowTarget"] = target
-        return node.spec.load(self._spark, more)
+        frame = node.spec.load(self._spark, more)
+        self._declared.add(node, frame)
+        return frame
 
     def _runner_token(self) -> str:
         """What lets the sources ask whether the query is in backlog; `_close` ends it."""
@@ -199,35 +199,16 @@ class BacklogQuery(QueryRuns):
             return frame, frame.schema, {}
         flag = self._checkpoint.in_backlog()
         if flag is None:
-            flag = self._tracker.is_processing_backlog
+            flag = any(self._declared.flags())
         in_backlog = (flag or self._judge.is_backlog) and self._mixed and not self._last_run
-        return self._keyed.start(in_backlog=in_backlog, flags=self._flags(), finished=self._finished(), load=self._load)
-
-    def _flags(self, batch_id: int | None = None) -> list[bool]:
-        """Whether each declared source is processing backlog, at the end of a batch or of the newest one."""
-        found = zip(self._offsets(batch_id), self._infos, strict=True)
-        return [
-            offset.get("isProcessingBacklog") is True and offset.get("isFinished") is not True
-            if offset is not None
-            else info is not None and info.starts_in_backlog
-            for offset, info in found
-        ]
-
-    def _finished(self, batch_id: int | None = None) -> list[bool]:
-        """Whether each declared source has come to its end, at the end of a batch or of the newest one."""
-        return [(offset or {}).get("isFinished") is True for offset in self._offsets(batch_id)]
-
-    def _offsets(self, batch_id: int | None) -> list[dict[str, Any] | None]:
-        """Each declared source's offset at the end of a batch, or of the newest one; None for one without."""
-        newest = self._checkpoint.latest_batch() if batch_id is None else batch_id
-        offsets = (self._checkpoint.offsets(newest) if newest is not None else None) or []
-        places = source_positions(self._stream.node)[0]
-        return [offsets[place] if place < len(offsets) else None for place in places]
+        return self._keyed.start(
+            in_backlog=in_backlog, flags=self._declared.flags(), finished=self._declared.finished(), load=self._load
+        )
 
     def _has_ended(self, batch_id: int | None = None) -> bool:
         """Whether all sources have finished, at the end of a batch or of the newest one."""
-        finished = self._finished(batch_id)
-        return bool(finished) and all(finished) and not self._foreign
+        finished = self._declared.finished(batch_id)
+        return bool(finished) and all(finished) and not self._has_frames
 
     @property
     def _ends_by_itself(self) -> bool:
@@ -249,8 +230,11 @@ class BacklogQuery(QueryRuns):
         return in_backlog and self._mixed and self._keyed.sorts_again
 
     def _run(self) -> StreamingQuery:
+        self._declared.load_again()
         frame, schema, conf = self._prepare()
-        self._in_backlog = any(self._flags())
+        if self._declared.settle(frame):
+            self._tracker.begin(self._declared.flags_by_number(), self._declared.names_by_number())
+        self._in_backlog = any(self._declared.flags())
         self._finishing = self._has_ended() and not self._ends_by_itself
         self._open_sinks(schema)
         writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
@@ -305,7 +289,7 @@ class BacklogQuery(QueryRuns):
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 
     def _hand_over(self, batch: DataFrame, info: BatchInfo) -> None:
-        flags = self._flags(info.batch_id)
+        flags = self._declared.flags(info.batch_id)
         self._in_backlog = any(flags)  # the sources are asked for the next batch when this one has committed
         if self._keyed is None:
             self._outputs.write(batch, {}, info)
@@ -315,8 +299,8 @@ class BacklogQuery(QueryRuns):
         several = self._keyed.reads_several_times(several_outputs=self._outputs.several)
         spark, settings = batch.sparkSession, self._keyed.settings_of_batch
         with persisted(taken.raw) if several else contextlib.nullcontext(), session_conf(spark, settings):
-            finished = self._finished(info.batch_id)
-            at_start = self._flags(info.batch_id - 1), self._finished(info.batch_id - 1)
+            finished = self._declared.finished(info.batch_id)
+            at_start = self._declared.flags(info.batch_id - 1), self._declared.finished(info.batch_id - 1)
             output, sides = self._keyed.output(taken, info.batch_id, self._name, flags, finished, at_start)
             with session_conf(spark, arrow_batches(output) if settings else {}):
                 self._outputs.write(output, sides, info)
@@ -336,13 +320,14 @@ class BacklogQuery(QueryRuns):
         return [query for query in self._spark.streams.active if query.name == self._name]
 
     def _take(self, report: ProgressReport) -> None:
+        report, foreign = self._declared.reported(report), self._declared.foreign
         if self._judge.needs:
-            told = replace(report, sources=tuple(s for s in report.sources if s.index in self._foreign))
+            told = replace(report, sources=tuple(s for s in report.sources if s.index in foreign))
             before = self._judge.is_backlog
             interval = None if self._ends_by_itself else self.intervals.interval_ms
             found = figures(told, time.time() * 1000, interval, self._outstanding.of(told))
             after = self._judge.take(found, time.monotonic() * 1000)
-            report = flagged(report, dict.fromkeys(self._foreign, after), dict.fromkeys(self._foreign, before))
+            report = flagged(report, dict.fromkeys(foreign, after), dict.fromkeys(foreign, before))
         super()._take(report)
 
     # -- between runs, in the runner's own thread ------------------------------------------------------------
@@ -355,7 +340,7 @@ class BacklogQuery(QueryRuns):
         if idle:
             # All that streaming DataFrames have has been read, whatever the figures of the last batch were.
             self._judge.end(time.monotonic() * 1000)
-            self._tracker.all_read(self._foreign)
+            self._tracker.all_read(self._declared.foreign)
         # Still in backlog, by a source that has nothing to read: do not start over without end.
         if idle and self._stopping.wait(max(self.intervals.interval_ms, _IDLE_RUN_MS) / 1000):
             return False
@@ -393,7 +378,7 @@ class BacklogQuery(QueryRuns):
     @property
     def sourcesInBacklog(self) -> tuple[str, ...]:
         """Names of the sources that report backlog, as of the newest batch; a rule speaks for streaming DataFrames."""
-        flagged = zip(self._stream.sources, self._flags(), strict=True)
+        flagged = zip(self._stream.sources, self._declared.flags(), strict=True)
         told = ("streaming DataFrames",) if self._judge.is_backlog else ()
         return (*(source.name for source, is_backlog in flagged if is_backlog), *told)
 

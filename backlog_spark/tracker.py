@@ -89,25 +89,19 @@ class QueryTracker:
         self._history: list[Switch] = []
         self._progress = BacklogProgress()
         self._last_batch = -1
-        self._inner: frozenset[int] = frozenset()
         self._names: dict[int, str] = {}
 
-    def begin(
-        self, flags: Mapping[int, bool], inner: frozenset[int] = frozenset(), names: Mapping[int, str] | None = None
-    ) -> None:
+    def begin(self, flags: Mapping[int, bool], names: Mapping[int, str] | None = None) -> None:
         """Called once, before any `take`.
 
         Parameters
         ----------
         flags : mapping of int to bool
-            The declared sources' flags before the first report, by their position.
-        inner : frozenset of int
-            Positions of sources of our own, whose rows are state: they are not counted.
+            The declared sources' flags before the first report, by Spark's number of each.
         names : mapping of int to str, optional
-            The declared sources' names, by their position.
+            Their names, by the same.
         """
         with self._lock:
-            self._inner = inner
             self._names = dict(names or {})
             for index, flag in flags.items():
                 self._coordinator.register(index)
@@ -119,12 +113,11 @@ class QueryTracker:
         with self._lock:
             first_time = report.batch_id > self._last_batch
             self._last_batch = max(self._last_batch, report.batch_id)
-            sources = [s for s in report.sources if s.index not in self._inner]
-            for source in sources:
+            for source in report.sources:
                 self._warn_of_mixed_rows(source, report.batch_id)
                 self._report(source, report.batch_id)
             if first_time:
-                self._count(report, sources)
+                self._count(report, report.sources)
 
     def all_read(self, sources: frozenset[int] | None = None) -> None:
         """A run found nothing more to read: these sources, or all, are not in backlog, whatever was reported last."""

@@ -17,13 +17,11 @@ from backlog_spark.plan import (
     SourceSpec,
     TransformNode,
     UnionNode,
-    WatermarkNode,
     check_source_names,
     enters_behind,
     keyed_from_output,
     operator_attributes,
     pair_of,
-    source_positions,
 )
 
 
@@ -40,14 +38,6 @@ def source(name: str) -> SourceNode:
 
 def keyed(parent: Node, name: str, *, timed: bool = False) -> KeyedNode:
     return KeyedNode(parent, name, lambda *_: None, is_timed=timed)  # type: ignore[arg-type, return-value]
-
-
-def test_positions_of_sources() -> None:
-    a, b = source("a"), WatermarkNode(source("b"), "ts", 0)
-    first = keyed(UnionNode((a, b)), "first", timed=True)
-    tree = keyed(TransformNode(first, lambda f: f), "second")
-    # a, b, seeds and control of the first, seeds of the second
-    assert source_positions(tree) == ([0, 1], frozenset({2, 3, 4}))
 
 
 @pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))
@@ -183,7 +173,6 @@ def test_a_source_on_both_sides_is_read_twice() -> None:
 def test_sources_that_enter_behind_an_operator_stand_in_front() -> None:
     tree = keyed(pair_of(keyed(source("a"), "l"), keyed(source("b"), "r", timed=True)), "joined")
     assert enters_behind(tree)
-    assert source_positions(tree) == ([0, 1], frozenset({2, 3, 4, 5}))
     assert keyed_from_output(tree) == ["joined", "l", "r"]
     assert not enters_behind(keyed(pair_of(keyed(source("a"), "l"), source("b")), "joined"))
 
