@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.clientserver import JavaClient  # type: ignore[import-untyped,unused-ignore]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
+from pyspark.errors import StreamingQueryException
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -82,36 +83,43 @@ def is_running(query: StreamingQuery) -> bool:
     try:
         return bool(_execution(query).queryExecutionThread().isAlive())
     except (Py4JError, AttributeError):
-        return query.isActive
+        return not _has_terminated(query)
 
 
-def ends_by_itself(query: StreamingQuery) -> bool:
-    """Whether a query's trigger lets it end without being stopped; also where Spark does not tell."""
+def _has_terminated(query: StreamingQuery) -> bool:
+    """The same by Spark's public API: what awaits it returns when its thread is at its end."""
     try:
-        return str(_execution(query).trigger().toString()).startswith(("AvailableNowTrigger", "OneTimeTrigger"))
-    except (Py4JError, AttributeError):
+        return bool(query.awaitTermination(1))
+    except StreamingQueryException:
         return True
 
 
-def found_the_end(query: StreamingQuery) -> bool:
+def ends_by_itself(query: StreamingQuery) -> bool | None:
+    """Whether a query's trigger lets it end without being stopped; None where Spark does not tell."""
+    try:
+        return str(_execution(query).trigger().toString()).startswith(("AvailableNowTrigger", "OneTimeTrigger"))
+    except (Py4JError, AttributeError):
+        return None
+
+
+def found_the_end(query: StreamingQuery) -> bool | None:
     """Whether a query that has ended, whose trigger lets it, looked for another batch and found none to do.
 
-    Also where Spark does not tell: for a single batch, which is what sources get that cannot say what is available.
+    None where Spark does not tell. A query with a single batch, which is what sources get that cannot say what is
+    available, looks once.
     """
     try:
         execution = _execution(query)
         executor = execution.triggerExecutor()
         # There is none before its first look.
         several = executor is None or executor.getClass().getSimpleName() == "MultiBatchExecutor"
-        if not several:
-            return True
         # Of its last look; of one that it has not begun where somebody stopped it between two batches.
         look = execution.getLatestExecutionContext()
-        if look is None or look.isCurrentBatchConstructed():
+        if look is None or (several and look.isCurrentBatchConstructed()):
             return False
         return bool(look.getDuration("triggerExecution").isDefined())
     except (Py4JError, AttributeError):
-        return True
+        return None
 
 
 def set_interval_after_batch(query: StreamingQuery, interval_ms: int) -> None:

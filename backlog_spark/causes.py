@@ -11,11 +11,15 @@ from typing import Final
 from backlog_spark.errors import BacklogError
 from backlog_spark.habits import nearest
 
-__all__ = ["first_line", "nearest_function", "next_step", "one_line", "with_next_step"]
+__all__ = ["first_line", "nearest_function", "next_step", "one_line", "was_interrupted", "with_next_step"]
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _JAVA_CALL: Final = re.compile(r"An error occurred while calling \S+\.")
 
+# Java's own, Hadoop's, and what Spark makes of them and of a cancelled job.
+_INTERRUPTIONS: Final = re.compile(
+    r"Interrupted(IO)?Exception|ClosedByInterruptException|JOB_CANCELLED|[Cc]ancelled (as )?part of"
+)
 _OURS: Final = ("backlog_spark", "connectors", "pyspark_hybrid", "pyspark_mysql_cdc")
 _PACKAGES: Final = {
     "pymysql": "'backlog-spark[mysql]'",
@@ -46,6 +50,11 @@ def one_line(text: str) -> str:
         told = [line.removeprefix(": ") for line in lines[1:]]
     found = (told or lines or [""])[0].strip()
     return found.removesuffix(_TRACEBACK).strip()
+
+
+def was_interrupted(error: BaseException) -> bool:
+    """Whether an error says that its thread was interrupted or its jobs cancelled, as a stop does."""
+    return bool(_INTERRUPTIONS.search(f"{type(error).__name__}: {error}"))
 
 
 def _raised(lines: Sequence[str]) -> list[str]:

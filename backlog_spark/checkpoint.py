@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Checkpoint", "check_is_no_pattern"]
 
 _IDENTITY = "identity"
+_REPLACING = "replacing"
 # Spark's OffsetSeqLog: a source without an offset in this batch.
 _NO_OFFSET = "-"
 _BATCHES_KNOWN = 3
@@ -297,6 +298,24 @@ class Checkpoint:
                 return
             self.delete(name)
         raise BacklogError(f"{path} cannot be written: it holds something else.", "Start the query on one driver only.")
+
+    def replace_file(self, name: str, text: str) -> None:
+        """Write a small file over an older one that must never be missing, such as one of Spark's own log.
+
+        A filesystem may delete the older one first. So the new text is kept beside it until it is in place; after a
+        crash in between `finish_replacing` puts it there.
+        """
+        self.replace_metadata(_REPLACING, {"name": name, "text": text})
+        self.finish_replacing()
+
+    def finish_replacing(self) -> None:
+        """Put the file in place that `replace_file` was writing, if it did not end. Called before each start."""
+        found = self.newest_metadata(_REPLACING)
+        if found is None:
+            return
+        self.write_file(found["name"], found["text"])
+        for version in self._versions(_REPLACING):
+            self.delete(f"backlog/{_REPLACING}-{version}.json")
 
     def delete(self, name: str) -> None:
         """Remove a file, or a directory and all in it; nothing if there is none."""

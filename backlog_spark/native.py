@@ -191,6 +191,7 @@ class NativeHybrid:
         BacklogError
             If the checkpoint is about something else.
         """
+        checkpoint.finish_replacing()  # the log has a hole else, and Spark would plan a batch anew
         found = checkpoint.newest_metadata(_METADATA)
         handover = self._handover.to_json()
         if checkpoint.latest_batch() is None:  # nothing has been read, so that it may be put right
@@ -223,6 +224,7 @@ class NativeHybrid:
         it fails with ``None.get``, at every start, and for a difference says that state is being repartitioned. They
         are added here: as the other batch has them, else as the session does.
         """
+        checkpoint.finish_replacing()
         newest = checkpoint.latest_batch()
         if newest is None or newest == checkpoint.latest_committed():
             return
@@ -236,7 +238,7 @@ class NativeHybrid:
         for name, (metadata, offsets) in logged.items():
             if _PARTITIONS not in metadata["conf"]:
                 metadata["conf"][_PARTITIONS] = known[0] if known else self._spark.conf.get(_PARTITIONS)
-                checkpoint.write_file(name, "\n".join(["v2", json.dumps(metadata), *offsets]))
+                checkpoint.replace_file(name, "\n".join(["v2", json.dumps(metadata), *offsets]))
 
     def leave(self, checkpoint: Checkpoint, phase: int, context: RunContext) -> None:
         """Note what a phase that has ended leaves behind, and record that the next one begins.

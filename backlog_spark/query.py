@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.batchframes import arrow_batches, persisted
 from backlog_spark.boundaries import end_after_batch, set_interval_after_batch
-from backlog_spark.causes import first_line, next_step
+from backlog_spark.causes import first_line, next_step, was_interrupted
 from backlog_spark.checkpoint import Checkpoint, check_is_no_pattern
 from backlog_spark.errors import BacklogError
 from backlog_spark.intervals import INTERVAL_OPTIONS, Intervals, resolve_intervals
@@ -281,7 +281,12 @@ class BacklogQuery(QueryRuns):
         except Exception as error:
             # Spark looks through the text of an error raised here with a regular expression that overflows the
             # stack on a long Java trace; its thread would then die without a word. So it gets one line.
-            if self._stopping.is_set() or self._leaving:
+            interrupted = was_interrupted(error)
+            if self._stopping.is_set() and not interrupted:
+                _log.warning(
+                    "Batch %d of query %s failed while it was stopped: %s", batch_id, self._name, first_line(error)
+                )
+            if self._stopping.is_set() or (self._leaving and interrupted):
                 raise RuntimeError(_INTERRUPTED) from None
             problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
             self._sink_error = BacklogError(problem, next_step(str(error)))

@@ -221,11 +221,25 @@ class QueryRuns(QueryHandle):
             self._ended.set()
 
     def _was_stopped(self) -> bool:
-        """Whether a run that ended without an error had not come to its end: somebody stopped Spark's query."""
+        """Whether a run that ended without an error had not come to its end: somebody stopped Spark's query.
+
+        Raises
+        ------
+        BacklogError
+            If that cannot be told: what follows would leave out what the run had still to read.
+        """
         query_ = self.streamingQuery
-        if not ends_by_itself(query_) or self._checkpoint.latest_batch() != self._checkpoint.latest_committed():
+        ends = ends_by_itself(query_)
+        if ends is False or self._checkpoint.latest_batch() != self._checkpoint.latest_committed():
             return True
-        return not found_the_end(query_)
+        found = None if ends is None else found_the_end(query_)
+        if found is None:
+            raise BacklogError(
+                f"Query {self._name!r}: this Spark does not tell whether the run came to the end of its input "
+                "or was stopped before that.",
+                "Use a version of Spark that is known (see setup.cfg), and start the query again on its checkpoint.",
+            )
+        return not found
 
     def _next_run(self) -> BaseException | None:
         """Start the next run; why that failed, or None."""

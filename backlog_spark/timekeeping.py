@@ -146,10 +146,8 @@ class Timekeeper:
         """
         if self._inputs and batch_id in self._kept:
             self._recall(batch_id)
-        elif self._inputs:
-            observed = self._observed(query_name)
-            if self._times.take(observed or ()):
-                self._keep(batch_id)
+        elif self._inputs and self._times.take(self._observed(batch_id, query_name)):
+            self._keep(batch_id)
         if not sorted_run:
             told: Mapping[tuple[str, int], GroupReport] = self.reports.value
             for name in self._timed:
@@ -192,7 +190,7 @@ class Timekeeper:
         if batch_id in self._kept:
             ahead.take((self._checkpoint.read_metadata(f"event-time-{batch_id}") or {}).get("greatest", ()))
         else:
-            ahead.take(self._observed(query_name) or ())
+            ahead.take(self._observed(batch_id, query_name))
         ahead.follow([False] * len(finished), finished)
         return ahead.least()
 
@@ -239,17 +237,27 @@ class Timekeeper:
             self._checkpoint.delete(f"backlog/event-time-{old}.json")
         self._kept = [*[n for n in self._kept if n < batch_id][-1:], batch_id]
 
-    def _observed(self, query_name: str) -> list[int | None] | None:
-        """Greatest event times of the batch under way, which has been executed; None if they cannot be told."""
+    def _observed(self, batch_id: int, query_name: str) -> list[int | None]:
+        """Greatest event time of each input in the batch under way, which has been executed.
+
+        None for an input without rows, and where Spark does not tell, which is logged: the watermark then stays behind
+        until rows with later times come.
+        """
         execution = execution_of(self._spark, query_name)
-        if execution is None:
-            return None
         # Spark tells its listeners after the commit; what is needed before is with the batch's execution.
-        metrics = execution.observedMetrics()
-        rows = [metrics.get(observation_name(number)) for number in range(self._inputs)]
-        if not all(row.isDefined() for row in rows):
-            return None
-        return [json.loads(row.get().json()).get("greatest") for row in rows]
+        metrics = None if execution is None else execution.observedMetrics()
+        found: list[int | None] = []
+        for number, node in enumerate(watermark_nodes(self._root)):
+            row = None if metrics is None else metrics.get(observation_name(number))
+            if row is not None and row.isDefined():
+                found.append(json.loads(row.get().json()).get("greatest"))
+                continue
+            _log.warning(
+                "Query %s: Spark does not tell the greatest %s of batch %d. The watermark of that input stays as it is "
+                "until later rows come.", query_name, node.column, batch_id,
+            )  # fmt: skip
+            found.append(None)
+        return found
 
 
 def execution_of(spark: SparkSession, query_name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from backlog_spark.causes import first_line, next_step
+from backlog_spark.causes import first_line, next_step, was_interrupted
 
 WORKER = """
   An exception was thrown from the Python worker:
@@ -84,3 +84,18 @@ def test_the_next_step(text: str, step: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_an_error_of_a_query_has_no_next_step_of_its_own() -> None:
     assert next_step("ValueError: no module is named so") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "interrupted"),
+    [
+        ("An error occurred while calling o9.save.\n: java.lang.InterruptedException\n\tat java.base", True),
+        ("java.io.InterruptedIOException: The call was interrupted", True),
+        ("java.nio.channels.ClosedByInterruptException", True),
+        ("[SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job group 1f", True),
+        ("ValueError: the disk is full", False),
+        ("java.io.IOException: No space left on device", False),
+    ],
+)
+def test_errors_that_a_stop_makes(text: str, interrupted: bool) -> None:
+    assert was_interrupted(RuntimeError(text)) is interrupted

@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
+from backlog_spark import timekeeping
 from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.jvm import java_class
 from backlog_spark.plan import KeyedNode
 from backlog_spark.state.reports import GroupReport
 from backlog_spark.state.store import NEVER
 from backlog_spark.timekeeping import Timekeeper
-from backlog_spark.watermarks import END_OF_TIME
+from backlog_spark.watermarks import END_OF_TIME, observation_name
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,3 +124,30 @@ def test_without_interruption_no_budget_is_told(spark: SparkSession, tmp_path: P
         assert kept.told(first)["firing"] is None
     finally:
         kept.time.close()
+
+
+def test_an_input_that_spark_tells_nothing_of_is_told_and_the_others_count(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    a, b = (bs.source("hybrid", name=name).with_watermark(f"{name}_ts", "1 second") for name in "ab")
+    root = a.union(b).key_by("k").process(Timers(), name="op").node
+    (tmp_path / "backlog").mkdir()
+    made = Timekeeper(spark, Checkpoint(spark, str(tmp_path)), root, GROUPS, mixed=False)
+    none = java_class(spark, "scala.Option").empty()
+
+    class Execution:
+        """Of a batch in which only the second input was observed."""
+
+        def observedMetrics(self) -> Any:
+            row = spark.range(1).selectExpr("9000L AS greatest")._jdf.first()
+            return {observation_name(0): none, observation_name(1): java_class(spark, "scala.Some")(row)}
+
+    monkeypatch.setattr(timekeeping, "execution_of", lambda session, name: Execution())
+    made.take(0, "orders", [False, False], [False, False], sorted_run=True)
+    assert made._times.greatest == [None, 9_000]
+    assert "Query orders: Spark does not tell the greatest a_ts of batch 0." in caplog.text
+    assert "b_ts" not in caplog.text
+    # Nor where the query is not found: its rows have a time, of which nothing is known.
+    monkeypatch.setattr(timekeeping, "execution_of", lambda session, name: None)
+    made.take(1, "orders", [False, False], [False, False], sorted_run=True)
+    assert "greatest b_ts of batch 1" in caplog.text

@@ -49,7 +49,18 @@ class HybridPlanner:
     def begun(self, start: HybridOffset) -> HybridOffset:
         """With the place where the first phase begins. Called once it is known that there is none yet."""
         began = self._phases[0].begin({})
-        return replace(start, position=began, is_processing_backlog=self._phases[0].is_backlog(began))
+        return replace(
+            start, position=began, is_processing_backlog=self._is_backlog(0, self._phases[0].is_backlog(began))
+        )
+
+    def _is_backlog(self, phase: int, told: bool) -> bool:
+        """The source's flag in a phase that says the same of itself.
+
+        With N >= 2 phases it is false from where the last one begins (FLIP-309, "Update HybridSource"), but for what an
+        unbounded one says by its thresholds. A single bounded one is backlog to its end: it is nothing but old data.
+        """
+        is_last = phase == len(self._phases) - 1
+        return told and not (is_last and phase > 0 and self._phases[phase].is_bounded)
 
     def check(self, start: HybridOffset) -> None:
         """Refuse a checkpoint of other phases.
@@ -125,7 +136,7 @@ class HybridPlanner:
         there = replace(
             at,
             position=step.position,
-            is_processing_backlog=step.is_backlog and not (is_last and is_finished),
+            is_processing_backlog=self._is_backlog(at.phase, step.is_backlog) and not (is_last and is_finished),
             is_finished=is_last and is_finished,
             rows=at.rows + step.rows,
             total=at.total if step.total is None else at.rows_before + step.total,
@@ -138,7 +149,7 @@ class HybridPlanner:
             phase=at.phase + 1,
             position=began,
             ended=(*at.ended, step.position),
-            is_processing_backlog=self._phases[at.phase + 1].is_backlog(began),
+            is_processing_backlog=self._is_backlog(at.phase + 1, self._phases[at.phase + 1].is_backlog(began)),
             rows_before=there.rows,
             total=there.rows,
         )

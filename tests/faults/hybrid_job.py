@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from typing import Any
 
 import backlog_spark as bs
+from backlog_spark.checkpoint import Checkpoint
 
 from .session import job_session
 
@@ -53,10 +56,13 @@ def _native(spark: Any, job: dict[str, Any], *, hands_over: bool) -> bs.ForeignQ
             kafka = kafka.option("startingTimestamp", str(ctx.starting_timestamp or 0))
         return kafka.load().selectExpr(f"from_json(cast(value AS string), '{columns}') AS r").select("r.*")
 
-    phases = {
-        "old": lambda reader, ctx: reader.schema(columns).option("maxFilesPerTrigger", 1).parquet(job["files"]),
-        "live": live,
-    }
+    def files(reader: Any, ctx: bs.RunContext) -> Any:
+        return reader.schema(columns).option("maxFilesPerTrigger", 1).parquet(job["files"])
+
+    def later_files(reader: Any, ctx: bs.RunContext) -> Any:
+        return reader.schema(columns).parquet(job["later"])
+
+    phases = {"old": files, "live": later_files if "later" in job else live}
     return bs.backlog_query(
         lambda ctx: ctx.frame.select("n").writeStream.format("delta").option("path", job["target"]),
         checkpoint=job["checkpoint"],
@@ -67,10 +73,25 @@ def _native(spark: Any, job: dict[str, Any], *, hands_over: bool) -> bs.ForeignQ
     )
 
 
+def _die_when_the_log_is_mended() -> None:
+    """Where the filesystem has deleted an entry of Spark's log, and the new one is not in its place yet."""
+    write_file = Checkpoint.write_file
+
+    def dies(checkpoint: Checkpoint, name: str, text: str) -> None:
+        if name == "offsets/1":
+            checkpoint.delete(name)
+            os.kill(os.getpid(), signal.SIGKILL)
+        write_file(checkpoint, name, text)
+
+    Checkpoint.write_file = dies  # type: ignore[method-assign]
+
+
 def main() -> None:
     from backlog_spark.embedded.jars import spark_kafka_jars
 
     job = json.loads(sys.argv[1])
+    if job.get("dies") == "when the log is mended":
+        _die_when_the_log_is_mended()
     session = job_session(**{"spark.jars": ",".join(map(str, spark_kafka_jars()))})
     start(session, job).awaitTermination()
 

@@ -36,7 +36,7 @@ TIME = pa.timestamp("us", "UTC")
 class Job:
     """What is on disk of a running job."""
 
-    def __init__(self, root: Path, kafka: KafkaServer, topic: str, road: str, during: str | None) -> None:
+    def __init__(self, root: Path, kafka: KafkaServer | None, topic: str, road: str, during: str | None) -> None:
         self.root = root
         self.described: dict[str, Any] = {
             "road": road,
@@ -44,7 +44,7 @@ class Job:
             "files": str(root / "files"),
             "checkpoint": str(root / "checkpoint"),
             "target": str(root / "target"),
-            "broker": kafka.address(),
+            "broker": kafka.address() if kafka else "",
             "topic": topic,
             "rows": ROWS,
         }
@@ -207,3 +207,50 @@ def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, kafka: Kafk
     assert killed[True], "in the files"
     found = spark.read.format("delta").load(job.described["target"])
     assert (found.count(), found.distinct().count()) == (480_000, 480_000)
+
+
+def test_killed_while_an_entry_of_the_log_is_mended(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark would plan the batch anew, with other rows, and Delta leave them out: it has a batch of that number."""
+    for folder, count in (("files", 2), ("later", 1)):
+        (tmp_path / folder).mkdir()
+        for n in range(count):
+            write_numbers(tmp_path / folder / f"{n}.parquet", 10 * n + (1_000 if folder == "later" else 0))
+    job = Job(tmp_path, None, "", "native", None)
+    job.described["later"] = str(tmp_path / "later")
+    live_until(job, 1, is_written=True)
+    assert job.newest("commits") == 0
+    # Spark does not always keep them in the log.
+    entry = tmp_path / "checkpoint" / "offsets" / "1"
+    version, told, *offsets = entry.read_text().split("\n")
+    metadata = json.loads(told)
+    metadata["conf"].pop("spark.sql.shuffle.partitions", None)
+    entry.with_name(".1.crc").unlink(missing_ok=True)
+    entry.write_text("\n".join([version, json.dumps(metadata), *offsets]))
+    dying = {**job.described, "dies": "when the log is mended"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.faults.hybrid_job", json.dumps(dying)], capture_output=True, timeout=LIMIT_S
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+    assert not entry.exists()
+    write_numbers(tmp_path / "files" / "2.parquet", 20)
+    query = start(spark, job.described)
+    expected = Counter([*range(30), *range(1_000, 1_010)])
+
+    def found() -> Counter[int]:
+        return Counter(r.n for r in spark.read.format("delta").load(job.described["target"]).collect())
+
+    try:
+        limit = time.monotonic() + LIMIT_S
+        while sum(found().values()) < sum(expected.values()):
+            assert query.isActive, query.exception()
+            assert time.monotonic() < limit, found()
+            time.sleep(0.5)
+    finally:
+        query.stop()
+    assert query.exception() is None
+    assert found() == expected
+    assert not list((tmp_path / "checkpoint" / "backlog").glob("replacing-*"))
+
+
+def write_numbers(path: Path, first: int) -> None:
+    pq.write_table(pa.table({"n": list(range(first, first + 10))}), path)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
+from backlog_spark import boundaries
 from tests.operators.conftest import Collect
 
 from .test_foreign import LIMIT_S, files, wait
@@ -108,6 +109,36 @@ def test_a_phase_that_spark_was_told_to_stop_is_not_over(spark: SparkSession, tm
     assert (set(in_order[:4]), set(in_order[4:])) == ({0, 1, 2, 3}, {10, 11})
 
 
+def test_a_phase_is_not_over_where_spark_does_not_tell(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version may lack a field: then what the phase has still to read must not be left out."""
+    files(tmp_path / "old", 0, 1)
+    files(tmp_path / "live", 10, 1)
+
+    def gone(query: Any) -> Any:
+        raise AttributeError("triggerExecutor")
+
+    monkeypatch.setattr(boundaries, "_execution", gone)
+    read: list[int] = []
+    query = bs.backlog_query(
+        lambda ctx: ctx.frame.writeStream.foreachBatch(lambda batch, number: read.append(batch.count())),
+        checkpoint=str(tmp_path / "checkpoint"), spark=spark, source=phases(spark, tmp_path, "old", "live"),
+    )  # fmt: skip
+    with pytest.raises(bs.BacklogError, match="does not tell whether the run came to the end of its input"):
+        query.awaitTermination(LIMIT_S)
+    assert not (tmp_path / "checkpoint" / "backlog" / "phases-1.json").exists()
+    monkeypatch.undo()
+    query = bs.backlog_query(
+        lambda ctx: ctx.frame.writeStream.foreachBatch(lambda batch, number: read.append(batch.count())),
+        checkpoint=str(tmp_path / "checkpoint"), spark=spark, source=phases(spark, tmp_path, "old", "live"),
+    )  # fmt: skip
+    try:
+        wait(lambda: sum(read) == 20, query)
+    finally:
+        query.stop()
+
+
 def test_a_refused_query_leaves_the_checkpoint_as_it_is(spark: SparkSession, tmp_path: Path) -> None:
     files(tmp_path / "old", 0, 1)
     (tmp_path / "live").mkdir()
@@ -127,3 +158,38 @@ def test_a_refused_query_leaves_the_checkpoint_as_it_is(spark: SparkSession, tmp
             wait(lambda: sum(read) == 20, query)
         finally:
             query.stop()
+
+
+class FailsWhileItLeaves(Collect):
+    """Fails once, in a batch at whose end the run is to end anyway."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.query: bs.BacklogQuery | None = None
+
+    def write(self, batch_df: Any, batch: Any) -> None:
+        if self.query is not None:
+            self.query._leaving, self.query = True, None
+            raise ValueError("the disk is full")
+        super().write(batch_df, batch)
+
+
+def test_an_error_of_the_sink_is_told_also_while_the_run_is_left(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    files(tmp_path / "in", 0, 1)
+    sink = FailsWhileItLeaves()
+    frame = spark.readStream.schema("n long").parquet(str(tmp_path / "in"))
+    writer = bs.stream(frame).write("leaving").option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.to(sink).start(spark)
+    try:
+        wait(lambda: query.backlogProgress.rows == 20, query)
+        sink.query = query
+        files(tmp_path / "in", 1, 1)
+        wait(lambda: query.backlogProgress.rows == 40, query)
+        assert query.backlogProgress.restarts == 1
+    finally:
+        query.stop()
+    assert "is restarted" in caplog.text
+    assert "the disk is full" in caplog.text
+    assert sorted(row.n for rows in sink.batches.values() for row in rows) == list(range(40))

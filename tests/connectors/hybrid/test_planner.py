@@ -114,13 +114,24 @@ def test_where_it_begins_is_fixed_though_its_rows_wait_for_the_backlog_of_others
 
 
 def test_bounded_phases_alone_come_to_an_end() -> None:
+    """The flag is false from where the last one begins, also if that has an end (FLIP-309, "Update HybridSource")."""
     phases = (Numbers("a", 0, 3), Numbers("b", 3, 5))
     plan = planner(*phases)
     one = plan.next(plan.first(), Limit(4), 0)
-    end = plan.next(one, Limit(4), 0)
-    assert (one.is_finished, one.is_processing_backlog) == (False, True)
-    assert (end.is_finished, end.is_processing_backlog, end.is_backlog) == (True, False, True)
+    two = plan.next(one, Limit(1), 0)
+    end = plan.next(two, Limit(4), 0)
+    assert [rows(phases, a, b) for a, b in ((plan.first(), one), (one, two), (two, end))] == [[0, 1, 2], [3], [4]]
+    flags = [(o.is_backlog, o.is_processing_backlog, o.is_finished) for o in (one, two, end)]
+    assert flags == [(True, False, False), (False, False, False), (False, False, True)]
     assert plan.next(end, Limit(4), 0) is end
+
+
+def test_a_single_bounded_phase_is_backlog_to_its_end() -> None:
+    plan = planner(Numbers("a", 0, 3))
+    one = plan.next(plan.first(), Limit(2), 0)
+    end = plan.next(one, Limit(2), 0)
+    flags = [(o.is_backlog, o.is_processing_backlog, o.is_finished) for o in (one, end)]
+    assert flags == [(True, True, False), (True, False, True)]
 
 
 def test_available_now_ends_where_the_phase_was_when_it_began() -> None:
