@@ -81,7 +81,8 @@ def test_a_frame_that_comes_twice_before_and_behind_a_source(
             lambda: query.mode is Mode.STREAM and newest(sink, keyed=keyed) == {"x": 1, "y": 10, "z": 300},
             query,
         )
-        wait(lambda: kept(tmp_path)["places"] == [2], query)
+        wait(lambda: query.backlogProgress.rows == 4, query)  # all is committed
+        assert kept(tmp_path)["places"] == [2]
         assert [switch.mode for switch in query.history] == [Mode.BACKLOG, Mode.STREAM]
         assert not query.isProcessingBacklog
     finally:
@@ -94,10 +95,9 @@ def test_a_frame_that_comes_twice_before_and_behind_a_source(
     query = started(spark, tmp_path, stream, again, interval_during_backlog="0")
     try:
         assert [switch.mode for switch in query.history] == [Mode.STREAM]
-        wait(lambda: any(again.batches.values()), query)
+        wait(lambda: newest(again, keyed=keyed) == {"z": 700 if keyed else 400}, query)
     finally:
         query.stop()
-    assert newest(again, keyed=keyed) == {"z": 700 if keyed else 400}
 
 
 def test_a_declared_source_that_comes_twice_is_read_twice(spark: SparkSession, tmp_path: Path) -> None:
