@@ -227,7 +227,9 @@ class BacklogStream(Guided):
         """
         from backlog_spark.keyedstreams import KeyedStream
 
-        for key in keys or (None,):
+        if not keys:
+            raise BacklogError("key_by needs at least one column.", "For example .key_by('user_id').")
+        for key in keys:
             _refuse_unless(
                 isinstance(key, str) and bool(key), "key_by", key,
                 "Pass names of columns: .key_by('user_id', 'day'). Compute a key before, such as "

@@ -476,7 +476,6 @@ def test_mistakes_are_told_at_the_start(spark: SparkSession, tmp_path: Path) -> 
     source = bs.source("scripted", name="s", path=tmp_path / "s")
     for stream, problem in (
         (source.key_by("nam").count(), r"no column 'nam'; it has name, price"),
-        (source.key_by().count(), "at least one column"),
         (source.key_by("name", "name").count(), "twice"),
         (source.transform(lambda f: f.selectExpr("array(v) AS vs")).key_by("vs").count(), "array<bigint>; keys are"),
         (source.key_by("name").count().union(source.key_by("name").sum("v")), "keyed already"),
@@ -485,6 +484,8 @@ def test_mistakes_are_told_at_the_start(spark: SparkSession, tmp_path: Path) -> 
     ):
         with pytest.raises(BacklogError, match=problem):
             start(spark, stream, Collect(), tmp_path)
+    with pytest.raises(BacklogError, match="at least one column"):
+        source.key_by()
     with pytest.raises(BacklogError, match="streaming DataFrame"):
         bs.stream(spark.range(3))
 
