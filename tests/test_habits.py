@@ -139,7 +139,7 @@ def test_choice() -> None:
         (lambda: orders.filter(lambda row: True), r"filter was given a lambda.*amount > 0"),
         (lambda: orders.transform("a"), r"transform was given 'a'\. Pass a function"),
         (lambda: orders.union([orders]), r"union was given a list.*bs\.stream\(df\)"),
-        (lambda: orders.key_by(), r"key_by was given None"),
+        (lambda: orders.key_by(), r"key_by needs at least one column"),
         (lambda: orders.key_by(["a"]), r"key_by was given a list"),
         (lambda: keyed.process(bs.KeyedProcessFunction), r"process was given the class KeyedProcessFunction"),
         (lambda: keyed.window("1 minute"), r"window was given '1 minute'"),
