@@ -89,6 +89,8 @@ def next_step(text: str) -> str:
         )
     if routine := re.search(r"Cannot resolve routine `(\w+)`", text):
         return nearest_function(routine[1])
+    if "a query with that name is already active" in text:
+        return "Stop that query first (spark.streams.active lists them), or give this one another name: .write('name')."
     if "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION" in text:
         return "A transform works on single rows. To group, write .key_by('id').aggregate('sum(amount) AS total')."
     return ""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark import startup
-from backlog_spark.causes import with_next_step
+from backlog_spark.causes import first_line, with_next_step
 from backlog_spark.errors import BacklogError
 from backlog_spark.habits import choice, told
 from backlog_spark.jvm import java_class, own_conf
@@ -122,11 +122,18 @@ def check_session(spark: Any) -> None:
 @contextmanager
 def loading(source_format: str) -> Iterator[None]:
     """Say what to do where Spark cannot load a streaming source of a format."""
+    from pyspark.errors import ParseException
+
     with with_next_step(f"The source {source_format} could not be loaded"):
         try:
             yield
         except Exception as error:
             text = str(error)
+            if isinstance(error, ParseException):
+                raise BacklogError(
+                    f"The schema of the source {source_format} cannot be read: {first_line(error)}",
+                    "Write it as in SQL: schema='id BIGINT, at TIMESTAMP'.",
+                ) from error
             if "DATA_SOURCE_NOT_FOUND" not in text and "does not support streamed reading" not in text:
                 raise
             hint = choice(source_format, [*CONNECTORS, *_FORMATS], "There are")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -71,7 +73,7 @@ def source(
             "name", name, "a source needs a name, by which reports call it.",
             f'For example bs.source("{format}", name="orders", …).',
         )  # fmt: skip
-    given = {k: _text(v) for k, v in {**(options or {}), **more}.items() if v is not None}
+    given = {k: _text(k, v) for k, v in {**(options or {}), **more}.items() if v is not None}
     return BacklogStream(SourceNode(SourceSpec(format, name, given)))
 
 
@@ -101,8 +103,26 @@ def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStr
     return BacklogStream(FrameNode(frame, use_processing_time))
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _text(option: str, value: object) -> str:
+    """An option's value as Spark passes it on: several are separated by commas, a schema is as in SQL."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(_text(option, each) for each in value)
+    if isinstance(value, StructType):
+        return ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in value)
+    if isinstance(value, timedelta):
+        return f"{parse_duration(value, option)} ms"
+    if isinstance(value, str | int | float | os.PathLike):
+        return str(value)
+    raise SettingError(option, "***", f"is {told(value)} and no text, number, list of them or schema.")
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL, in backquotes where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"
 
 
 def _refuse_unless(fits: bool, method: str, value: object, hint: str) -> None:
@@ -404,7 +424,7 @@ class BacklogStreamWriter(Guided):
         """
         if key.lower() in {name.lower() for name in INTERVAL_OPTIONS}:
             raise SettingError(key, value, "is no option of a query, but of its sources.", _TRIGGERS)
-        self._options[key] = _text(value)
+        self._options[key] = _text(key, value)
         return self
 
     def to(self, sink: Sink, *, side_output: str = "") -> BacklogStreamWriter:

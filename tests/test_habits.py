@@ -5,9 +5,12 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.types import ArrayType, LongType, StringType, StructField, StructType
 
 import backlog_spark as bs
 from backlog_spark.habits import HANDLE, KEYED, PAIRED, STREAM, WINDOWED, WRITER, choice, nearest
@@ -149,6 +152,7 @@ def test_choice() -> None:
         (lambda: keyed.aggregate("summ(amount) AS s"), r"SUMM\(amount\).*Did you mean sum\?"),
         (lambda: keyed.over("summ(amount) AS s"), r"SUMM\(amount\).*Did you mean sum\?"),
         (lambda: bs.stream("orders"), r"bs\.stream .* was given 'orders'.*readStream"),
+        (lambda: bs.source("hybrid", name="a", schema={"id": "int"}), r"schema = .*: is a dict and no text"),
         (lambda: bs.source("mysql_cdc", table="a.b"), r"name = '': a source needs a name"),
         (lambda: orders.write(), r"name = '': a query needs a name"),
     ],
@@ -156,6 +160,20 @@ def test_choice() -> None:
 def test_a_value_that_does_not_fit_is_told_at_once(wrong: Callable[[], Any], said: str) -> None:
     with pytest.raises(bs.BacklogError, match=said):
         wrong()
+
+
+def test_values_of_options() -> None:
+    columns = StructType([StructField("id", LongType()), StructField("a b", ArrayType(StringType()))])
+    given: dict[str, Any] = {"phases": ["files", "kafka"], "header": True, "path": Path("/x"), "format": "json"}
+    made = bs.source("hybrid", name="a", schema=columns, startingOverlap=timedelta(seconds=90), topic=None, **given)
+    assert dict(made.sources[0].options) == {
+        "schema": "id bigint, `a b` array<string>",
+        "startingOverlap": "90000 ms",
+        "phases": "files,kafka",
+        "header": "true",
+        "path": "/x",
+        "format": "json",
+    }
 
 
 def intervals(made: BacklogStreamWriter) -> tuple[Any, bool]:

@@ -71,6 +71,7 @@ def test_the_line_that_says_what_happened(text: str, line: str) -> None:
         ("org.apache.spark.SparkException: Python worker failed to connect back.", "could not start a Python process"),
         (': java.io.IOException: Cannot run program "/x/python": error=2', "could not start a Python process"),
         ("[UNRESOLVED_ROUTINE] Cannot resolve routine `SUMM` on search path", "Did you mean sum?"),
+        ("as a query with that name is already active in", "Stop that query first"),
         ("[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid", ".key_by('id')"),
     ],
 )

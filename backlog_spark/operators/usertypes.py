@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark.causes import first_line
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.functions import ListState, MapState, State
 
@@ -40,7 +41,7 @@ def type_of(kind: Any, what: str) -> Any:
         return DataType.fromDDL(kind)
     except (PySparkException, TypeError, AttributeError) as error:
         raise BacklogError(
-            f"The type {kind!r} of {what} is none of Spark's: {str(error).splitlines()[0]}",
+            f"The type {kind!r} of {what} is none of Spark's: {first_line(error)}",
             'Write a type as in SQL, such as "bigint" or "array<string>".',
         ) from None
 

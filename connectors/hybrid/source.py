@@ -8,13 +8,14 @@ from functools import partial
 from typing import ClassVar
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError, SettingError
 
 from .. import SourceInfo, WatermarkCharacteristic
+from ..streamonly import StreamOnly
 from .catalogue import SECRETS
 from .decode import decoder
 from .decode import parse as parse_decode
@@ -64,7 +65,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
     )
 
 
-class HybridDataSource(DataSource):
+class HybridDataSource(StreamOnly):
     """``spark.readStream.format("hybrid")``: N - 1 bounded phases, then one that may go on for ever (FLIP-309).
 
     ``isProcessingBacklog`` is true until the last phase begins, and in it while the phase's own thresholds say so.

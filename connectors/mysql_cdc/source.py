@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 import pymysql
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader
+from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError
 
 from .. import SourceInfo, WatermarkCharacteristic
+from ..streamonly import StreamOnly
 from .catalogue import OPTIONS
 from .options import MySqlOptions
 from .output import output_of
@@ -77,7 +78,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
     )
 
 
-class MySqlCdcDataSource(DataSource):
+class MySqlCdcDataSource(StreamOnly):
     """``spark.readStream.format("mysql_cdc")``.
 
     The stream's columns are the table's, or ``key`` and ``value`` with ``format=debezium``, then the metadata columns,

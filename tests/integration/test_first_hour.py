@@ -167,6 +167,42 @@ def test_a_checkpoint_that_cannot_be_written_is_told_in_a_line(spark: SparkSessi
     assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("schema", ["id intt, n int", "id int n int"])
+def test_a_schema_that_cannot_be_read_is_told(spark: SparkSession, tmp_path: Path, schema: str) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.csv").write_text("1,2\n")
+    rows = bs.source("hybrid", name="a", phases="files", path=tmp_path / "in", fileFormat="csv", schema=schema)
+    with pytest.raises(bs.BacklogError, match=r"schema of the source hybrid cannot be read: \[PARSE_SYNTAX_ERROR\]"):
+        rows.write("q").option("checkpointLocation", str(tmp_path / "c")).to(Collect()).start(spark)
+
+
+def test_a_name_that_a_running_query_has_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    def start(checkpoint: str) -> bs.BacklogQuery:
+        writer = bs.source("rate", name="a").write("twice").option("checkpointLocation", str(tmp_path / checkpoint))
+        return writer.trigger(processing_time="1 minute").to(Collect()).start(spark)
+
+    query = start("one")
+    try:
+        with pytest.raises(
+            bs.BacklogError, match=r"Query 'twice' could not be started: .*name.* Stop that query first"
+        ):
+            start("two")
+    finally:
+        query.stop()
+    start("two").stop()
+
+
+@pytest.mark.parametrize("source_format", ["mysql_cdc", "hybrid"])
+def test_streams_are_not_read_as_batches_nor_written_to(spark: SparkSession, source_format: str) -> None:
+    bs.register(spark)
+    options = {"schema": "a int", "path": "/x", "phases": "files", "metadataLocation": "/x"}
+    schema = "a int, _change_type string"
+    with pytest.raises(Exception, match=rf"BacklogError: {source_format} is a stream.*Use spark.readStream"):
+        spark.read.format(source_format).schema(schema).options(**options).load().collect()
+    with pytest.raises(Exception, match=f"BacklogError: {source_format} is a source and cannot be written to"):
+        spark.range(1).write.format(source_format).mode("append").options(**options).save()
+
+
 def test_spark_connect_is_refused(spark: SparkSession) -> None:
     # By its module's name: the real one needs packages that nothing here does.
     connected = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
