@@ -54,14 +54,23 @@ The list of files is made once, when the query first starts, and kept in `metada
 digest and a place. Files that come later are not read, and one that is gone or was changed is an error unless
 `failOnDataLoss=false`. Of a Delta table one version is read. Where its columns change later and `schema` is not set, a
 restart is refused, with what to set it to; the same holds when the phase is over, as long as the table's log has that
-version. Where Kafka begins is decided when its phase begins,
-and logged with the batch. So a replay reads the same rows.
+version. Where Kafka begins is logged with the batch that ends the phase before. So a replay reads the same rows.
+
+There is no gap between the phases. The offsets of each partition are noted when the query first starts, and `earliest`
+and `latest` mean what they were then, so that all that comes while files are read is read later. Records that retention
+removes meanwhile, a topic that is made anew meanwhile and first records that are gone of a partition that was added
+meanwhile stop the query unless `failOnDataLoss=false`.
 
 With `startingFrom=lastFileTimestamp` Kafka begins at the time of the files' newest row (`timestampColumn`), less
 `startingOverlap`. Records that are in both are then left out by `dedupKey`: the keys of the files' rows within the
 overlap are kept beside the checkpoint, and compared with records up to the files' newest time. That is decided for
 each record by its own timestamp, so that it does not matter in which order records are and whether they came to the
 topic before its phase began. A key with a NULL in it is never known: such records are rows like others.
+
+The query stops where the topic does not go back to that time: the error names the partition, and from when to when
+records may be missing. A partition goes back far enough if it has an older record, or if nothing was ever removed from
+it. The query also stops where that time was in the future when it first started. With `failOnDataLoss=false` it warns,
+and begins at the first record that there is, or at the time of the first start.
 
 A batch of backlog may hold the rest of one phase and the beginning of the next; with an interval during backlog of
 0 all bounded phases are one. Large Parquet and ORC files are cut at row groups and stripes, for batches and for

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from backlog_spark.errors import BacklogError
@@ -38,6 +39,8 @@ class HybridOffset:
         Rows up to here, and up to the phase's beginning, as far as known; never for reading.
     total : int or None
         Rows of the whole backlog, if there is an estimate.
+    pinned : mapping of str to dict
+        By their places, what phases that have not begun found when the query first started.
     """
 
     phases: tuple[str, ...]
@@ -50,6 +53,7 @@ class HybridOffset:
     rows: int = 0
     rows_before: int = 0
     total: int | None = None
+    pinned: Mapping[str, Position] = field(default_factory=dict)
 
     def last_of(self, phase: int) -> Position:
         """The last position in a phase that was read from, up to this offset."""
@@ -68,6 +72,7 @@ class HybridOffset:
             "rows": self.rows,
             "rowsBefore": self.rows_before,
             **({} if self.total is None else {"total": self.total}),
+            **({"pinned": dict(self.pinned)} if self.pinned else {}),
             "isBacklog": self.is_backlog,
             "isProcessingBacklog": self.is_processing_backlog,
             "isFinished": self.is_finished,
@@ -98,4 +103,5 @@ class HybridOffset:
             data["rows"],
             data["rowsBefore"],
             data.get("total"),
+            data.get("pinned", {}),
         )

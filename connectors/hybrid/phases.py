@@ -136,6 +136,13 @@ class Phase(ABC):
             If the phase cannot give these columns.
         """
 
+    def pin(self) -> Position | None:
+        """What has to be known, when the phase begins, of the time when the query first started; None for nothing.
+
+        Called before the first phase begins, of the phases after it. Logged until the phase begins.
+        """
+        return None
+
     @abstractmethod
     def begin(self, before: Mapping[str, Any]) -> Position:
         """The position before the phase's first row, with all that fixes what the phase is about.
@@ -146,7 +153,7 @@ class Phase(ABC):
         Parameters
         ----------
         before : mapping
-            What `ended` of the phase before gave; empty for the first.
+            What `ended` of the phase before gave, and as ``pinned`` what `pin` did; empty for the first.
         """
 
     @abstractmethod

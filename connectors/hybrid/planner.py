@@ -48,10 +48,11 @@ class HybridPlanner:
 
     def begun(self, start: HybridOffset) -> HybridOffset:
         """With the place where the first phase begins. Called once it is known that there is none yet."""
+        # Before the files are listed: what comes to a topic in between is read twice at worst, never not at all.
+        pinned = {str(i): pin for i, phase in enumerate(self._phases) if i and (pin := phase.pin()) is not None}
         began = self._phases[0].begin({})
-        return replace(
-            start, position=began, is_processing_backlog=self._is_backlog(0, self._phases[0].is_backlog(began))
-        )
+        is_backlog = self._is_backlog(0, self._phases[0].is_backlog(began))
+        return replace(start, position=began, is_processing_backlog=is_backlog, pinned=pinned)
 
     def _is_backlog(self, phase: int, told: bool) -> bool:
         """The source's flag in a phase that says the same of itself.
@@ -143,7 +144,9 @@ class HybridPlanner:
         )
         if is_last or not is_finished:
             return there
-        began = self._phases[at.phase + 1].begin(phase.ended(step.position))
+        pinned = dict(at.pinned)
+        pin = pinned.pop(str(at.phase + 1), None)
+        began = self._phases[at.phase + 1].begin({**phase.ended(step.position), **({"pinned": pin} if pin else {})})
         return replace(
             there,
             phase=at.phase + 1,
@@ -152,6 +155,7 @@ class HybridPlanner:
             is_processing_backlog=self._is_backlog(at.phase + 1, self._phases[at.phase + 1].is_backlog(began)),
             rows_before=there.rows,
             total=there.rows,
+            pinned=pinned,
         )
 
     def spans(self, start: HybridOffset, end: HybridOffset) -> list[Span]:

@@ -158,6 +158,35 @@ def test_a_topic_that_begins_where_the_files_end(spark: SparkSession, kafka: Kaf
     assert sum(starts.values()) == 119, "it begins an hour before the files' last row"
 
 
+def test_what_retention_takes_while_files_are_read_is_noticed(
+    spark: SparkSession, kafka: KafkaServer, tmp_path: Path
+) -> None:
+    topic = Topic(kafka, "taken_meanwhile", 1)
+    parquet(tmp_path / "old", range(600), files=30)
+    topic.send({"n": n} for n in range(600, 620))
+    options = {"path": str(tmp_path / "old"), "maxFilesPerBatch": 1}
+    job = Job(spark, kafka, topic.name, tmp_path, **options)
+    query = job.start(None)
+    try:
+        wait(lambda: query.backlogProgress.rows > 0, query)
+    finally:
+        query.stop()
+    newest = json.loads((tmp_path / "checkpoint" / "offsets" / "0").read_text().splitlines()[2])
+    assert newest["pinned"]["1"]["earliest"] == {topic.name: {"0": 0}}
+    topic.grow(2)
+    topic.remove_before(5)
+    with pytest.raises(Exception, match=f"Records of {topic.name}-0 are lost: offset 0 was to be read.* is 5"):
+        job.start(None).awaitTermination(LIMIT_S)
+    assert max(job.written()) < 600
+    job.options["failOnDataLoss"] = "false"
+    query = job.start(None)
+    try:
+        wait(lambda: 619 in job.written(), query)
+    finally:
+        query.stop()
+    assert job.written() == Counter([*range(600), *range(605, 620)])
+
+
 def test_no_files_and_an_empty_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "nothing_yet", 1)
     (tmp_path / "old").mkdir()

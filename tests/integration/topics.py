@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Producer
+from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 if TYPE_CHECKING:
@@ -51,3 +51,8 @@ class Topic:
     def grow(self, partitions: int) -> None:
         """Add partitions, up to so many."""
         self._admin.create_partitions([NewPartitions(self.name, partitions)])[self.name].result(30)
+
+    def remove_before(self, offset: int, partition: int = 0) -> None:
+        """Remove the first records of a partition, as retention does."""
+        where = TopicPartition(self.name, partition, offset)
+        self._admin.delete_records([where])[where].result(30)

@@ -26,7 +26,8 @@ OPTIONS = (
         "string",
         "offsets",
         "offsets: where the options below say. lastFileTimestamp: at the first record that is as old as the newest row "
-        "of the files before, less `startingOverlap`; where there was no row, as the options below say.",
+        "of the files before, less `startingOverlap`; where there was no row, as the options below say. What comes to "
+        "the topic after the query has first started is read whatever its time.",
         "offsets, lastFileTimestamp",
     ),
     Option(
@@ -50,7 +51,8 @@ OPTIONS = (
         "earliest",
         "Where to begin: earliest, latest, or of each partition an offset, "
         '`{"topic": {"0": 23, "1": -2}}`, -2 for earliest and -1 for latest. Of partitions that come later all is '
-        "read. (Spark's default in streams is latest.)",
+        "read. Earliest and latest are meant as of the time when the query first starts. (Spark's default in streams "
+        "is latest.)",
         "earliest, latest, JSON",
     ),
     _as_spark(
@@ -99,8 +101,9 @@ OPTIONS = (
         "failOnDataLoss",
         "bool",
         "true",
-        "true: the query stops when records are gone that it has not read (retention, a topic deleted or made anew). "
-        "false: it warns, and goes on with the earliest that there is.",
+        "true: the query stops when records are gone that it has not read (retention, a topic deleted or made anew), "
+        "also while the phases before are read, and when the topic no longer goes back to where it is to begin. false: "
+        "it warns, and goes on with the earliest that there is.",
         "true, false",
     ),
     _as_spark("includeHeaders", "bool", "false", "With `valueFormat=raw`, a column `headers` as well.", "true, false"),

@@ -18,6 +18,7 @@ from .properties import Properties
 __all__ = [
     "NO_TIMESTAMP",
     "KafkaClient",
+    "Lookups",
     "OffsetGone",
     "Records",
     "Topic",
@@ -92,24 +93,18 @@ class TopicGone(Exception):
     """The topic or the partition is not there."""
 
 
-class KafkaClient(ABC):
-    """One of the two clients. Nothing is connected before the first call. For one thread at a time.
+class Lookups(ABC):
+    """What is asked of the brokers to plan: topics and offsets. For one thread at a time.
 
     Every method raises `Unreachable` if no broker answers, and `BacklogError` if they refuse, as for a wrong password.
 
     Parameters
     ----------
     properties : Properties
-    group_id : str
-        Name under which brokers know the reader. Nothing is committed under it.
-    timeout_s : float
-        How long `fetch` waits for a broker that does not answer.
     """
 
-    def __init__(self, properties: Properties, group_id: str, timeout_s: float) -> None:
+    def __init__(self, properties: Properties) -> None:
         self.properties = properties
-        self.group_id = group_id
-        self.timeout_s = timeout_s
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -142,6 +137,37 @@ class KafkaClient(ABC):
         """
 
     @abstractmethod
+    def first_time(self, partition: Partition, first: int, until: int) -> int | None:
+        """Time of the first record of a log, milliseconds since 1970; None if it cannot be told. For messages.
+
+        ``first`` and ``until`` are its first offset and the one after its last.
+        """
+
+    def latest(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """Of each partition where reading ends at present."""
+        return self.offsets(partitions, LATEST, committed=self.properties.read_committed)
+
+
+class KafkaClient(Lookups):
+    """One of the two clients. Nothing is connected before the first call. For one thread at a time.
+
+    Every method raises `Unreachable` if no broker answers, and `BacklogError` if they refuse, as for a wrong password.
+
+    Parameters
+    ----------
+    properties : Properties
+    group_id : str
+        Name under which brokers know the reader. Nothing is committed under it.
+    timeout_s : float
+        How long `fetch` waits for a broker that does not answer.
+    """
+
+    def __init__(self, properties: Properties, group_id: str, timeout_s: float) -> None:
+        super().__init__(properties)
+        self.group_id = group_id
+        self.timeout_s = timeout_s
+
+    @abstractmethod
     def fetch(self, partition: Partition, start: int, until: int) -> Iterator[Records]:
         """The records from ``start`` on, before ``until``; ends when there is no other, however the last ones are gone.
 
@@ -160,9 +186,13 @@ class KafkaClient(ABC):
     def close(self) -> None:
         """Close all connections. The client may be used again, and connects anew."""
 
-    def latest(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Of each partition where reading ends at present."""
-        return self.offsets(partitions, LATEST, committed=self.properties.read_committed)
+    def first_time(self, partition: Partition, first: int, until: int) -> int | None:
+        try:
+            for records in self.fetch(partition, first, until):
+                return records.timestamps()[0][0]
+        except (OffsetGone, TopicGone):
+            pass
+        return None
 
     def unreachable(self, seconds: float, last_error: str) -> Unreachable:
         """The error of a broker that did not answer for so long."""

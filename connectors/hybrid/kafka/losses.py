@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from .client import Topic
 from .offsets import Partition, shown
 from .positions import KafkaPosition
 
-__all__ = ["Loss", "reconciled"]
+__all__ = ["Gap", "Loss", "reconciled", "shown_time"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,44 @@ class Loss:
     def __str__(self) -> str:
         there = "there is none" if self.earliest is None else f"the earliest there is is {self.earliest}"
         return f"Records of {shown(self.partition)} are lost: offset {self.wanted} was to be read, {there}: {self.why}."
+
+
+@dataclass(frozen=True)
+class Gap(Loss):
+    """Records of a time at which reading was to begin, and to which the log does not go back any more.
+
+    Parameters
+    ----------
+    since_ms : int
+        That time, milliseconds since 1970.
+    first_ms : int or None
+        Time of the first record that there is; None if there is none.
+    """
+
+    since_ms: int = 0
+    first_ms: int | None = None
+
+    def error(self) -> BacklogError:
+        return BacklogError(
+            str(self),
+            "Start a new query whose files have these records. If there are none, or the loss is acceptable, set"
+            " failOnDataLoss=false and start the query again; once it reads the topic, true works as well.",
+        )
+
+    def __str__(self) -> str:
+        until = "now" if self.first_ms is None else f"{shown_time(self.first_ms)} (offset {self.earliest})"
+        return (
+            f"Records of {shown(self.partition)} from {shown_time(self.since_ms)} to {until} may be lost: reading was"
+            f" to begin at that time, but {self.why}, and nothing older is left."
+        )
+
+
+def shown_time(ms: float) -> str:
+    """A time in a message."""
+    try:
+        return dt.datetime.fromtimestamp(ms / 1000, dt.UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError):  # beyond the year 9999
+        return f"{ms:.0f} ms since 1970"
 
 
 def reconciled(

@@ -84,6 +84,15 @@ class Place:
     everywhere: int = EARLIEST
     or_latest: bool = False
 
+    @property
+    def is_by_time(self) -> bool:
+        """Whether it is a time, or a time of each partition."""
+        return self.timestamp is not None or bool(self.timestamps)
+
+    def times(self, partitions: Collection[Partition]) -> dict[Partition, int]:
+        """The time of each partition; of a place by time."""
+        return {p: self.timestamps[p] if self.timestamps else self.timestamp or 0 for p in partitions}
+
 
 @dataclass(frozen=True)
 class KafkaOptions:

@@ -17,6 +17,7 @@ from .arrow import Shape, raw_schema
 from .client import KafkaClient, open_client
 from .dedup import known
 from .options import KafkaOptions
+from .pins import Pin
 from .planner import Planned, Planner
 from .positions import KafkaPosition
 from .ranges import Range, split
@@ -93,6 +94,9 @@ class KafkaPhase(Phase):
         shape.check()
         self._shape = shape
 
+    def pin(self) -> Position:
+        return self._planner.pin(time.time() * 1000).to_json()
+
     def begin(self, before: Mapping[str, Any]) -> Position:
         """See `Phase.begin`.
 
@@ -100,7 +104,8 @@ class KafkaPhase(Phase):
         ----------
         before : mapping
             ``lastTimestamp``: time of the newest row of the phases before, milliseconds since 1970. ``dedup``: path of
-            a parquet file with the columns of ``dedupKey``, the keys of rows that those phases gave.
+            a parquet file with the columns of ``dedupKey``, the keys of rows that those phases gave. ``pinned``: what
+            `pin` gave when the query first started.
         """
         last, dedup = before.get("lastTimestamp"), before.get("dedup")
         if dedup and not self._options.dedup_key:
@@ -108,7 +113,9 @@ class KafkaPhase(Phase):
                 "dedupKey", None, "the phase before has kept keys to tell rows by, and this one does not name them.",
                 "Set dedupKey to the columns that tell a row.",
             )  # fmt: skip
-        return self._planner.begin(None if last is None else int(last), dedup or "", time.time() * 1000).to_json()
+        pin = Pin.from_json(before["pinned"]) if before.get("pinned") else None
+        last_ms = None if last is None else int(last)
+        return self._planner.begin(last_ms, dedup or "", time.time() * 1000, pin).to_json()
 
     def is_backlog(self, position: Position) -> bool:
         """Whether what follows the position is backlog, as its `Step`, or `begin`, found."""

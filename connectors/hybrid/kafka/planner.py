@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from backlog_spark.errors import BacklogError, SettingError
 
 from .backlog import Flag
-from .client import KafkaClient, Topic, TopicGone, patiently
-from .losses import Loss, reconciled
+from .client import Lookups, Topic, TopicGone, patiently
+from .losses import Gap, Loss, reconciled, shown_time
 from .offsets import EARLIEST, LATEST, Partition, shown
 from .options import KafkaOptions, Place
+from .pins import Pin
 from .positions import KafkaPosition
 from .ranges import limited
 
@@ -24,6 +25,9 @@ _log = logging.getLogger(__name__)
 
 _SECOND_LOOK_S = 1.0
 """A log that ends before what has been read of it is looked at again after this: a new leader may know its end late."""
+
+_CLOCKS_DIFFER_MS = 60_000
+"""Rows may be so much newer than the planner's clock says it is: it is not the clock that dated them."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +71,25 @@ class Planner:
     Parameters
     ----------
     options : KafkaOptions
-    client : KafkaClient
+    client : Lookups
     """
 
-    def __init__(self, options: KafkaOptions, client: KafkaClient) -> None:
+    def __init__(self, options: KafkaOptions, client: Lookups) -> None:
         self._options = options
         self._client = client
 
-    def begin(self, last_ms: int | None, dedup: str, now_ms: float) -> KafkaPosition:
+    def pin(self, now_ms: float) -> Pin:
+        """What the topics are like now, for a phase that begins later; with a look at what can be told already."""
+        cluster = self._look()
+        self._check_there(cluster)
+        pin = self._pin(cluster, now_ms)
+        starting = self._options.starting
+        if not starting.is_by_time:
+            wanted = self._resolved(starting, cluster, pin)
+            self._report(reconciled(KafkaPosition(wanted, pin.topics), cluster.topics, pin.earliest, pin.latest)[1])
+        return pin
+
+    def begin(self, last_ms: int | None, dedup: str, now_ms: float, pin: Pin | None = None) -> KafkaPosition:
         """The position before the first record.
 
         Parameters
@@ -85,18 +100,36 @@ class Planner:
             File with the keys of their rows; "" without one.
         now_ms : float
             The time, for the flag.
+        pin : Pin or None
+            What `pin` gave when the query first started: reading begins as if it were then, and what has come to the
+            topics since is read, whatever its time. None: it starts now.
         """
         cluster = self._look()
         self._check_there(cluster)
-        partitions = list(cluster.latest)
+        pin = pin or self._pin(cluster, now_ms)
+        gaps: dict[Partition, Loss] = {}
         if self._options.from_files and last_ms is not None:
-            times = dict.fromkeys(partitions, last_ms - self._options.overlap_ms)
-            offsets = self._at_times(times, cluster)
+            last_ms = self._believed(last_ms, pin)
+            since = last_ms - self._options.overlap_ms
+            found, gaps = self._since(dict.fromkeys(pin.latest, since), cluster, {})
+            # What came since the query first started is in no file, however old the records say that they are.
+            wanted = {p: min(pin.latest[p], cluster.latest[p] if at is None else at) for p, at in found.items()}
         else:
-            offsets = self._resolved(self._options.starting, cluster)
+            starting = self._options.starting
+            wanted = self._resolved(starting, cluster, pin)
+            if starting.is_by_time:
+                gaps = self._since(starting.times(wanted), cluster, pin.earliest)[1]
+        gone = {p: at for p, at in pin.earliest.items() if p not in wanted}
+        start = KafkaPosition({**wanted, **gone}, pin.topics)
+        offsets, losses = reconciled(start, cluster.topics, cluster.earliest, cluster.latest)
+        offsets, losses = self._judged(start, cluster, offsets, losses)
+        self._report({**gaps, **losses})
         if last_ms is None:
             dedup = ""
-        until = self._resolved(self._options.ending, cluster) if self._options.ending else None
+        until = None
+        if self._options.ending:
+            until = self._resolved(self._options.ending, cluster, self._pin(cluster, now_ms), pin)
+            offsets = {p: at for p, at in offsets.items() if p in until}
         flag = self._flag(None, offsets, cluster, now_ms) if until is None else Flag(True)
         return KafkaPosition(
             offsets, cluster.ids, until=until, dedup=dedup, dedup_ms=last_ms if dedup else None, flag=flag
@@ -178,48 +211,92 @@ class Planner:
                 f"Create it, or correct {'assign' if topics.partitions else 'subscribe'}.",
             )
 
-    def _at_times(self, times: Mapping[Partition, int], cluster: _Cluster) -> dict[Partition, int]:
-        """The first offset of that time or later, else the end."""
-        found = self._client.offsets_for_times({p: max(0, at) for p, at in times.items()})
-        return {p: cluster.latest[p] if at is None else at for p, at in found.items()}
+    @staticmethod
+    def _pin(cluster: _Cluster, now_ms: float) -> Pin:
+        return Pin(cluster.earliest, cluster.latest, cluster.ids, int(now_ms))
 
-    def _resolved(self, place: Place, cluster: _Cluster) -> dict[Partition, int]:
-        partitions = set(cluster.latest)
+    def _believed(self, last_ms: int, pin: Pin) -> int:
+        """The time of the newest row, unless it is in the future: all records to date would be left out."""
+        if last_ms <= pin.at_ms + _CLOCKS_DIFFER_MS:
+            return last_ms
+        text = (
+            f"The newest row before the topic is of {shown_time(last_ms)}, which was still to come when the query first"
+            f" started, at {shown_time(pin.at_ms)}: to begin at the newest row would leave out all records to date."
+        )
+        if self._options.fail_on_data_loss:
+            raise BacklogError(
+                text,
+                "Look for rows with a wrong time, or a timestamp_ntz that is not in UTC. To go on with this checkpoint"
+                " set startingTimestamp to the right time (hybrid: and startingFrom=offsets), or failOnDataLoss=false:"
+                " reading then begins when the query first started, less the overlap. Or start a new query without"
+                " these rows.",
+            )
+        _log.warning("%s failOnDataLoss=false: reading begins when it started, less the overlap.", text)
+        return pin.at_ms
+
+    def _since(
+        self, times: Mapping[Partition, int], cluster: _Cluster, known: Mapping[Partition, int]
+    ) -> tuple[dict[Partition, int | None], dict[Partition, Loss]]:
+        """The first offset of that time or later, and where records of that time may be gone.
+
+        They are not where an older record is left, or where nothing was removed beyond the first offset in ``known``
+        (by default 0). Logs are removed from the front.
+        """
+        asked = {p: max(0, at) for p, at in times.items() if p in cluster.latest}
+        found = self._client.offsets_for_times(asked)
+        gaps: dict[Partition, Loss] = {}
+        for p, at in found.items():
+            first, end = cluster.earliest[p], cluster.latest[p]
+            if first > known.get(p, 0) and (end if at is None else at) <= first:
+                why = "retention has removed all before"
+                gaps[p] = Gap(p, first, first, why, since_ms=asked[p], first_ms=self._client.first_time(p, first, end))
+        return found, gaps
+
+    def _resolved(self, place: Place, cluster: _Cluster, pin: Pin, least: Pin | None = None) -> dict[Partition, int]:
+        """Where a place is in the partitions of a pin.
+
+        Parameters
+        ----------
+        pin : Pin
+            What "earliest" and "latest" mean.
+        least : Pin or None
+            Partitions that a place must name if it names some; those that came since may be named too.
+        """
         given = place.timestamps or place.offsets
-        if given and set(given) != partitions:
-            self._refuse_partitions(place, set(given), partitions)
-        if place.timestamp is not None or place.timestamps:
-            times = place.timestamps or dict.fromkeys(partitions, place.timestamp or 0)
-            found = self._client.offsets_for_times(times)
+        named = set((least or pin).latest)
+        if given and not named <= set(given) <= named | set(cluster.latest):
+            self._refuse_partitions(place, set(given), named, named | set(cluster.latest))
+        partitions = set(given) or set(pin.latest)
+        if place.is_by_time:
+            found = self._client.offsets_for_times(
+                {p: at for p, at in place.times(partitions).items() if p in cluster.latest}
+            )
             late = sorted(p for p, at in found.items() if at is None)
             if late and not place.or_latest:
                 raise SettingError(
-                    place.option, times[late[0]], f"{shown(late[0])} has no record of that time or later.",
+                    place.option, place.times(late)[late[0]],
+                    f"{shown(late[0])} has no record of that time or later.",
                     "Set an earlier time, or startingOffsetsByTimestampStrategy=latest.",
                 )  # fmt: skip
-            return {p: cluster.latest[p] if at is None else at for p, at in found.items()}
+            return {p: pin.latest.get(p, cluster.latest[p]) if at is None else at for p, at in found.items()}
         wanted = dict(place.offsets) or dict.fromkeys(partitions, place.everywhere)
-        return {p: self._checked(place, p, at, cluster) for p, at in sorted(wanted.items())}
+        return {p: self._checked(place, p, at, cluster, pin) for p, at in sorted(wanted.items())}
 
-    def _checked(self, place: Place, partition: Partition, offset: int, cluster: _Cluster) -> int:
-        earliest, latest = cluster.earliest[partition], cluster.latest[partition]
-        if offset in (EARLIEST, LATEST):
-            return earliest if offset == EARLIEST else latest
-        if place is self._options.ending:
-            return offset
-        if offset < earliest:
-            loss = Loss(partition, offset, earliest, "retention has removed what comes before")
-            self._report({partition: loss})
-            return earliest
-        if offset > latest:
+    def _checked(self, place: Place, partition: Partition, offset: int, cluster: _Cluster, pin: Pin) -> int:
+        if offset == EARLIEST:
+            return pin.earliest.get(partition, 0)
+        if offset == LATEST:
+            return pin.latest.get(partition, 0)
+        latest = cluster.latest.get(partition, offset)
+        if place is not self._options.ending and offset > latest:
             raise SettingError(
                 place.option, offset, f"{shown(partition)} ends at {latest}.", "Set an offset that is there, or -1."
             )
         return offset
 
     @staticmethod
-    def _refuse_partitions(place: Place, given: set[Partition], there: set[Partition]) -> None:
-        unknown, left_out = sorted(given - there), sorted(there - given)
+    def _refuse_partitions(place: Place, given: set[Partition], least: set[Partition], most: set[Partition]) -> None:
+        unknown, left_out = sorted(given - most), sorted(least - given)
         problem = f"{shown(unknown[0])} is not read here." if unknown else f"{shown(left_out[0])} is left out."
         raise SettingError(
             place.option, sorted(shown(p) for p in given), problem,
