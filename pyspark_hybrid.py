@@ -10,8 +10,6 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource
 
-from connectors import data_source
-
 __all__ = ["DefaultSource"]
 
 
@@ -19,6 +17,8 @@ class DefaultSource(DataSource):
     """Stands for the source until there are options: then it is that."""
 
     def __new__(cls, options: dict[str, str]) -> Any:
+        from connectors import data_source
+
         return data_source(cls.name())(options)
 
     @classmethod

@@ -55,7 +55,8 @@ def source(
     options : mapping, optional
         Options whose names are no Python identifiers, such as ``startup.mode``.
     **more
-        Further options of the format, also one that is named ``format``.
+        Further options of the format, also one that is named ``format``. A value is a text, number, duration, schema of
+        PySpark's, or a list of them, which is joined by commas; None leaves the option out.
 
     Returns
     -------
