@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from backlog_spark.operators.lifecycle import RuntimeContext
     from backlog_spark.operators.processjoin import ProcessJoinFunction
     from backlog_spark.operators.statettl import StateTtlConfig
-    from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger
+    from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger, Trigger, TriggerResult
     from backlog_spark.operators.windowfunctions import (
         CoGroupFunction,
         ProcessWindowFunction,
@@ -102,6 +102,8 @@ __all__ = [
     "StateTtlConfig",
     "Switch",
     "TimeWindow",
+    "Trigger",
+    "TriggerResult",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "ValueState",
@@ -162,6 +164,8 @@ _MODULES = {
     "StateTtlConfig": "operators.statettl",
     "Switch": "tracker",
     "TimeWindow": "operators.windowfunctions",
+    "Trigger": "operators.triggers",
+    "TriggerResult": "operators.triggers",
     "TumblingEventTimeWindows": "operators.windows",
     "TumblingProcessingTimeWindows": "operators.windows",
     "ValueState": "operators.functions",

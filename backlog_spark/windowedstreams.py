@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from backlog_spark.operators.aggregatefunctions import AggregateFunction
     from backlog_spark.operators.fold import Fold
     from backlog_spark.operators.merge import MergeFold
-    from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger
+    from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger, Trigger
     from backlog_spark.operators.windowfunctions import ProcessWindowFunction, WindowFunction
     from backlog_spark.operators.windows import WindowAssigner
     from backlog_spark.plan import Bind
@@ -92,38 +92,47 @@ class WindowedStream(Aggregations):
         self._refuse_late_rows(f"side_output_late_data({name!r})")
         return self._with(late_output=name)
 
-    def trigger(self, trigger: CountTrigger | PurgingTrigger) -> WindowedStream:
+    def trigger(self, trigger: CountTrigger | PurgingTrigger | Trigger) -> WindowedStream:
         """When rows of ``bs.GlobalWindows`` are put out.
 
         Parameters
         ----------
-        trigger : CountTrigger or PurgingTrigger
+        trigger : CountTrigger, PurgingTrigger or Trigger
             ``bs.CountTrigger.of(100)``: at every 100th row of a key a window of all its rows so far, whose rows are
             kept for ever; declared aggregates keep one row a key. ``bs.PurgingTrigger.of(bs.CountTrigger.of(100))``: a
-            window of the 100 rows since the last one, as ``count_window(100)``.
+            window of the 100 rows since the last one, as ``count_window(100)``. An instance of a subclass of `Trigger`
+            is asked after each row and timer; `apply`, `process` or `aggregate` with an `AggregateFunction` follow it.
 
         Raises
         ------
         BacklogError
             For another trigger, for windows that end by themselves, and for a second trigger.
         """
-        from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger
+        from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger, Trigger
 
         options = self._options
-        if not isinstance(trigger, CountTrigger | PurgingTrigger):
+        if not isinstance(trigger, CountTrigger | PurgingTrigger | Trigger):
             raise BacklogError(
                 f"trigger was given {trigger!r:.100}.",
-                "Pass bs.CountTrigger.of(100), or bs.PurgingTrigger.of(bs.CountTrigger.of(100)).",
+                "Pass bs.CountTrigger.of(100), bs.PurgingTrigger.of(bs.CountTrigger.of(100)), or your own bs.Trigger.",
+            )
+        if isinstance(trigger, Trigger) and not options.assigner.is_global:
+            raise BacklogError(
+                f"trigger({type(trigger).__name__}()): {type(options.assigner).__name__} are merged in backlog without "
+                "looking at single rows, and put out when they end. No trigger can be asked.",
+                "Take bs.GlobalWindows.create(), or a KeyedProcessFunction with timers.",
             )
         if not options.assigner.is_global:
             raise BacklogError(
                 f"trigger: {type(options.assigner).__name__} are put out when they end, and take no trigger.",
                 "Leave it out, or take bs.GlobalWindows.create().",
             )
-        if options.counted is not None:
+        if options.counted is not None or options.trigger is not None:
             raise BacklogError(
                 "trigger: these windows have a trigger already.", "Give one, and none behind count_window."
             )
+        if isinstance(trigger, Trigger):
+            return self._with(trigger=trigger)
         return self._with(counted=trigger.rows())
 
     def _refuse_late_rows(self, what: str) -> None:
@@ -134,7 +143,7 @@ class WindowedStream(Aggregations):
 
     def _ready(self) -> WindowOptions:
         """The options, if anything is ever put out."""
-        if self._options.assigner.is_global and self._options.counted is None:
+        if self._options.assigner.is_global and self._options.counted is None and self._options.trigger is None:
             raise BacklogError(
                 "GlobalWindows without a trigger are never put out.",
                 "Add .trigger(bs.CountTrigger.of(n)), take count_window(n) in their place, or EndOfStreamWindows for "
@@ -154,6 +163,8 @@ class WindowedStream(Aggregations):
         from backlog_spark.operators.functionaggregate import FunctionAggregateFold
 
         function, given = only_function(aggregates)
+        if function is not None and self._options.trigger is not None:
+            return self._triggered(self._options.trigger, function, name)
         declared = [] if function is not None else parse_aggregates(*given, order=self._order)
         for each in declared:
             check_window_result(each.name)
@@ -194,6 +205,12 @@ class WindowedStream(Aggregations):
 
     def _keyed(self, name: str, make: Callable[[int], Callable[..., MergeFold]]) -> BacklogStream:
         keys, order, options = self._keys, self._order, self._ready()
+        if options.trigger is not None:
+            raise BacklogError(
+                f"Declared aggregates and reduce behind trigger({type(options.trigger).__name__}()): they merge rows "
+                "without looking at them one by one, so the trigger could not be asked.",
+                "Take aggregate with a bs.AggregateFunction, apply or process.",
+            )
 
         def bound(changes: str) -> Bind:
             def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
@@ -242,6 +259,8 @@ class WindowedStream(Aggregations):
                 f"{what} was given {told(function)}.", f"Pass an instance of a subclass of {kind.__name__}."
             )
         keys, order, options = self._keys, self._order, self._ready()
+        if options.trigger is not None:
+            return self._triggered(options.trigger, function, name)
 
         def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
             given = replace(options, control_first=is_first)
@@ -252,3 +271,18 @@ class WindowedStream(Aggregations):
         named = state_name(name or "_".join([*keys, type(function).__name__]))
         is_timed = options.counted is None or kind is ProcessWindowFunction
         return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=is_timed))
+
+    def _triggered(self, trigger: Trigger, function: Any, name: str) -> BacklogStream:
+        """A function behind a trigger of the user's."""
+        from backlog_spark.operators.process import ProcessFold
+        from backlog_spark.operators.triggered import TriggeredWindows
+
+        keys, order = self._keys, self._order
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            refuse_changes(f"trigger({type(trigger).__name__}())", schema, keys)
+            made = TriggeredWindows(keys, trigger, function, schema)
+            return ProcessFold(keys, made, schema, key_groups, order=order, control_first=is_first)
+
+        named = state_name(name or "_".join([*keys, type(trigger).__name__, type(function).__name__]))
+        return BacklogStream(KeyedNode(self._stream.node, named, bind, is_timed=True))

@@ -13,6 +13,7 @@ import pyarrow as pa
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.lifecycle import TaskFunction
 from backlog_spark.operators.rowtypes import row_type
+from backlog_spark.operators.statearrays import state_array
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -124,7 +125,7 @@ class Accumulators:
         """As a column."""
         plain = [list(v.items()) if type(v) is dict else v for v in values] if self._is_map else values
         try:
-            return pa.array(plain, self._kind)
+            return state_array(list(plain), self._kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             raise BacklogError(
                 f"{self._what} made an accumulator that is no {self._kind}: {error}.",

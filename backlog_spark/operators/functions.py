@@ -321,6 +321,7 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
 
     output: ClassVar[str | StructType] = ""
     interruptible_timers: ClassVar[bool] = False
+    _takes_late_rows: ClassVar[bool] = False
 
     def process_element(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
         """Called for each row.
@@ -388,11 +389,11 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
 
     def declared_states(self) -> dict[str, State]:
         """The declared state by name, in the order of declaration."""
-        return self._declared(State)
+        return declared_in(self, State)
 
     def declared_tags(self) -> dict[str, OutputTag]:
         """The declared side outputs by name."""
-        return self._declared(OutputTag)
+        return declared_in(self, OutputTag)
 
     @property
     def is_vectorised(self) -> bool:
@@ -404,11 +405,13 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
         """Whether it wants to know when its inputs have come to their end."""
         return type(self).on_end is not KeyedProcessFunction.on_end
 
-    def _declared(self, kind: type[Any]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for owner in reversed(type(self).__mro__):
-            found.update({name: value for name, value in vars(owner).items() if isinstance(value, kind)})
-        found.update({name: value for name, value in vars(self).items() if isinstance(value, kind)})
-        for name, value in found.items():
-            value.name = name  # one made in __init__ has not been told
-        return found
+
+def declared_in(function: object, kind: type[Any]) -> dict[str, Any]:
+    """The attributes of this kind, in the order of declaration, each told its name."""
+    found: dict[str, Any] = {}
+    for owner in reversed(type(function).__mro__):
+        found.update({name: value for name, value in vars(owner).items() if isinstance(value, kind)})
+    found.update({name: value for name, value in vars(function).items() if isinstance(value, kind)})
+    for name, value in found.items():
+        value.name = name  # one made in __init__ has not been told
+    return found

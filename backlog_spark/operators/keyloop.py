@@ -23,6 +23,7 @@ from backlog_spark.watermarks import END_OF_TIME
 from .functions import KeyedProcessFunction, ListState, MapState, OutputTag, ProcessContext, State, TimerService
 from .lifecycle import open_function
 from .rowtypes import row_type
+from .statearrays import state_array
 from .statettl import Stamps, state_column, times_column
 from .ttlstates import stamped
 
@@ -308,7 +309,7 @@ class KeyLoop:
             elif pa.types.is_map(field.type):
                 plain = [list(v.items()) if type(v) is dict else v for v in plain]
             try:
-                out.append(pa.array(plain, field.type))
+                out.append(state_array(plain, field.type))
             except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
                 raise BacklogError(
                     f"{self._what} keeps a value in state {field.name.removeprefix('s_')!r} that is no {field.type}: "

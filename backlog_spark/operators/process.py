@@ -230,7 +230,8 @@ class ProcessFold(Fold):
         loop.function.take_attributes(clock.backlog)
         watermark = clock.watermark if self._control_first else clock.before
         late = 0
-        if self._event_time is not None and watermark > MIN_WATERMARK and live.num_rows:
+        drops = self._event_time is not None and not self._function._takes_late_rows
+        if drops and watermark > MIN_WATERMARK and live.num_rows:
             live, behind = self._split_late(live, watermark)
             if self._loop_schema.late is None:
                 late = behind.num_rows

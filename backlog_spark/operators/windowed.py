@@ -22,7 +22,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step
 from backlog_spark.operators.merge import CODE, MergeFold, change_type_of, codes_of
 from backlog_spark.operators.sides import quoted
-from backlog_spark.operators.triggers import CountedRows
+from backlog_spark.operators.triggers import CountedRows, Trigger
 from backlog_spark.operators.windowcolumns import END, START, check_window_keys, named_windows, unnamed_windows
 from backlog_spark.operators.windows import FOREVER, WindowAssigner
 from backlog_spark.state.keys import check_keys
@@ -60,6 +60,8 @@ class WindowOptions:
         Whether a batch's watermark comes before its rows: for the first operator of a chain.
     counted : CountedRows or None
         Of global windows: which rows are put out, and when.
+    trigger : Trigger or None
+        Of global windows: a trigger of the user's.
     """
 
     assigner: WindowAssigner
@@ -67,6 +69,7 @@ class WindowOptions:
     late_output: str | None = None
     control_first: bool = True
     counted: CountedRows | None = None
+    trigger: Trigger | None = None
 
 
 MakeInner = Callable[[Sequence[str], "StructType", Sequence[str]], MergeFold]

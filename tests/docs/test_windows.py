@@ -57,9 +57,11 @@ def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pyte
         # Order 2 was paid too late, and zoe's rows are ahead of the watermark.
         "paid": [("ann", 10, at(1)), ("bob", 5, at(31)), ("ann", 7, at(71)), ("zoe", 0, at(600))],
         "customers": [("ann", at(0), 2, 10), ("bob", at(0), 1, 0), ("ann", at(60), 1, 0)],
+        "full": [("ann", 2, 10)],
         "running": [(1, 10, None), (2, 30, 10), (3, 5, None), (4, 37, 20)],
     }
     columns = {
+        "full": ["customer", "orders", "spread"],
         "customers": ["customer", "window_start", "orders", "spread"],
         "running": ["order_id", "so_far", "before"],
     }

@@ -21,6 +21,7 @@ from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.keyloop import epoch_millis
 from backlog_spark.operators.process import ProcessFold
 from backlog_spark.operators.sortedloop import SortedLoop
+from backlog_spark.operators.statearrays import state_array
 from backlog_spark.state.processor import GroupProcessor
 from backlog_spark.state.tables import arrow_schema, combine, from_bytes
 from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
@@ -297,6 +298,19 @@ def test_late_rows_go_where_they_are_sent() -> None:
     out, _ = drive(fold(control_first=False), [([("a", 1.0, 50, 0)], 60), ([("a", 1.0, 55, 1)], 90)])
     assert (0, "a", "row", 0, 1) in out
     assert out["late"] == 1
+
+
+def test_structs_of_state_may_be_tuples_beside_those_that_have_been_kept() -> None:
+    pair = pa.struct([("n", pa.int64()), ("of", pa.list_(pa.struct([("text", pa.string())])))])
+    kept, new = {"n": 1, "of": [{"text": "a"}]}, (2, [("b",), {"text": "c"}])
+    told = [kept, {"n": 2, "of": [{"text": "b"}, {"text": "c"}]}, None]
+    assert state_array([kept, new, None], pair).to_pylist() == told
+    assert state_array([[kept, new]], pa.list_(pair)).to_pylist() == [told[:2]]
+    found = state_array([[("k", kept), ("l", new)]], pa.map_(pa.string(), pair)).to_pylist()
+    assert found == [[("k", told[0]), ("l", told[1])]]
+    for wrong in ((1, [], 3), "text"):
+        with pytest.raises((pa.ArrowInvalid, pa.ArrowTypeError)):
+            state_array([kept, wrong], pair)
 
 
 def test_epoch_millis_rounds_down() -> None:
