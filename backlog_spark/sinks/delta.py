@@ -21,7 +21,7 @@ from backlog_spark.sinks.delta_history import Commit, commits_back, read_commits
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ACCEPTED", "CREATED_BY", "DeltaSink", "quoted"]
+__all__ = ["ACCEPTED", "ALWAYS", "CHANGE_DATA_FEED", "CREATED_BY", "DeltaSink", "quoted"]
 
 CREATED_BY: Final = "backlog_spark.createdBy"
 """Table property that marks a table as created by one query: its value is the query's ``txn_app_id``."""
@@ -29,6 +29,14 @@ CREATED_BY: Final = "backlog_spark.createdBy"
 ACCEPTED: Final = "backlog_spark.acceptedVersion"
 """Table property by which its owner says: go on, whatever became of batches up to this version of the table."""
 
+ALWAYS: Final = ""
+CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
+# By the table's property that makes them so. The first two Delta's reader takes for columns that it makes itself, and
+# reads other values without a word.
+_RESERVED: Final = {
+    ALWAYS: frozenset({"__delta_internal_is_row_deleted", "_tmp_metadata_row_index"}),
+    CHANGE_DATA_FEED: frozenset({"_change_type", "_commit_version", "_commit_timestamp"}),
+}
 _TXN_RETENTION: Final = "delta.setTransactionRetentionDuration"
 _TXN_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
@@ -91,6 +99,13 @@ class DeltaSink(Sink):
             If a setting names a column that the schema lacks.
         """
 
+    def _reserved(self) -> dict[str, frozenset[str]]:
+        """Names in small letters that Delta takes for columns of its own in what this sink does.
+
+        Each under the table's property that has to be true for it, or under `ALWAYS`.
+        """
+        return _RESERVED
+
     @abstractmethod
     def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
         """Write a batch that the table lacks, in exactly one commit, also where it has no rows.
@@ -120,12 +135,16 @@ class DeltaSink(Sink):
             self._check_history(snapshot, context)
             self._check_since_committed(snapshot, context)
             if snapshot.version() < 0:
+                self._refuse_reserved([field.name for field in stored], self.properties)
                 self._refuse_foreign_files(spark)
                 self._create(spark, stored, context.txn_app_id)
                 snapshot = self._snapshot(spark)
         # After a creation too: another query may have been faster, and its table wins.
         metadata = snapshot.metadata()
         table = StructType.fromJson(json.loads(metadata.schemaString()))
+        told = {name: metadata.configuration().get(name) for name in self._reserved()}
+        properties = {name: value.get() for name, value in told.items() if value.isDefined()}
+        self._refuse_reserved([*table.names, *(field.name for field in stored)], properties)
         if self.merge_schema:
             table = self._add_columns(spark, table, stored)
         self._check_table(table, stored)
@@ -180,6 +199,17 @@ class DeltaSink(Sink):
                     list(names),
                     f"there is no column {name!r} to store; there are {', '.join(sorted(found))}.",
                 )
+
+    def _refuse_reserved(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
+        for name in names:
+            for by, reserved in self._reserved().items():
+                if name.lower() in reserved and (by == ALWAYS or properties.get(by, "").lower() == "true"):
+                    raise BacklogError(
+                        f"The Delta table at {self.path} cannot have a column {name!r}: Delta uses the name itself"
+                        f"{f' where {by} is true' if by else ''}, and no batch could be written.",
+                        f"Give it another name, such as .map(…, '{quoted(name)} AS renamed')"
+                        f"{f', or set {by} of the table to false' if by else ''}.",
+                    )
 
     def _check_history(self, snapshot: Any, context: SinkContext) -> None:
         done = _last_batch(snapshot, context.txn_app_id)

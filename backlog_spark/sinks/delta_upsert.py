@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, METADATA, POSTIMAGE, PREIMAGE
 from backlog_spark.errors import SettingError
 from backlog_spark.session import session_conf
-from backlog_spark.sinks.delta import DeltaSink, quoted
+from backlog_spark.sinks.delta import ALWAYS, CHANGE_DATA_FEED, DeltaSink, quoted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_PROPERTIES", "DeltaUpsert"]
 
+_VECTORS: Final = "delta.enableDeletionVectors"
 # Deletion vectors: a MERGE marks the replaced rows instead of rewriting their files. Measured on 2*10^6 rows,
 # local[2]: 2*10^3 changed keys 2.4 to 3.0 s against 3.1 to 3.2 s, 1.3 against 3.2 s when the keys were
 # changed a moment ago; 5*10^5 changed keys 4.3 against 5.0 s.
-DEFAULT_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({"delta.enableDeletionVectors": "true"})
+DEFAULT_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({_VECTORS: "true"})
 """Properties of a table that the sink creates."""
 
 # The columns of a change stream, as the sources name them.
@@ -36,8 +37,18 @@ _UPSERTS: Final = (INSERT, POSTIMAGE)
 # stays, and right when the update changed the key or a filter upstream kept only the before-image.
 _DELETES: Final = (DELETE, PREIMAGE)
 
+# Delta resolves columns of its own by name beside the source's and the table's; so the source has none of the user's.
+_SOURCE: Final = "__backlog_spark_c"
 _RANK: Final = "__backlog_spark_rank"
 _IS_DELETE: Final = "__backlog_spark_is_delete"
+
+# Columns that MERGE adds to the table, by name, in small letters: MergeIntoCommandBase has those of every merge and of
+# its first step, which looks for keys, DeletionVectorBitmapGenerator those of deletion vectors. The first set ends with
+# ours.
+_OF_MERGE: Final = frozenset({"_source_row_present_", "_target_row_present_", "_row_dropped_", _RANK, _IS_DELETE})
+_OF_FEED: Final = frozenset({"__is_cdc"})
+_OF_FIRST_STEP: Final = frozenset({"_file_name_", "_row_id_"})
+_OF_VECTORS: Final = frozenset({"_metadata", "deletionvectorid", "dvfilepath"})
 
 _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 
@@ -77,7 +88,9 @@ class DeltaUpsert(DeltaSink):
     partition_by : sequence of str, default ()
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
-        Table properties of a table that the sink creates, added to (and overruling) ``DEFAULT_PROPERTIES``.
+        Table properties of a table that the sink creates, added to (and overruling) ``DEFAULT_PROPERTIES``. If there
+        is a column ``_metadata``, ``deletionVectorId`` or ``dvFilePath``, deletion vectors are off: Delta could not
+        merge.
     merge_schema : bool, default False
         Add columns that the stream has and the table lacks, NULL in the rows that are there. It is looked at when the
         query starts, or starts again after the source's table was altered.
@@ -128,6 +141,7 @@ class DeltaUpsert(DeltaSink):
             path, partition_by=partition_by, properties={**DEFAULT_PROPERTIES, **properties}, merge_schema=merge_schema
         )
         self.keys = tuple(keys)
+        self._chooses_vectors = _VECTORS not in properties
         self.change_type = change_type
         self.sequence = sequence
         self.metadata_columns = tuple(metadata_columns)
@@ -162,8 +176,9 @@ class DeltaUpsert(DeltaSink):
         from delta.tables import DeltaTable
 
         # NULL-safe: with a plain "=" a NULL key would be inserted again by each batch.
-        on = " AND ".join(f"t.{quoted(key)} <=> s.{quoted(key)}" for key in self.keys)
-        values: dict[str, Any] = {quoted(name): f"s.{quoted(name)}" for name in self._columns}
+        source = {name: f"s.{_SOURCE}{number}" for number, name in enumerate(self._columns)}
+        on = " AND ".join(f"t.{quoted(key)} <=> {source[key]}" for key in self.keys)
+        values: dict[str, Any] = {quoted(name): source[name] for name in self._columns}
         merge = (
             DeltaTable.forPath(batch_df.sparkSession, self.path)
             .alias("t")
@@ -177,8 +192,8 @@ class DeltaUpsert(DeltaSink):
             merge.execute()
 
     def _newest(self, batch_df: DataFrame) -> DataFrame:
-        """The newest change of each key: the stored columns and `_IS_DELETE`."""
-        stored = [F.col(quoted(name)) for name in self._columns]
+        """The newest change of each key: the stored columns, in their order, and `_IS_DELETE`."""
+        stored = [F.col(quoted(name)).alias(f"{_SOURCE}{number}") for number, name in enumerate(self._columns)]
         keys = [F.col(quoted(key)) for key in self.keys]
         is_delete = F.lit(False)
         if self.change_type is not None:
@@ -234,4 +249,15 @@ class DeltaUpsert(DeltaSink):
                 )
         stored = [field for field in schema.fields if field.name not in self.metadata_columns]
         self._check_columns("keys", self.keys, stored)
+        if self._chooses_vectors and any(field.name.lower() in _OF_VECTORS for field in stored):
+            self.properties = {**self.properties, _VECTORS: "false"}
         return stored
+
+    def _reserved(self) -> dict[str, frozenset[str]]:
+        found = super()._reserved()
+        keys = _OF_FIRST_STEP & {key.lower() for key in self.keys}
+        return {
+            ALWAYS: found[ALWAYS] | _OF_MERGE | keys,
+            CHANGE_DATA_FEED: found[CHANGE_DATA_FEED] | _OF_FEED,
+            _VECTORS: _OF_VECTORS,
+        }

@@ -14,7 +14,7 @@ from pyspark.sql import Row
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.sinks import BatchInfo, DeltaUpsert, SinkContext
+from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -334,3 +334,76 @@ def test_a_table_ahead_of_its_checkpoint_is_refused(spark: SparkSession, tmp_pat
     for planned in (None, 0):
         with pytest.raises(BacklogError, match=rf"has batch 1 of this query.*is {planned}"):
             sink.open(SinkContext(spark, "app", SCHEMA, True, newest_planned=planned))
+
+
+def with_names(names: Sequence[str]) -> StructType:
+    """SCHEMA with more columns of text before its last three."""
+    schema = StructType(SCHEMA.fields[:1])
+    for name in names:
+        schema = schema.add(name, StringType())
+    return StructType([*schema.fields, *SCHEMA.fields[2:]])
+
+
+@pytest.mark.parametrize(
+    ("names", "keys", "vectors"),
+    [
+        (["FilePath", "rowIndexCol", "_file_name_", "_condition_"], ["filePath", "id"], True),
+        (["_Metadata", "deletionVectorId", "dvFilePath", "_row_id_"], ["dvFilePath", "_Metadata"], False),
+    ],
+)
+def test_names_that_delta_uses_inside_of_a_merge(
+    spark: SparkSession, tmp_path: Path, names: list[str], keys: list[str], vectors: bool
+) -> None:
+    schema = with_names(names)
+    keys = [next(name for name in schema.names if name.lower() == key.lower()) for key in keys]
+    sink = DeltaUpsert(str(tmp_path), keys)
+    sink.open(SinkContext(spark, "app", schema, True))
+
+    def batch(number: int, *rows: tuple[int, str, str]) -> None:
+        given = [(key, *[f"{value}{key}"] * len(names), kind, None, number) for key, value, kind in rows]
+        sink.write(spark.createDataFrame(given, schema), BatchInfo(number, number == 0))
+
+    batch(0, (1, "a", "insert"), (2, "a", "insert"), (3, "a", "insert"))
+    batch(1, (1, "a", "update_postimage"), (2, "a", "delete"), (4, "a", "insert"))
+    batch(2, (1, "a", "delete"), (3, "a", "update_postimage"))  # beside deletion vectors
+    assert rows_of(spark, tmp_path) == Counter((key, *[f"a{key}"] * len(names)) for key in (3, 4))
+    assert has_vectors(tmp_path) == vectors
+
+
+def has_vectors(table: Path) -> bool:
+    """Whether a commit of the table has marked rows of a file as deleted."""
+    lines = [line for file in Path(table, "_delta_log").glob("*.json") for line in file.read_text().splitlines()]
+    return any(json.loads(line).get("add", {}).get("deletionVector") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "next_step"),
+    [
+        ("_Row_Dropped_", {}, "`_Row_Dropped_` AS renamed'\\)\\.$"),
+        ("_source_row_present_", {}, "another name"),
+        ("_tmp_metadata_row_index", {}, "another name"),
+        ("__backlog_spark_rank", {}, "another name"),
+        ("__is_cdc", {"properties": {"delta.enableChangeDataFeed": "true"}}, "enableChangeDataFeed .* to false"),
+        ("_Commit_version", {"properties": {"delta.enableChangeDataFeed": "true"}}, "enableChangeDataFeed .* to false"),
+        ("_metadata", {"properties": {"delta.enableDeletionVectors": "true"}}, "enableDeletionVectors .* to false"),
+    ],
+)
+def test_names_that_no_batch_could_be_written_with(
+    spark: SparkSession, tmp_path: Path, name: str, options: dict[str, Any], next_step: str
+) -> None:
+    table = tmp_path / "t"
+    context = SinkContext(spark, "app", with_names([name]), False)
+    with pytest.raises(BacklogError, match=f"cannot have a column '{name}'.*{next_step}"):
+        DeltaUpsert(str(table), ["id"], **options).open(context)
+    assert not table.exists()
+    if name == "_metadata":  # also a table that is there, and only the table
+        spark.createDataFrame([(1, "a")], f"id BIGINT, {name} STRING").write.format("delta").option(
+            "delta.enableDeletionVectors", "true"
+        ).save(str(table))
+        with pytest.raises(BacklogError, match=f"cannot have a column '{name}'.*{next_step}"):
+            DeltaUpsert(str(table), ["id"]).open(SinkContext(spark, "app", with_names([]), False))
+    elif name == "_Row_Dropped_":
+        sink = DeltaAppend(str(table))  # which merges nothing
+        sink.open(context)
+        sink.write(spark.createDataFrame([(1, "a", "insert", None, 0)], context.schema), BatchInfo(0, False))
+        assert spark.read.format("delta").load(str(table)).select(name).collect() == [("a",)]
