@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.operators.sides import quoted
 from backlog_spark.plan import Node, keyed_from_output
 from backlog_spark.state.ledger import Ledger, Run, Vehicle
 from backlog_spark.state.tables import HASH, arrow_schema
@@ -24,6 +25,8 @@ __all__ = ["StateReader"]
 
 # A reader waits so long for a hand-over, and looks so often.
 _HAND_OVER_S, _LOOK_S = 60, 0.2
+# Names of our own columns begin so.
+_OURS = "__backlog_"
 
 
 class StateReader:
@@ -56,7 +59,7 @@ class StateReader:
         self._operators = keyed_from_output(root)
 
     def read(self, name: str, fold: Fold, run: Callable[[], Run]) -> DataFrame:
-        """An operator's state as rows of its output, as of the last committed batch.
+        """An operator's state as rows of its output, as of the last committed batch, without columns of our own.
 
         In a later stay in backlog it is what the stay has collected so far. While state is handed over this waits.
 
@@ -79,10 +82,10 @@ class StateReader:
             present = run()
             if not self._handing_over(present):
                 if present.vehicle is Vehicle.STREAM:
-                    return self._of_stream(name, fold)
+                    return _shown(self._of_stream(name, fold))
                 found = self._of_batch(name, fold, present, run)
                 if found is not None:
-                    return found
+                    return _shown(found)
             if time.monotonic() > limit:
                 raise BacklogError(
                     f"The state of {name!r} has been on its way to stream mode for {_HAND_OVER_S} s.",
@@ -141,3 +144,18 @@ class StateReader:
         if batch is not None:  # both variables as of one batch
             reader = reader.option("batchId", batch)
         return reader.load(self._checkpoint.location)
+
+
+def _shown(state: DataFrame) -> DataFrame:
+    """The state with the columns of a row that was picked whole, and without others that only plans know of."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    columns = []
+    for field in state.schema:
+        if not field.name.startswith(_OURS):
+            columns.append(quoted(field.name))
+        elif isinstance(field.dataType, StructType):
+            new = [name for name in field.dataType.names if name not in state.columns]
+            columns += [F.col(field.name).getField(name).alias(name) for name in new]
+    return state.select(*columns)

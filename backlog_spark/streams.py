@@ -436,7 +436,20 @@ class BacklogStreamWriter(Guided):
         sink : Sink
         side_output : str, optional
             Name of a side output of the last operator. Default: the main output.
+
+        Raises
+        ------
+        BacklogError
+            For what is no sink, such as a path.
         """
+        fits = isinstance(sink, Sink)
+        if not fits:
+            path = repr(sink) if isinstance(sink, str) else "'/lake/table'"
+            raise BacklogError(
+                f"to was given {told(sink)}, which is no sink.",
+                f".to(bs.DeltaAppend({path})) adds all rows to a Delta table, .to(bs.DeltaUpsert({path}, keys=['id'])) "
+                "keeps the newest row of each key in one. For other targets write a class of your own of bs.Sink.",
+            )
         self._sinks[side_output] = sink
         return self
 

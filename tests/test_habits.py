@@ -202,3 +202,16 @@ def test_triggers_may_have_the_names_of_spark() -> None:
 def test_an_interval_is_judged_by_trigger(trigger: dict[str, Any], said: str) -> None:
     with pytest.raises(bs.SettingError, match=said):
         orders.write("a").trigger(**trigger)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("/lake/t", "to was given '/lake/t', which is no sink.*DeltaAppend.'/lake/t'.*DeltaUpsert.'/lake/t', keys="),
+        (bs.DeltaAppend, "to was given the class DeltaAppend"),
+        (None, "to was given None"),
+    ],
+)
+def test_only_sinks_are_sinks(given: Any, told: str) -> None:
+    with pytest.raises(bs.BacklogError, match=told):
+        writer.to(given)

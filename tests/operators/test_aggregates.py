@@ -41,6 +41,8 @@ from backlog_spark.operators.aggregates import (
     Variance,
     VariancePop,
 )
+from backlog_spark.operators.aggregates.base import column as column_of
+from backlog_spark.operators.aggregates.base import type_of
 from backlog_spark.operators.aggregates.groups import sum_decimals
 
 if TYPE_CHECKING:
@@ -836,3 +838,16 @@ def test_decimals_in_memory_that_cannot_be_written() -> None:
     data = pa.BufferReader(sent.serialize().to_pybytes())
     (column,) = pa.ipc.read_record_batch(data, sent.schema).columns
     assert sum_decimals(column, np.array([0, 2]), "sum").to_pylist() == [Decimal("3.25"), Decimal("-9.50")]
+
+
+def test_columns_of_our_own_are_not_the_users(spark: SparkSession) -> None:
+    from pyspark.sql.types import LongType, StructType
+
+    users = StructType().add("a", LongType())
+    schema = StructType(list(users.fields)).add("__backlog_sign", LongType())
+    assert type_of(schema, "*", "x") == users
+    assert spark.createDataFrame([], schema).select(column_of(schema, "*")).schema[0].dataType.names == ["a"]
+    for text in ("A.b + c", "__backlog_sgn"):
+        with pytest.raises(BacklogError) as told:
+            type_of(schema, text, "sum")
+        assert "__backlog_sign" not in str(told.value)

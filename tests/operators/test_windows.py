@@ -32,7 +32,7 @@ from .events import EPOCH, events, flush, multiset, run, source
 from .scripted import append
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 COLUMNS = "user, window_start, window_end, total, n, greatest"
 RESULTS = "sum(v) AS total, count(*) AS n, max(price) AS greatest"
@@ -230,9 +230,17 @@ def test_rows_picked_of_windows(spark: SparkSession, tmp_path: Path) -> None:
         ).collect()
     )
     windows = source(tmp_path).key_by("user").window(bs.TumblingEventTimeWindows.of("30 seconds"))
-    stream = windows.max_by("v").map("user", "window_start", "seq", "v", "ts")
+    seen: list[str] = []
+
+    def look(frame: DataFrame) -> DataFrame:
+        seen[:] = frame.columns
+        return frame
+
+    stream = windows.max_by("v").transform(look).map("user", "window_start", "seq", "v", "ts")
     sink = run(spark, tmp_path, stream, {"s": tables}, 2, expected)
     assert multiset(r for b in sink.batches.values() for r in b) == expected
+    assert "seq" in seen
+    assert not [name for name in seen if name.startswith("__")]
 
 
 def test_processing_time(spark: SparkSession, tmp_path: Path) -> None:

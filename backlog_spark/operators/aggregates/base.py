@@ -45,6 +45,8 @@ __all__ = [
     "without_negative_zero",
 ]
 
+# Columns that are ours begin so.
+_OURS = "__backlog_"
 _ORDERED = (
     BinaryType,
     BooleanType,
@@ -144,8 +146,13 @@ def column(schema: StructType, text: str) -> Column:
     if text in schema.fieldNames():
         return F.col(_quoted(text))
     if text == "*":
-        return F.struct(*(F.col(_quoted(name)) for name in schema.fieldNames()))
+        return F.struct(*(F.col(_quoted(name)) for name in _users(schema).fieldNames()))
     return F.expr(text)
+
+
+def _users(schema: StructType) -> StructType:
+    """The user's columns: operators add others, such as a row's window or sign."""
+    return StructType([each for each in schema.fields if not each.name.startswith(_OURS)])
 
 
 def type_of(schema: StructType, text: str, owner: object) -> DataType:
@@ -160,13 +167,14 @@ def type_of(schema: StructType, text: str, owner: object) -> DataType:
     """
     if text in schema.fieldNames():
         return StructType([schema[text]]).toNullable().fields[0].dataType
+    users = _users(schema)
     if text == "*":
-        return schema.toNullable()
+        return users.toNullable()
     try:
-        return _analysed(schema.json(), text)
+        return _analysed(users.json(), text)
     except PySparkException as error:
         reason = str(error).strip().split("\n", 1)[0].split(" SQLSTATE")[0]
-        raise BacklogError(f"{owner}: Spark refuses {text!r}: {reason}", f"Columns: {schema.fieldNames()}.") from error
+        raise BacklogError(f"{owner}: Spark refuses {text!r}: {reason}", f"Columns: {users.fieldNames()}.") from error
 
 
 def is_orderable(kind: DataType) -> bool:
@@ -199,7 +207,7 @@ def order_field(schema: StructType, order: str, owner: DeclaredAggregate) -> Str
         There is no such column, or its type has no order.
     """
     if order not in schema.fieldNames():
-        raise BacklogError(f"{owner}: there is no order column {order!r}.", f"Columns: {schema.fieldNames()}.")
+        raise BacklogError(f"{owner}: there is no order column {order!r}.", f"Columns: {_users(schema).fieldNames()}.")
     kind = schema[order].dataType
     if isinstance(kind, StructType) or not is_orderable(kind):
         raise BacklogError(
