@@ -17,7 +17,8 @@ _TEXT = """# hybrid
 
 Old data from files or a Delta table, then a Kafka topic, as one source of one query: Flink's HybridSource with
 `isProcessingBacklog` (FLIP-309). The flag is true until the last phase begins, and the batch that comes to that
-place is the last one of the backlog.
+place is the last one of the backlog. This holds for a last phase that has an end too. A source of one bounded phase is
+in backlog until it ends.
 
 ```python
 import backlog_spark as bs
