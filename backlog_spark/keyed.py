@@ -23,11 +23,11 @@ from backlog_spark.plan import (
     KeyedNode,
     Node,
     SourceNode,
-    check_tree,
     has_frames,
     joins_results,
     operator_attributes,
 )
+from backlog_spark.plan_checks import check_tree
 from backlog_spark.settings import MAX_KEY_GROUPS
 from backlog_spark.state.keys import even_labels
 from backlog_spark.state.ledger import Ledger, Run, Vehicle

@@ -34,11 +34,11 @@ from backlog_spark.plan import (
     FrameNode,
     SourceNode,
     SourceSpec,
-    check_source_names,
     has_frames,
     informed,
     state_name,
 )
+from backlog_spark.plan_checks import check_source_names
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns
 from backlog_spark.session import register, session_conf

@@ -16,7 +16,7 @@ import backlog_spark as bs
 from backlog_spark.habits import HANDLE, KEYED, PAIRED, STREAM, WINDOWED, WRITER, choice, nearest
 from backlog_spark.handle import QueryHandle
 from backlog_spark.pairedstreams import CoGroupedStreams, ConnectedStreams, IntervalJoin
-from backlog_spark.streams import BacklogStreamWriter
+from backlog_spark.writer import BacklogStreamWriter
 
 orders = bs.source("mysql_cdc", name="orders", table="shop.orders")
 keyed = orders.key_by("id")

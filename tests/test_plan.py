@@ -17,12 +17,12 @@ from backlog_spark.plan import (
     SourceSpec,
     TransformNode,
     UnionNode,
-    check_source_names,
     enters_behind,
     keyed_from_output,
     operator_attributes,
     pair_of,
 )
+from backlog_spark.plan_checks import check_source_names
 
 
 class Passes:

@@ -6,7 +6,8 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
-from backlog_spark.plan import check_tree, informed
+from backlog_spark.plan import informed
+from backlog_spark.plan_checks import check_tree
 from backlog_spark.temporaljoins import TemporalJoinKind, choose_temporal_join
 from backlog_spark.watermarks import WatermarkCharacteristic
 from connectors import SourceInfo

@@ -8,7 +8,8 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
-from backlog_spark.plan import Node, check_tree, informed
+from backlog_spark.plan import Node, informed
+from backlog_spark.plan_checks import check_tree
 from backlog_spark.watermarks import END_OF_TIME, MIN_WATERMARK, Watermark
 from backlog_spark.watermarktree import WatermarkTree
 from connectors import SourceInfo, WatermarkCharacteristic
