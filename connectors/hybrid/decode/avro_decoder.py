@@ -32,7 +32,7 @@ from .avro_columns import column_readers
 from .avro_schema import parse_schema
 from .avro_values import record_reader
 from .blocks import content_of, offsets_of
-from .registry import Registry
+from .registry import NoSchema, Registry
 from .roads import Mode, Parsed, TwoRoads
 
 __all__ = ["AvroDecoder"]
@@ -82,7 +82,10 @@ class AvroDecoder(TwoRoads):
         for id in np.unique(ids[framed]):
             rows = np.flatnonzero(framed & (ids == id))
             some = values if len(rows) == len(values) else values.take(pa.array(rows))
-            found = self._plan(int(id)).fast(some, _HEADER)
+            try:
+                found = self._plan(int(id)).fast(some, _HEADER)
+            except Unreadable:
+                continue
             if found is None:
                 continue
             columns.append(found[0])
@@ -125,10 +128,14 @@ class AvroDecoder(TwoRoads):
         return row
 
     def _plan(self, id: int) -> _Plan:
+        """Raises `Unreadable` for an id without a schema: the registry works, so it is the record that is wrong."""
         plan = self._plans.get(id)
         if plan is None:
             assert self._registry is not None
-            source = self._registry.schema(id)
+            try:
+                source = self._registry.schema(id)
+            except NoSchema as missing:
+                raise Unreadable(missing.problem.rstrip(".")) from None
             try:
                 plan = self._plans[id] = _Plan(source, self.schema)
             except BacklogError as error:

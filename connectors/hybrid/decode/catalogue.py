@@ -19,7 +19,8 @@ OPTIONS = (
         "string",
         "PERMISSIVE",
         "A malformed record is a row with what could be read of it (PERMISSIVE), no row (DROPMALFORMED), or an error "
-        "(FAILFAST).",
+        "(FAILFAST, which names the topic, partition and offset). A record whose schema id the registry does not know "
+        "is malformed; a registry that does not answer is asked again, then it is an error in each mode.",
         "PERMISSIVE, DROPMALFORMED, FAILFAST",
         "mode",
     ),

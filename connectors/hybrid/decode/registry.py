@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import logging
 import ssl
 import time
 import urllib.error
@@ -19,7 +20,9 @@ from typing import Any, Self
 
 from backlog_spark.errors import BacklogError, SettingError
 
-__all__ = ["REGISTRY_OPTIONS", "Registry", "RegistryOptions"]
+__all__ = ["REGISTRY_OPTIONS", "NoSchema", "Registry", "RegistryOptions"]
+
+_log = logging.getLogger(__name__)
 
 _URL, _USER = "schema.registry.url", "schema.registry.basic.auth.user.info"
 _CA, _CERTIFICATE = "schema.registry.ssl.ca.location", "schema.registry.ssl.certificate.location"
@@ -32,6 +35,11 @@ _TIMEOUT = 10.0
 _PAUSES = (0.2, 0.8, 2.0, 4.0, 6.0)
 # Answers that may be other ones soon.
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
+# What a registry answers where it knows no schema of an id. Any other 404 is of a wrong URL, or of something between.
+_UNKNOWN = 40403
+# An id that is not known may be so new that this replica of the registry has not heard of it: asked again after these,
+# once for each reader, as records that are no Avro may name any number of ids.
+_NEWS = (0.2, 0.8, 2.0)
 _LARGEST = 8 << 20
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
@@ -97,6 +105,10 @@ class RegistryOptions:
         return found
 
 
+class NoSchema(BacklogError):
+    """A registry that works has no Avro schema of an id: what names it is malformed."""
+
+
 class Registry:
     """Fetches schemas; each once. Pickled with its options alone.
 
@@ -109,6 +121,8 @@ class Registry:
     def __init__(self, options: RegistryOptions) -> None:
         self.options = options
         self._schemas: dict[int, Any] = {}
+        self._missing: dict[int, NoSchema] = {}
+        self._news = list(_NEWS)
         self._opener: urllib.request.OpenerDirector | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -119,12 +133,21 @@ class Registry:
 
         Raises
         ------
+        NoSchema
+            If the registry does not know the id, or not as one of Avro.
         BacklogError
-            If the registry cannot be reached, refuses the login, does not know the id, or knows it as no Avro schema or
-            one that refers to others.
+            If it cannot be reached, refuses the login, answers otherwise than is documented, or with a schema that
+            refers to others.
         """
+        if id in self._missing:
+            raise self._missing[id]
         if id not in self._schemas:
-            self._schemas[id] = self._parsed(id, self._fetch(f"/schemas/ids/{id}", id))
+            try:
+                self._schemas[id] = self._parsed(id, self._fetch(f"/schemas/ids/{id}", id))
+            except NoSchema as missing:
+                self._missing[id] = missing
+                _log.warning("%s Records that name it are malformed.", missing.problem)
+                raise
         return self._schemas[id]
 
     def _parsed(self, id: int, body: bytes) -> Any:
@@ -138,7 +161,7 @@ class Registry:
                 f"Check that {_URL} is a registry's base URL.",
             ) from None
         if kind != "AVRO":
-            raise BacklogError(
+            raise NoSchema(
                 f"schema {id} of the registry is of type {kind}.", "Only Avro is decoded; read the value raw."
             )
         if references:
@@ -148,9 +171,10 @@ class Registry:
         return schema
 
     def _fetch(self, path: str, id: int) -> bytes:
-        failure = ""
-        for pause in (0.0, *self.options.pauses):
-            time.sleep(pause)
+        failure, pauses = "", [0.0, *self.options.pauses]
+        while pauses:
+            time.sleep(pauses.pop(0))
+            missing: NoSchema | None = None
             for url in self.options.urls:
                 try:
                     with self._opened().open(self._request(url + path), timeout=_TIMEOUT) as answer:
@@ -158,7 +182,11 @@ class Registry:
                         return body
                 except urllib.error.HTTPError as error:
                     with error:
-                        self._check(error.code, id, url)
+                        try:
+                            self._check(error, id, url)
+                        except NoSchema as found:
+                            missing = found
+                            continue
                     failure = f"{url} answers {error.code}"
                 except (urllib.error.URLError, OSError, ValueError) as error:
                     reason = getattr(error, "reason", error)
@@ -168,19 +196,24 @@ class Registry:
                             f"Give the authority's certificate by {_CA}.",
                         ) from None
                     failure = f"{url}: {reason}"
+            if missing and not self._news:
+                raise missing
+            if missing:
+                pauses.insert(0, self._news.pop(0))
         raise BacklogError(
             f"the schema registry did not give schema {id} in {1 + len(self.options.pauses)} tries: {failure}.",
             f"Check {_URL} and that the registry runs and can be reached from the executors.",
         )
 
-    def _check(self, status: int, id: int, url: str) -> None:
+    def _check(self, answer: urllib.error.HTTPError, id: int, url: str) -> None:
         """Raise for an answer that will be the same the next time."""
+        status = answer.code
         if status in _PASSING:
             return
         if status in (401, 403):
             raise BacklogError(f"the schema registry {url} refuses the login ({status}).", f"Check {_USER}.")
-        if status == 404:
-            raise BacklogError(
+        if status == 404 and _error_code(answer) == _UNKNOWN:
+            raise NoSchema(
                 f"the schema registry {url} has no schema {id}.",
                 "Check that the topic's producers use this registry, and that the values are Avro with a schema id.",
             )
@@ -204,6 +237,13 @@ class Registry:
                 handlers.append(urllib.request.HTTPSHandler(context=context))
             self._opener = urllib.request.build_opener(*handlers)
         return self._opener
+
+
+def _error_code(answer: urllib.error.HTTPError) -> Any:
+    try:
+        return json.loads(answer.read(_LARGEST)).get("error_code")
+    except (ValueError, AttributeError, OSError):
+        return None
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):

@@ -10,10 +10,10 @@ import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 
-from ..decode.roads import Decoder
+from ..decode.roads import Decoded, Decoder, MalformedRecord
 from ..phases import Columns
 from .client import Records
-from .offsets import Partition
+from .offsets import Partition, shown
 
 __all__ = ["RAW", "Shape", "raw_schema"]
 
@@ -98,13 +98,25 @@ class Shape:
             names = [*self.columns.data.names, *self.columns.metadata]
             arrays = [_taken(made.get(_METADATA.get(name, name)), kept) for name in names]
         else:
-            decoded = self.decoder.decode(_taken(made.get("value"), kept))
+            decoded = self._decoded(self.decoder, made, kept, partition)
             if decoded.kept is not None:
                 kept = decoded.kept if kept is None else kept.take(decoded.kept)
             metadata = [_taken(made.get(_METADATA.get(name, name)), kept) for name in self.columns.metadata]
             arrays = [*decoded.columns, *metadata]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self.columns.arrow)
         return batch, _taken(made.get(also), kept)
+
+    @staticmethod
+    def _decoded(decoder: Decoder, made: _Columns, kept: pa.Array | None, partition: Partition) -> Decoded:
+        try:
+            return decoder.decode(_taken(made.get("value"), kept))
+        except BacklogError as error:
+            offsets = _taken(made.get("offset"), kept)
+            if isinstance(error, MalformedRecord):
+                where = f"Offset {offsets[error.index]} of {shown(partition)} is malformed: {error.reason}."
+            else:
+                where = f"Offsets {offsets[0]} to {offsets[-1]} of {shown(partition)}: {error.problem}"
+            raise BacklogError(where, error.hint) from None
 
 
 class _Columns:

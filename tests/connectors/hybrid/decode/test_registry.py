@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.decode import decoder, parse
+from connectors.hybrid.decode import Decoder, MalformedRecord, decoder, parse
 from connectors.hybrid.decode.registry import Registry, RegistryOptions
 
 from .avro_cases import written
@@ -114,7 +114,7 @@ def test_failures_that_do_not_pass(server: RegistryServer) -> None:
 
 @pytest.mark.parametrize(
     ("status", "why"),
-    [(404, "has no schema 1"), (403, "refuses the login"), (302, "answers 302"), (400, "answers 400")],
+    [(404, "answers 404 for schema 1"), (403, "refuses the login"), (302, "answers 302"), (400, "answers 400")],
 )
 def test_answers_that_stay(server: RegistryServer, status: int, why: str) -> None:
     server.failures = [status]
@@ -123,10 +123,60 @@ def test_answers_that_stay(server: RegistryServer, status: int, why: str) -> Non
     assert len(server.requests) == 1
 
 
-def test_an_id_that_is_not_there(server: RegistryServer) -> None:
-    some = decoder(parse({"valueFormat": "avro", "schema.registry.url": server.url}), DECLARED)
-    with pytest.raises(BacklogError, match="has no schema 9"):
-        some.decode(pa.array([framed(9, OLD, {"a": 5, "gone": "x"})]))
+def avro(server: RegistryServer, mode: str = "PERMISSIVE") -> Decoder:
+    some = decoder(parse({"valueFormat": "avro", "schema.registry.url": server.url, "mode": mode}), DECLARED)
+    some._registry._news = [0.01] * 2  # type: ignore[attr-defined]
+    return some
+
+
+@pytest.mark.parametrize("count", [1, 500])
+def test_a_record_of_an_unknown_schema_is_malformed(server: RegistryServer, count: int) -> None:
+    """It stops no stream that takes malformed records, however many good ones are around it."""
+    server.schemas[8] = {"schema": "message A {}", "schemaType": "PROTOBUF"}
+    good = [framed(1, OLD, {"a": n, "gone": "x"}) for n in range(count)]
+    bad = [framed(9, OLD, {"a": 5, "gone": "x"}), framed(8, OLD, {"a": 5, "gone": "x"}), b"\0\xff\xff\xff\xff"]
+    values = pa.array([bad[0], *good, bad[1], *good, bad[2]])
+    some = avro(server)
+    for _ in range(2):
+        a, _added, corrupt = some.decode(values).columns
+        assert a.to_pylist() == [None, *range(count), None, *range(count), None]
+        shown = [base64.b64encode(record).decode() for record in bad]
+        assert [text for text in corrupt.to_pylist() if text] == shown
+    # A new schema may be known a moment later; that is waited for once.
+    assert sorted(server.requests).count("/schemas/ids/9") == 3
+    assert len(server.requests) == 3 + 1 + 1 + 1
+    assert avro(server, "DROPMALFORMED").decode(values).columns[0].to_pylist() == [*range(count)] * 2
+    with pytest.raises(
+        MalformedRecord, match=r"record 0 of its block is malformed: the schema registry .* no schema 9"
+    ):
+        avro(server, "FAILFAST").decode(values)
+
+
+def test_a_schema_that_a_registry_hears_of_late(server: RegistryServer) -> None:
+    some = avro(server)
+    answer = server._answer
+
+    def late(path: str, login: str | None) -> tuple[int, Any]:
+        found = answer(path, login)
+        server.add(9, OLD)
+        return found
+
+    server._answer = late  # type: ignore[method-assign]
+    assert some.decode(pa.array([framed(9, OLD, {"a": 5, "gone": "x"})])).columns[0].to_pylist() == [5]
+
+
+@pytest.mark.parametrize("mode", ["PERMISSIVE", "DROPMALFORMED", "FAILFAST"])
+def test_a_registry_that_is_down_makes_no_record_malformed(server: RegistryServer, mode: str) -> None:
+    some = avro(server, mode)
+    some._registry.options = replace(some._registry.options, pauses=(0.01, 0.01))  # type: ignore[attr-defined]
+    values = pa.array([framed(1, OLD, {"a": 5, "gone": "x"})])
+    for status in (500, 404, 404):  # a 404 that is not the registry's own, such as a proxy's
+        server.failures = [status] * 3
+        with pytest.raises(BacklogError) as caught:
+            some.decode(values)
+        assert not isinstance(caught.value, MalformedRecord)
+    server.failures = [500, 503]
+    assert some.decode(values).columns[0].to_pylist() == [5]
 
 
 def test_the_next_registry_is_asked(server: RegistryServer) -> None:

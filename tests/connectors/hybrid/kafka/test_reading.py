@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pytest
 
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.decode import Decoded, Decoder
+from connectors.hybrid.decode import Decoded, Decoder, decoder, parse
 from connectors.hybrid.kafka import workers
 from connectors.hybrid.kafka.arrow import RAW, raw_schema
 from connectors.hybrid.kafka.phase import KafkaPhase
@@ -228,6 +228,18 @@ class Numbers(Decoder):
 
 
 NUMBERS = pa.schema([("n", pa.int64()), ("twice", pa.int64())])
+
+
+@pytest.mark.parametrize("tombstones", ["null", "drop"])
+def test_a_malformed_record_is_named(broker: Broker, tombstones: str) -> None:
+    topic = broker.topic(2)
+    broker.send(topic, ['{"n": 1}', None, '{"n": 2}', "{", '{"n": 3}'], 1)
+    columns = pa.schema([("n", pa.int64())])
+    json = decoder(parse({"valueFormat": "json", "mode": "FAILFAST"}), columns)
+    phase = broker.phase(columns=columns, decoder=json, subscribe=topic, tombstones=tombstones)
+    begin = phase.begin({})
+    with pytest.raises(BacklogError, match=rf"Offset 3 of {topic}-1 is malformed: .*Set mode to PERMISSIVE"):
+        read(phase, begin, step(phase, begin).position)
 
 
 @pytest.mark.parametrize(("tombstones", "expected"), [("null", [0, 1, 3, 5]), ("drop", [0, 3, 5])])
