@@ -120,6 +120,12 @@ class DeltaPhase(ListedPhase):
     def schema(self) -> pa.Schema:
         return self._schema_of(self._table(self.options.version, self.options.time))
 
+    def check(self) -> None:
+        self._table(self.options.version, self.options.time)
+
+    def columns_at_hand(self) -> list[pa.Schema] | None:
+        return [self.schema()]
+
     def schema_at(self, position: Position) -> pa.Schema | None:
         try:
             table = self._table(position["version"], None)
@@ -156,16 +162,16 @@ class DeltaPhase(ListedPhase):
     def _open_store(self) -> Store:
         if scheme_of(self._url) == "file":
             return LocalStore()
-        return _TableStore(self._url, dict(self._read.storage))
+        return _TableStore(self._url, self._storage)
 
     def _metadata(self) -> tuple[Store, str]:
         location = self._read.metadata_location
         if scheme_of(location) == "file" or scheme_of(location) != scheme_of(self._url):
             return super()._metadata()
-        return _TableStore(location, dict(self._read.storage)), ""
+        return _TableStore(location, self._storage), ""
 
     def _table(self, version: int | None, time: datetime | None) -> DeltaTable:
-        storage = dict(self.options.read.storage)
+        storage = self._storage
         try:
             table = DeltaTable(self._root(), version=version, storage_options=storage or None)
             if time is not None:
@@ -176,10 +182,16 @@ class DeltaPhase(ListedPhase):
             words = str(error)
             for secret in storage.values():
                 words = words.replace(secret, "***")
+            hint = "See that path, versionAsOf and fs.* are right, and that the log still reaches back so far."
+            if "Failed to parse value" in words:
+                hint = (
+                    "A column by which the table is partitioned may have been widened, which is not read here: take "
+                    "Spark's own reader (bs.hybrid), or write the table anew."
+                )
             wanted = "" if version is None else f" at version {version}"
             raise BacklogError(
                 f"The Delta table {self.options.path} cannot be opened{wanted}: {words.strip()}.",
-                "See that path, versionAsOf and fs.* are right, and that the log still reaches back so far.",
+                hint,
             ) from None
         if time is not None and commits.get(table.version(), 0) > time.timestamp() * 1000:
             raise SettingError(

@@ -77,6 +77,8 @@ def _flat(source: pa.DataType, target: pa.DataType) -> Caster | None:
     if t.is_decimal(target):
         return _decimal(target) if t.is_integer(source) or t.is_decimal(source) else None
     if t.is_timestamp(target):
+        if t.is_date(source) and target.tz is None:
+            return _safe(target)  # its midnight, as where Delta has widened a column
         # The wall clock of an instant depends on where one is: not the file's to say.
         fits = t.is_timestamp(source) and (source.tz is None or target.tz is not None)
         return _safe(target) if fits else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -14,7 +14,7 @@ from backlog_spark.errors import BacklogError
 from .calendars import has_old_days, rebased_days, within
 from .casting import Caster, Uncastable, find_field
 from .columnar import Selection
-from .entries import DataFile, Piece
+from .entries import DataFile, Names, Piece
 from .formats import BATCH_ROWS, Format, Rows, Unreadable
 from .layouts import UnitLayout
 from .orctail import is_proleptic
@@ -25,6 +25,7 @@ __all__ = ["OrcFormat"]
 _UTC = ("UTC", "GMT", "Etc/UTC", "Z", "+00:00")
 # Under which Spark writes the type of a column that ORC has none for, or not the same.
 _SPARK_TYPE = b"spark.sql.catalyst.type"
+_HIVE = "_col"
 _OUT_OF_RANGE = "out of range for nanosecond"
 _MICROS = pa.timestamp("us")
 _INSTANT = pa.timestamp("us", "UTC")
@@ -55,9 +56,12 @@ class OrcFormat(Format):
         except (pa.ArrowException, OSError) as error:
             raise Unreadable(str(error)) from None
 
-    def schema(self, source: pa.NativeFile) -> pa.Schema:
+    def schema(self, source: pa.NativeFile) -> pa.Schema | None:
         fields = []
-        for field in self._open(source).schema:
+        own = self._open(source).schema
+        if _has_no_names(own.names):
+            return None
+        for field in own:
             spark = (field.metadata or {}).get(_SPARK_TYPE)
             is_instant = spark == b"timestamp" and pa.types.is_timestamp(field.type)
             fields.append(pa.field(field.name, _INSTANT if is_instant else _kind(field)))
@@ -73,11 +77,16 @@ class OrcFormat(Format):
         self, source: pa.NativeFile, name: str, piece: Piece, record: pa.Schema, wanted: tuple[str, ...]
     ) -> Iterator[Rows]:
         file = self._open(source)
-        makers = {field.name: self._maker(name, field, record) for field in file.schema}
+        names = _by_position(name, file.schema.names, record.names)
+        called = {own: declared for own, declared, _ in names}
+        makers = {
+            field.name: self._maker(name, field.with_name(called.get(field.name, field.name)), record)
+            for field in file.schema
+        }
         calendar = _Calendar(name, source, file)
         changes = {field.name: within(field.type, calendar.leaf(field.name)) for field in file.schema}
         fields = [field.with_type(makers[field.name][0]) for field in file.schema]
-        selection = Selection(name, pa.schema(fields), record, wanted)
+        selection = Selection(name, pa.schema(fields), record, wanted, names)
         # Without a column there would be no rows either.
         columns = selection.columns or file.schema.names[:1]
         try:
@@ -181,6 +190,24 @@ class _Calendar:
         size: int = file.file_footer_length
         found: bytes = self._source.read_at(size, file.file_length - 1 - file.file_postscript_length - size)
         return found
+
+
+def _has_no_names(names: Sequence[str]) -> bool:
+    """Whether a file has none of its own, but Hive's: ``_col0``, ``_col1``."""
+    return bool(names) and all(name.startswith(_HIVE) for name in names)
+
+
+def _by_position(name: str, own: Sequence[str], declared: Sequence[str]) -> tuple[Names, ...]:
+    """What the columns of a file without names are called: as declared, by their place (Spark: ``OrcUtils``)."""
+    if not _has_no_names(own) or any(column.startswith(_HIVE) for column in declared):
+        return ()
+    if len(own) > len(declared):
+        raise BacklogError(
+            f"{name} was written by Hive without the names of its {len(own)} columns, which are then those of the "
+            f"schema by their place; and that has {len(declared)}: {', '.join(declared)}.",
+            "Declare as many columns as the files have, in their order.",
+        )
+    return tuple((column, called, ()) for column, called in zip(own, declared, strict=False))
 
 
 def _kind(field: pa.Field) -> pa.DataType:

@@ -5,7 +5,8 @@ import json
 import os
 import struct
 import uuid
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -323,3 +324,84 @@ def test_features_and_files_that_are_not_read_are_refused_by_name(tmp_path: Path
     source = phase(tmp_path / "c")
     with pytest.raises(BacklogError, match="shallow clone"):
         source.begin({})
+
+
+def decimals(precision: int, scale: int, *texts: str) -> pa.Array:
+    return pa.array([Decimal(text) for text in texts], pa.decimal128(precision, scale))
+
+
+def widened(path: Path, old: pa.Array, delta_type: str, new: pa.Array, partitioned: bool) -> None:
+    """A table whose column ``v`` was widened between its two files, as Delta's protocol has it."""
+    columns = {"id": range(len(old)), "v": old}
+    write_deltalake(path, pa.table(columns), partition_by=["v"] if partitioned else None)
+    table = DeltaTable(path)
+    schema = json.loads(table.schema().to_json())
+    metadata = table.metadata()
+    schema["fields"][1]["type"] = delta_type
+    schema["fields"][1]["metadata"] = {"delta.typeChanges": [{"fromType": "x", "toType": delta_type}]}
+    features = ["typeWidening", "timestampNtz"]
+    actions = [
+        {"protocol": {
+            "minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features,
+        }},
+        {"metaData": {
+            "id": metadata.id, "format": {"provider": "parquet", "options": {}}, "schemaString": json.dumps(schema),
+            "partitionColumns": ["v"] if partitioned else [], "configuration": {"delta.enableTypeWidening": "true"},
+        }},
+    ]  # fmt: skip
+    for at in range(len(new)):
+        one = pa.table({"id": [100 + at], "v": new.slice(at, 1)})
+        name = f"new{at}.parquet"
+        pq.write_table(one.drop(["v"]) if partitioned else one, path / name)
+        text = new[at].as_py().isoformat(" ") if pa.types.is_timestamp(new.type) else str(new[at].as_py())
+        actions.append({"add": {
+            "path": name, "partitionValues": {"v": text} if partitioned else {},
+            "size": (path / name).stat().st_size, "modificationTime": 2**41, "dataChange": True,
+            "stats": json.dumps({"numRecords": 1}),
+        }})  # fmt: skip
+    log = path / "_delta_log" / f"{1:020}.json"
+    log.write_text("\n".join(json.dumps(action) for action in actions))
+
+
+@pytest.mark.parametrize("partitioned", [False, True])
+@pytest.mark.parametrize(
+    ("old", "delta_type", "new"),
+    [
+        (pa.array([-7, 127], pa.int8()), "short", pa.array([2**15 - 1], pa.int16())),
+        (pa.array([-7, 127], pa.int8()), "integer", pa.array([2**31 - 1], pa.int32())),
+        (pa.array([-7, 127], pa.int8()), "long", pa.array([2**63 - 1], pa.int64())),
+        (pa.array([-7, 127], pa.int8()), "double", pa.array([0.5])),
+        (pa.array([-7, 2**15 - 1], pa.int16()), "decimal(12,2)", decimals(12, 2, "0.25")),
+        (pa.array([-7, 2**31 - 1], pa.int32()), "long", pa.array([2**63 - 1], pa.int64())),
+        (pa.array([-7, 2**31 - 1], pa.int32()), "double", pa.array([0.5])),
+        (pa.array([-7, 2**31 - 1], pa.int32()), "decimal(11,1)", decimals(11, 1, "4.5")),
+        (pa.array([-7, 2**63 - 1], pa.int64()), "decimal(21,1)", decimals(21, 1, "0.5")),
+        (pa.array([-0.5, 1.25], pa.float32()), "double", pa.array([1 / 3])),
+        (decimals(5, 2, "7.25", "999.99"), "decimal(38,10)", decimals(38, 10, "0.0000000001")),
+        (
+            pa.array([-1, 0, 19_000], pa.date32()), "timestamp_ntz",
+            pa.array([1_700_000_000_123_456], pa.timestamp("us")),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else str(value.type),
+)  # fmt: skip
+def test_each_widening_of_a_type(
+    tmp_path: Path, old: pa.Array, delta_type: str, new: pa.Array, partitioned: bool
+) -> None:
+    widened(tmp_path, old, delta_type, new, partitioned)
+    source = phase(tmp_path)
+    if partitioned and delta_type.startswith(("decimal", "timestamp")):
+        with pytest.raises(BacklogError, match=r"cannot be opened: .*Failed to parse value .*bs\.hybrid"):
+            source.schema()
+        return
+    found = source.schema()
+    assert found.field("v").type == new.type
+    if pa.types.is_date(old.type):
+        midnights = [datetime(1970, 1, 1) + timedelta(days=days) for days in old.cast(pa.int32()).to_pylist()]
+        expected = [*midnights, *new.to_pylist()]
+    else:
+        expected = [*old.to_pylist(), *new.to_pylist()]
+    ids = [*range(len(old)), *range(100, 100 + len(new))]
+    read = rows_of(source, Columns(found))
+    values = pa.array([Decimal(v) if pa.types.is_decimal(new.type) else v for v in expected], new.type).to_pylist()
+    assert bag(read) == bag({"id": i, "v": value} for i, value in zip(ids, values, strict=True))

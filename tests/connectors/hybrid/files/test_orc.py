@@ -72,3 +72,43 @@ def test_timestamps_within_others(tmp_path: Path, zone: str, is_read: bool) -> N
     else:
         with pytest.raises(BacklogError, match="has timestamps of ORC within"):
             read(source, pa.list_(UTC_US))
+
+
+def hive(tmp_path: Path, **options: str) -> FilePhase:
+    """A file of Hive, beside one that has names and its columns in another order."""
+    (tmp_path / "data/k=1").mkdir(parents=True)
+    orc.write_table(
+        pa.table({"_col0": [1], "_col1": ["a"], "_col2": pa.array([NOON], LOCAL)}), tmp_path / "data/k=1/a.orc"
+    )
+    orc.write_table(pa.table({"name": ["b"], "id": [2]}), tmp_path / "data/k=1/b.orc")
+    given = {"path": str(tmp_path / "data"), "metadataLocation": str(tmp_path / "meta"), "fileFormat": "orc"}
+    return FilePhase("old", given | options)
+
+
+def test_columns_without_names_go_by_their_place_as_in_spark(tmp_path: Path) -> None:
+    declared = pa.schema(
+        [("id", pa.int64()), ("name", pa.string()), ("at", UTC_US), ("k", pa.int32()), ("late", LOCAL)]
+    )
+    read = rows_of(hive(tmp_path, timeZone="Europe/Berlin"), Columns(declared))
+    instant = datetime(2024, 7, 1, 10, 0, 0, 5, tzinfo=UTC)
+    assert read == [
+        {"id": 1, "name": "a", "at": instant, "k": 1, "late": None},
+        {"id": 2, "name": "b", "at": None, "k": 1, "late": None},
+    ]
+
+
+def test_columns_without_names_are_not_guessed(tmp_path: Path) -> None:
+    source = hive(tmp_path)
+    assert source.schema() is None, "the columns must be declared"
+    assert source.columns_at_hand() == [pa.schema([("name", pa.string()), ("id", pa.int64()), ("k", pa.int32())])]
+    with pytest.raises(BacklogError, match=r"a\.orc was written by Hive without .* its 3 columns.* has 2: id, name"):
+        rows_of(source, Columns(pa.schema([("id", pa.int64()), ("name", pa.string()), ("k", pa.int32())])))
+    (tmp_path / "data/k=1/b.orc").unlink()
+    only = Columns(pa.schema([("_col1", pa.string())]))
+    assert rows_of(source, only) == [{"_col1": "a"}]
+
+
+def test_a_type_by_its_place_does_not_fit(tmp_path: Path) -> None:
+    declared = pa.schema([("name", pa.string()), ("id", pa.int64()), ("at", LOCAL)])
+    with pytest.raises(BacklogError, match=r"a\.orc: column name: is int64 there and declared as string"):
+        rows_of(hive(tmp_path), Columns(declared))
