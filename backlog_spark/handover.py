@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 
     from backlog_spark.checkpoint import Checkpoint
 
-__all__ = ["Handover", "Reread"]
+__all__ = ["FILES", "Handover", "Reread"]
 
-_FILES = ("parquet", "orc", "json", "csv", "text", "xml", "avro")
+# Formats of Spark's source of files.
+FILES = ("parquet", "orc", "json", "csv", "text", "xml", "avro")
 _GLOB = "*?[{\\"
 # Of a stream of a Delta table: with these the table as it is then has rows that the stream did not.
 _OTHER_ROWS = ("startingversion", "startingtimestamp", "readchangefeed", "readchangedata", "skipchangecommits")
@@ -108,7 +109,7 @@ class Handover:
     def without_known(
         self, spark: SparkSession, checkpoint: Checkpoint, phases: int, frame: DataFrame, reached_us: int | None
     ) -> DataFrame:
-        """The last phase's rows without those up to the newest time of the phases before that are known from them."""
+        """The last phase's rows without those whose key and time a row of the phases before has."""
         import pyspark.sql.functions as F
 
         if not self.keys or reached_us is None:
@@ -116,10 +117,12 @@ class Handover:
         exactly = spark.read.option("__globPaths__", "false")
         kept = exactly.parquet(*(self._kept(checkpoint, phase) for phase in range(phases)))
         near = kept.where(F.col(self._time) >= reached_us - self.overlap_ms * 1000)
-        known = near.select(*(F.col(key).alias(f"_known_{i}") for i, key in enumerate(self.keys))).distinct()
+        columns = [F.col(key).alias(f"_known_{i}") for i, key in enumerate(self.keys)]
+        known = near.select(*columns, F.col(self._time).alias("_known_time")).distinct()
         same = [frame[key] == known[f"_known_{i}"] for i, key in enumerate(self.keys)]
-        may_be = _micros(frame, self.column) <= reached_us
-        return frame.join(known, reduce(lambda a, b: a & b, [*same, may_be]), "left_anti")
+        # A row of another time is another version of its key, though it be an older one.
+        same.append(_micros(frame, self.column) == known["_known_time"])
+        return frame.join(known, reduce(lambda a, b: a & b, same), "left_anti")
 
     def starting_ms(self, reached_us: int | None) -> int | None:
         """Where the last phase begins, milliseconds since 1970; None where there was no row with a time."""
@@ -194,10 +197,10 @@ class Reread:
         path = path or self._options.pop("path", None)
         if self._format == "delta":
             return self._delta(lambda reader: reader.load(path))
-        if self._format not in _FILES:
+        if self._format not in FILES:
             raise BacklogError(
                 f"The phase {self._phase} is read by {self._format}, whose rows cannot be read once more.",
-                f"timestamp_column is for phases of Delta and of files ({', '.join(_FILES)}): leave it out, or export "
+                f"timestamp_column is for phases of Delta and of files ({', '.join(FILES)}): leave it out, or export "
                 "the phase to files.",
             )
         return self._of_files(str(path))
@@ -207,7 +210,7 @@ class Reread:
 
     def __getattr__(self, name: str) -> Callable[..., DataFrame]:
         """``parquet``, ``orc``, ``json``, ``csv``, ``text`` and ``xml``, each a `load`."""
-        if name not in _FILES:
+        if name not in FILES:
             raise AttributeError(name)
 
         def load(path: str, **options: Any) -> DataFrame:
@@ -220,7 +223,7 @@ class Reread:
         return reader if self._schema is None else reader.schema(self._schema)
 
     def _of_files(self, path: str) -> DataFrame:
-        files = self._files()
+        files = self.files()
         if not files:
             return self._spark.createDataFrame([], self._schema or self._reader().load(path).schema)
         reader = self._reader().option("__globPaths__", "false")  # as Spark's own source of files does
@@ -228,7 +231,7 @@ class Reread:
             reader = reader.option("basePath", path)
         return reader.load(files)
 
-    def _files(self) -> list[str]:
+    def files(self) -> list[str]:
         """Paths of the files that the source's log names."""
         folder = f"sources/{self._source}"
         found: dict[str, None] = {}

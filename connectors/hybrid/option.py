@@ -34,7 +34,9 @@ FILE_SYSTEM = Option(
     "fs.*",
     "string",
     "unset",
-    "Arguments of the file system, such as `fs.key` and `fs.secret`. Never written to logs, offsets or errors.",
+    "Arguments of the file system, such as `fs.key` and `fs.secret`. Where files and `metadataLocation` are in "
+    "different ones, `fs.s3.key` is of `s3://` alone; names without a scheme are for the files, or for "
+    "`metadataLocation` if the files are local. Never written to logs, offsets or errors.",
     secret=True,
 )
 """Of every phase that reads files, if only those of the hand-over."""

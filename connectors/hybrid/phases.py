@@ -17,13 +17,17 @@ from pyspark.sql.datasource import InputPartition
 
 from .decode.roads import Decoder
 
-__all__ = ["METADATA", "Columns", "DecoderOf", "Limit", "Phase", "Position", "Step"]
+__all__ = ["METADATA", "TIME", "Columns", "DecoderOf", "Limit", "Phase", "Position", "Step"]
 
 # Makes the decoder of records that hold these columns. Pickled with the phase.
 DecoderOf = Callable[[pa.Schema], Decoder]
 
 # JSON object with a stable order of its keys; small, as each batch's is logged.
 Position = dict[str, Any]
+
+# In the metadata of a file of keys for the next phase: the column with the rows' times. Files of earlier versions have
+# none, and rows are known from them by key alone.
+TIME = b"backlog_spark.time"
 
 # Metadata columns that a stream may ask for. NULL where a phase has no such thing. Not asked for, they are data.
 METADATA: dict[str, pa.DataType] = {
@@ -141,6 +145,20 @@ class Phase(ABC):
 
         Called before the first phase begins, of the phases after it. Logged until the phase begins.
         """
+        return None
+
+    def check(self) -> None:  # noqa: B027 - there may be nothing to look at
+        """See that what the options name is there. Called after `open`, before a query first starts.
+
+        May take seconds, and keeps nothing: what is there may change until `begin`, which looks again.
+
+        Raises
+        ------
+        BacklogError
+        """
+
+    def columns_at_hand(self) -> list[pa.Schema] | None:
+        """Columns that the phase's data have, of some of the data each; None if that cannot be told beforehand."""
         return None
 
     @abstractmethod

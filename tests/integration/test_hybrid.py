@@ -144,16 +144,18 @@ def test_a_topic_that_begins_where_the_files_end(spark: SparkSession, kafka: Kaf
     # One that came late: its time is before the files' end, and they do not have it.
     late = times[150] + dt.timedelta(seconds=7)
     topic.send([{"n": 1000, "at": late.isoformat()}], at_ms=int(late.timestamp() * 1000))
+    # And a later version of a row that the files have: of the same key, and of a time before the files' end.
+    topic.send([{"n": 150, "at": late.isoformat()}], at_ms=int(late.timestamp() * 1000))
     job = Job(
         spark, kafka, topic.name, tmp_path, path=str(tmp_path / "old"), schema="n BIGINT, at TIMESTAMP",
         timestampColumn="at", startingFrom="lastFileTimestamp", startingOverlap="1 hour", dedupKey="n",
     )  # fmt: skip
     query = job.start()
     try:
-        wait(lambda: sum(job.written().values()) >= 241 if query.backlogProgress.rows >= 200 else False, query)
+        wait(lambda: sum(job.written().values()) >= 242 if query.backlogProgress.rows >= 200 else False, query)
     finally:
         query.stop()
-    assert job.written() == Counter([*range(240), 1000])
+    assert job.written() == Counter([*range(240), 1000, 150])
     starts = job.offset(0)["position"]["offsets"][topic.name]
     assert sum(starts.values()) == 119, "it begins an hour before the files' last row"
 
@@ -190,7 +192,7 @@ def test_what_retention_takes_while_files_are_read_is_noticed(
 def test_no_files_and_an_empty_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "nothing_yet", 1)
     (tmp_path / "old").mkdir()
-    job = Job(spark, kafka, topic.name, tmp_path, path=str(tmp_path / "old" / "*.parquet"))
+    job = Job(spark, kafka, topic.name, tmp_path, path=str(tmp_path / "old" / "*.parquet"), allowEmpty="true")
     for expected in (0, 3):
         query = job.start()
         try:

@@ -83,6 +83,8 @@ def test_overlapping_records_are_left_out(spark: SparkSession, kafka: KafkaServe
     # The topic has the newest of the files' rows again, and before them one that was never in a file.
     send(topic, range(80, 100))
     topic.send([{"n": 1000, "p": 0, "at": "2026-01-01T01:35:00Z"}], at_ms=FIRST_MS + 95 * MINUTE_MS)
+    # And a later version of a row of the files, of a time before their end.
+    topic.send([{"n": 95, "p": 1, "at": "2026-01-01T01:35:30Z"}], at_ms=FIRST_MS + 95 * MINUTE_MS)
     topic.send([{"n": None, "p": 1, "at": "2026-01-01T01:35:00Z"}], at_ms=FIRST_MS + 95 * MINUTE_MS)
     send(topic, range(100, 120))
     asked: list[int | None] = []
@@ -98,12 +100,12 @@ def test_overlapping_records_are_left_out(spark: SparkSession, kafka: KafkaServe
     send(topic, range(120, 130))
     query = run(spark, tmp_path, phases, **options)
     try:
-        wait(lambda: _count(spark, tmp_path / "target") == 133, query)
+        wait(lambda: _count(spark, tmp_path / "target") == 134, query)
     finally:
         query.stop()
     assert query.exception() is None
     assert set(asked) == {FIRST_MS + 90 * MINUTE_MS}
-    assert written(spark, tmp_path / "target") == Counter([*range(130), 1000, None, None])
+    assert written(spark, tmp_path / "target") == Counter([*range(130), 1000, 95, None, None])
 
 
 def test_files_then_a_delta_table_then_a_topic(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:

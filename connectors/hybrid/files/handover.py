@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from backlog_spark.errors import BacklogError
 
-from ..phases import Columns
+from ..phases import TIME, Columns
 from .entries import DataFile, Piece
 from .formats import Format, Spans
 from .manifest import digest_of
@@ -129,13 +129,15 @@ class Handover:
         return max(found, default=None)
 
     def _keys(self, pieces: Sequence[Piece], since: int) -> pa.Table:
-        """Distinct keys of rows from a time on, in order."""
-        names = self._options.dedup_key
-        schema = pa.schema([self._columns.data.field(name) for name in names])
+        """Distinct keys of rows from a time on, with that time: another row of a key is one of another time."""
+        time = self._options.timestamp_column
+        names = tuple(dict.fromkeys([*self._options.dedup_key, time]))
+        schema = pa.schema([self._columns.data.field(name) for name in names], {TIME: time.encode()})
         found: list[pa.RecordBatch] = []
         count = 0
         for piece in pieces:
-            for _, (*keys, times) in self._reader.rows(piece, (*names, self._options.timestamp_column)):
+            for _, keys in self._reader.rows(piece, names):
+                times = keys[names.index(time)]
                 late = pc.fill_null(pc.greater_equal(times.cast(pa.int64()), since), False)
                 batch = pa.RecordBatch.from_arrays(keys, schema=schema).filter(late)
                 found.append(batch)

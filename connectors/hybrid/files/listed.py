@@ -17,7 +17,7 @@ from .layouts import Layout
 from .options import ReadOptions
 from .planning import Place, Planner
 from .reading import Reader
-from .stores import Store, scheme_of, store_of
+from .stores import Store, arguments_for, scheme_of, store_of
 
 __all__ = ["ListedPhase"]
 
@@ -57,7 +57,12 @@ class ListedPhase(Phase):
 
     def _open_store(self) -> Store:
         """The store that the files are in."""
-        return store_of(self._url, self._read.storage)[0]
+        return store_of(self._url, self._storage)[0]
+
+    @property
+    def _storage(self) -> dict[str, str]:
+        """Arguments of the file system that the files are in. Secret."""
+        return arguments_for(self._url, self._read.storage)
 
     @abstractmethod
     def _fixed(self, position: Position) -> dict[str, Any]:
@@ -114,8 +119,9 @@ class ListedPhase(Phase):
     def _metadata(self) -> tuple[Store, str]:
         """The store and directory of what the phase writes."""
         location = self._read.metadata_location
-        is_same = scheme_of(location) == scheme_of(self._url)
-        return store_of(location, self._read.storage if is_same else {})
+        # Credentials are never shown to a file system that they are not of.
+        plain = scheme_of(self._url) in (scheme_of(location), "file")
+        return store_of(location, arguments_for(location, self._read.storage, plain=plain))
 
     def _files(self, position: Position) -> Sequence[DataFile]:
         key = repr(self._fixed(position))

@@ -72,9 +72,20 @@ class FilePhase(ListedPhase):
 
     def schema(self) -> pa.Schema | None:
         files = self._listing()
-        if not files:
-            return None
-        store, found = self._store(), files[0].found
+        return self._schema_of(files[0], files) if files else None
+
+    def check(self) -> None:
+        self._listing()
+
+    def columns_at_hand(self) -> list[pa.Schema] | None:
+        files = self._listing()
+        # The oldest and the newest; what is between may have others yet.
+        found = [self._schema_of(file, files) for file in dict.fromkeys([*files[:1], *files[-1:]])]
+        return [schema for schema in found if schema is not None] or None
+
+    def _schema_of(self, file: Listed, files: Sequence[Listed]) -> pa.Schema | None:
+        """The columns of one file and of all directories."""
+        store, found = self._store(), file.found
         with store.open(found.path) as source:
             try:
                 schema = self.format.schema(source)
@@ -100,14 +111,15 @@ class FilePhase(ListedPhase):
         return {"manifest": write_manifest(store, directory, files), "files": len(files), "file": 0, "place": 0}
 
     def _listing(self) -> list[Listed]:
-        paths = [store_of(path, self.options.read.storage)[1] for path in self.options.paths]
-        base = store_of(self.options.base_path, self.options.read.storage)[1] if self.options.base_path else ""
+        paths = [store_of(path, self._storage)[1] for path in self.options.paths]
+        base = store_of(self.options.base_path, self._storage)[1] if self.options.base_path else ""
         return list_files(
             self._store(),
             paths,
             base=base,
             name_pattern=self.options.name_pattern,
             has_partitions=self.options.has_partitions,
+            may_be_empty=self.options.may_be_empty,
         )
 
     @property

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["FileFound", "FsspecStore", "LocalStore", "Store", "is_hidden", "scheme_of", "store_of"]
+__all__ = ["FileFound", "FsspecStore", "LocalStore", "Store", "arguments_for", "is_hidden", "scheme_of", "store_of"]
 
 # What other implementations of the same storage call their scheme.
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "local": "file"}
@@ -181,9 +181,11 @@ class FsspecStore(Store):
             words = str(error)
             for secret in self._secrets:
                 words = words.replace(secret, "***")
+            scheme = scheme_of(self.name(path))
             raise BacklogError(
                 f"{self.name(path)} cannot be reached: {type(error).__name__}: {words.rstrip('.')}.",
-                "Check the address, the credentials and what they allow in the options fs.…, and start again.",
+                "Check the address, the credentials and what they allow in the options fs.…, or "
+                f"fs.{scheme}.… where there are files of another file system too, and start again.",
             ) from None
 
     def stat(self, path: str) -> FileFound | None:
@@ -250,6 +252,31 @@ def scheme_of(url: str) -> str:
     return _SCHEMES.get(scheme, scheme)
 
 
+def arguments_for(url: str, storage: Mapping[str, str], *, plain: bool = True) -> dict[str, str]:
+    """The arguments of one file system out of those of all.
+
+    Parameters
+    ----------
+    url : str
+        Of the file system.
+    storage : mapping
+        As ``fs.*`` has them. ``s3.key`` is of ``s3://`` alone; of fsspec's own names none has a dot.
+    plain : bool
+        Whether names without a scheme are for this one too.
+
+    Examples
+    --------
+    >>> arguments_for("s3a://bucket/x", {"token": "a", "s3.key": "b", "abfs.account_key": "c"}, plain=False)
+    {'key': 'b'}
+    """
+    found = {name: text for name, text in storage.items() if plain and "." not in name}
+    for name, text in storage.items():
+        scheme, dot, own = name.partition(".")
+        if dot and _SCHEMES.get(scheme, scheme) == scheme_of(url):
+            found[own] = text
+    return found
+
+
 def store_of(url: str, storage: Mapping[str, str]) -> tuple[Store, str]:
     """The store of a URL, and the path in it.
 
@@ -283,7 +310,8 @@ def store_of(url: str, storage: Mapping[str, str]) -> tuple[Store, str]:
     except TypeError:
         raise BacklogError(
             f"{scheme}:// cannot be read: its file system does not take the options fs.{', fs.'.join(storage)}.",
-            "Name the arguments of fsspec's file system, such as fs.key and fs.secret for s3.",
+            "Name the arguments of fsspec's file system, such as fs.key and fs.secret for s3. Where there are several "
+            "file systems say which: fs.s3.key.",
         ) from None
     return FsspecStore(system, set(_secrets(arguments))), str(system._strip_protocol(re.sub(r"^[^:]+", scheme, url)))
 

@@ -38,7 +38,7 @@ class KafkaPhase(Phase):
         As the user calls it.
     options : mapping of str to str
         As `catalogue` lists them.
-        ``fs.*`` are for fsspec, to read the file of keys that the phase before gives.
+        ``fs.*`` are for the file system, to read the file of keys that the phase before gives.
     decoder_of : callable, optional
         Makes what makes the data columns of the records' values; may be set later. Without one they are out of those
         of Spark's Kafka source.
@@ -62,7 +62,7 @@ class KafkaPhase(Phase):
         super().__init__(name)
         own = {k: v for k, v in options.items() if not k.lower().startswith(_STORAGE)}
         self._options = KafkaOptions.parse(own, others)
-        self._storage_options = {k[len(_STORAGE) :]: v for k, v in options.items() if k not in own}
+        self._storage_options = {k[len(_STORAGE) :].lower(): v for k, v in options.items() if k not in own}
         self.decoder_of = decoder_of
         self._shape: Shape | None = None
         self._client: KafkaClient | None = None
@@ -96,6 +96,13 @@ class KafkaPhase(Phase):
 
     def pin(self) -> Position:
         return self._planner.pin(time.time() * 1000).to_json()
+
+    def check(self) -> None:
+        self._planner.check()
+
+    def columns_at_hand(self) -> list[pa.Schema] | None:
+        found = self.schema()
+        return None if found is None else [found]
 
     def begin(self, before: Mapping[str, Any]) -> Position:
         """See `Phase.begin`.

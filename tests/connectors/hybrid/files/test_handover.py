@@ -13,7 +13,7 @@ import pytest
 
 from backlog_spark.errors import BacklogError
 from connectors.hybrid.files import FilePhase
-from connectors.hybrid.phases import Columns, Limit
+from connectors.hybrid.phases import TIME, Columns, Limit
 
 from .decoding import JsonLines
 
@@ -68,11 +68,12 @@ def test_the_last_time_and_the_keys_since_the_overlap(tmp_path: Path, form: str,
     found = told(source)
     assert found["lastTimestamp"] == LAST_MS
     keys = pq.read_table(found["dedup"])
-    assert keys.schema.names == ["kind", "id"]
+    assert keys.schema.names == ["kind", "id", "at"]
+    assert keys.schema.metadata[TIME] == b"at"
     # Rows of 0 to 10 seconds ago; milliseconds are rounded down, so the tenth counts.
-    wanted = {(row["kind"], row["id"]) for row in ROWS[:11]}
+    wanted = {(row["kind"], row["id"], row["at"]) for row in ROWS[:11]}
     assert len(keys) == len(wanted)
-    assert {(row["kind"], row["id"]) for row in keys.to_pylist()} == wanted
+    assert {(row["kind"], row["id"], row["at"]) for row in keys.to_pylist()} == wanted
     again = told(phase(tmp_path, fileFormat=form, **OPTIONS))
     assert again == found
 
@@ -92,7 +93,7 @@ def test_times_of_json_are_read(tmp_path: Path) -> None:
     source = phase(tmp_path, epoch, fileFormat="json", timestampColumn="at", dedupKey="id", startingOverlap="0")
     found = told(source)
     assert found["lastTimestamp"] == 5_001
-    assert pq.read_table(found["dedup"]).to_pylist() == [{"id": 2}]
+    assert pq.read_table(found["dedup"]).to_pylist() == [{"id": 2, "at": datetime(1970, 1, 1, 0, 0, 5, 1999)}]
 
 
 @pytest.mark.parametrize("unit", ["ms", "us", "ns"])
@@ -124,7 +125,7 @@ def test_a_directory_can_give_the_time(tmp_path: Path) -> None:
 def test_nothing_to_tell(tmp_path: Path) -> None:
     write(tmp_path, "parquet")
     assert told(phase(tmp_path)) == {}
-    assert told(phase(tmp_path, path=str(tmp_path / "none*"), **OPTIONS)) == {}
+    assert told(phase(tmp_path, path=str(tmp_path / "none*"), allowEmpty="true", **OPTIONS)) == {}
     (tmp_path / "nulls").mkdir()
     pq.write_table(pa.Table.from_pylist(ROWS[-1:], SCHEMA), tmp_path / "nulls/a.parquet")
     assert told(phase(tmp_path, path=str(tmp_path / "nulls"), **OPTIONS)) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,9 @@ from moto.server import ThreadedMotoServer
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
 from connectors.hybrid.files.phase import FilePhase
-from connectors.hybrid.phases import Columns
+from connectors.hybrid.files.stores import store_of
+from connectors.hybrid.kafka.dedup import known
+from connectors.hybrid.phases import Columns, Limit
 
 from .reading import bag, rows_between, rows_of, steps
 from .test_phase import ALL, ROWS
@@ -115,7 +118,7 @@ def test_a_file_that_was_replaced(bucket: s3fs.S3FileSystem, endpoint: str) -> N
 @pytest.mark.parametrize(
     ("more", "words"),
     [
-        ({"path": "s3://nowhere/data"}, "s3://nowhere/data is not there"),
+        ({"path": "s3://nowhere/data"}, "s3://nowhere/data': is not there"),
         (
             {"fs.client_kwargs": json.dumps({"endpoint_url": f"http://127.0.0.1:1/{SECRET}"})},
             r"s3://bucket/data cannot be reached: .*127\.0\.0\.1:1/\*\*\*.* in the options fs\.",
@@ -128,3 +131,29 @@ def test_what_cannot_be_reached(bucket: s3fs.S3FileSystem, endpoint: str, more: 
     with pytest.raises(BacklogError, match=words) as caught:
         source.begin({})
     assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("scheme", ["", "memory://"])
+@pytest.mark.parametrize("prefix", ["fs.", "fs.s3."])
+def test_files_elsewhere_and_the_checkpoint_in_a_bucket(
+    bucket: s3fs.S3FileSystem, endpoint: str, tmp_path: Path, scheme: str, prefix: str
+) -> None:
+    rows = ROWS[:10]
+    store, path = store_of(f"{scheme}{tmp_path}/data/a.parquet", {})
+    sink = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(rows, ALL), sink)
+    store.write(path, sink.getvalue())
+    given = options(endpoint, f"{scheme}{tmp_path}/data", timestampColumn="at", dedupKey="id", startingOverlap="1 h")
+    given = {name.replace("fs.", prefix): text for name, text in given.items()}
+    source = FilePhase("old", given)
+    if scheme and prefix == "fs.":  # for the files: no other system is shown them
+        source.open(Columns(ALL))
+        with pytest.raises(BacklogError, match=r"s3://bucket/metadata/.* fs\.s3\.… where there are files of another"):
+            source.begin({})
+        return
+    assert bag(rows_of(source, Columns(ALL))) == bag(rows)
+    path = source.ended(source.next(source.begin({}), Limit(), 0).position)["dedup"]
+    assert path.startswith("s3://bucket/metadata/keys-")
+    storage = {name[3:]: text for name, text in given.items() if name.startswith("fs.")}
+    batch = pa.RecordBatch.from_pylist(rows, ALL)
+    assert known(path, ("id",), storage).without(batch, pa.array([True] * 10)).num_rows == 0

@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.kafka.dedup import Known
+from connectors.hybrid.kafka.dedup import Known, known
+from connectors.hybrid.phases import TIME
 
 from .broker import Broker, read, step
 from .test_reading import NUMBERS, Numbers
@@ -134,3 +135,24 @@ def test_keys_of_one_column_and_of_several(names: list[str], expected: list[bool
     may_be = pa.array([True, True, True, False, True, True])
     kept = known.without(batch, may_be)
     assert kept.to_pylist() == [row for row, keep in zip(batch.to_pylist(), expected, strict=True) if keep]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_another_time_is_another_version_of_a_key(tmp_path: Path, zone: str | None) -> None:
+    """The newest version of a key that the files have may be in the topic alone, of a time before their last."""
+    kind = pa.timestamp("us", zone)
+    rows = pa.table({"n": [1, 2, 3], "at": pa.array([10, 10, None], kind)})
+    path = tmp_path / "keys.parquet"
+    pq.write_table(rows.replace_schema_metadata({TIME: b"at"}), path)
+    batch = pa.RecordBatch.from_pydict(
+        {"at": pa.array([10, 11, 9, None, 10, None, 10], kind), "n": [1, 1, 2, 2, 2, 3, 4]}
+    )
+    may_be = pa.array([True] * 4 + [False] + [True] * 2)
+    kept = known(str(path), ("n",), {}).without(batch, may_be)
+    assert kept.column("n").to_pylist() == [1, 2, 2, 2, 3, 4]
+    assert kept.column("at").cast(pa.int64()).to_pylist() == [11, 9, None, 10, None, 10]
+    # The time may be one of the keys; files of keys of earlier versions have none.
+    assert known(str(path), ("n", "at"), {}).without(batch, may_be).equals(kept)
+    pq.write_table(rows.select(["n"]), tmp_path / "earlier.parquet")
+    earlier = known(str(tmp_path / "earlier.parquet"), ("n",), {}).without(batch, may_be)
+    assert earlier.column("n").to_pylist() == [2, 4]
