@@ -22,7 +22,7 @@ from pyspark.sql.streaming import DataStreamReader
 
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.handover import Handover, Reread
+from backlog_spark.handover import FILES, Handover, Reread
 from backlog_spark.jvm import java_class
 from backlog_spark.session import check_session, starting
 
@@ -53,6 +53,7 @@ def hybrid(
     timestamp_column: str = "",
     starting_overlap: str | int | timedelta = 0,
     dedup_key: str | Sequence[str] = (),
+    allow_empty: bool = False,
 ) -> NativeHybrid:
     """Declare phases of Spark's own readers, for `backlog_query`.
 
@@ -72,9 +73,12 @@ def hybrid(
     starting_overlap : str, int or timedelta, default 0
         How much earlier ``ctx.starting_timestamp`` is.
     dedup_key : str or sequence of str, optional
-        Columns by which a row of the last phase is known to be a row of those before: such rows are left out, as far as
-        they are not newer than the newest of those. The keys within the overlap are kept in the checkpoint. A key with
-        a NULL in it is never known.
+        Columns that together with ``timestamp_column`` tell a row of the last phase for a row of those before: such
+        rows are left out. A row of the same key and another time is another version, and stays. The keys and times
+        within the overlap are kept in the checkpoint. A key with a NULL in it is never known.
+    allow_empty : bool, default False
+        Whether a phase of files may find no file, as of a pattern that matches nothing. Otherwise the query ends with
+        an error there, before the next phase begins.
 
     Returns
     -------
@@ -101,7 +105,7 @@ def hybrid(
     if (keys or overlap_ms) and not timestamp_column:
         setting, value = ("dedup_key", keys) if keys else ("starting_overlap", starting_overlap)
         raise SettingError(setting, value, "needs a timestamp_column.", "Name the column that says a row's time.")
-    return NativeHybrid(spark, name, phases, Handover(timestamp_column, overlap_ms, keys))
+    return NativeHybrid(spark, name, phases, Handover(timestamp_column, overlap_ms, keys), allow_empty)
 
 
 class _Named(DataStreamReader):
@@ -111,12 +115,20 @@ class _Named(DataStreamReader):
 
     def __init__(self, spark: SparkSession) -> None:
         super().__init__(spark)
+        self.source_format = str(spark.conf.get("spark.sql.sources.default"))
         copy = cast("Any", spark)._jsparkSession.cloneSession()
         for name, value in CONF.items():
             copy.conf().set(name, value)
         self._jreader = copy.readStream()
 
+    def format(self, source: str) -> _Named:
+        self.source_format = source.lower()
+        super().format(source)
+        return self
+
     def _load(self, method: str, *args: Any, **options: Any) -> DataFrame:
+        if method in FILES:
+            self.source_format = method
         with starting:
             made: DataFrame = getattr(super(), method)(*args, **options)
         self.loaded = True
@@ -133,8 +145,12 @@ for _method in ("load", "table", "changes", "parquet", "orc", "json", "csv", "te
 class NativeHybrid:
     """Phases of Spark's own readers; see `hybrid`."""
 
-    def __init__(self, spark: SparkSession, name: str, phases: Mapping[str, Phase], handover: Handover) -> None:
+    def __init__(
+        self, spark: SparkSession, name: str, phases: Mapping[str, Phase], handover: Handover, allow_empty: bool
+    ) -> None:
         self._spark = spark
+        self._allow_empty = allow_empty
+        self._is_of_files = False  # the present phase
         self.name = name
         self._phases = dict(phases)
         self._handover = handover
@@ -143,7 +159,7 @@ class NativeHybrid:
 
     def of_query(self) -> NativeHybrid:
         """The same phases for one query: what is known of it, such as the newest time, is kept here and not shared."""
-        return NativeHybrid(self._spark, self.name, self._phases, self._handover)
+        return NativeHybrid(self._spark, self.name, self._phases, self._handover, self._allow_empty)
 
     @property
     def phases(self) -> tuple[str, ...]:
@@ -166,6 +182,7 @@ class NativeHybrid:
             )
         if not reader.loaded:
             raise self._made_otherwise(name)
+        self._is_of_files = reader.source_format in FILES
         shape = [(f.name, f.dataType.simpleString()) for f in made.schema]
         if shape != (self._shape or shape):
             raise BacklogError(
@@ -244,10 +261,21 @@ class NativeHybrid:
         """Note what a phase that has ended leaves behind, and record that the next one begins.
 
         Called when its last run has ended. After a crash in between it is called again.
+
+        Raises
+        ------
+        BacklogError
+            If it has found no file, and that is not allowed.
         """
+        name, make = list(self._phases.items())[phase]
+        reread = Reread(self._spark, checkpoint, self.source(name), name)
+        if self._is_of_files and not self._allow_empty and not reread.files():
+            raise BacklogError(
+                f"The phase {name} of {self.name} has found no file to read.",
+                "Correct its path or pattern and start again; nothing was read of the next phase. If there may be no "
+                "history, pass bs.hybrid(…, allow_empty=True).",
+            )
         if self._handover.column:
-            name, make = list(self._phases.items())[phase]
-            reread = Reread(self._spark, checkpoint, self.source(name), name)
             again = make(reread, context)  # type: ignore[arg-type]
             if again.isStreaming:
                 raise self._made_otherwise(name)

@@ -48,7 +48,7 @@ from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.source_layout import DeclaredSources
 from backlog_spark.tracker import QueryTracker
 from backlog_spark.vehicles import Plans
-from connectors import CONNECTORS, KEEPS_METADATA, inspect
+from connectors import CONNECTORS, KEEPS_METADATA, check_start, inspect
 from connectors.pacing import QUERY_TOKEN
 
 if TYPE_CHECKING:
@@ -149,6 +149,9 @@ class BacklogQuery(QueryRuns):
         return self
 
     def _recall(self) -> None:
+        if self._checkpoint.latest_batch() is None:  # later what was read may be gone
+            for spec in self._stream.sources:
+                check_start(spec.format, {**spec.options, **self._metadata_location(spec)})
         self._declared.recall()
 
     def _paced(self) -> bool:

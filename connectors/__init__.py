@@ -25,6 +25,7 @@ __all__ = [
     "SourceInfo",
     "WatermarkCharacteristic",
     "add_connector",
+    "check_start",
     "data_source",
     "inspect",
 ]
@@ -97,8 +98,9 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
         its checkpoint.
     module, data_source : str
         Where the class is; the module also has ``inspect(options) -> SourceInfo``, called once when a query is
-        started. Executors must have it too. A class may have ``secrets``, a regular expression for the whole names of
-        options whose values Spark is not to show.
+        started, and may have ``check_start(options)``, called when that is the first start on its checkpoint: it raises
+        a `BacklogError` where what the options name is not there. Executors must have the module too. A class may have
+        ``secrets``, a regular expression for the whole names of options whose values Spark is not to show.
     """
     CONNECTORS[source_format] = (module, data_source)
     if keeps_metadata:
@@ -118,6 +120,20 @@ def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None
     module = importlib.import_module(CONNECTORS[source_format][0])
     info: SourceInfo = module.inspect(options)
     return info
+
+
+def check_start(source_format: str, options: Mapping[str, str]) -> None:
+    """Look at what a source's options name, before a query first starts; nothing for a format that is not ours.
+
+    Raises
+    ------
+    BacklogError
+        As the connector's ``check_start``, if it has one.
+    """
+    if source_format in CONNECTORS:
+        check = getattr(importlib.import_module(CONNECTORS[source_format][0]), "check_start", None)
+        if check is not None:
+            check(options)
 
 
 def data_source(source_format: str) -> type[DataSource]:

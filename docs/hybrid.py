@@ -49,6 +49,11 @@ one that the first phase's data declare. Every phase but the last must have an e
 `spark.readStream.format("hybrid")` works alone too; it then needs `metadataLocation`, a directory beside the
 checkpoint, which a query's runner sets by itself.
 
+A query of `backlog_spark` looks once, before its first `start` returns, whether all that the options name is there:
+directories, tables, topics, brokers, and columns as far as the data tell them. A path without any file is refused
+(`allowEmpty=true` takes it for no history), and so is a `subscribePattern` that no topic matches. A plain `readStream`
+finds the same mistakes when it reads.
+
 ## What is fixed
 
 The list of files is made once, when the query first starts, and kept in `metadataLocation`; the offset only has its
@@ -64,9 +69,11 @@ meanwhile stop the query unless `failOnDataLoss=false`.
 
 With `startingFrom=lastFileTimestamp` Kafka begins at the time of the files' newest row (`timestampColumn`), less
 `startingOverlap`. Records that are in both are then left out by `dedupKey`: the keys of the files' rows within the
-overlap are kept beside the checkpoint, and compared with records up to the files' newest time. That is decided for
-each record by its own timestamp, so that it does not matter in which order records are and whether they came to the
-topic before its phase began. A key with a NULL in it is never known: such records are rows like others.
+overlap are kept beside the checkpoint with their times. A record is left out if a row has its key and its time
+(`timestampColumn`, which both must have to the same microsecond) and it is not newer than the files' newest time by its
+own timestamp. A record with the key of a row and another time is a version that the files do not have: it is read. It
+does not matter in which order records are and whether they came to the topic before its phase began. A key with a NULL
+in it is never known: such records are rows like others.
 
 The query stops where the topic does not go back to that time: the error names the partition, and from when to when
 records may be missing. A partition goes back far enough if it has an older record, or if nothing was ever removed from

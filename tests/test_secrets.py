@@ -44,7 +44,7 @@ PLAIN = {
     "hybrid": """
         phases schema metadataColumns maxRowsPerBatch maxOffsetsPerTrigger metadataLocation interval
         intervalDuringBacklog useProcessingTimeAfterBacklog availableNowTarget maxFilesPerBatch filePartitionBytes
-        failOnDataLoss timestampColumn dedupKey startingOverlap fileFormat path basePath pathGlobFilter
+        failOnDataLoss timestampColumn dedupKey startingOverlap fileFormat path basePath pathGlobFilter allowEmpty
         recursiveFileLookup timeZone header sep delimiter quote escape nullValue multiLine encoding versionAsOf
         timestampAsOf subscribe subscribePattern assign startingFrom startingOffsets startingTimestamp
         startingOffsetsByTimestamp startingOffsetsByTimestampStrategy endingOffsets endingTimestamp

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .source import HybridDataSource, inspect
+from .source import HybridDataSource, check_start, inspect
 
-__all__ = ["HybridDataSource", "inspect"]
+__all__ = ["HybridDataSource", "check_start", "inspect"]

@@ -120,9 +120,6 @@ class DeltaPhase(ListedPhase):
     def schema(self) -> pa.Schema:
         return self._schema_of(self._table(self.options.version, self.options.time))
 
-    def check(self) -> None:
-        self._table(self.options.version, self.options.time)
-
     def columns_at_hand(self) -> list[pa.Schema] | None:
         return [self.schema()]
 

@@ -148,7 +148,9 @@ class Phase(ABC):
         return None
 
     def check(self) -> None:  # noqa: B027 - there may be nothing to look at
-        """See that what the options name is there. Called after `open`, before a query first starts.
+        """See that what the options name is there, beyond what `columns_at_hand` looks at.
+
+        Called after `open`, before a query first starts.
 
         May take seconds, and keeps nothing: what is there may change until `begin`, which looks again.
 
@@ -158,7 +160,10 @@ class Phase(ABC):
         """
 
     def columns_at_hand(self) -> list[pa.Schema] | None:
-        """Columns that the phase's data have, of some of the data each; None if that cannot be told beforehand."""
+        """Columns that the phase's data have, of some of the data each; None if that cannot be told beforehand.
+
+        Called after `check`. Raises a `BacklogError` where there are no data and there must be some.
+        """
         return None
 
     @abstractmethod

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -24,7 +25,9 @@ from .options import HybridOptions
 from .phases import METADATA, Columns, Phase
 from .reader import HybridStreamReader
 
-__all__ = ["HybridDataSource", "inspect", "make_phases"]
+__all__ = ["HybridDataSource", "check_start", "inspect", "make_phases"]
+
+_log = logging.getLogger(__name__)
 
 
 def make_phases(options: HybridOptions) -> list[Phase]:
@@ -63,6 +66,73 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK,
         use_processing_time=parsed.by_clock,
     )
+
+
+def check_start(options: Mapping[str, str]) -> None:
+    """Look at what the options name, once, before a query is first started: directories, tables, topics and columns.
+
+    Needs a session of Spark.
+
+    Raises
+    ------
+    BacklogError
+    """
+    source = HybridDataSource(dict(options))
+    declared = source.schema()
+    parsed = HybridOptions.parse(options)
+    schema = cast(StructType, StructType.fromDDL(declared)) if isinstance(declared, str) else declared
+    columns = _columns(schema, parsed.metadata)
+    phases = make_phases(parsed)
+    try:
+        for phase in phases:
+            phase.open(columns)
+            phase.check()
+        _check_columns(phases, columns.data)
+    finally:
+        for phase in phases:
+            phase.close()
+
+
+def _check_columns(phases: Sequence[Phase], data: pa.Schema) -> None:
+    """Refuse columns that no phase has, and those whose types do not fit."""
+    from .files.casting import Uncastable, caster, find_field  # 0.2 s, which sessions that read nothing need not take
+
+    missing, there = set(data.names), dict[str, None]()
+    is_sure = True
+    for phase in phases:
+        found = phase.columns_at_hand()
+        is_sure = is_sure and found is not None
+        absent = set(data.names)
+        for schema in found or []:
+            there.update(dict.fromkeys(schema.names))
+            for field in data:
+                place = find_field(schema.names, field.name)
+                if place is None:
+                    continue
+                absent.discard(field.name)
+                try:
+                    caster(schema.field(place).type, field.type)
+                except Uncastable as error:
+                    raise SettingError(
+                        "schema", _shown(field), f"in the phase {phase.name} it {error}.",
+                        f"Declare it as {_spark(schema.field(place))}, or change the data.",
+                    ) from None  # fmt: skip
+        missing &= absent
+        if found and absent:
+            _log.warning("The phase %s has no column %s: NULL there", phase.name, ", ".join(sorted(absent)))
+    if missing and is_sure:
+        raise SettingError(
+            "schema", ", ".join(sorted(missing)), "no phase has such a column.",
+            f"Correct it, or leave it out. Columns: {', '.join(there)}.",
+        )  # fmt: skip
+
+
+def _shown(field: pa.Field) -> str:
+    return f"{field.name} {_spark(field)}"
+
+
+def _spark(field: pa.Field) -> str:
+    return from_arrow_schema(pa.schema([field]))[0].dataType.simpleString()
 
 
 class HybridDataSource(StreamOnly):
@@ -136,7 +206,7 @@ def _columns(schema: StructType, asked: Sequence[str]) -> Columns:
 
 def _type(metadata: str) -> str:
     """A metadata column's type in Spark."""
-    return from_arrow_schema(pa.schema([(metadata, METADATA[metadata])]))[0].dataType.simpleString()
+    return _spark(pa.field(metadata, METADATA[metadata]))
 
 
 def _check_names(metadata: Sequence[str], data: Iterable[str]) -> None:

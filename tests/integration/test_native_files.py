@@ -8,6 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import backlog_spark as bs
 from backlog_spark.coordinator import Mode
 from tests.operators.conftest import Collect
@@ -16,6 +18,7 @@ from .test_foreign import LIMIT_S, files, rules, wait
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 
 def reads(path: Path, schema: str = "n long") -> Any:
@@ -114,3 +117,38 @@ def test_other_queries_start_while_a_phase_is_made(spark: SparkSession, tmp_path
     phased.stop()
     assert (tmp_path / "c" / "offsets" / "0").read_text().startswith("v1\n")
     assert (tmp_path / "phases" / "offsets" / "0").read_text().startswith("v2\n")
+
+
+def test_a_phase_that_finds_no_file_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
+    """A misspelt pattern is no empty history: Spark itself takes it for one."""
+    (tmp_path / "old").mkdir()
+    (tmp_path / "new").mkdir()
+    (tmp_path / "new/a.json").write_text('{"n": 1}\n')
+
+    def run(allow_empty: bool, old: Any) -> bs.ForeignQuery:
+        source = bs.hybrid(
+            spark, "orders", allow_empty=allow_empty,
+            phases={"old": old, "new": lambda reader, ctx: reader.schema("n long").json(str(tmp_path / "new"))},
+        )  # fmt: skip
+
+        def build(ctx: bs.RunContext) -> DataStreamWriter:
+            return ctx.frame.writeStream.format("parquet").option("path", str(tmp_path / "target"))
+
+        return bs.backlog_query(build, checkpoint=str(tmp_path / "checkpoint"), spark=spark, source=source)
+
+    by_format = "file:" + str(tmp_path / "old/*.csv")
+    old: Any
+    for old in (
+        lambda reader, ctx: reader.schema("n long").json(str(tmp_path / "old/*.json")),
+        lambda reader, ctx: reader.schema("n long").format("csv").load(by_format),
+        lambda reader, ctx: reader.schema("n long").load(str(tmp_path / "old")),
+    ):
+        with pytest.raises(bs.BacklogError, match=r"phase old of orders has found no file to read\..*allow_empty=True"):
+            run(False, old).awaitTermination(300)
+    assert not list((tmp_path / "target").glob("*.parquet"))
+    query = run(True, old)
+    try:
+        wait(lambda: query.backlogProgress.rows == 1, query)
+    finally:
+        query.stop()
+    assert [row.n for row in spark.read.parquet(str(tmp_path / "target")).collect()] == [1]

@@ -43,8 +43,8 @@ COMMON = (
         "dedupKey",
         "names",
         "unset",
-        "Columns that tell a row from others. Those of the rows within `startingOverlap` of the last are kept for the "
-        "phase after it, which leaves out what it reads again.",
+        "Columns that, with `timestampColumn`, tell a row from others. Those of the rows within `startingOverlap` of "
+        "the last are kept for the phase after it, which leaves out what it reads again.",
         "columns of the stream, not nested; with timestampColumn and startingOverlap",
     ),
     Option("startingOverlap", "duration", "unset", "How far the phase after it goes back behind the greatest time."),
@@ -55,7 +55,8 @@ FILES = (
         "fileFormat",
         "string",
         "parquet",
-        "What the files are. json: one record a line. Lines end with LF, CR LF or CR.",
+        "What the files are. json: one record a line. Lines end with LF, CR LF or CR. orc: columns of Hive without "
+        "names (`_col0`) are those of the schema by their place, as in Spark.",
         "parquet, json, csv, orc",
         "format",
     ),
@@ -84,6 +85,13 @@ FILES = (
         "true: directories `name=value` are no columns.",
         "true, false",
         "recursiveFileLookup",
+    ),
+    Option(
+        "allowEmpty",
+        "boolean",
+        "false",
+        "Whether a path may have no file: then there is no history. false: the query is refused.",
+        "true, false",
     ),
     *COMMON,
     Option(

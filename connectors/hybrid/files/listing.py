@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase, translate
 
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 
 from .stores import FileFound, Store, is_hidden
 
@@ -19,6 +19,8 @@ _LOGS = {
     "_delta_log": "is a Delta table: files that its log does not name lie beside those it does",
     "_spark_metadata": "was written by a Spark stream: files of attempts that failed may lie beside the others",
 }
+
+_EMPTY = "If there may be no history, set allowEmpty=true."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,13 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def list_files(
-    store: Store, paths: Sequence[str], *, base: str = "", name_pattern: str = "", has_partitions: bool = True
+    store: Store,
+    paths: Sequence[str],
+    *,
+    base: str = "",
+    name_pattern: str = "",
+    has_partitions: bool = True,
+    may_be_empty: bool = False,
 ) -> list[Listed]:
     """All files, in the order in which they are read: oldest first, as Spark's file stream does, then by path.
 
@@ -66,27 +74,39 @@ def list_files(
         Pattern for the names of files.
     has_partitions : bool
         Whether such directories are partition columns at all.
+    may_be_empty : bool
+        Whether a path may have no file, or not be there at all.
 
     Raises
     ------
     BacklogError
-        If a path without a wildcard is not there, is not below ``base``, or a directory keeps a log of its files.
+        If a path has no file, is not below ``base``, or a directory keeps a log of its files.
     """
     wanted = re.compile(translate(name_pattern)) if name_pattern else None
     listed: dict[str, Listed] = {}
     for path in paths:
+        has_any = has_named = False
         for pattern in expand_braces(path):
             fixed = _fixed(path)
-            for found in _matches(store, pattern):
+            for found in _matches(store, pattern, may_be_empty):
                 if base and not found.path.startswith(base.rstrip("/") + "/"):
                     raise BacklogError(
                         f"{store.name(found.path)} is not below basePath {store.name(base)}.",
                         "Set basePath to a directory that all paths are in.",
                     )
                 name = found.path.rpartition("/")[2]
+                has_any = has_any or found.size > 0
                 if found.size and (wanted is None or wanted.match(name)):
+                    has_named = True
                     below = len((base or fixed).rstrip("/")) if has_partitions else len(found.path) - len(name)
                     listed.setdefault(found.path, Listed(found, below))
+        if has_any and not has_named and not may_be_empty:
+            raise SettingError("pathGlobFilter", name_pattern, f"no file of {store.name(path)} has that name.", _EMPTY)
+        if not has_named and not may_be_empty:
+            raise SettingError(
+                "path", store.name(path), "no file is there. Names that begin with _ or . and files without a byte do "
+                "not count.", f"Correct it. {_EMPTY}",
+            )  # fmt: skip
     return sorted(listed.values(), key=lambda file: (file.found.modified, file.found.path))
 
 
@@ -96,16 +116,16 @@ def _fixed(pattern: str) -> str:
     return pattern[: wild.start()].rpartition("/")[0] if wild else pattern
 
 
-def _matches(store: Store, pattern: str) -> Iterator[FileFound]:
+def _matches(store: Store, pattern: str, may_be_gone: bool) -> Iterator[FileFound]:
     """Files that a pattern without braces matches, or that lie beneath a directory that it matches."""
     if not _WILD.search(pattern):
         found = store.stat(pattern)
         if found is None and any(True for _ in store.tree(pattern)):
             found = FileFound(pattern, True, 0, "", 0.0)  # a prefix in a store without directories
+        if found is None and may_be_gone:
+            return
         if found is None:
-            raise BacklogError(
-                f"path: {store.name(pattern)} is not there.", "Set path to files or directories that are."
-            )
+            raise SettingError("path", store.name(pattern), "is not there.", f"Correct it. {_EMPTY}")
         if found.is_directory:
             _check_has_no_log(store, pattern)
         yield from _beneath(store, found)

@@ -86,6 +86,8 @@ class FileOptions:
         "" for all names.
     has_partitions : bool
         Whether directories may be columns.
+    may_be_empty : bool
+        Whether a path may have no file.
     time_zone : str
         Of who wrote the timestamps of ORC; "" if not given.
     read : ReadOptions
@@ -102,6 +104,7 @@ class FileOptions:
     base_path: str = ""
     name_pattern: str = ""
     has_partitions: bool = True
+    may_be_empty: bool = False
     time_zone: str = ""
     read: ReadOptions = ReadOptions()
     csv: CsvOptions = CsvOptions()
@@ -132,6 +135,7 @@ class FileOptions:
             base_path=base,
             name_pattern=given.text("pathGlobFilter"),
             has_partitions=not given.flag("recursiveFileLookup", False),
+            may_be_empty=given.flag("allowEmpty", False),
             time_zone=_time_zone(given) if form == "orc" else "",
             read=common_options(given),
             csv=_csv(given, form),

@@ -74,9 +74,6 @@ class FilePhase(ListedPhase):
         files = self._listing()
         return self._schema_of(files[0], files) if files else None
 
-    def check(self) -> None:
-        self._listing()
-
     def columns_at_hand(self) -> list[pa.Schema] | None:
         files = self._listing()
         # The oldest and the newest; what is between may have others yet.

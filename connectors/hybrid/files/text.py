@@ -26,6 +26,7 @@ _log = logging.getLogger(__name__)
 _CODECS = {"gz": "gzip", "gzip": "gzip", "zst": "zstd", "bz2": "bz2"}
 # What Hadoop knows, and Arrow reads in other framings or not at all.
 _REFUSED = ("deflate", "lz4", "snappy", "lzo", "xz", "zip")
+_BINARY = {b"PAR1": "Parquet", b"ORC": "ORC", b"Obj\x01": "Avro"}
 _SAMPLE_BYTES = 256 << 10
 _SAMPLE_ROWS_BYTES = 4 << 20
 
@@ -60,9 +61,10 @@ class _TextFormat(Format):
     ) -> Iterator[list[bytes]]: ...
 
     def schema(self, source: pa.NativeFile) -> None:
-        return None
+        _check_is_text(source)
 
     def layout(self, source: pa.NativeFile, file: DataFile) -> TextLayout:
+        _check_is_text(source)
         codec = _codec(file.path)
         return TextLayout(file.size, _rows_per_byte(source, codec), self._splits and codec is None)
 
@@ -143,6 +145,15 @@ class CsvFormat(_TextFormat):
         rest = iter(column.casefold() for column in declared)
         if not all(column.strip().casefold() in rest for column in found):
             _log.warning("%s: its header is %s, and its columns are taken for %s by their place", name, found, declared)
+
+
+def _check_is_text(source: pa.NativeFile) -> None:
+    """Else, if malformed records are no error, each file of Parquet would be some rows of NULLs."""
+    start = bytes(source.read(4))
+    source.seek(0)
+    kind = next((kind for mark, kind in _BINARY.items() if start.startswith(mark)), None)
+    if kind:
+        raise Unreadable(f"it is a file of {kind}")
 
 
 def _codec(path: str) -> str | None:

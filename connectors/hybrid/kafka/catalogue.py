@@ -20,6 +20,13 @@ OPTIONS = (
         "Topics to read: those whose whole name it matches, in Python's syntax, and those that are made later. Never "
         "Kafka's internal ones.",
     ),
+    Option(
+        "allowEmpty",
+        "boolean",
+        "false",
+        "Whether `subscribePattern` may match no topic when the phase begins. false: the query is refused.",
+        "true, false",
+    ),
     _as_spark("assign", "JSON", "one of three", 'Partitions to read, and no others: `{"topic": [0, 1]}`.'),
     Option(
         "startingFrom",
@@ -41,9 +48,10 @@ OPTIONS = (
         "dedupKey",
         "names",
         "unset",
-        "Data columns by which a record is known to be a row of the files; such records are left out, whenever they "
-        "come, as far as they are not newer than the files' newest row, by the record's own timestamp. A key with a "
-        "NULL in it is never known.",
+        "Data columns that, with the files' `timestampColumn`, tell a record for a row of the files. A record that has "
+        "the same values in all of them, to the microsecond, is left out, as far as it is not newer than the files' "
+        "newest row by the record's own timestamp. The same key with another time is another version, and is read. "
+        "A key with a NULL in it is never known.",
     ),
     _as_spark(
         "startingOffsets",

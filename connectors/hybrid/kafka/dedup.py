@@ -12,7 +12,6 @@ import pyarrow.parquet as pq
 
 from backlog_spark.errors import BacklogError
 
-from ..files.stores import arguments_for, store_of
 from ..phases import TIME
 
 __all__ = ["Known", "known"]
@@ -64,6 +63,8 @@ def known(path: str, key: tuple[str, ...], storage: Mapping[str, str]) -> Known:
 
 
 def _read(path: str, key: tuple[str, ...], storage: Mapping[str, str]) -> Known:
+    from ..files.stores import arguments_for, store_of  # 0.2 s, for the few readers of an overlap
+
     try:
         store, name = store_of(path, arguments_for(path, storage, plain=not arguments_for(path, storage, plain=False)))
         table = pq.read_table(io.BytesIO(store.read(name)))

@@ -114,6 +114,8 @@ class KafkaOptions:
         Columns by which rows of the files are known.
     min_partitions : int or None
     fail_on_data_loss, include_headers, drop_tombstones : bool
+    may_be_empty : bool
+        Whether the pattern may match no topic.
     thresholds : Thresholds
         When it is backlog.
     group_prefix : str
@@ -137,6 +139,7 @@ class KafkaOptions:
     fail_on_data_loss: bool = True
     include_headers: bool = False
     drop_tombstones: bool = False
+    may_be_empty: bool = False
     thresholds: Thresholds = field(default_factory=Thresholds)
     group_prefix: str = "hybrid-kafka"
     poll_timeout_ms: int = 120_000
@@ -172,6 +175,7 @@ class KafkaOptions:
             fail_on_data_loss=_choice(given, "failOnDataLoss", ("true", "false")) == "true",
             include_headers=_choice(given, "includeHeaders", ("false", "true")) == "true",
             drop_tombstones=_choice(given, "tombstones", ("null", "drop")) == "drop",
+            may_be_empty=_choice(given, "allowEmpty", ("false", "true")) == "true",
             thresholds=_thresholds(given),
             group_prefix=given.get("groupidprefix", cls.group_prefix),
             poll_timeout_ms=_integer(given, "kafkaConsumer.pollTimeoutMs", 1) or cls.poll_timeout_ms,

@@ -89,6 +89,10 @@ class Planner:
             self._report(reconciled(KafkaPosition(wanted, pin.topics), cluster.topics, pin.earliest, pin.latest)[1])
         return pin
 
+    def check(self) -> None:
+        """See that the brokers answer, and that the topics are there."""
+        self._check_there(self._look())
+
     def begin(self, last_ms: int | None, dedup: str, now_ms: float, pin: Pin | None = None) -> KafkaPosition:
         """The position before the first record.
 
@@ -203,6 +207,11 @@ class Planner:
 
     def _check_there(self, cluster: _Cluster) -> None:
         topics = self._options.topics
+        if topics.pattern and not cluster.topics and not self._options.may_be_empty:
+            raise SettingError(
+                "subscribePattern", topics.pattern, f"no topic of {self._client.properties} matches it.",
+                "It must match whole names. If its topics are made later, set allowEmpty=true.",
+            )  # fmt: skip
         missing = [name for name in topics.asked if name not in cluster.topics]
         missing += [shown(p) for p in topics.partitions if p[0] in cluster.topics and p not in cluster.latest]
         if missing:

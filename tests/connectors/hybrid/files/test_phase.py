@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from connectors.hybrid.files import FilePhase
 from connectors.hybrid.phases import METADATA, Columns, Limit
 
@@ -96,7 +96,7 @@ def test_every_row_once_at_any_limits(files: list[tuple[int, int]], limits: list
             rows = [row | {"id": number * 1_000 + row["id"]} for row in ROWS[:count]]
             write(root / f"data/{number}.parquet", rows, row_group_size=group)
             written += rows
-        source = phase(root, filePartitionBytes=size)
+        source = phase(root, filePartitionBytes=size, allowEmpty="true")
         source.open(Columns(ALL))
         start = source.begin({})
         ends = [step.position for step in steps(source, limits, start)]
@@ -151,7 +151,7 @@ def test_the_schema_of_files_and_directories(tmp_path: Path) -> None:
     write(tmp_path / "data/year=2025/kind=7/p.parquet", ROWS[1:2])
     assert phase(tmp_path).schema() == pa.schema([*ALL, ("year", pa.int32()), ("kind", pa.string())])
     assert phase(tmp_path, recursiveFileLookup="true").schema() == ALL
-    assert phase(tmp_path, path=str(tmp_path / "data/none*")).schema() is None
+    assert phase(tmp_path, path=str(tmp_path / "data/none*"), allowEmpty="true").schema() is None
     odd = pa.schema(
         [("a", pa.uint32()), ("b", pa.uint64()), ("c", pa.large_string()), ("d", pa.timestamp("ns")), ("e", pa.null())]
     )
@@ -251,7 +251,7 @@ def test_a_damaged_row_group_names_the_file(tmp_path: Path) -> None:
 
 
 def test_no_files_no_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    source = phase(tmp_path, path=str(tmp_path / "none*"))
+    source = phase(tmp_path, path=str(tmp_path / "none*"), allowEmpty="true")
     source.open(Columns(ALL))
     start = source.begin({})
     step = source.next(start, Limit(), 0)
@@ -263,6 +263,25 @@ def test_no_files_no_rows(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
     (tmp_path / "data/nothing.parquet").write_bytes(b"")
     for limit in (None, 5):
         assert rows_of(phase(tmp_path), Columns(ALL), [limit]) == []
+
+
+def test_no_files_are_refused_before_the_phase_begins_and_when_it_does(tmp_path: Path) -> None:
+    source = phase(tmp_path, path=str(tmp_path / "*.csv"), fileFormat="csv")
+    source.open(Columns(ALL))
+    for look in (source.columns_at_hand, lambda: source.begin({})):
+        with pytest.raises(SettingError, match=r"path = '.*\*\.csv': no file is there"):
+            look()
+
+
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_files_of_parquet_are_no_text(tmp_path: Path, form: str) -> None:
+    write(tmp_path / "data/f.parquet", ROWS[:10])
+    source = phase(tmp_path, fileFormat=form)
+    source.open(Columns(ALL))
+    with pytest.raises(BacklogError, match=rf"cannot be read as {form}: it is a file of Parquet. Set fileFormat"):
+        source.columns_at_hand()
+    with pytest.raises(BacklogError, match=rf"cannot be read as {form}: it is a file of Parquet"):
+        source.next(source.begin({}), Limit(10), 0)
 
 
 def test_an_empty_row_group_does_not_make_small_batches(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ TEXTS = st.sampled_from(["", "a", "Köln 日本", "x" * 200, 'say "hi"', "back\\
 
 
 def phase(root: Path, form: str, decoder: DecoderOf | None, **options: str) -> FilePhase:
-    given_options = {"path": str(root / "data"), "metadataLocation": str(root / "meta"), "fileFormat": form} | options
+    given_options = {"path": str(root / "data"), "metadataLocation": str(root / "meta"), "fileFormat": form}
+    given_options |= {"allowEmpty": "true"} | options
     return FilePhase("old", given_options, decoder_of=decoder)
 
 

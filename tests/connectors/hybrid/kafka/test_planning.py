@@ -100,10 +100,23 @@ def test_places_that_are_not_there(broker: Broker, options: dict[str, str], expe
         broker.phase(subscribe=topic, **given).begin({})
 
 
+def test_a_pattern_that_matches_no_topic(broker: Broker, client: str) -> None:
+    topic = broker.topic()
+    pattern = topic[1:]  # matches within the name, and not the name
+    phase = broker.phase(client, subscribePattern=pattern)
+    for look in (phase.check, lambda: phase.begin({})):
+        with pytest.raises(SettingError, match=f"subscribePattern = '{pattern}': no topic of .* matches it"):
+            look()
+    assert _offsets(broker.phase(client, subscribePattern=pattern, allowEmpty="true").begin({})) == {}
+    broker.phase(client, subscribePattern=f".{pattern}").check()
+
+
 def test_topics_that_are_not_there(broker: Broker, client: str) -> None:
     topic = broker.topic()
     with pytest.raises(BacklogError, match=r"has no no-such-topic\. Create it, or correct subscribe"):
         broker.phase(client, subscribe=f"{topic}, no-such-topic").begin({})
+    with pytest.raises(BacklogError, match="has no no-such-topic"):
+        broker.phase(client, subscribe="no-such-topic").check()
     with pytest.raises(BacklogError, match=f"has no {topic}-4"):
         broker.phase(client, assign=json.dumps({topic: [0, 4]})).begin({})
 

@@ -1,0 +1,70 @@
+"""What the source hybrid refuses before a query starts, without Spark."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from backlog_spark.errors import BacklogError, SettingError
+from connectors.hybrid.delta import DeltaPhase
+from connectors.hybrid.files import FilePhase
+from connectors.hybrid.kafka.phase import KafkaPhase
+from connectors.hybrid.phases import Phase
+from connectors.hybrid.source import _check_columns
+
+
+def files(tmp_path: Path, name: str, **columns: object) -> FilePhase:
+    (tmp_path / name).mkdir()
+    pq.write_table(pa.table(columns), tmp_path / name / "f.parquet")
+    return FilePhase(name, {"path": str(tmp_path / name), "metadataLocation": str(tmp_path / "meta")})
+
+
+def raw() -> KafkaPhase:
+    return KafkaPhase("live", {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"})
+
+
+def check(phases: list[Phase], **columns: pa.DataType) -> None:
+    _check_columns(phases, pa.schema(list(columns.items())))
+
+
+def test_types_that_differ_between_phases(tmp_path: Path) -> None:
+    old, new = files(tmp_path, "old", n=[1], at=["2024-01-01"]), files(tmp_path, "new", n=["x"])
+    check([old], N=pa.int32(), at=pa.string())
+    with pytest.raises(SettingError, match=r"schema = 'n bigint': in the phase new it is string there"):
+        check([old, new], n=pa.int64(), at=pa.string())
+    with pytest.raises(SettingError, match=r"schema = 'at timestamp': in the phase old .*Declare it as string"):
+        check([old, raw()], n=pa.int64(), at=pa.timestamp("us", "UTC"))
+
+
+def test_columns_that_no_phase_has(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    old = files(tmp_path, "old", value=[b"1"])
+    with pytest.raises(SettingError, match=r"schema = 'vlaue': no phase has such a column\..*Columns: value, key,"):
+        check([old, raw()], value=pa.binary(), vlaue=pa.binary())
+    with caplog.at_level(logging.WARNING):
+        check([old, raw()], value=pa.binary(), topic=pa.string())
+    assert "The phase old has no column topic: NULL there" in caplog.text
+    # Of records that are decoded nobody knows beforehand.
+    live = raw()
+    live.decoder_of = lambda schema: pytest.fail("not needed")
+    check([old, live], value=pa.binary(), vlaue=pa.binary())
+
+
+def test_a_column_of_the_newest_file_only(tmp_path: Path) -> None:
+    old = files(tmp_path, "old", n=[1])
+    pq.write_table(pa.table({"n": [2], "more": [3]}), tmp_path / "old" / "g.parquet")
+    check([old], n=pa.int64(), more=pa.int64())
+
+
+@pytest.mark.parametrize("version", [{}, {"versionAsOf": "7"}])
+def test_a_delta_table_that_is_not_there(tmp_path: Path, version: dict[str, str]) -> None:
+    if version:
+        from deltalake import write_deltalake
+
+        write_deltalake(tmp_path / "table", pa.table({"n": [1]}))
+    phase = DeltaPhase("old", {"path": str(tmp_path / "table"), **version})
+    with pytest.raises(BacklogError, match=r"The Delta table .*table cannot be opened"):
+        phase.columns_at_hand()
