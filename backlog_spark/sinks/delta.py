@@ -84,6 +84,7 @@ class DeltaSink(Sink):
         self._context: SinkContext | None = None
         self._columns: tuple[str, ...] = ()
         self._is_ours = False
+        self._planned = -1  # the newest batch that may be in the table by this checkpoint
         self._checked = -1  # the table's version up to which its log has been looked through
 
     def for_output(self) -> DeltaSink:
@@ -151,6 +152,7 @@ class DeltaSink(Sink):
         mark = metadata.configuration().get(CREATED_BY)
         self._is_ours = mark.isDefined() and mark.get() == context.txn_app_id
         self._columns = tuple(field.name for field in stored)
+        self._planned = -1 if context.newest_planned is None else context.newest_planned
         self._context = context
 
     def write(self, batch_df: DataFrame, batch: BatchInfo) -> None:
@@ -159,7 +161,8 @@ class DeltaSink(Sink):
         Raises
         ------
         BacklogError
-            If the sink is not open, the table lacks the batch before this one, or it was restored or replaced.
+            If the sink is not open, the table lacks the batch before this one, it was restored or replaced, or another
+            query has written a batch under this one's id.
         """
         context = self._context
         if context is None:
@@ -170,6 +173,13 @@ class DeltaSink(Sink):
             done = _last_batch(snapshot, context.txn_app_id)
             if done is not None:
                 self._check_since(self._checked, snapshot, context)
+            if done is not None and done > self._planned:
+                raise BacklogError(
+                    f"The Delta table at {self.path} already has batch {done} of this query, which it has not run: "
+                    "another query writes under its id, and what differs would be dropped.",
+                    "Run one query on a checkpoint. A copy of a checkpoint cannot write to the same table.",
+                )
+            self._planned = max(self._planned, batch.batch_id)
             self._checked = version = int(snapshot.version())
             if done is not None and done >= batch.batch_id:
                 return

@@ -227,3 +227,14 @@ def test_a_location_may_be_written_in_any_form(spark: SparkSession, tmp_path: Pa
             sink.write(events(spark, SOME[:1]), BatchInfo(batch, False))
         assert rows_of(spark, table) == Counter(SOME[:1] * 2)
         assert sink.path == f"file:{table}"
+
+
+def test_a_copy_of_a_checkpoint_does_not_lose_its_rows_silently(spark: SparkSession, tmp_path: Path) -> None:
+    sink, copy = (opened(spark, tmp_path) for _ in range(2))
+    sink.write(events(spark, SOME[:1]), BatchInfo(0, False))
+    with pytest.raises(BacklogError, match="already has batch 0 of this query, which it has not run"):
+        copy.write(events(spark, SOME[1:]), BatchInfo(0, False))
+    again = opened(spark, tmp_path, newest_planned=0)  # the same batch, after a crash
+    for _ in range(2):
+        again.write(events(spark, SOME[:1]), BatchInfo(0, False))
+    assert rows_of(spark, tmp_path) == Counter(SOME[:1])

@@ -118,7 +118,7 @@ def test_a_restored_table_is_refused_until_that_is_undone(spark: SparkSession, t
     assert table_of(spark, table) == Counter([(1, 0), (2, 0)])
 
     delta.restoreToVersion(2)  # version 4: what the error says
-    again = opened(spark, sink_of(kind, table), planned=1, committed=1)
+    again = opened(spark, sink_of(kind, table), planned=2, committed=1)
     for goes_on in (sink, again):
         goes_on.write(rows(spark, (4, 0)), BatchInfo(2, False))
     assert table_of(spark, table) == Counter([(1, 0), (2, 0), (3, 0), (4, 0)])
