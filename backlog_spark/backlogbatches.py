@@ -115,6 +115,10 @@ class BatchFolds:
         version is to be made.
     end : callable
         The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
+    collects : bool
+        Whether nothing is put out before the stay's last batch, then all.
+    is_last : bool
+        Whether this is known to be the last one.
     """
 
     def __init__(
@@ -125,6 +129,9 @@ class BatchFolds:
         fold: Callable[[str, Fold, DataFrame, Callable[[], DataFrame | None]], DataFrame],
         gather: Callable[[str, Fold, DataFrame], Gathered | None],
         end: Callable[[], StayEnd | None],
+        *,
+        collects: bool = False,
+        is_last: bool = False,
     ) -> None:
         self._folds = folds
         self._raw = raw
@@ -132,6 +139,8 @@ class BatchFolds:
         self._fold = fold
         self._gather = gather
         self._end = end
+        self._collects = collects
+        self._holds = collects and not is_last
         self.handed_over: dict[str, Callable[[], DataFrame]] = {}
         """What operators that wait hand over and is to be kept when the results have been put out, unless their version
         is handed over as it is. It is made of the same rows as those, or of rows that a replay gives again."""
@@ -146,6 +155,9 @@ class BatchFolds:
     def _results(self, node: KeyedNode, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
         """An operator's output and its side outputs."""
         fold, rows = self._folds[node.name], self._rows(node.parent, batch)
+        if self._holds and not _takes_raw_rows(node.parent):
+            # It is given all of its rows at once, in the last batch.
+            return self._output(node.name, empty_frame(batch.sparkSession, fold.version_schema())), {}
         gathered = self._gather(node.name, fold, rows) if fold.waits and self._is_repeatable(node) else None
         if gathered is None:
             version = self._fold(node.name, fold, rows, partial(self._sample_for, node))
@@ -185,10 +197,19 @@ class BatchFolds:
     def _output(self, name: str, version: DataFrame) -> DataFrame:
         fold = self._folds[name]
         if not fold.waits:
-            return fold.output_of(version)
+            if not self._collects:
+                return fold.output_of(version)
+            return fold.output_of_stay(version.where("false") if self._holds else version)
         end = self._end()
         if end is None:
             return fold.output_at_end(version.where("false"), StayEnd(None))
         if not fold.hands_over_version or bytes_of(version) > _MOVED_AS_IT_IS:
             self.handed_over[name] = partial(fold.handed_over, version, end)
         return fold.output_at_end(version, end)
+
+
+def _takes_raw_rows(node: Node) -> bool:
+    """Whether an operator over a node takes rows that have been through no other one."""
+    if not node.is_keyed:
+        return True
+    return not isinstance(node, KeyedNode) and any(map(_takes_raw_rows, node.parents))

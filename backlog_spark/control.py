@@ -31,6 +31,8 @@ __all__ = ["Clerk", "ControlDataSource", "ControlServer"]
 
 # How often at most timers that go by the clock are looked after: a batch each time.
 _TICK_MS = 100
+# In an offset: when a batch was made in which nobody is told anything.
+_WOKEN = "woken"
 
 
 @dataclass
@@ -59,6 +61,7 @@ class Clerk:
         self._watermarks: Callable[[], Mapping[str, Watermark]] = dict
         self._backlog: dict[str, int] = {}
         self._holding = True
+        self._woken: int | None = None
         self._lock = threading.Lock()
 
     def tell(self, *, watermarks: Callable[[], Mapping[str, Watermark]], backlog: Mapping[str, int]) -> None:
@@ -104,10 +107,17 @@ class Clerk:
         with self._lock:
             self._known = {name: _Known(budget=budget) for name, budget in budgets.items()}
 
-    def hold(self) -> None:
-        """Tell nothing new: for runs in which nobody listens."""
+    def hold(self, *, wakes: bool = False) -> None:
+        """Tell nothing new: for runs in which nobody listens.
+
+        Parameters
+        ----------
+        wakes : bool
+            Whether there is to be a batch, though no rows may come.
+        """
         with self._lock:
             self._holding = True
+            self._woken = self._clock() if wakes else None
 
     def answer(self, operator: str, start: Mapping[str, Any], *, at_once: bool) -> dict[str, Any]:
         """The offset after ``start``; the same if there is nothing new.
@@ -122,7 +132,7 @@ class Clerk:
         """
         with self._lock:
             if self._holding:
-                return dict(start)
+                return dict(start) if self._woken is None else {**start, _WOKEN: self._woken}
             known, now = self._known.get(operator, _Known()), self._clock()
             offset = {**start, "isBacklog": self._backlog.get(operator, start["isBacklog"])}
             if known.is_firing:
@@ -219,7 +229,7 @@ class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ) from None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        if start == end:
+        if {**start, _WOKEN: None} == {**end, _WOKEN: None}:
             return []
         control = Control(
             watermark=Control.watermark if end["watermark"] is None else end["watermark"],

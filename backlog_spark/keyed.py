@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backlog_spark.attributes import as_bits
@@ -72,6 +73,8 @@ class KeyedPlan:
         ``spark.backlog.keyGroups``; None takes the checkpoint's or chooses.
     mixed : bool
         Whether the query is in mixed mode: backlog runs sorted.
+    collects : bool
+        Whether nothing is to be put out before every source has left backlog.
     has_rules : bool
         Whether a rule says when its streaming DataFrames are in backlog.
     max_firing_ms : int, optional
@@ -86,11 +89,13 @@ class KeyedPlan:
         key_groups: int | None,
         *,
         mixed: bool,
+        collects: bool = True,
         has_rules: bool = False,
         max_firing_ms: int | None = None,
     ) -> None:
         check_tree(root)
         self._has_rules = has_rules
+        self._collects = collects
         self.must_leave = False
         self._spark = spark
         self._checkpoint = checkpoint
@@ -110,6 +115,7 @@ class KeyedPlan:
         self._handed_over: Mapping[str, Callable[[], DataFrame]] = {}
         self.run = Run(0, Vehicle.STREAM)
         self.replays_only = False
+        self._collects_now = False
         self._drained = False
         self._output: StructType | None = None
         self._time: Timekeeper | None = None
@@ -196,16 +202,21 @@ class KeyedPlan:
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
             ledger = self._publish(ledger)
         self._drained = self._drained or behind
+        if planned is None:
+            ledger = replace(ledger, puts_out_each=not self._collects)
         ledger = ledger.begin(run)
         self._write(ledger)
         self.run = ledger.runs[-1]
+        # The first stay ends as it was begun, whatever the intervals are now.
+        self._collects_now = self.run.epoch == 0 and not ledger.puts_out_each
         # In backlog, but a batch of the stream run was logged before or has to come first: that one alone is run.
         self.replays_only = replays_only
         self._cleaned = False
         self.must_leave = False
         if self._time is not None:
             sorted_run = run.vehicle is Vehicle.SORTED
-            self._time.begin(self.folds, flags, finished, sorted_run=sorted_run, tasks=ledger.partitions)
+            epoch = self.run.epoch if planned == committed else -1
+            self._time.begin(self.folds, flags, finished, sorted_run=sorted_run, tasks=ledger.partitions, epoch=epoch)
         conf = ledger.configuration()
         if run.vehicle is Vehicle.STREAM:
             conf[ARROW_BYTES] = str(self._spark.conf.get(ARROW_BYTES, _STREAM_ARROW_BYTES))
@@ -256,15 +267,17 @@ class KeyedPlan:
         return not self._drained and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
 
     def _seeds_emit(self, ledger: Ledger) -> bool | None:
-        """Whether what is handed over is of later stays in backlog than the first, whose keys have been put out.
+        """Whether the keys of what is handed over are to be put out: those of later stays, and of the first if it has
+        not put them out itself.
 
-        None if of both, or of neither.
+        None if of some, or if there is nothing.
         """
+        put_out = ledger.puts_out_each or self._stays.put_out() is not None
         names = [name for operator in self._operators for name in self._checkpoint.names_in(seeds_of(operator))]
-        later = {not name.startswith(seed_prefix(0)) for name in names}
+        emit = {not (put_out and name.startswith(seed_prefix(0))) for name in names}
         if ledger.unpublished:
-            later.add(ledger.last_epoch > 0)
-        return later.pop() if len(later) == 1 else None
+            emit.add(not (put_out and ledger.last_epoch == 0))
+        return emit.pop() if len(emit) == 1 else None
 
     def _publish(self, ledger: Ledger) -> Ledger:
         epoch = ledger.last_epoch
@@ -316,7 +329,7 @@ class KeyedPlan:
             state = BatchState(self._checkpoint, name, self.run.epoch)
             # Batch N - 1 has committed, so nothing before its version is needed again.
             state.drop_below(batch_id - 1)
-            version = state.write(operator, rows, batch_id, sample)
+            version = state.write(operator, rows, batch_id, sample, collects=self._collects_now)
             taken.is_read |= state.has_read
             return version
 
@@ -332,15 +345,28 @@ class KeyedPlan:
         def end() -> StayEnd | None:
             return self._end(taken, batch_id, query_name, flags, finished)
 
-        folds = BatchFolds(self._told(*at_start), self._raw, lambda: taken.sample, fold_into, gather, end)
+        is_last = self._ends_stay(batch_id, flags)
+        folds = BatchFolds(
+            self._told(*at_start), self._raw, lambda: taken.sample, fold_into, gather, end,
+            collects=self._collects_now, is_last=is_last,
+        )  # fmt: skip
         self._handed_over = folds.handed_over
         if self.run.epoch == 0:
-            return folds.run(self._root, batch)
-        # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators too,
-        # when stream mode has merged it.
-        folds.run(next(n for n in self._root.walk() if isinstance(n, KeyedNode)), batch)
+            found = folds.run(self._root, batch)
+            if not self._collects_now:
+                return found
+            if is_last:
+                end()
+                return found
+        else:
+            # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators
+            # too, when stream mode has merged it.
+            folds.run(next(n for n in self._root.walk() if isinstance(n, KeyedNode)), batch)
         assert self._output is not None, "set at the start of the run"
-        return empty_frame(batch.sparkSession, self._output), {}
+        spark = batch.sparkSession
+        # Every sink has every batch: by what it has it knows that it is the query's.
+        sides = {name: empty_frame(spark, schema) for name, schema in self.side_outputs.items()}
+        return empty_frame(spark, self._output), sides
 
     def _told(self, flags: Sequence[bool], finished: Sequence[bool]) -> dict[str, Fold]:
         """The operators for a batch of the sorted vehicle: each knows whether its rows are backlog."""

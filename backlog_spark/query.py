@@ -131,8 +131,8 @@ class BacklogQuery(QueryRuns):
             during = self.intervals.during_backlog_ms
             self._mixed = during == 0 or (enabled and during is not None)
             self._keyed = KeyedPlan(
-                spark, self._checkpoint, stream.node, key_groups, mixed=self._mixed, has_rules=bool(self._judge.needs),
-                max_firing_ms=_max_firing_ms(settings, self.intervals),
+                spark, self._checkpoint, stream.node, key_groups, mixed=self._mixed, collects=during == 0,
+                has_rules=bool(self._judge.needs), max_firing_ms=_max_firing_ms(settings, self.intervals),
             )  # fmt: skip
 
     # -- starting -------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from backlog_spark.operators.fold import Fold
 from backlog_spark.plan import KeyedNode, Node, operator_attributes, watermark_nodes
 from backlog_spark.session import register_source, starting
 from backlog_spark.state.reports import FiringBudget, GroupReport, GroupReports
+from backlog_spark.state.versions import BatchState
 from backlog_spark.watermarks import END_OF_TIME, observation_name
 from backlog_spark.watermarktree import WatermarkTree
 
@@ -80,6 +81,8 @@ class Timekeeper:
         self.reports: Accumulator[Any] = spark.sparkContext.accumulator({}, GroupReports())
         self._told_late = 0
         self._kept: list[int] = []
+        # Of each operator's newest version in backlog: which it is, and when the first timer is due by the clock.
+        self._timers: dict[str, tuple[int, int | None]] = {}
 
     def _fresh(self) -> WatermarkTree:
         return WatermarkTree(self._root, lambda: int(time.time() * 1000))
@@ -101,6 +104,7 @@ class Timekeeper:
         *,
         sorted_run: bool,
         tasks: int,
+        epoch: int = -1,
     ) -> None:
         """A run starts; called while none is active.
 
@@ -113,6 +117,8 @@ class Timekeeper:
             In the sorted vehicle nobody listens.
         tasks : int
             Partitions of the state.
+        epoch : int
+            Of a sorted run that has no batch to replay; else -1.
         """
         self._folds = folds
         self._times = self._fresh()
@@ -130,9 +136,26 @@ class Timekeeper:
         self._passed = dict.fromkeys(self._timed)
         self._clerk.begin({name: budget.of({}) for name, budget in self._budgets.items()})
         if sorted_run:
-            self._clerk.hold()
+            self._clerk.hold(wakes=epoch >= 0 and self._is_timer_due(epoch))
         else:
             self._tell(flags, finished)
+
+    def _is_timer_due(self, epoch: int) -> bool:
+        """Whether a timer that goes by the clock is due in the state of a stay, though no rows may come."""
+        now = time.time() * 1000
+        for name in self._timed:
+            state = BatchState(self._checkpoint, name, epoch)
+            newest = state.newest()
+            if newest is None:
+                continue
+            version, due = self._timers.get(name, (-1, None))
+            if version != newest:
+                fold = self._folds[name]
+                due = fold.next_processing_timer(state.read(self._spark, fold, newest))
+                self._timers[name] = newest, due
+            if due is not None and due <= now:
+                return True
+        return False
 
     def take(
         self, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool], *, sorted_run: bool

@@ -12,6 +12,7 @@ from backlog_spark.changes import MARK
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, StayEnd
 from backlog_spark.operators.sides import tagged
+from backlog_spark.operators.sortedloop import DATA, TAG
 from backlog_spark.plan import (
     FrameNode,
     KeyedNode,
@@ -27,7 +28,7 @@ from backlog_spark.plan import (
 from backlog_spark.session import starting
 from backlog_spark.state.keys import labelled
 from backlog_spark.state.processor import GroupProcessor
-from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackState, Whole, seed_prefix
+from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackHeld, PackState, Whole, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
 from backlog_spark.state.versions import ALL_OF_THEM
 from backlog_spark.watermarks import EVENT_TIME, observation_name
@@ -278,6 +279,10 @@ class Plans:
             # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
             # a large version already may be read like that and chosen once more.
             schema, chosen, emit = fold.version_schema(), None, self._stay_end is None
+        held = emit and not fold.waits and fold.held_rows(empty_frame(self._spark, schema)) is not None
+        if held:
+            rows = self._read_seeds(name, schema, "parquet").select(*fold.state.spark().names, TAG, DATA)
+            return map_in_arrow(rows, PackHeld(fold.state, self._key_groups, TAG, DATA), SEED_SCHEMA)
         sizes = self._whole_files(name) if chosen is not None and fold.state.is_read_from_files else None
         if chosen is not None and sizes is not None:
             files = self._read_seeds(name, _FILES, "binaryFile").select("path", "content")

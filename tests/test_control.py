@@ -176,6 +176,22 @@ def test_rows_that_wait_for_the_end_of_a_backlog_are_looked_at_when_it_is_told()
     assert clerk.answer("f", told, at_once=True) == {**told, "isBacklog": 2}, "nothing waits"
 
 
+def test_a_run_in_which_nobody_listens_may_need_a_batch() -> None:
+    clock = Clock()
+    clerk = Clerk(clock=clock)
+    clerk.tell(watermarks=at(50), backlog={"f": 0})
+    clerk.hold(wakes=True)
+    told = clerk.answer("f", START, at_once=True)
+    assert {k: told[k] for k in START} == START
+    assert told != START
+    assert clerk.answer("f", told, at_once=True) == told, "one in each run"
+    reader: Any = ControlDataSource({"port": "1", "token": "", "keygroups": "3"}).streamReader(None)  # type: ignore[arg-type]
+    assert not reader.partitions(START, told)
+    clock.now += 1
+    clerk.hold(wakes=True)
+    assert clerk.answer("f", told, at_once=True) != told
+
+
 def test_a_source_asks_the_server() -> None:
     clerk = Clerk(clock=Clock())
     settled(clerk)

@@ -218,6 +218,10 @@ class Fold(ABC):
         """When the first event-time and processing-time timer of each row of state is due. For `timed` folds."""
         raise TypeError(f"{type(self).__name__} has no timers")
 
+    def next_processing_timer(self, version: DataFrame) -> int | None:
+        """When the first processing-time timer is due that fires in backlog; None, the default, if there is none."""
+        return None
+
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
         """What holds for the rows that it puts out when these hold for its inputs."""
         from backlog_spark.attributes import propagate_join
@@ -266,6 +270,17 @@ class Fold(ABC):
     @abstractmethod
     def output_of(self, version: DataFrame) -> DataFrame:
         """The main output in what `fold` gave."""
+
+    def output_of_stay(self, version: DataFrame) -> DataFrame:
+        """The main output of a stay that began without state, from its last version. For folds that do not wait."""
+        raise TypeError(f"{type(self).__name__} waits")
+
+    def held_rows(self, version: DataFrame) -> DataFrame | None:
+        """What `fold` gave to be put out and no state tells: the next version has it too while nothing is put out.
+
+        None, the default, if there is no such thing.
+        """
+        return None
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
         """What the stay puts out, from the version of its last batch. For folds that wait."""

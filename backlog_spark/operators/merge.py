@@ -230,6 +230,14 @@ class MergeFold(Fold):
             return self.finish(version.where(F.coalesce(CHANGED, F.lit(True))))
         return self.finish(version.where(f"{CODE} > 0"), change_type_of(F.col(CODE), self.changes))
 
+    def output_of_stay(self, version: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        state = self.state_of(version)
+        if not self.changes:
+            return self.finish(state)
+        return self.finish(state.where(self.has_result("")), change_type_of(F.lit(_INSERT), self.changes))
+
     def unpack(self, packed: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
         from pyspark.sql.types import IntegerType, StructType

@@ -393,6 +393,18 @@ class ProcessFold(Fold):
     def output_of(self, version: DataFrame) -> DataFrame:
         return self._unpacked(version, TAG, DATA, 0)
 
+    def next_processing_timer(self, version: DataFrame) -> int | None:
+        from pyspark.sql import functions as F
+
+        row = version.agg(F.min(F.array_min(_PROCESSING_TIMERS))).first()
+        return None if row is None else row[0]
+
+    def output_of_stay(self, version: DataFrame) -> DataFrame:
+        return self.output_of(version)
+
+    def held_rows(self, version: DataFrame) -> DataFrame:
+        return version.where(f"{TAG} IS NOT NULL")
+
     def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
         return self._unpacked(version, TAG, DATA, 1 + list(self._sides).index(name))
 

@@ -59,6 +59,9 @@ class Ledger:
         The newest epoch whose state stream mode has been given; -1 for none.
     publishing : int
         The newest epoch whose publication was begun: it is finished before anything else, and not gone on with.
+    puts_out_each : bool
+        Whether each batch of the first epoch puts out what it changes. Else all is put out at the epoch's end: by its
+        last batch, or by the stream vehicle if none was known to be the last.
     """
 
     key_groups: int
@@ -67,6 +70,7 @@ class Ledger:
     runs: tuple[Run, ...] = ()
     published: int = -1
     publishing: int = -1
+    puts_out_each: bool = True
 
     @property
     def last_epoch(self) -> int:
@@ -189,6 +193,7 @@ class Ledger:
             "runs": [[r.first_batch, str(r.vehicle), r.epoch] for r in self.runs],
             "published": self.published,
             "publishing": self.publishing,
+            "putsOutEach": self.puts_out_each,
         }
 
     @classmethod
@@ -212,4 +217,5 @@ class Ledger:
             tuple(Run(first, Vehicle(vehicle), epoch) for first, vehicle, epoch in data["runs"]),
             data["published"],
             data["publishing"],
+            data.get("putsOutEach", True),
         )

@@ -18,7 +18,7 @@ from backlog_spark.watermarks import MIN_WATERMARK
 
 from .pieces import Piece, unpacked_pieces
 from .reports import GroupReport
-from .seeds import CONTROL, DATA_ROWS, LIVE, SEED_PIECES, SEED_SILENT, Control
+from .seeds import CONTROL, DATA_ROWS, LIVE, SEED_OUTPUT, SEED_PIECES, SEED_SILENT, Control
 from .store import GroupStore
 from .tables import combine, cut, from_bytes, to_bytes
 
@@ -69,7 +69,10 @@ class GroupProcessor(StatefulProcessor):
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         store, began = self._store, time.perf_counter()
         store.open(self._watermark)
-        arrived, control, pieces = self._read(rows)
+        outputs = list[tuple[int, bytes]]()
+        arrived, control, pieces = self._read(rows, outputs)
+        if outputs:
+            yield _frame(outputs)
         if pieces and store.is_new and not arrived.seeds:
             store.take_in(pieces)
         else:
@@ -106,7 +109,10 @@ class GroupProcessor(StatefulProcessor):
             self._report.add({(self._name, int(key[0])): report})
         yield from frames_of(result.outputs)
 
-    def _read(self, rows: Iterator[pd.DataFrame]) -> tuple[Arrived, Control, list[Piece]]:
+    def _read(
+        self, rows: Iterator[pd.DataFrame], outputs: list[tuple[int, bytes]]
+    ) -> tuple[Arrived, Control, list[Piece]]:
+        """What has come; outputs that are handed over packed are added to ``outputs``."""
         control = Control()
         seeds, live, pieces = [], [], list[Piece]()
         for frame in rows:
@@ -117,6 +123,8 @@ class GroupProcessor(StatefulProcessor):
                     live.append(from_bytes(bytes(data), self._live))
                 elif origin == SEED_PIECES:
                     pieces += unpacked_pieces(bytes(data))
+                elif origin == SEED_OUTPUT:
+                    outputs.append((int(slots), bytes(data)))
                 else:
                     state = self._fold.state
                     batch = from_bytes(bytes(data), state.first(int(slots)).arrow())

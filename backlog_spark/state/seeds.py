@@ -42,12 +42,14 @@ __all__ = [
     "CONTROL",
     "LIVE",
     "SEED_EMIT",
+    "SEED_OUTPUT",
     "SEED_PIECES",
     "SEED_SCHEMA",
     "SEED_SILENT",
     "ChosenRows",
     "Control",
     "PackFiles",
+    "PackHeld",
     "PackRows",
     "PackState",
     "Unpack",
@@ -58,14 +60,15 @@ __all__ = [
 ]
 
 # Where a packed row comes from: input, state that was handed over, to be put out or not, or the control source; state
-# that is not put out may come as pieces of buckets.
+# that is not put out may come as pieces of buckets. What a function has put out comes as it is, packed already.
 LIVE: Final = 0
 SEED_SILENT: Final = 1
 SEED_EMIT: Final = 2
 CONTROL: Final = 3
 SEED_PIECES: Final = 4
+SEED_OUTPUT: Final = 5
 
-# ``slots`` is the number of accumulators that rows of state were written with; 0 for others.
+# ``slots`` is the number of accumulators that rows of state were written with, of outputs their number; 0 for others.
 SEED_SCHEMA: Final = f"{GROUP} int, origin int, slots int, data binary"
 _ARROW: Final = pa.schema([(GROUP, pa.int32()), ("origin", pa.int32()), ("slots", pa.int32()), ("data", pa.binary())])
 
@@ -225,6 +228,37 @@ class PackState:
         state = combine(batches, self._state.arrow())
         groups = pa.array(groups_of(state.column(0).to_numpy(), self._key_groups))
         yield from packed(groups, state, origin, len(self._state.slots))
+
+
+class PackHeld:
+    """For ``mapInArrow``: state that is handed over beside packed outputs of a stay that has put out nothing.
+
+    Parameters
+    ----------
+    state : StateSchema
+        Of the columns.
+    key_groups : int
+    tag, data : str
+        The columns of outputs: the number of the output, NULL in rows of state, and packed rows of it.
+    """
+
+    def __init__(self, state: StateSchema, key_groups: int, tag: str, data: str) -> None:
+        self._pack = PackState(state, key_groups, emit=False)
+        self._key_groups = key_groups
+        self._tag, self._data = tag, data
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for pending in gathered(batches):
+            whole = pa.Table.from_batches(pending)
+            is_output = pc.is_valid(whole.column(self._tag))
+            state = whole.filter(pc.invert(is_output)).drop_columns([self._tag, self._data])
+            yield from self._pack(iter(state.to_batches()))
+            for batch in whole.filter(is_output).to_batches():
+                # They are of no key that is known any more, and any group puts them out.
+                groups = pa.array([at % self._key_groups for at in range(batch.num_rows)], pa.int32())
+                origins = pa.array([SEED_OUTPUT] * batch.num_rows, pa.int32())
+                columns = [groups, origins, batch.column(self._tag), batch.column(self._data)]
+                yield pa.RecordBatch.from_arrays(columns, schema=_ARROW)
 
 
 @dataclass(frozen=True)

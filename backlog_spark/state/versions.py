@@ -78,12 +78,18 @@ class BatchState:
         """Whether `write` or `gather` has executed the rows that it was given."""
 
     def write(
-        self, fold: Fold, rows: DataFrame, batch_id: int, sample: Callable[[], DataFrame | None] = lambda: None
+        self,
+        fold: Fold,
+        rows: DataFrame,
+        batch_id: int,
+        sample: Callable[[], DataFrame | None] = lambda: None,
+        *,
+        collects: bool = False,
     ) -> DataFrame:
         """Fold a batch into version ``batch_id``; what `Fold.fold` gave, read back.
 
         Executes ``rows`` once, or not at all if the version is there. ``sample`` gives some of them, read apart from
-        these, if that is cheap.
+        these, if that is cheap. With ``collects`` nothing has been put out of the versions before.
         """
         spark = rows.sparkSession
         if self._pointer(batch_id) is not None:
@@ -96,7 +102,9 @@ class BatchState:
         else:
             together, pieces = found
             version = fold.fold(together, base).coalesce(pieces)
-        self._save(version, f"v{batch_id}")
+        before = self.newest(below=batch_id) if collects else None
+        held = None if before is None else fold.held_rows(self.read(spark, fold, before))
+        self._save(version if held is None else version.unionByName(held), f"v{batch_id}")
         self.has_read = True
         return self.read(spark, fold, batch_id)
 

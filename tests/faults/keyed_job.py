@@ -105,7 +105,7 @@ def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     spark.conf.set("spark.backlog.timers.interruptible.enabled", str("interrupted" in job).lower())
     if "key_groups" in job:
         spark.conf.set("spark.backlog.keyGroups", job["key_groups"])
-    source = bs.source("scripted", name="s", path=job["script"])
+    source = bs.source("scripted", name="s", path=job["script"], bits="bits" in job)
     if "files" in job:
         source = bs.stream(spark.readStream.schema("k long, v long").parquet(job["files"])).union(source)
     if "shape" in job:
@@ -346,10 +346,22 @@ def bs_checkpoint() -> type:
     return Checkpoint
 
 
+# Of the query with time when its backlog comes in pieces: the first one puts out nothing, the second one all.
+BITS_POINTS: dict[str, Callable[[], None]] = {
+    "while tasks process": TIMED_POINTS["while tasks process"],
+    "before a piece is committed": lambda: after(KeyedPlan, "written"),
+    "before the end of the stay is kept": PAIRED_POINTS["before the end of the stay is kept"],
+    "before the side output": TIMED_POINTS["before the side output"],
+    "before the commit": lambda: after(KeyedPlan, "written"),
+    "half published": TIMED_POINTS["half published"],
+    "when timers have fired": TIMED_POINTS["when timers have fired"],
+}
+
+
 def main() -> None:
     job = json.loads(sys.argv[1])
     every = {**POINTS, **TIMED_POINTS, **INTERRUPTED_POINTS, **KEPT_POINTS, **LATER_POINTS}
-    every |= PAIRED_POINTS if "shape" in job else {}
+    every |= PAIRED_POINTS if "shape" in job else BITS_POINTS if "bits" in job else {}
     every[sys.argv[2]]()
     if "interrupted" in job:
         fire_few()

@@ -25,6 +25,7 @@ from tests.operators.scripted import append
 
 from .keyed_job import (
     AGGREGATES,
+    BITS_POINTS,
     FEW_TIMERS,
     INTERRUPTED_POINTS,
     KEPT_POINTS,
@@ -182,6 +183,8 @@ def timed_rows(chance: random.Random, count: int, first: int) -> pa.Table:
         pytest.param(list(INTERRUPTED_POINTS)[1:2], id="interrupted some"),
         pytest.param(list(TIMED_POINTS), id="all", marks=pytest.mark.grid),
         pytest.param(list(INTERRUPTED_POINTS), id="interrupted all", marks=pytest.mark.grid),
+        pytest.param(["before the end of the stay is kept"], id="in pieces some"),
+        pytest.param(list(BITS_POINTS), id="in pieces all", marks=pytest.mark.grid),
     ],
 )
 def test_time_and_side_outputs_survive(
@@ -192,6 +195,8 @@ def test_time_and_side_outputs_survive(
     if points[0] in INTERRUPTED_POINTS:
         job["interrupted"] = "yes"
         monkeypatch.setattr(FiringBudget, "of", lambda self, reports: FEW_TIMERS)
+    elif "before the end of the stay is kept" in points:
+        job["bits"] = "yes"
     tables = [timed_rows(chance, 500, n * 500) for n in range(5)]
     for number, table in enumerate(tables[:3]):
         append(Path(job["script"]), table, backlog=number < 2)

@@ -59,7 +59,9 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
 
 
 class ScriptedDataSource(DataSource):
-    """Options: path, partitions, what `inspect` reads, and what the runner gives."""
+    """Options: path, partitions, bits (each micro-batch by itself, also at an interval of 0), what `inspect` reads, and
+    what the runner gives.
+    """
 
     @classmethod
     def name(cls) -> str:
@@ -83,7 +85,7 @@ class ScriptedReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: dict[str, str]) -> None:
         self._path = Path(options["path"])
         self._partitions = int(options.get("partitions", "2"))
-        self._whole = options.get("intervalduringbacklog") == "0 ms"
+        self._whole = options.get("intervalduringbacklog") == "0 ms" and options.get("bits") != "true"
         self._end = options.get("availablenowtarget", "latest")
         self._target: int | None = None
         interval, during = (options.get(name) for name in ("interval", "intervalduringbacklog"))

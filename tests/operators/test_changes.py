@@ -390,7 +390,7 @@ def test_a_checkpoint_is_with_changes_or_without(
 
     sink = Collect()
     query = start(asks=asks_first)
-    wait(lambda: sum(map(len, sink.batches.values())) == 2, query)
+    wait(lambda: query.backlogProgress.rows == 3, query)
     query.stop()
     plain = "by k string: reduce" if kind == "reduce" else "by k string"
     now, before = (plain, f"{plain}, with changes") if asks_first else (f"{plain}, with changes", plain)
