@@ -37,6 +37,7 @@ __all__ = [
     "register",
     "register_source",
     "session_conf",
+    "session_copy",
     "session_listener",
     "starting",
 ]
@@ -274,6 +275,13 @@ def session_listener(spark: SparkSession) -> BacklogListener:
 # Of each session and setting that is set for a while: what it was before the first, then what each one still wants.
 _overruled: dict[tuple[str, str], list[tuple[object, str | None]]] = {}
 _overruling = threading.Lock()
+
+
+def session_copy(spark: SparkSession) -> SparkSession:
+    """A session with the same catalog and, for now, the same settings. What is set in it reaches no other query."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession(spark.sparkContext, cast("Any", spark)._jsparkSession.cloneSession())
 
 
 @contextmanager

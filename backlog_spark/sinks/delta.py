@@ -14,7 +14,7 @@ from pyspark.sql.types import StructField, StructType
 from backlog_spark.batchframes import empty_frame
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.jvm import java_class, qualified
-from backlog_spark.session import session_conf
+from backlog_spark.session import session_conf, session_copy
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.delta_history import Commit, commits_back, read_commits, undoing
 
@@ -128,7 +128,8 @@ class DeltaSink(Sink):
         """
         stored = self._stored_fields(context)
         self._check_columns("partition_by", self.partition_by, stored)
-        spark = context.spark
+        # Other queries of the session get none of our settings.
+        spark = session_copy(context.spark)
         # Delta compares locations as texts in places, and resolves a relative one in others.
         self.path = str(qualified(spark, self.path).toString())
         with session_conf(spark, _snapshot_conf(spark)):

@@ -106,7 +106,8 @@ def test_each_finishes_once_and_the_query_goes_on(spark: SparkSession, kafka: Ka
     assert query.lateRows == 0
 
 
-@pytest.mark.parametrize("during", ["0", pytest.param(None, marks=pytest.mark.grid)])
+@pytest.mark.grid
+@pytest.mark.parametrize("during", ["0", None])
 def test_when_all_have_finished_the_query_has(spark: SparkSession, tmp_path: Path, during: str | None) -> None:
     expected = write(tmp_path / "files")
     job = described(tmp_path, broker="", topic="", during=during)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+import backlog_spark as bs
 from backlog_spark import cardinality
 from backlog_spark.state.reports import FiringBudget
 from tests.operators.scripted import append
@@ -41,7 +42,6 @@ from .test_kill_driver import task_workers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    import backlog_spark as bs
 
 SCHEMA = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 LIMIT_S = 300
@@ -103,7 +103,7 @@ def killed_and_ended(
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(["before the commit"], id="some"),
+        pytest.param(["before the commit"], id="some", marks=pytest.mark.grid),
         pytest.param(list(POINTS), id="all", marks=pytest.mark.grid),
     ],
 )
@@ -127,7 +127,9 @@ def test_rows_that_are_brought_together_by_key_survive(
 @pytest.mark.parametrize(
     "points",
     [
-        pytest.param(["when state has been taken in", "when changes have been written"], id="some"),
+        pytest.param(
+            ["when state has been taken in", "when changes have been written"], id="some", marks=pytest.mark.grid
+        ),
         pytest.param(list(KEPT_POINTS), id="all", marks=pytest.mark.grid),
     ],
 )
@@ -180,7 +182,7 @@ def timed_rows(chance: random.Random, count: int, first: int) -> pa.Table:
     "points",
     [
         pytest.param(SOME_TIMED, id="some", marks=pytest.mark.grid),
-        pytest.param(list(INTERRUPTED_POINTS)[1:2], id="interrupted some"),
+        pytest.param(list(INTERRUPTED_POINTS)[1:2], id="interrupted some", marks=pytest.mark.grid),
         pytest.param(list(TIMED_POINTS), id="all", marks=pytest.mark.grid),
         pytest.param(list(INTERRUPTED_POINTS), id="interrupted all", marks=pytest.mark.grid),
         pytest.param(["before the end of the stay is kept"], id="in pieces some"),
@@ -436,3 +438,20 @@ def test_killed_workers(spark: SparkSession, tmp_path: Path) -> None:
     assert killed[True], "in backlog"
     assert killed[False], "and after it"
     compare(spark, job, tables)
+
+
+def test_killed_before_a_table_is_restored(spark: SparkSession, tmp_path: Path) -> None:
+    """The batch is in the table and not committed. What RESTORE took away is noticed where it would be skipped."""
+    from delta.tables import DeltaTable
+
+    job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target")}
+    for backlog in (True, False):
+        append(Path(job["script"]), rows(random.Random(3), 200), backlog=backlog)
+    live_until_killed(job, "before the commit", tmp_path / "driver.log")
+    table = DeltaTable.forPath(spark, job["target"])
+    written = table.toDF().count()
+    assert written
+    table.restoreToVersion(0)
+    with pytest.raises(bs.BacklogError, match="RESTORE in its version 2 took rows out"):
+        start(spark, job)
+    assert table.toDF().count() == 0

@@ -508,8 +508,17 @@ class Watching(Collect):
             raise ValueError("the disk is full")
 
 
-@pytest.mark.parametrize("fails", [False, True])
-@pytest.mark.parametrize("shape", ["one", "beside a table", "two"])
+@pytest.mark.parametrize(
+    ("shape", "fails"),
+    [
+        ("one", True),
+        ("beside a table", False),
+        *(
+            pytest.param(shape, fails, marks=pytest.mark.grid)
+            for shape, fails in (("one", False), ("beside a table", True), ("two", False), ("two", True))
+        ),
+    ],
+)
 def test_what_stands_by_is_run_when_a_batch_has_been_put_out(
     spark: SparkSession, tmp_path: Path, shape: str, fails: bool
 ) -> None:
