@@ -41,7 +41,7 @@ from backlog_spark.plan import (
 from backlog_spark.plan_checks import check_source_names
 from backlog_spark.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.runs import QueryRuns
-from backlog_spark.session import register, session_conf
+from backlog_spark.session import loading, register, session_conf
 from backlog_spark.settings import parse_settings
 from backlog_spark.sinks import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
@@ -151,7 +151,8 @@ class BacklogQuery(QueryRuns):
     def _recall(self) -> None:
         if self._checkpoint.latest_batch() is None:  # later what was read may be gone
             for spec in self._stream.sources:
-                check_start(spec.format, {**spec.options, **self._metadata_location(spec)})
+                with loading(spec.format):
+                    check_start(spec.format, {**spec.options, **self._metadata_location(spec)})
         self._declared.recall()
 
     def _paced(self) -> bool:
