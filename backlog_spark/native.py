@@ -13,17 +13,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
-from functools import partialmethod
+from functools import partial, partialmethod
 from typing import TYPE_CHECKING, Any, cast
 
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.readwriter import to_str
 from pyspark.sql.streaming import DataStreamReader
 
 from backlog_spark.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.handover import FILES, Handover, Reread
 from backlog_spark.jvm import java_class
+from backlog_spark.kafkastarts import PLACES, pinned, starting_offsets
 from backlog_spark.session import check_session, starting
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ __all__ = ["CONF", "NativeHybrid", "hybrid"]
 _METADATA = "phases"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _VERSION = 1
+_KAFKA = "org.apache.spark.sql.kafka010.kafkasourceprovider"
 CONF = {
     "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
     "spark.sql.streaming.offsetLog.formatVersion": "2",
@@ -64,8 +68,8 @@ def hybrid(
         Of the source.
     phases : mapping of str to callable
         Name of each phase, in their order, and what makes its DataFrame: called with a ``DataStreamReader`` and the
-        `RunContext` at the start of each run. All give the same columns. All but the last are read to what is there
-        when their run starts.
+        `RunContext` at the start of each run, and once when the query first starts. All give the same columns. All but
+        the last are read to what is there when their run starts.
     timestamp_column : str, optional
         Column of type timestamp or timestamp_ntz (then UTC) that says a row's time: the last phase finds the newest one
         of those before as ``ctx.starting_timestamp``. For it each phase of files or Delta is read once more when it has
@@ -109,26 +113,68 @@ def hybrid(
 
 
 class _Named(DataStreamReader):
-    """The reader of a phase. Spark looks for `CONF` while it loads a source, which it does in a copy of the session."""
+    """The reader of a phase. Spark looks for `CONF` while it loads a source, which it does in a copy of the session.
 
-    loaded = False
+    Parameters
+    ----------
+    spark : SparkSession
+    starts : callable, optional
+        From the options of a Kafka source, with names in lower case, its ``startingOffsets``; "" to leave them.
+    """
 
-    def __init__(self, spark: SparkSession) -> None:
+    def __init__(self, spark: SparkSession, starts: Callable[[Mapping[str, str]], str] | None = None) -> None:
         super().__init__(spark)
         self.source_format = str(spark.conf.get("spark.sql.sources.default"))
         copy = cast("Any", spark)._jsparkSession.cloneSession()
         for name, value in CONF.items():
             copy.conf().set(name, value)
         self._jreader = copy.readStream()
+        self._starts = starts
+        self._given: dict[str, str] = {}
+        self._places: dict[str, str] = {}  # not told yet: an option cannot be taken back
+        self.loaded = False
 
     def format(self, source: str) -> _Named:
         self.source_format = source.lower()
         super().format(source)
         return self
 
+    def option(self, key: str, value: Any) -> _Named:
+        text = to_str(value)
+        if text is None or key.lower() not in PLACES:
+            super().option(key, value)
+        else:
+            self._places[key] = text
+        if text is not None:
+            self._given[key.lower()] = text
+        return self
+
+    def options(self, **options: Any) -> _Named:
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    @property
+    def kafka(self) -> dict[str, str] | None:
+        """The options of Spark's Kafka source, names in lower case; None if it is another one."""
+        return self._given if self.source_format in ("kafka", _KAFKA) else None
+
     def _load(self, method: str, *args: Any, **options: Any) -> DataFrame:
         if method in FILES:
             self.source_format = method
+        if method == "load":
+            path, source, schema = (*args, None, None, None)[:3]
+            if (source := options.pop("format", source)) is not None:
+                self.format(source)
+            if (schema := options.pop("schema", schema)) is not None:
+                self.schema(schema)
+            path = options.pop("path", path)
+            self.options(**options)
+            args, options = (() if path is None else (path,)), {}
+        if self._starts is not None and self.kafka is not None and (offsets := self._starts(self.kafka)):
+            self._places = {"startingOffsets": offsets}
+        for key, value in self._places.items():
+            super().option(key, value)
         with starting:
             made: DataFrame = getattr(super(), method)(*args, **options)
         self.loaded = True
@@ -156,6 +202,7 @@ class NativeHybrid:
         self._handover = handover
         self._reached_us: int | None = None
         self._shape: list[tuple[str, str]] = []  # columns and their types
+        self._pins: dict[str, Any] = {}  # of phases of Kafka, what their topics were like at the first start
 
     def of_query(self) -> NativeHybrid:
         """The same phases for one query: what is known of it, such as the newest time, is kept here and not shared."""
@@ -173,16 +220,27 @@ class NativeHybrid:
 
     def frame(self, phase: int, context: RunContext, checkpoint: Checkpoint) -> DataFrame:
         """The streaming DataFrame of a phase. Needs `CONF` in the session while it is started."""
-        name, make = list(self._phases.items())[phase]
-        reader = _Named(self._spark)
-        made = make(reader.name(self.source(name)), context)
+        name = self.phases[phase]
+        is_new = phase > 0 and checkpoint.read_file(f"sources/{self.source(name)}/0") is None
+        reader = _Named(self._spark, partial(self._starts, name) if is_new else None)
+        made = self._made(reader, name, context)
+        self._is_of_files = reader.source_format in FILES
+        if phase == 0 and checkpoint.latest_batch() is None:
+            self._pins = self._pins or self._pinned(context)
+            self.enter(checkpoint, 0)
+        before = len(self._phases) - 1
+        if phase < before:
+            return made
+        return self._handover.without_known(self._spark, checkpoint, before, made, self._reached_us)
+
+    def _made(self, reader: _Named, name: str, context: RunContext) -> DataFrame:
+        made = self._phases[name](reader.name(self.source(name)), context)
         if not getattr(made, "isStreaming", False):
             raise BacklogError(
                 f"The phase {name} of {self.name} gave no streaming DataFrame.", "Make it with the reader it is given."
             )
         if not reader.loaded:
             raise self._made_otherwise(name)
-        self._is_of_files = reader.source_format in FILES
         shape = [(f.name, f.dataType.simpleString()) for f in made.schema]
         if shape != (self._shape or shape):
             raise BacklogError(
@@ -191,10 +249,22 @@ class NativeHybrid:
             )
         self._shape = shape
         self._handover.check(name, made)
-        before = len(self._phases) - 1
-        if phase < before:
-            return made
-        return self._handover.without_known(self._spark, checkpoint, before, made, self._reached_us)
+        return made
+
+    def _pinned(self, context: RunContext) -> dict[str, Any]:
+        """What the topics of later phases are like, before anything is read: each of them is made for it once."""
+        pins = {}
+        for name in self.phases[1:]:
+            reader = _Named(self._spark)
+            self._made(reader, name, replace(context, phase=name, starting_timestamp=None))
+            if reader.kafka is not None:
+                pins[name] = pinned(self._spark, reader.kafka)
+        return pins
+
+    def _starts(self, name: str, options: Mapping[str, str]) -> str:
+        """Where a phase of Kafka begins that has not begun yet."""
+        reached_ms = None if self._reached_us is None else self._reached_us // 1000
+        return starting_offsets(self._spark, options, self._pins.get(name), reached_ms)
 
     def source(self, phase: str) -> str:
         """Name of a phase's source, under which Spark keeps its offsets and its log of files."""
@@ -212,7 +282,9 @@ class NativeHybrid:
         found = checkpoint.newest_metadata(_METADATA)
         handover = self._handover.to_json()
         if checkpoint.latest_batch() is None:  # nothing has been read, so that it may be put right
-            self.enter(checkpoint, 0)
+            # Unless Spark has listed files already, which it then keeps to.
+            is_listed = bool(checkpoint.names_in(f"sources/{self.source(self.phases[0])}"))
+            self._pins = (found or {}).get("pins", {}) if is_listed else {}
             return 0
         if found is None:
             raise BacklogError(
@@ -231,6 +303,7 @@ class NativeHybrid:
                 "Give it timestamp_column, starting_overlap and dedup_key as they were, or a new checkpoint.",
             )
         self._reached_us = found.get("reachedMicros")
+        self._pins = found.get("pins", {})
         return int(found["phase"])
 
     def mend(self, checkpoint: Checkpoint) -> None:
@@ -293,4 +366,6 @@ class NativeHybrid:
         value = {"version": _VERSION, "name": self.name, "phases": list(self._phases), "phase": phase}
         if self._handover.column:
             value |= {"handover": self._handover.to_json(), "reachedMicros": self._reached_us}
+        if self._pins:
+            value["pins"] = self._pins
         checkpoint.replace_metadata(_METADATA, value)

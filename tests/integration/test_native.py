@@ -149,6 +149,10 @@ def test_what_cannot_be_phases(spark: SparkSession, kafka: KafkaServer, tmp_path
         run({"old": lambda reader, ctx: spark.range(3), "live": files})
     with pytest.raises(bs.BacklogError, match=r"phase live .* has the columns .*m.*bigint.*, the one before"):
         run({"old": files, "live": lambda r, ctx: files(r, ctx).withColumnRenamed("n", "m")})
+    orders = bs.hybrid(spark, "orders", phases={"old": files, "live": files})
+    query = bs.backlog_query(build, checkpoint=checkpoint, spark=spark, source=orders)
+    wait(lambda: (tmp_path / "checkpoint" / "commits" / "0").exists(), query)
+    query.stop()
     with pytest.raises(bs.BacklogError, match=r"about orders with the phases \['old', 'live'\]; .*\['older', 'live'\]"):
         run({"older": files, "live": files})
     plain = str(tmp_path / "plain")
