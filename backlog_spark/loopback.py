@@ -12,6 +12,7 @@ import os
 import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Client, Connection, Listener, answer_challenge, deliver_challenge
@@ -20,6 +21,9 @@ from typing import Any
 __all__ = ["LoopbackLine", "LoopbackServer"]
 
 _HOST = "127.0.0.1"
+# Connections that may wait to be taken: all sources of a query come at once. One too many would wait a second.
+_SOURCES = 64
+_AFTER_AN_ERROR_S = 0.05
 
 
 class LoopbackServer:
@@ -34,7 +38,7 @@ class LoopbackServer:
     def __init__(self, answer: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
         self._answer = answer
         self.token = secrets.token_hex(16)
-        self._listener = Listener((_HOST, 0))
+        self._listener = Listener((_HOST, 0), backlog=_SOURCES)
         self._address: tuple[str, int] = self._listener.address
         self.port = self._address[1]
         self._closing = False
@@ -52,7 +56,8 @@ class LoopbackServer:
         while not self._closing:
             try:
                 connection = self._listener.accept()
-            except OSError:  # `close`
+            except OSError:  # `close`, or too many open files
+                time.sleep(_AFTER_AN_ERROR_S)
                 continue
             threading.Thread(target=self._serve, args=(connection,), name="backlog-loopback", daemon=True).start()
 

@@ -114,7 +114,9 @@ class Accumulators:
         return self._known(self._function.add(value, accumulator))
 
     def merge(self, one: Any, other: Any) -> Any:
-        """Of two that have values."""
+        """Of two; one that is NULL is as if it were not there."""
+        if one is None or other is None:
+            return other if one is None else one
         return self._known(self._function.merge(one, other))
 
     def result(self, accumulator: Any) -> Any:

@@ -6,13 +6,14 @@ types, as attributes of the class: they are columns of Arrow tables and never pi
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from backlog_spark.attributes import OneInputFunction
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.aggregatefunctions import Accumulators, AggregateFunction
-from backlog_spark.operators.lifecycle import TaskFunction
+from backlog_spark.operators.lifecycle import TaskFunction, open_function
 from backlog_spark.operators.statettl import StateTtlConfig
 from backlog_spark.operators.timers import ProcessContext, TimerService
 
@@ -254,7 +255,10 @@ class AggregatingState(State):
         self._accumulators: Accumulators | None = None
 
     def typed(self, kind: pa.DataType) -> None:
-        self._accumulators = Accumulators(self._function, kind)
+        # The state is the task's own, so its function is too.
+        function = copy.copy(self._function)
+        open_function(function)
+        self._accumulators = Accumulators(function, kind)
 
     def get(self) -> Any:
         """The function's result; None if nothing has been added."""

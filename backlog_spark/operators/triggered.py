@@ -89,11 +89,13 @@ class TriggeredWindows(KeyedProcessFunction):
         for name in self._trigger.declared_states():
             setattr(self._trigger, name, getattr(self, _PREFIX + name))
         open_function(self._trigger)
-        open_function(self._function)
+        if not isinstance(self._function, AggregateFunction):  # which the state opens
+            open_function(self._function)
 
     def close(self) -> None:
         self._trigger.close()
-        self._function.close()
+        if not isinstance(self._function, AggregateFunction):
+            self._function.close()
 
     def process_element(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
         self.contents.add(row)  # type: ignore[attr-defined]

@@ -322,6 +322,12 @@ def test_epoch_millis_rounds_down() -> None:
 def test_a_function_is_opened_and_closed_once_a_task() -> None:
     lived: list[Any] = []
 
+    class Opened(bs.AggregateFunction):
+        accumulator = LongType()
+
+        def open(self, ctx: bs.RuntimeContext) -> None:
+            lived.append("state")
+
     class Lives(Alarm):
         def open(self, ctx: bs.RuntimeContext) -> None:
             lived.append((ctx.get_task_name(), ctx.get_index_of_this_subtask(), ctx.get_attempt_number()))
@@ -333,12 +339,15 @@ def test_a_function_is_opened_and_closed_once_a_task() -> None:
         def close(self) -> None:
             lived.append("closed")
 
+        # That of a state is opened before the function that it belongs to.
+        sum = bs.AggregatingState(Opened())
+
     operator = fold(Lives())
     drive(operator, [([("a", 1.0, 0, 0)], None), ([("b", 1.0, 0, 1)], None)])
     processor = GroupProcessor(operator)
     processor.close()
     processor.close()
-    assert lived == [("Lives", 0, 0), "row", "row", "closed"]
+    assert lived == ["state", ("Lives", 0, 0), "row", "row", "closed"]
 
     class Takes(Alarm):
         def open(self) -> None:  # type: ignore[override]

@@ -65,6 +65,9 @@ class Mean(bs.AggregateFunction):
 
     accumulator = "struct<total: long, rows: long>"
 
+    def open(self, ctx: bs.RuntimeContext) -> None:
+        self.form = "{}/{}"
+
     def create_accumulator(self) -> Any:
         return 0, 0
 
@@ -72,7 +75,7 @@ class Mean(bs.AggregateFunction):
         return accumulator.total + value, accumulator.rows + 1
 
     def get_result(self, accumulator: Any) -> str:
-        return f"{accumulator.total}/{accumulator.rows}"
+        return self.form.format(accumulator.total, accumulator.rows)
 
 
 class Running(bs.KeyedProcessFunction):

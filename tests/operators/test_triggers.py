@@ -79,8 +79,11 @@ class Sum(bs.AggregateFunction):
     accumulator = LongType()
     output = StructType().add("total", LongType())
 
+    def open(self, ctx: bs.RuntimeContext) -> None:
+        self.nothing = 0
+
     def create_accumulator(self) -> int:
-        return 0
+        return self.nothing
 
     def add(self, row: Any, accumulator: int) -> int:
         return accumulator + row.v
