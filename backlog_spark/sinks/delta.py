@@ -294,7 +294,7 @@ class DeltaSink(Sink):
             f"{'' if counted is None else f' ({counted} of {txn_app_id})'}: nobody can tell whether the table was "
             "restored or replaced since.",
             "If it was not, say so: " + _accepting(f"delta.{quoted(self.path)}", newest)
-            + " Keep the log longer than the query may be without a batch, stopped or idle (delta.logRetentionDuration).",
+            + " Keep the log (delta.logRetentionDuration) longer than the query may be stopped or idle.",
         )  # fmt: skip
 
     def _lacks(self, wanted: int, done: int | None) -> BacklogError:
