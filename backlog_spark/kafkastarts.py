@@ -61,7 +61,11 @@ def pinned(spark: SparkSession, options: Mapping[str, str]) -> dict[str, Any]:
 
 
 def starting_offsets(
-    spark: SparkSession, options: Mapping[str, str], pin: Mapping[str, Any] | None, reached_ms: int | None
+    spark: SparkSession,
+    options: Mapping[str, str],
+    pin: Mapping[str, Any] | None,
+    reached_ms: int | None,
+    listed: Mapping[str, Any] | None = None,
 ) -> str:
     """The ``startingOffsets`` of a phase that begins now; "" where there is no partition yet.
 
@@ -74,6 +78,8 @@ def starting_offsets(
         What `pinned` gave when the query first started; None where that is now.
     reached_ms : int or None
         Time of the newest row of the phases before, milliseconds since 1970, if it is known.
+    listed : mapping or None
+        What `pinned` gave just before the files with that row were listed, which may be long after the first start.
 
     Raises
     ------
@@ -84,9 +90,9 @@ def starting_offsets(
     if reached_ms is not None and parsed.starting.timestamp is not None:
         # It is meant to go on where the rows before end, or so much earlier.
         parsed = replace(parsed, from_files=True, overlap_ms=reached_ms - parsed.starting.timestamp)
-    then = None if pin is None else Pin.from_json(pin)
+    then, later = (None if found is None else Pin.from_json(found) for found in (pin, listed))
     with _lookups(spark, options) as found:
-        begin = Planner(parsed, found).begin(reached_ms, "", time.time() * 1000, then)
+        begin = Planner(parsed, found).begin(reached_ms, "", time.time() * 1000, then, later)
     return json.dumps(to_json(begin.offsets)) if begin.offsets else ""
 
 

@@ -202,7 +202,12 @@ class NativeHybrid:
         self._handover = handover
         self._reached_us: int | None = None
         self._shape: list[tuple[str, str]] = []  # columns and their types
-        self._pins: dict[str, Any] = {}  # of phases of Kafka, what their topics were like at the first start
+        self._kafka: dict[str, dict[str, str] | None] = {}  # options of phases of Kafka, None for other ones
+        # Of phases of Kafka, what their topics were like at the first start, before the present phase's files were
+        # listed, and before those with the newest row were.
+        self._pins: dict[str, Any] = {}
+        self._listed: dict[str, Any] = {}
+        self._reached: dict[str, Any] = {}
 
     def of_query(self) -> NativeHybrid:
         """The same phases for one query: what is known of it, such as the newest time, is kept here and not shared."""
@@ -225,10 +230,14 @@ class NativeHybrid:
         reader = _Named(self._spark, partial(self._starts, name) if is_new else None)
         made = self._made(reader, name, context)
         self._is_of_files = reader.source_format in FILES
-        if phase == 0 and checkpoint.latest_batch() is None:
-            self._pins = self._pins or self._pinned(context)
-            self.enter(checkpoint, 0)
         before = len(self._phases) - 1
+        is_first = phase == 0 and checkpoint.latest_batch() is None
+        if is_first or (phase < before and self._handover.column):
+            # Each run lists files anew. What comes to a topic from here on may be in none.
+            self._listed = self._pinned(phase, context)
+            if is_first:
+                self._pins = self._pins or self._listed
+            self.enter(checkpoint, phase)
         if phase < before:
             return made
         return self._handover.without_known(self._spark, checkpoint, before, made, self._reached_us)
@@ -251,20 +260,20 @@ class NativeHybrid:
         self._handover.check(name, made)
         return made
 
-    def _pinned(self, context: RunContext) -> dict[str, Any]:
-        """What the topics of later phases are like, before anything is read: each of them is made for it once."""
-        pins = {}
-        for name in self.phases[1:]:
-            reader = _Named(self._spark)
-            self._made(reader, name, replace(context, phase=name, starting_timestamp=None))
-            if reader.kafka is not None:
-                pins[name] = pinned(self._spark, reader.kafka)
-        return pins
+    def _pinned(self, phase: int, context: RunContext) -> dict[str, Any]:
+        """What the topics of later phases are like now: each of these phases is made for it once."""
+        later = self.phases[phase + 1 :]
+        for name in later:
+            if name not in self._kafka:
+                reader = _Named(self._spark)
+                self._made(reader, name, replace(context, phase=name, starting_timestamp=None))
+                self._kafka[name] = reader.kafka
+        return {name: pinned(self._spark, options) for name in later if (options := self._kafka[name]) is not None}
 
     def _starts(self, name: str, options: Mapping[str, str]) -> str:
         """Where a phase of Kafka begins that has not begun yet."""
         reached_ms = None if self._reached_us is None else self._reached_us // 1000
-        return starting_offsets(self._spark, options, self._pins.get(name), reached_ms)
+        return starting_offsets(self._spark, options, self._pins.get(name), reached_ms, self._reached.get(name))
 
     def source(self, phase: str) -> str:
         """Name of a phase's source, under which Spark keeps its offsets and its log of files."""
@@ -303,7 +312,8 @@ class NativeHybrid:
                 "Give it timestamp_column, starting_overlap and dedup_key as they were, or a new checkpoint.",
             )
         self._reached_us = found.get("reachedMicros")
-        self._pins = found.get("pins", {})
+        self._pins, self._listed = found.get("pins", {}), found.get("listed", {})
+        self._reached = found.get("reachedPins", {})
         return int(found["phase"])
 
     def mend(self, checkpoint: Checkpoint) -> None:
@@ -352,7 +362,9 @@ class NativeHybrid:
             again = make(reread, context)  # type: ignore[arg-type]
             if again.isStreaming:
                 raise self._made_otherwise(name)
-            self._reached_us = self._handover.take(checkpoint, phase, again, self._reached_us)
+            newest = self._handover.take(checkpoint, phase, again, self._reached_us)
+            if newest != self._reached_us:
+                self._reached_us, self._reached = newest, self._listed
         self.enter(checkpoint, phase + 1)
 
     def _made_otherwise(self, phase: str) -> BacklogError:
@@ -366,6 +378,6 @@ class NativeHybrid:
         value = {"version": _VERSION, "name": self.name, "phases": list(self._phases), "phase": phase}
         if self._handover.column:
             value |= {"handover": self._handover.to_json(), "reachedMicros": self._reached_us}
-        if self._pins:
-            value["pins"] = self._pins
+        pins = {"pins": self._pins, "listed": self._listed, "reachedPins": self._reached}
+        value |= {key: found for key, found in pins.items() if found}
         checkpoint.replace_metadata(_METADATA, value)

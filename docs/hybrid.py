@@ -56,14 +56,17 @@ finds the same mistakes when it reads.
 
 ## What is fixed
 
-The list of files is made once, when the query first starts, and kept in `metadataLocation`; the offset only has its
-digest and a place. Files that come later are not read, and one that is gone or was changed is an error unless
-`failOnDataLoss=false`. Of a Delta table one version is read. Where its columns change later and `schema` is not set, a
+The list of files is made once, when the query first starts, for all phases, and kept in `metadataLocation`; the offset
+only has its digest and a place. Files that come later are not read, and one that is gone or was changed is an error
+unless `failOnDataLoss=false`. Of a Delta table the version of the first start is read: keep its files and its log
+(VACUUM, `delta.logRetentionDuration`) until its phase has ended.
+Where its columns change later and `schema` is not set, a
 restart is refused, with what to set it to; the same holds when the phase is over, as long as the table's log has that
 version. Where Kafka begins is logged with the batch that ends the phase before. So a replay reads the same rows.
 
-There is no gap between the phases. The offsets of each partition are noted when the query first starts, and `earliest`
-and `latest` mean what they were then, so that all that comes while files are read is read later. Records that retention
+There is no gap between the phases. The offsets of each partition are noted when the query first starts, before files
+are listed, and `earliest` and `latest` mean what they were then,
+so that all that comes while files are read is read later. Records that retention
 removes meanwhile, a topic that is made anew meanwhile and first records that are gone of a partition that was added
 meanwhile stop the query unless `failOnDataLoss=false`.
 
@@ -77,8 +80,8 @@ in it is never known: such records are rows like others.
 
 The query stops where the topic does not go back to that time: the error names the partition, and from when to when
 records may be missing. A partition goes back far enough if it has an older record, or if nothing was ever removed from
-it. The query also stops where that time was in the future when it first started. With `failOnDataLoss=false` it warns,
-and begins at the first record that there is, or at the time of the first start.
+it. The query also stops where that time was in the future when the files were listed. With `failOnDataLoss=false` it
+warns, and begins at the first record that there is, or at the time of the list.
 
 A batch of backlog may hold the rest of one phase and the beginning of the next; with an interval during backlog of
 0 all bounded phases are one. Large Parquet and ORC files are cut at row groups and stripes, for batches and for

@@ -133,7 +133,7 @@ class DeltaPhase(ListedPhase):
     def _schema_of(self, table: DeltaTable) -> pa.Schema:
         return spark_schema(self.options.path, pa.schema(table.schema().to_arrow()))
 
-    def begin(self, before: Mapping[str, Any]) -> Position:
+    def _begin(self) -> Position:
         table = self._table(self.options.version, self.options.time)
         position = {"table": table.metadata().id, "version": table.version()}
         self._lists = {repr(position): self._files_of(table)}

@@ -41,6 +41,8 @@ class HybridOffset:
         Rows of the whole backlog, if there is an estimate.
     pinned : mapping of str to dict
         By their places, what phases that have not begun found when the query first started.
+    fixed_ms : int or None
+        When all of them had, milliseconds since 1970; None when all have begun.
     """
 
     phases: tuple[str, ...]
@@ -54,6 +56,7 @@ class HybridOffset:
     rows_before: int = 0
     total: int | None = None
     pinned: Mapping[str, Position] = field(default_factory=dict)
+    fixed_ms: int | None = None
 
     def last_of(self, phase: int) -> Position:
         """The last position in a phase that was read from, up to this offset."""
@@ -73,6 +76,7 @@ class HybridOffset:
             "rowsBefore": self.rows_before,
             **({} if self.total is None else {"total": self.total}),
             **({"pinned": dict(self.pinned)} if self.pinned else {}),
+            **({} if self.fixed_ms is None else {"fixedAt": self.fixed_ms}),
             "isBacklog": self.is_backlog,
             "isProcessingBacklog": self.is_processing_backlog,
             "isFinished": self.is_finished,
@@ -104,4 +108,5 @@ class HybridOffset:
             data["rowsBefore"],
             data.get("total"),
             data.get("pinned", {}),
+            data.get("fixedAt"),
         )

@@ -141,9 +141,9 @@ class Phase(ABC):
         """
 
     def pin(self) -> Position | None:
-        """What has to be known, when the phase begins, of the time when the query first started; None for nothing.
+        """What fixes the phase as of the time when the query first starts; None if that is left until it begins.
 
-        Called before the first phase begins, of the phases after it. Logged until the phase begins.
+        Called before the first phase begins, of the phases after it, the last one first. Logged until the phase begins.
         """
         return None
 
@@ -176,7 +176,8 @@ class Phase(ABC):
         Parameters
         ----------
         before : mapping
-            What `ended` of the phase before gave, and as ``pinned`` what `pin` did; empty for the first.
+            What `ended` of the phase before gave, as ``pinned`` what `pin` did, and as ``fixedAt`` when all phases were
+            pinned, milliseconds since 1970. Empty for the first.
         """
 
     @abstractmethod

@@ -6,6 +6,7 @@ the backlog ends, which is known beforehand: the batch that comes to it is the l
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -48,11 +49,14 @@ class HybridPlanner:
 
     def begun(self, start: HybridOffset) -> HybridOffset:
         """With the place where the first phase begins. Called once it is known that there is none yet."""
-        # Before the files are listed: what comes to a topic in between is read twice at worst, never not at all.
-        pinned = {str(i): pin for i, phase in enumerate(self._phases) if i and (pin := phase.pin()) is not None}
+        # The last one first: what comes in between, or goes from one to another, is read twice at worst, never not at
+        # all.
+        later = [(str(i), phase.pin()) for i, phase in list(enumerate(self._phases))[:0:-1]]
+        pinned = {i: pin for i, pin in later if pin is not None}
         began = self._phases[0].begin({})
+        fixed_ms = int(time.time() * 1000) if pinned else None
         is_backlog = self._is_backlog(0, self._phases[0].is_backlog(began))
-        return replace(start, position=began, is_processing_backlog=is_backlog, pinned=pinned)
+        return replace(start, position=began, is_processing_backlog=is_backlog, pinned=pinned, fixed_ms=fixed_ms)
 
     def _is_backlog(self, phase: int, told: bool) -> bool:
         """The source's flag in a phase that says the same of itself.
@@ -146,7 +150,8 @@ class HybridPlanner:
             return there
         pinned = dict(at.pinned)
         pin = pinned.pop(str(at.phase + 1), None)
-        began = self._phases[at.phase + 1].begin({**phase.ended(step.position), **({"pinned": pin} if pin else {})})
+        then = {"pinned": pin, "fixedAt": at.fixed_ms} if pin else {}
+        began = self._phases[at.phase + 1].begin({**phase.ended(step.position), **then})
         return replace(
             there,
             phase=at.phase + 1,
@@ -156,6 +161,7 @@ class HybridPlanner:
             rows_before=there.rows,
             total=there.rows,
             pinned=pinned,
+            fixed_ms=at.fixed_ms if pinned else None,
         )
 
     def spans(self, start: HybridOffset, end: HybridOffset) -> list[Span]:

@@ -14,7 +14,7 @@ import backlog_spark as bs
 from backlog_spark.kafkastarts import pinned, starting_offsets
 
 from .test_foreign import wait, written
-from .test_native_handover import FIRST_MS, MINUTE_MS, reads, rows, run, send
+from .test_native_handover import FIRST_MS, MINUTE_MS, live, reads, rows, run, send
 from .topics import Topic
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ def test_where_it_begins(spark: SparkSession, kafka: KafkaServer, caplog: pytest
     topic = Topic(kafka, "native_starts", 1)
     send(topic, range(10, 20))
 
-    def starts(pin: Any, reached_ms: int | None = None, **more: Any) -> Any:
-        found = starting_offsets(spark, options(kafka, topic, **more), pin, reached_ms)
+    def starts(pin: Any, reached_ms: int | None = None, listed: Any = None, **more: Any) -> Any:
+        found = starting_offsets(spark, options(kafka, topic, **more), pin, reached_ms, listed)
         return json.loads(found)[topic.name]
 
     def at(minute: int) -> int:
@@ -57,6 +57,8 @@ def test_where_it_begins(spark: SparkSession, kafka: KafkaServer, caplog: pytest
         starts(pin, 4_070_908_800_000, startingTimestamp=4_070_908_800_000)
     lenient = {"failOnDataLoss": "false", "startingOffsetsByTimestampStrategy": "latest"}
     assert starts(pin, 4_070_908_800_000, startingTimestamp=4_070_908_800_000, **lenient) == {"0": 10, "1": 0}
+    now = pinned(spark, options(kafka, topic))
+    assert starts(pin, at(30), now, startingTimestamp=at(30)) == {"0": now["latest"][topic.name]["0"], "1": 0}
     topic.remove_before(4)
     for more in ({"startingOffsets": "earliest"}, {"startingTimestamp": 0}):
         with pytest.raises(bs.BacklogError, match=f"Records of {topic.name}-0 .*lost"):
@@ -124,6 +126,42 @@ def test_what_happens_while_files_are_read(
     finally:
         query.stop()
     assert written(spark, tmp_path / "target") == expected + Counter(range(50, 60))
+
+
+def test_files_that_are_written_before_their_phase_begins_are_not_read_from_the_topic_too(
+    spark: SparkSession, kafka: KafkaServer, tmp_path: Path
+) -> None:
+    topic = Topic(kafka, "native_archived", 1)
+    for name, first, end in (("old", 0, 15), ("more", 15, 22)):
+        rows(spark, first, end).write.parquet(str(tmp_path / name))
+    send(topic, range(10, 22))
+    made: list[str] = []
+
+    def more(reader: DataStreamReader, ctx: bs.RunContext) -> DataFrame:
+        made.append(ctx.phase)
+        if len(made) == 2:  # the first phase has been read
+            send(topic, range(22, 50))
+            rows(spark, 22, 50).write.mode("append").parquet(str(tmp_path / "more"))
+        return reads(str(tmp_path / "more"), "parquet")(reader, ctx)  # type: ignore[no-any-return]
+
+    asked: list[int | None] = []
+    reads_topic = live(kafka, topic, asked)
+
+    def last(reader: DataStreamReader, ctx: bs.RunContext) -> DataFrame:
+        made = reads_topic(reader, ctx)
+        if len(asked) == 2:
+            raise RuntimeError("ends before its first batch")
+        return made  # type: ignore[no-any-return]
+
+    phases = {"old": reads(str(tmp_path / "old"), "parquet"), "more": more, "live": last}
+    query = run(spark, tmp_path, phases, timestamp_column="at", dedup_key="n")  # which starts again by itself
+    try:
+        wait(lambda: len(asked) > 2, query)
+        send(topic, range(50, 52))
+        wait(lambda: 51 in written(spark, tmp_path / "target"), query)
+    finally:
+        query.stop()
+    assert written(spark, tmp_path / "target") == Counter(range(52))
 
 
 def test_latest_of_an_empty_topic(spark: SparkSession, kafka: KafkaServer) -> None:

@@ -1,4 +1,4 @@
-"""A phase over files that are all known when it begins: what a directory and a version of a table have in common."""
+"""A phase over files that are all known when the query first starts: a directory, or a version of a table."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ __all__ = ["ListedPhase"]
 class ListedPhase(Phase):
     """Reads files in an order.
 
-    A position holds what fixes the files, which `begin` gives, then ``files``, their number, ``file``, the number of
-    the one that is read next, and ``place``, where in it. Each kind adds where the files come from.
+    A position holds what fixes the files as of the query's first start, which `pin` gives, or `begin` for the first
+    phase, then ``files``, their number, ``file``, the number of the one that is read next, and ``place``, where in it.
+    Each kind adds where the files come from.
 
     Parameters
     ----------
@@ -78,6 +79,16 @@ class ListedPhase(Phase):
     def open(self, columns: Columns) -> None:
         check_handover(self._read, columns.data)
         self._columns = columns
+
+    def pin(self) -> Position:
+        return self._begin()
+
+    def begin(self, before: Mapping[str, Any]) -> Position:
+        return before.get("pinned") or self._begin()
+
+    @abstractmethod
+    def _begin(self) -> Position:
+        """The position before the first row of what is there now."""
 
     def first(self, position: Position) -> Position:
         return self._at(position, (0, 0))

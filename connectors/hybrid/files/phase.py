@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 class FilePhase(ListedPhase):
-    """Reads the files that there are when it begins, each row once.
+    """Reads the files that there are when the query first starts, each row once.
 
     The list of files is written to ``metadataLocation`` under the digest of its content, which positions name. So they
     stay small, and a replay or a restart reads the same files whatever has been added since. A file that is no longer
@@ -100,7 +100,7 @@ class FilePhase(ListedPhase):
         own = [field for field in schema if field.name.casefold() not in {name.casefold() for name in values}]
         return pa.schema([*own, *(pa.field(name, inferred_type(texts)) for name, texts in values.items())])
 
-    def begin(self, before: Mapping[str, Any]) -> Position:
+    def _begin(self) -> Position:
         files = self._listing()
         if not files:
             _log.warning("%s: no file is in %s: the phase is empty", self.name, ", ".join(self.options.paths))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -112,7 +113,7 @@ class KafkaPhase(Phase):
         before : mapping
             ``lastTimestamp``: time of the newest row of the phases before, milliseconds since 1970. ``dedup``: path of
             a parquet file with the columns of ``dedupKey``, the keys of rows that those phases gave. ``pinned``: what
-            `pin` gave when the query first started.
+            `pin` gave when the query first started. ``fixedAt``: when the files before had all been listed.
         """
         last, dedup = before.get("lastTimestamp"), before.get("dedup")
         if dedup and not self._options.dedup_key:
@@ -121,6 +122,9 @@ class KafkaPhase(Phase):
                 "Set dedupKey to the columns that tell a row.",
             )  # fmt: skip
         pin = Pin.from_json(before["pinned"]) if before.get("pinned") else None
+        if pin is not None:
+            # A list may take minutes to make: it may have rows that are newer than the pin.
+            pin = replace(pin, at_ms=max(pin.at_ms, before.get("fixedAt") or 0))
         last_ms = None if last is None else int(last)
         return self._planner.begin(last_ms, dedup or "", time.time() * 1000, pin).to_json()
 

@@ -93,7 +93,9 @@ class Planner:
         """See that the brokers answer, and that the topics are there."""
         self._check_there(self._look())
 
-    def begin(self, last_ms: int | None, dedup: str, now_ms: float, pin: Pin | None = None) -> KafkaPosition:
+    def begin(
+        self, last_ms: int | None, dedup: str, now_ms: float, pin: Pin | None = None, listed: Pin | None = None
+    ) -> KafkaPosition:
         """The position before the first record.
 
         Parameters
@@ -107,17 +109,21 @@ class Planner:
         pin : Pin or None
             What `pin` gave when the query first started: reading begins as if it were then, and what has come to the
             topics since is read, whatever its time. None: it starts now.
+        listed : Pin or None
+            What `pin` gave just before the files were listed that have the newest row, if that was later.
         """
         cluster = self._look()
         self._check_there(cluster)
         pin = pin or self._pin(cluster, now_ms)
         gaps: dict[Partition, Loss] = {}
         if self._options.from_files and last_ms is not None:
-            last_ms = self._believed(last_ms, pin)
+            listed = listed or pin
+            last_ms = self._believed(last_ms, listed)
             since = last_ms - self._options.overlap_ms
             found, gaps = self._since(dict.fromkeys(pin.latest, since), cluster, {})
-            # What came since the query first started is in no file, however old the records say that they are.
-            wanted = {p: min(pin.latest[p], cluster.latest[p] if at is None else at) for p, at in found.items()}
+            # What came since the files were listed is in none, however old the records say that they are.
+            ends = {**cluster.latest, **listed.latest}
+            wanted = {p: min(ends[p], cluster.latest[p] if at is None else at) for p, at in found.items()}
         else:
             starting = self._options.starting
             wanted = self._resolved(starting, cluster, pin)
@@ -229,18 +235,18 @@ class Planner:
         if last_ms <= pin.at_ms + _CLOCKS_DIFFER_MS:
             return last_ms
         text = (
-            f"The newest row before the topic is of {shown_time(last_ms)}, which was still to come when the query first"
-            f" started, at {shown_time(pin.at_ms)}: to begin at the newest row would leave out all records to date."
+            f"The newest row before the topic is of {shown_time(last_ms)}, which was still to come when the files were"
+            f" listed, at {shown_time(pin.at_ms)}: to begin at the newest row would leave out all records to date."
         )
         if self._options.fail_on_data_loss:
             raise BacklogError(
                 text,
                 "Look for rows with a wrong time, or a timestamp_ntz that is not in UTC. To go on with this checkpoint"
                 " set startingTimestamp to the right time (hybrid: and startingFrom=offsets), or failOnDataLoss=false:"
-                " reading then begins when the query first started, less the overlap. Or start a new query without"
+                " reading then begins when the files were listed, less the overlap. Or start a new query without"
                 " these rows.",
             )
-        _log.warning("%s failOnDataLoss=false: reading begins when it started, less the overlap.", text)
+        _log.warning("%s failOnDataLoss=false: reading begins then, less the overlap.", text)
         return pin.at_ms
 
     def _since(

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from backlog_spark.errors import BacklogError
+from connectors.hybrid.files import FilePhase
 from connectors.hybrid.kafka.phase import KafkaPhase
 from connectors.hybrid.kafka.pins import Pin
-from connectors.hybrid.phases import Position
+from connectors.hybrid.offsets import HybridOffset
+from connectors.hybrid.phases import Columns, Limit, Position
+from connectors.hybrid.planner import HybridPlanner
 
 from .broker import Broker, read, step
 
@@ -198,6 +204,42 @@ def test_what_came_since_the_first_start_is_read_whatever_its_time(broker: Broke
     broker.remove_before(topic, 3)
     with pytest.raises(BacklogError, match="lost: offset 2 was to be read, the earliest there is is 3"):
         strict.begin({"pinned": pin, "lastTimestamp": T0 - 2 * DAY})
+
+
+def test_files_that_are_written_while_the_first_ones_are_read_come_from_the_topic_alone(
+    broker: Broker, tmp_path: Path
+) -> None:
+    topic, first_ms = broker.topic(), int(time.time() * 1000) - 10_000
+    common = {"metadataLocation": str(tmp_path / "meta"), "timestampColumn": "at"}
+    schema = pa.schema([("n", pa.int64()), ("at", pa.timestamp("ms", "UTC"))])
+
+    def archive(name: str, *numbers: int) -> None:
+        (tmp_path / name).mkdir(exist_ok=True)
+        rows = pa.table({"n": numbers, "at": [first_ms + 60_000 * n for n in numbers]}, schema)
+        pq.write_table(rows, tmp_path / name / f"{numbers[0]}.parquet")
+
+    def send(*numbers: int) -> None:
+        broker.send(topic, map(str, numbers), at=[first_ms + 60_000 * n for n in numbers])
+
+    files = [FilePhase(name, {"path": str(tmp_path / name), **common}) for name in ("old", "more")]
+    for phase in files:
+        phase.open(Columns(schema))
+    live = broker.phase(subscribe=topic, **FROM_FILES)
+    planner = HybridPlanner([*files, live], ["old:files", "more:files", "live:kafka"])
+    archive("old", -9)
+    archive("old", -8)
+    archive("more", -3, -2, -1)
+    send(-3, -2, -1)
+    at = planner.next(planner.first(), Limit(1), 0)
+    assert at.phase == 0
+    # An hour later; the archiver has gone on.
+    send(*range(60))
+    archive("more", *range(50))
+    at = HybridOffset.from_json(json.loads(json.dumps(at.to_json())))
+    at = planner.next(at, Limit(), 0, whole_backlog=True)
+    assert at.position is not None
+    assert (at.phase, at.ended[1]["files"]) == (2, 1)
+    assert live.first(at.position)["offsets"] == {topic: {"0": 2}}
 
 
 def test_offsets_that_are_wrong_are_told_when_the_query_first_starts(broker: Broker) -> None:
