@@ -71,7 +71,8 @@ _ALTER = re.compile(r"\s*ALTER((?:\s+(?:ONLINE|OFFLINE|IGNORE))*)\s+TABLE\b" + _
 _REPLACE = re.compile(r"\s*CREATE\s+OR\s+REPLACE\s+(?:TABLE|SEQUENCE)\b\s*", re.I)
 _LIST = re.compile(rf"\s*(?:(?:DROP|RENAME)\s+TABLES?\b{_EXISTS}|TRUNCATE\b(?:\s+TABLE\b)?\s*)", re.I)
 _LIST_GOES_ON = re.compile(
-    r"\s*(?:(?:NOWAIT|WAIT\s+\d+)\b\s*)?(?:(,|TO\b)\s*|(?:(?:RESTRICT|CASCADE)\b)?[\s;]*\Z)", re.I
+    r"\s*(?:(?:NOWAIT|WAIT\s+\d+)\b\s*)?(?:(,|TO\b)\s*|(?:(?:RESTRICT|CASCADE|(?:REUSE|DROP)\s+STORAGE)\b)?[\s;]*\Z)",
+    re.I,
 )
 _DROP_INDEX = re.compile(rf"\s*DROP\s+INDEX\b{_EXISTS}({NAME})?(?:\s*ON\b\s*)?", re.I)
 _DROP_DATABASE = re.compile(rf"\s*DROP\s+(?:DATABASE|SCHEMA)\b{_EXISTS}({NAME})?", re.I)
@@ -285,12 +286,14 @@ _WRITE = re.compile(
     re.I,
 )
 _WITH_TABLES = re.compile(r"\b(?:SELECT|TABLE|FROM|JOIN|USING|WITH|CALL|NEXT|PREVIOUS)\b", re.I)
-_CALLED = re.compile(rf"(\.\s*)?({NAME})\s*\(")
+_CALLED = re.compile(rf"(\.\s*)?({NAME})(\s*)\(")
+# With a blank before the bracket these may be a user's functions, unless the session has IGNORE_SPACE.
+_NO_BLANK = {"CAST", "NOW", "SYSDATE"}
 # What may stand before a bracket: words and functions of the server's own, which no function of a user's hides.
 _OWN_WORDS = {
     "AND", "CAST", "COALESCE", "CONCAT", "CURRENT_TIMESTAMP", "FROM_UNIXTIME", "GREATEST", "IF", "IFNULL", "IN",
-    "LEAST", "NOT", "NOW", "OR", "ROW", "SYSDATE", "UNIX_TIMESTAMP", "UTC_TIMESTAMP", "UUID", "VALUE", "VALUES",
-    "WHERE",
+    "LEAST", "NAME_CONST", "NOT", "NOW", "OR", "ROW", "SYSDATE", "UNIX_TIMESTAMP", "UTC_TIMESTAMP", "UUID", "VALUE",
+    "VALUES", "WHERE",
 }  # fmt: skip
 
 
@@ -312,8 +315,13 @@ def _writes_system_table(plain: str, default: str) -> bool:
     return (
         database in _SYSTEM
         and not _WITH_TABLES.search(rest)
-        and all(not dot and name.upper() in _OWN_WORDS for dot, name in _CALLED.findall(rest))
+        and all(_is_own(*called) for called in _CALLED.findall(rest))
     )
+
+
+def _is_own(dot: str, name: str, blank: str) -> bool:
+    word = name.upper()
+    return not dot and word in _OWN_WORDS and not (blank and word in _NO_BLANK)
 
 
 def statement_text(statement: bytes, status: bytes) -> str:

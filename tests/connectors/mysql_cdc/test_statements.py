@@ -283,3 +283,16 @@ def test_writes_of_the_servers_own_tables(text: str, default: str, passes: bool)
     assert writes_system_table(text, default) is passes
     if not passes and "orders" in text:
         assert any(table == "orders" for _, table in named_tables(text, default))
+
+
+@pytest.mark.parametrize("end", ["REUSE STORAGE", "DROP STORAGE", "NOWAIT", "WAIT 3", "WAIT 3 REUSE STORAGE;"])
+def test_the_end_of_a_truncate_is_read(end: str) -> None:
+    assert changed_tables(f"TRUNCATE TABLE t {end}", "d") == {("d", "t")}
+
+
+@pytest.mark.parametrize(
+    ("value", "own"),
+    [("now()", True), ("now (3)", False), ("cast (1 AS CHAR)", False), ("NAME_CONST('a', 1)", True), ("uuid ()", True)],
+)
+def test_a_blank_before_the_bracket_may_call_a_users_function(value: str, own: bool) -> None:
+    assert writes_system_table(f"INSERT INTO mysql.beat VALUES ({value})", "d") is own
