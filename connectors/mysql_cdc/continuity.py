@@ -70,7 +70,8 @@ def _check_executed(connection: Connection[Any], known: GtidSet) -> None:
     raise BacklogError(
         f"The server's binary log was reset or is another one: it has executed {str(executed) or 'nothing'}, and the "
         f"checkpoint includes {known}.",
-        "Start with a new checkpoint and a new target.",
+        "With semi-synchronous replication it may be waiting for a replica: start the replicas, and the query again. "
+        "Else start with a new checkpoint and a new target.",
     )
 
 
