@@ -84,13 +84,15 @@ def read_changes(
         Purged log, statement-format change, partial row image, XA transaction or unknown event; or the server does not
         send its log up to ``until``.
     """
+    # After a lost connection reading goes on by place, where transactions of the set may follow.
+    left_out = GtidSet(start) if isinstance(start, str) else None
     done = 0  # changes of the unfinished transaction that the caller has already
     attempts = 0
     waited = 0.0  # for what is not sent yet
     while True:
         skip = done
         try:
-            read = _read_once(options, tables, start, until, timeline or Timeline())
+            read = _read_once(options, tables, start, until, timeline or Timeline(), left_out)
             for change in whole_transactions(read, start, partial(_ends, options)):
                 if skip and not isinstance(change, TransactionEnd):
                     skip -= 1
@@ -136,10 +138,11 @@ def _read_once(
     start: BinlogPosition | str,
     until: BinlogPosition | None,
     timeline: Timeline,
+    left_out: GtidSet | None = None,
 ) -> Iterator[Change | Savepoint | TransactionBroken]:
     if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
         return
-    yield from _taken(options, tables, start, until, timeline, Events.read)
+    yield from _taken(options, tables, start, until, timeline, Events.read, left_out)
 
 
 def first_place(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> BinlogPosition | None:
@@ -155,9 +158,9 @@ def _taken(
     until: BinlogPosition | None,
     timeline: Timeline,
     take: Callable[[Events], Iterator[_T]],
+    left_out: GtidSet | None = None,
 ) -> Generator[_T]:
-    """What ``take`` makes of the events of a dump."""
-    left_out: GtidSet | None = None
+    """What ``take`` makes of the events of a dump, without the transactions of a set."""
     while True:
         dump = open_dump(options, start)
         try:

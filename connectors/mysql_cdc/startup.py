@@ -128,8 +128,9 @@ def _after_gtids(connection: Connection[Any], options: MySqlOptions, offset: Off
             f"has transactions that the server has not: it has {executed}.",
             "Give a set that the server has executed, as from SELECT @@gtid_executed.",
         )  # fmt: skip
-    # Of a set with holes some lie behind the end of the first batch: it alone says what is not to be read.
-    until = end_position(connection, options) if wanted.gaps() else None
+    # Some of the set may lie behind the end of the first batch: where it has holes, or is of several servers. Up to the
+    # log's end it alone says what is not to be read.
+    until = end_position(connection, options)
     decided = replace(offset, start=str(wanted), gtid_until=until, is_backlog=False)
     check_log(connection, decided)
     return decided
