@@ -97,6 +97,8 @@ class BacklogQuery(QueryRuns):
         available_now: bool = False,
         options: Mapping[str, str] | None = None,
     ) -> None:
+        from backlog_spark.streams import BacklogStream
+
         check_source_names(stream.node)
         if stream.node.is_keyed:
             check_is_no_pattern(checkpoint_location)
@@ -107,7 +109,7 @@ class BacklogQuery(QueryRuns):
         super().__init__(spark, name, Checkpoint(spark, checkpoint_location), tracker, settings)
         register(spark)
         self._infos = [inspect(s.format, {**s.options, **self._metadata_location(s)}) for s in stream.sources]
-        self._stream = stream = type(stream)(informed(stream.node, self._infos))
+        self._stream = stream = BacklogStream(informed(stream.node, self._infos))
         self._outputs = Outputs(sinks)
         self._available_now = available_now
         self._options = dict(options or {})

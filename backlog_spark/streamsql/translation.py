@@ -12,13 +12,13 @@ from sqlglot import exp
 from backlog_spark.changes import CHANGE_TYPE, MARK
 from backlog_spark.plan import KeyedNode, Node, TransformNode, state_name
 from backlog_spark.schemas import Schemas
+from backlog_spark.streams import BacklogStream
 from backlog_spark.streamsql.refusals import Statement
 from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from backlog_spark.streams import BacklogStream
 
 __all__ = ["Translation", "conjuncts", "quoted_name", "results_change"]
 
@@ -223,7 +223,7 @@ class Translation:
 
     def selected(self, stream: BacklogStream, texts: Sequence[str], node: exp.Expr) -> BacklogStream:
         """These columns alone: `BacklogStream.map` would keep the change type beside them."""
-        made = type(stream)(
+        made = BacklogStream(
             TransformNode(stream.node, lambda frame: frame.selectExpr(*texts), f"map {', '.join(texts)}")
         )
         self.schema(made, node)

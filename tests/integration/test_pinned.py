@@ -97,6 +97,7 @@ def neighbour(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def ours(spark: SparkSession, root: Path) -> tuple[bs.BacklogQuery, Collect]:
     append(root / "s", pa.table({"k": [1, 1, 2]}), backlog=True)
+    append(root / "s", pa.table({"k": pa.array([], pa.int64())}), backlog=False)  # the stay ends, and puts out
     sink = Collect()
     counts = bs.source("scripted", name="s", path=root / "s").key_by("k").count()
     writer = counts.write("ours").option("checkpointLocation", str(root / "c")).to(sink)

@@ -307,9 +307,9 @@ def test_refused(spark: SparkSession, tmp_path: Path) -> None:
         with pytest.raises(bs.BacklogError, match=message):
             stream.apply(Pairs())
     ready = grouped.where("user", "v").equal_to("user").window(bs.EndOfStreamWindows.get())
-    with pytest.raises(bs.BacklogError, match=r"given Balance.*CoGroupFunction"):
+    with pytest.raises(bs.BacklogError, match=r"given a Balance.*CoGroupFunction"):
         ready.apply(Balance())  # type: ignore[arg-type]
-    with pytest.raises(bs.BacklogError, match=r"given BacklogStream.*keyed stream"):
+    with pytest.raises(bs.BacklogError, match=r"given a BacklogStream.*keyed stream"):
         left.key_by("user").connect(left)  # type: ignore[arg-type]
 
     def started(stream: bs.BacklogStream) -> None:
