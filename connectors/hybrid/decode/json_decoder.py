@@ -23,7 +23,7 @@ Differences from Spark that remain:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -43,6 +43,8 @@ _LARGEST_SECONDS = (2**63 - 1) // 1_000_000
 # What pyarrow takes for a number and Spark does not, or only if told so. In text it may be found by chance.
 _NON_FINITE = r"[:,\[]\s*[-+]?(?:NaN|Inf(?:inity)?)\s*[,}\]]"
 _ODD = (b"\0", b"NaN", b"Inf")
+# pyarrow makes another number of one with a fraction that an exponent makes too large for `_WIDE`, without a word.
+_MAY_OVERFLOW = r"[0-9][eE]\+?[0-9][0-9]|[0-9.]{28,}[eE]\+?[0-9]"
 # Where pyarrow says which record it could not read.
 _ROW = re.compile(r" in row (\d+)")
 # So many records take as long on the exact road as a try of the fast one that fails.
@@ -72,10 +74,11 @@ class JsonDecoder(TwoRoads):
         self._read = fields_reader(self.schema, formats, non_finite=non_finite)
         # How timestamps are read: as text or as seconds. What worked last is tried first.
         self._kinds: list[pa.DataType] = [pa.string()]
-        if any(_has_timestamp(f.type) for f in self.schema):
+        self._has_decimals = any(_has(pa.types.is_decimal, f.type) for f in self.schema)
+        if any(_has(_is_instant, f.type) for f in self.schema):
             self._kinds.append(pa.int64())
         self._leaves: dict[pa.DataType, _Leaf] = {}
-        self._has_fast_road = len(self.schema) > 0 and not any(_has_map(f.type) for f in self.schema)
+        self._has_fast_road = len(self.schema) > 0 and not any(_has(pa.types.is_map, f.type) for f in self.schema)
 
     def __reduce__(self) -> tuple[object, ...]:
         schema = self.schema
@@ -88,6 +91,8 @@ class JsonDecoder(TwoRoads):
         if not self._has_fast_road:
             return None
         seen = _regular(values)
+        if self._has_decimals:
+            seen &= ~pc.match_substring_regex(values, _MAY_OVERFLOW).to_numpy(zero_copy_only=False)
         table, start, skipped = None, 0, 0
         while table is None:
             table, row = self._table(values, seen, start)
@@ -278,13 +283,12 @@ def _read_as(type: pa.DataType, timestamp: pa.DataType) -> pa.DataType:
     return pa.string() if pa.types.is_temporal(type) or pa.types.is_binary(type) else type
 
 
-def _has_timestamp(type: pa.DataType) -> bool:
-    if pa.types.is_nested(type):
-        return any(_has_timestamp(type.field(i).type) for i in range(type.num_fields))
-    return bool(pa.types.is_timestamp(type) and type.tz is not None)
-
-
-def _has_map(type: pa.DataType) -> bool:
-    if pa.types.is_map(type):
+def _has(asked: Callable[[pa.DataType], bool], type: pa.DataType) -> bool:
+    """Whether a type, or one within it, is what is asked for."""
+    if asked(type):
         return True
-    return pa.types.is_nested(type) and any(_has_map(type.field(i).type) for i in range(type.num_fields))
+    return pa.types.is_nested(type) and any(_has(asked, type.field(i).type) for i in range(type.num_fields))
+
+
+def _is_instant(type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(type) and type.tz is not None)

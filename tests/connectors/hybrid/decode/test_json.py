@@ -367,6 +367,19 @@ def test_both_roads_give_the_same(case: tuple[pa.Schema, list[bytes]], options: 
     both_roads("json", schema, records, **options)
 
 
+@pytest.mark.parametrize(
+    "number", ["6.095316505258658e+59", "12.5E58", "1.5e45", "-9.9e70", f"{'1' * 30}.5e9", "1.25e1"]
+)
+def test_decimals_with_an_exponent(number: str) -> None:
+    """pyarrow's reader gives 0.00 and others for the first ones."""
+    inner = pa.struct([pa.field("d", pa.decimal128(6, 2))])
+    schema = pa.schema([("d", pa.decimal128(6, 2)), ("s", inner)])
+    records = [b'{"d": %b, "s": {"d": %b}}' % (text, text) for text in (number.encode(), b"0")]
+    both_roads("json", schema, records)
+    found = decoder(parse({"valueFormat": "json"}), schema).decode(pa.array(records, pa.binary()))
+    assert found.columns[0].to_pylist() == [Decimal("12.50") if number == "1.25e1" else None, Decimal("0.00")]
+
+
 def test_the_fast_road_takes_most_records() -> None:
     """Else the property above would say nothing."""
     flat = pa.schema([f for f in COLUMNS if f.name not in ("m", "ms")])
