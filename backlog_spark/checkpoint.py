@@ -302,8 +302,8 @@ class Checkpoint:
     def replace_file(self, name: str, text: str) -> None:
         """Write a small file over an older one that must never be missing, such as one of Spark's own log.
 
-        A filesystem may delete the older one first. So the new text is kept beside it until it is in place; after a
-        crash in between `finish_replacing` puts it there.
+        A filesystem may delete the older one first. So the new text is written to a file of its own before, and
+        `finish_replacing` puts it in place after a crash.
         """
         self.replace_metadata(_REPLACING, {"name": name, "text": text})
         self.finish_replacing()

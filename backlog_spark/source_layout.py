@@ -1,11 +1,11 @@
 """Which source of a query is which in Spark's offset log and in its progress events.
 
-Spark keeps an offset for each *place* where a plan reads a source: a DataFrame that is united with itself has two, with
-the same offset. Progress events list each source once, by its *number*. So a position in the tree of a query is neither
-of them. Here sources are found by their identity, that of the relation which Spark's plan has for them.
+Spark's offset log has an entry for each *place* where a plan reads a source: a DataFrame that is united with itself has
+two. Progress events list each source once, by its *number*. Counting sources in the tree of a query gives neither. So
+sources are matched by identity: by the relation that Spark's plan has for each.
 
-Spark gives the offset at a place to whatever stands there at the next start. So the layout is kept with the checkpoint,
-and a query whose sources stand otherwise is refused.
+At the next start Spark gives the offset at a place to the source that stands there then. So the checkpoint keeps the
+layout, and a query with another one is refused.
 
 Source: Spark 4.2, ``MicroBatchExecution.logicalPlan`` and ``ProgressContext``.
 """
@@ -171,7 +171,7 @@ class DeclaredSources:
             if at is None:
                 raise BacklogError(
                     f"The query does not read the source {node.spec.name!r}, though it has it.",
-                    "A transform behind it left its rows out: return a DataFrame made of the one that it is given.",
+                    "A transform left its rows out: return a DataFrame made of the one that the transform is given.",
                 )
             names.append(node.spec.name)
             places.append(at)

@@ -70,6 +70,7 @@ _ALTER = re.compile(r"\s*ALTER((?:\s+(?:ONLINE|OFFLINE|IGNORE))*)\s+TABLE\b" + _
 # MariaDB's, which drops the table first
 _REPLACE = re.compile(r"\s*CREATE\s+OR\s+REPLACE\s+(?:TABLE|SEQUENCE)\b\s*", re.I)
 _LIST = re.compile(rf"\s*(?:(?:DROP|RENAME)\s+TABLES?\b{_EXISTS}|TRUNCATE\b(?:\s+TABLE\b)?\s*)", re.I)
+# MariaDB takes REUSE and DROP STORAGE with sql_mode=ORACLE.
 _LIST_GOES_ON = re.compile(
     r"\s*(?:(?:NOWAIT|WAIT\s+\d+)\b\s*)?(?:(,|TO\b)\s*|(?:(?:RESTRICT|CASCADE|(?:REUSE|DROP)\s+STORAGE)\b)?[\s;]*\Z)",
     re.I,

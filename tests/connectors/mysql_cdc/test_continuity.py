@@ -147,28 +147,34 @@ def test_the_same_log_is_read_on(live: Any) -> None:
         assert len(take(reader(options(server, TABLE)), after)[1]) == 2
 
 
-def test_a_set_with_holes_is_what_is_not_read(server: MySQLServer) -> None:
-    if is_mariadb(server):
-        return
+def with_one_row(server: MySQLServer) -> None:
     discard_rewind_log()
     server.execute("DROP DATABASE IF EXISTS again")
     server.execute("CREATE DATABASE again")
     server.execute(f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, n INT, v VARCHAR(200))")
     server.execute(f"INSERT INTO {TABLE} VALUES (1, 0, '')")
+
+
+def values(stream: Any, limit: int) -> list[Any]:
+    """The second column of all rows, read in batches of so many."""
+    offset, found = stream.initialOffset(), []
+    while (end := stream.latestOffset(offset, ReadMaxRows(limit))) is not offset:
+        found += [row[1] for p in stream.partitions(offset, end) for row in read(stream, p)]
+        offset = end
+    return found
+
+
+def test_a_set_with_holes_is_what_is_not_read(server: MySQLServer) -> None:
+    if is_mariadb(server):
+        return
+    with_one_row(server)
     done = str(server.execute("SELECT @@gtid_executed")[0][0])
     change(server, 5)
     uuid = str(server.execute("SELECT @@server_uuid")[0][0])
     number = max(int(part.rpartition("-")[2]) for part in done.split(",") if uuid in part for part in [part.strip()])
     wanted = f"{done},{uuid}:{number + 2}:{number + 4}"
     stream = reader(options(server, TABLE, **{"startup.mode": "specific", "startup.gtidSet": wanted}))
-    offset, found = stream.initialOffset(), []
-    while True:
-        end = stream.latestOffset(offset, ReadMaxRows(2))
-        if end is offset:
-            break
-        found += [row[1] for p in stream.partitions(offset, end) for row in read(stream, p)]
-        offset = end
-    assert found == [0, 1, 2, 3, 4, 5]
+    assert values(stream, 2) == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("limit", [2, 100], ids=["a transaction a batch", "one batch"])
@@ -178,11 +184,7 @@ def test_a_set_of_which_another_server_has_more_between_is_what_is_not_read(
     """A log of two servers' transactions in turn, of which one's are left out; the connection is lost in each batch."""
     if is_mariadb(server):
         return
-    discard_rewind_log()
-    server.execute("DROP DATABASE IF EXISTS again")
-    server.execute("CREATE DATABASE again")
-    server.execute(f"CREATE TABLE {TABLE} (id INT PRIMARY KEY, n INT, v VARCHAR(200))")
-    server.execute(f"INSERT INTO {TABLE} VALUES (1, 0, '')")
+    with_one_row(server)
     wanted = str(server.execute("SELECT @@gtid_executed")[0][0])
     mine, other = (f"3e11fa47-71ca-11e1-9e33-{limit:06}aa94{n}" for n in (63, 64))
     connection = server.connect()
@@ -209,13 +211,7 @@ def test_a_set_of_which_another_server_has_more_between_is_what_is_not_read(
     monkeypatch.setattr(binlog, "_FIRST_WAIT_S", 0.0)
     given = {"startup.mode": "specific", "startup.gtidSet": f"{wanted},{mine}:1-3"}
     stream = reader(options(server, TABLE, **given))
-    offset, found = stream.initialOffset(), []
-    while True:
-        end = stream.latestOffset(offset, ReadMaxRows(limit))
-        if end is offset:
-            break
-        found += [row[1] for p in stream.partitions(offset, end) for row in read(stream, p)]
-        offset = end
+    found = values(stream, limit)
     assert losses[0]
     # Before- and after-images of the other one's: what each update found, and what it left.
     assert found == [0, 11, 1, 12, 2, 13]
