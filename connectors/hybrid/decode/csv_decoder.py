@@ -8,7 +8,8 @@ Differences from Spark that remain:
 * Timestamps: the same two as for JSON, a time of day alone, and the option ``timeZone``.
 * An escape, or a part of a longer separator, right after the quote that ends a field (``"x"\\y``): the field ends at
   the next separator, quotes and all, as with any other character there. univocity mixes this field and the next up;
-  so it does with the character U+0000 if ``quote`` or ``escape`` is off.
+  so it does with the character U+0000 if ``quote`` or ``escape`` is off. Behind a quote that ends no field Spark's
+  corrupt record may also keep or lose one character of the line's end.
 * ``from_csv`` refuses the mode DROPMALFORMED; here it does what it does for files.
 """
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from hypothesis.internal.conjecture import providers
 
 from connectors.hybrid.decode import decoder, parse
 from connectors.hybrid.decode.json_scan import Malformed, scan
@@ -33,7 +35,9 @@ def some(records: st.SearchStrategy[bytes], count: int) -> list[bytes]:
     def collect(record: bytes) -> None:
         found.append(record)
 
-    collect()
+    # Hypothesis also draws constants of the project's modules that are imported by then.
+    with patch.object(providers, "_get_local_constants", providers.Constants):
+        collect()
     return found
 
 
@@ -133,12 +137,17 @@ def test_text_of_other_values_as_in_json_files(spark: SparkSession, tmp_path: Pa
     ids=["quotes", "types"],
 )
 def test_csv(spark: SparkSession, schema: pa.Schema, variants: list[dict[str, str]]) -> None:
-    # U+0000 is no character for Spark's parser next to quotes.
-    records = [record for record in some(csv_records(schema), 600) if b"\0" not in record]
+    # What univocity mixes up: U+0000 next to quotes, and an escape behind a quote.
+    records = [record for record in some(csv_records(schema), 600) if b"\0" not in record and b'"\\' not in record]
     for options, rows in zip(variants, by_spark(spark, "csv", schema, records, variants), strict=True):
         found = ours("csv", schema, records, options)
         for record, expected, row in zip(records, rows, found, strict=True):
-            assert row == without_today(schema, expected, row), (record, options)
+            assert shown(row) == shown(without_today(schema, expected, row)), (record, options)
+
+
+def shown(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The row with its record up to the line's end, of which univocity keeps less or more after a stray quote."""
+    return (*row[:-1], row[-1] and row[-1].rstrip("\r\f"))
 
 
 def without_today(schema: pa.Schema, expected: tuple[Any, ...], row: tuple[Any, ...]) -> tuple[Any, ...]:
