@@ -1,0 +1,405 @@
+"""Keeps a Delta table that small commits go to healthy: merges small files, writes checkpoints, cleans the log up.
+
+Without it each commit adds a file, and a commit's time grows with the number of files: from 8 ms with 25 files to over
+100 ms after an hour of a commit a second; a query that reads the table has thousands of files to open.
+
+deltalake's own ``optimize.compact`` is not used. It commits with retries, and deltalake does not notice that another
+OPTIMIZE removed the same files meanwhile: every row would be there twice (1.6.6). A merge here is committed at exactly
+the version behind the one that was looked at, or not at all.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties
+from deltalake.exceptions import CommitFailedError
+from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
+
+from backlog_spark.sinks.small_files import TARGET_SIZE, DataFile, TimeShare, merges
+
+__all__ = ["Care", "TableCare"]
+
+_log = logging.getLogger(__name__)
+
+_TARGET_SIZE: Final = "delta.targetFileSize"
+_CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
+_CLEAN_UP: Final = "delta.enableExpiredLogCleanup"
+_INDEXED_COLUMNS: Final = "delta.dataSkippingNumIndexedCols"
+# Delta's own defaults.
+_CHECKPOINT_EVERY: Final = 10
+_INDEXED: Final = 32
+
+# Of the driver's time. A merge of 64 MB takes about a second, and then there is none for ten seconds.
+_SHARE: Final = 0.1
+# The list of files costs 20 microseconds a file to look at.
+_LOOK_EVERY: Final = 8
+# A clean-up lists the whole log.
+_CLEAN_UP_EVERY_S: Final = 600.0
+# After an error that is not another writer's commit, such as a store that is out of reach.
+_REST_S: Final = 60.0
+
+# What deltalake says of a path may be decoded; these characters are the same either way, so the path that is removed
+# is the one that the log has.
+_PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
+_READER_FEATURES: Final = frozenset({"timestampNtz"})
+# Not in Parquet's form but Arrow's, ten times as large.
+_ROW_GROUP_BYTES: Final = 128 << 20
+# Other writers' commits that a merge lets pass before it gives way.
+_TRIES: Final = 5
+_NOTE: Final = "backlog_spark merged small files"
+_LONGEST_TEXT: Final = 32
+
+_EPOCH: Final = datetime(1970, 1, 1)
+_DAY_US: Final = 86_400_000_000
+
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+@dataclass(frozen=True)
+class Care:
+    """What was done for a table between two batches.
+
+    Parameters
+    ----------
+    files, into : int
+        How many small files were merged, and how many files they became.
+    size : int
+        Bytes of the small files.
+    version : int or None
+        The table's version that the merge made.
+    checkpoint : int or None
+        The version that a checkpoint was written of.
+    seconds : float
+        How long all took.
+    problem : str
+        Why something was left for later; empty if nothing was.
+    """
+
+    files: int = 0
+    into: int = 0
+    size: int = 0
+    version: int | None = None
+    checkpoint: int | None = None
+    seconds: float = 0.0
+    problem: str = ""
+
+
+class TableCare:
+    """The care of one table by the query that writes to it; see the module.
+
+    Parameters
+    ----------
+    storage_options : mapping of str to str, optional
+        deltalake's, for the table's store.
+    compact : bool, default True
+        Merge small files. Without it there are only checkpoints and clean-ups of the log.
+    share : float, default 0.1
+        The most time that care may take, as a share of all.
+    clock : callable, optional
+        Seconds that never go back.
+    """
+
+    def __init__(
+        self,
+        storage_options: Mapping[str, str] | None = None,
+        *,
+        compact: bool = True,
+        share: float = _SHARE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._storage_options = dict(storage_options or {})
+        self._compact = compact
+        self._clock = clock
+        self._share = TimeShare(share)
+        self._batches = 0
+        self._more = False  # the last look left something for the next
+        self._checkpointed: int | None = None
+        self._cleaned_at: float | None = None
+        self._resting_until: float | None = None
+
+    def after_batch(self, table: DeltaTable) -> Care | None:
+        """Do what is due, within the budget. Called once after each batch of the sink's own, when it is committed.
+
+        Called by the thread that commits, so never beside a commit of the query. Rows stay as they are, whatever
+        happens. An error is logged and ends in the result, as the batch is in the table.
+
+        Parameters
+        ----------
+        table : deltalake.DeltaTable
+            At any version; afterwards at the newest one that was seen. It must be one that deltalake may write to.
+
+        Returns
+        -------
+        Care or None
+            None if nothing was due.
+        """
+        self._batches += 1
+        began = self._clock()
+        if not self._share.allows(began) or (self._resting_until is not None and began < self._resting_until):
+            return None
+        looks = self._compact and (self._more or self._batches >= _LOOK_EVERY)
+        merged = checkpoint = None
+        problem = ""
+        try:
+            properties = {name: value for name, value in table.metadata().configuration.items() if value}
+            checkpoint = self._checkpoint(table, properties, began)
+            if looks:
+                self._batches = 0
+                merged = self._merge(table, properties)
+            if checkpoint is None and not looks:
+                return None
+        except CommitFailedError as error:
+            problem = f"another writer was faster: {error}"
+            _log.info("Small files of %s are left for later: %s", table.table_uri, problem)
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            self._resting_until = self._clock() + _REST_S
+            _log.warning("The table at %s is not looked after for %d s: %s", table.table_uri, _REST_S, problem)
+        ended = self._clock()
+        self._share.spent(began, ended)
+        done = merged or Care()
+        if not (problem or done.files or checkpoint is not None):
+            return None
+        return Care(done.files, done.into, done.size, done.version, checkpoint, ended - began, problem)
+
+    def _checkpoint(self, table: DeltaTable, properties: Mapping[str, str], now: float) -> int | None:
+        """Write one when `interval` versions have come since the last, as Delta's other writers do."""
+        interval = _number(properties, _CHECKPOINT_INTERVAL, _CHECKPOINT_EVERY)
+        version = table.version()
+        if self._checkpointed is None:
+            # The first of a run may come early; nobody knows when the last was.
+            self._checkpointed = version - version % interval
+        if version // interval <= self._checkpointed // interval:
+            return None
+        table.create_checkpoint()
+        self._checkpointed = version
+        if properties.get(_CLEAN_UP, "true").lower() == "true" and (
+            self._cleaned_at is None or now >= self._cleaned_at + _CLEAN_UP_EVERY_S
+        ):
+            # Keeps what `delta.logRetentionDuration` says, and all behind the checkpoint that this needs.
+            table.cleanup_metadata()
+            self._cleaned_at = now
+        return version
+
+    def _merge(self, table: DeltaTable, properties: Mapping[str, str]) -> Care | None:
+        self._more = False
+        table.update_incremental()
+        protocol = table.protocol()
+        # Deletion vectors and mapped columns need a reader that knows them.
+        if protocol.min_reader_version not in (1, 3) or set(protocol.reader_features or ()) - _READER_FEATURES:
+            return None
+        added = pa.table(table.get_add_actions())
+        target_size = _number(properties, _TARGET_SIZE, TARGET_SIZE)
+        due = merges(_files(added), target_size)
+        if not due:
+            return None
+        writer = _Merger(table, self._storage_options, added, properties)
+        actions = [action for group in due for action in writer.merge(group)]
+        _commit(table, actions)
+        table.update_incremental()
+        self._more = True
+        files = [file for group in due for file in group]
+        return Care(len(files), len(due), sum(file.size for file in files), table.version())
+
+
+def _commit(table: DeltaTable, actions: Sequence[AddAction | RemoveAction]) -> None:
+    """Commit at the next version; behind other writers' commits, if the files that are to go are still there.
+
+    Raises
+    ------
+    CommitFailedError
+        Nothing was committed.
+    """
+    removed = {action.path for action in actions if isinstance(action, RemoveAction)}
+    seen = _declared(table)
+    for again in range(_TRIES - 1, -1, -1):
+        try:
+            table.create_write_transaction(
+                list(actions),
+                "append",
+                table.schema(),
+                table.metadata().partition_columns,
+                commit_properties=CommitProperties(custom_metadata={"userMetadata": _NOTE}, max_commit_retries=0),
+                post_commithook_properties=_NO_HOOKS,
+            )
+        except CommitFailedError:
+            table.update_incremental()
+            live = set(pa.table(table.get_add_actions())["path"].to_pylist())
+            if not again or not removed <= live or _declared(table) != seen:
+                raise
+        else:
+            return
+
+
+def _declared(table: DeltaTable) -> tuple[Any, ...]:
+    protocol = table.protocol()
+    features = (tuple(protocol.reader_features or ()), tuple(protocol.writer_features or ()))
+    return table.metadata(), table.schema(), protocol.min_reader_version, protocol.min_writer_version, features
+
+
+class _Merger:
+    """Writes groups of files as one file each."""
+
+    def __init__(
+        self,
+        table: DeltaTable,
+        storage_options: dict[str, str],
+        added: pa.Table,
+        properties: Mapping[str, str],
+    ) -> None:
+        self._handler = DeltaStorageHandler(table.table_uri, storage_options or None)
+        self._partition_columns = table.metadata().partition_columns
+        fields = [field for field in pa.schema(table.schema().to_arrow()) if field.name not in self._partition_columns]
+        self._schema = pa.schema(fields)
+        rows = added.select(["path", "num_records"]).to_pylist()
+        self._rows = {row["path"]: row["num_records"] for row in rows}
+        indexed = int(properties.get(_INDEXED_COLUMNS, _INDEXED))
+        self._indexed = self._schema.names if indexed < 0 else self._schema.names[:indexed]
+
+    def merge(self, group: Sequence[DataFile]) -> list[AddAction | RemoveAction]:
+        # Spark writes timestamps as INT96 unless told not to, and as nanoseconds they end in 2262.
+        options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
+        rows = pads.dataset(
+            [file.path for file in group],
+            schema=self._schema,
+            format=pads.ParquetFileFormat(read_options=options),
+            filesystem=pafs.PyFileSystem(self._handler),
+        )
+        sink = pa.BufferOutputStream()
+        with pq.ParquetWriter(sink, self._schema, compression="zstd", store_schema=False) as writer:
+            for table in _row_groups(rows.scanner(batch_readahead=4, fragment_readahead=4).to_batches()):
+                writer.write_table(table)
+        content = sink.getvalue()
+        written = pq.read_metadata(pa.BufferReader(content))
+        known = [self._rows[file.path] for file in group]
+        if None not in known and sum(known) != written.num_rows:
+            raise RuntimeError(f"{sum(known)} rows were to be merged, and {written.num_rows} were read")
+        directory = group[0].path.rpartition("/")[0]
+        name = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
+        path = f"{directory}/{name}" if directory else name
+        # By the handler below it, as the file that `open_output_stream` returns hands it buffers, and it takes bytes.
+        stream: Any = self._handler._handler.open_output_stream(path)
+        try:
+            stream.write(content.to_pybytes())
+        finally:
+            stream.close()
+        now = int(time.time() * 1000)
+        values = _written(self._partition_columns, group[0].partition)
+        stats = json.dumps(_statistics(written, self._schema, self._indexed))
+        removed = [RemoveAction(file.path, False, now, file.size, values) for file in group]
+        return [AddAction(path, content.size, values, now, False, stats), *removed]
+
+
+def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Together what was in many small files: a file of small row groups is no better than small files."""
+    held: list[pa.RecordBatch] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(one.nbytes for one in held) >= _ROW_GROUP_BYTES:
+            yield pa.Table.from_batches(held)
+            held = []
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _files(added: pa.Table) -> list[DataFile]:
+    """All whose paths and partitions can be said as the log says them, oldest first."""
+    names = ["path", "size_bytes", "modification_time", *({"partition"} & set(added.column_names))]
+    found = sorted(added.select(names).to_pylist(), key=lambda row: row["modification_time"])
+    files = []
+    for row in found:
+        partition = tuple((row.get("partition") or {}).items())
+        if _PLAIN_PATH.fullmatch(row["path"]) and all(map(_is_plain, (value for _, value in partition))):
+            files.append(DataFile(row["path"], row["size_bytes"], partition))
+    return files
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or (isinstance(value, int | str | date) and not isinstance(value, datetime) and value != "")
+
+
+def _written(columns: Sequence[str], partition: Any) -> dict[str, str | None]:
+    """A partition as the log writes it."""
+    values = dict(partition)
+    return {name: _text(values[name]) for name in columns}
+
+
+def _text(value: Any) -> str | None:
+    if value is None:
+        return None
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _statistics(written: pq.FileMetaData, schema: pa.Schema, indexed: Sequence[str]) -> dict[str, Any]:
+    """Delta's statistics of a file, of columns whose order is the same for every reader."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    groups = [written.row_group(number) for number in range(written.num_row_groups)]
+    places = {written.schema.column(number).path: number for number in range(written.num_columns)}
+    for name in indexed:
+        # Nested columns have other paths.
+        if name not in places or pa.types.is_nested(schema.field(name).type):
+            continue
+        chunks = [group.column(places[name]).statistics for group in groups if group.num_rows]
+        if not chunks or not all(chunk is not None and chunk.has_null_count for chunk in chunks):
+            continue
+        nulls[name] = sum(chunk.null_count for chunk in chunks)
+        bounded = [chunk for chunk in chunks if chunk.num_values]  # nulls are not counted
+        bounds = [_bounds(chunk, schema.field(name).type) for chunk in bounded]
+        found = [bound for bound in bounds if bound is not None]
+        if found and len(found) == len(bounds):
+            least[name], most[name] = min(low for low, _ in found), max(high for _, high in found)
+    return {"numRecords": written.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls}
+
+
+def _bounds(chunk: pq.Statistics, type: pa.DataType) -> tuple[Any, Any] | None:
+    """The least and greatest value as Delta's JSON has them, texts in the order of their values; None if unsure.
+
+    No floats: NaN is greatest for Spark, and Parquet leaves it out. No decimals: JSON's numbers are floats to some.
+    """
+    if not chunk.has_min_max:
+        return None
+    if pa.types.is_integer(type):
+        return chunk.min, chunk.max
+    if pa.types.is_string(type):
+        return (chunk.min, chunk.max) if max(len(chunk.min), len(chunk.max)) <= _LONGEST_TEXT else None
+    # By the numbers in the file: Python's dates and times have the years 1 to 9999 only.
+    if pa.types.is_date32(type):
+        low, high = _time(chunk.min_raw * _DAY_US), _time(chunk.max_raw * _DAY_US)
+        return (low[:10], high[:10]) if low and high else None
+    if pa.types.is_timestamp(type):
+        # In milliseconds, which is all that some readers look at.
+        low, high = _time(chunk.min_raw // 1000 * 1000), _time(-(-chunk.max_raw // 1000) * 1000)
+        zone = "Z" if type.tz else ""
+        return (low[:23] + zone, high[:23] + zone) if low and high else None
+    return None
+
+
+def _time(microseconds: int) -> str:
+    """Empty if that is outside the years with four digits."""
+    try:
+        return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
+    except OverflowError:
+        return ""
+
+
+def _number(properties: Mapping[str, str], name: str, default: int) -> int:
+    try:
+        return max(1, int(properties.get(name, default)))
+    except ValueError:  # such as "64mb", which Databricks takes
+        return default
