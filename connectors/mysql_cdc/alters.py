@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ..patterns import lazy_pattern
 from .schema import SchemaChanged
 from .statements import TABLE, able_readings, split_clauses
 
@@ -69,12 +70,12 @@ Step = Add | Drop | Rename | Change | ConvertAll
 
 # -- clauses -----------------------------------------------------------------------------------------------
 
-_HEAD = re.compile(
+_HEAD = lazy_pattern(
     rf"\s*ALTER\s+((?:(?:ONLINE|IGNORE)\s+)*)TABLE\b\s*(?:IF\s+EXISTS\b\s*)?{TABLE}\s*"
     r"(?:(?:NOWAIT|WAIT\s+\d+)\b)?",
     re.I,
 )
-_TOKEN = re.compile(r"(`(?:[^`]|``)*`)|''|[\w$]+|\S")
+_TOKEN = lazy_pattern(r"(`(?:[^`]|``)*`)|''|[\w$]+|\S")
 
 # Below, a clause is its tokens with single blanks between, names in quotes as numbers in them, brackets empty.
 _N = r"(?:`\d+`|[\w$]+)"
@@ -93,8 +94,8 @@ _OPTION = "|".join(
     ]
 )
 # What a foreign key does to the table's rows is in no log.
-_CASCADES = re.compile(r".* ON (?:DELETE|UPDATE) (?:CASCADE|SET)(?: .*)?", re.I)
-_HARMLESS = re.compile(
+_CASCADES = lazy_pattern(r".* ON (?:DELETE|UPDATE) (?:CASCADE|SET)(?: .*)?", re.I)
+_HARMLESS = lazy_pattern(
     "|".join(
         [
             r"ADD (?:UNIQUE|FULLTEXT|SPATIAL|INDEX|KEY)(?: .*)?",
@@ -113,20 +114,20 @@ _HARMLESS = re.compile(
     ),
     re.I,
 )
-_PARTITIONS = re.compile(
+_PARTITIONS = lazy_pattern(
     r" (?:PARTITION BY .*|REMOVE PARTITIONING)", re.I
 )  # may follow the last clause without a comma
-_ORDER = re.compile(rf"(?:ORDER BY )?(?:{_N} \. ){{0,2}}{_N}(?: ASC| DESC)?", re.I)
-_CONVERT = re.compile(rf"CONVERT TO (?:CHARACTER SET|CHARSET) {_N}(?: COLLATE {_N})?", re.I)
-_ADD = re.compile(rf"ADD (?:COLUMN )?(IF NOT EXISTS )?{_Q} (.+)", re.I)
-_ADD_SEVERAL = re.compile(r"ADD (?:COLUMN )?(IF NOT EXISTS )?\( \)", re.I)
-_DROP = re.compile(rf"DROP (?:COLUMN )?(IF EXISTS )?{_Q}(?: RESTRICT| CASCADE)?", re.I)
-_RENAME = re.compile(rf"RENAME COLUMN (IF EXISTS )?{_Q} TO {_Q}", re.I)
-_CHANGE = re.compile(rf"CHANGE (?:COLUMN )?(IF EXISTS )?{_Q} {_Q} (.+)", re.I)
-_MODIFY = re.compile(rf"MODIFY (?:COLUMN )?(IF EXISTS )?{_Q} (.+)", re.I)
+_ORDER = lazy_pattern(rf"(?:ORDER BY )?(?:{_N} \. ){{0,2}}{_N}(?: ASC| DESC)?", re.I)
+_CONVERT = lazy_pattern(rf"CONVERT TO (?:CHARACTER SET|CHARSET) {_N}(?: COLLATE {_N})?", re.I)
+_ADD = lazy_pattern(rf"ADD (?:COLUMN )?(IF NOT EXISTS )?{_Q} (.+)", re.I)
+_ADD_SEVERAL = lazy_pattern(r"ADD (?:COLUMN )?(IF NOT EXISTS )?\( \)", re.I)
+_DROP = lazy_pattern(rf"DROP (?:COLUMN )?(IF EXISTS )?{_Q}(?: RESTRICT| CASCADE)?", re.I)
+_RENAME = lazy_pattern(rf"RENAME COLUMN (IF EXISTS )?{_Q} TO {_Q}", re.I)
+_CHANGE = lazy_pattern(rf"CHANGE (?:COLUMN )?(IF EXISTS )?{_Q} {_Q} (.+)", re.I)
+_MODIFY = lazy_pattern(rf"MODIFY (?:COLUMN )?(IF EXISTS )?{_Q} (.+)", re.I)
 
 # What a column's definition begins with: whatever else stands there, the clause is not about a column.
-_DEFINITION = re.compile(
+_DEFINITION = lazy_pattern(
     r"(?:BIGINT|BINARY|BIT|BLOB|BOOL|BOOLEAN|BYTE|CHAR|CHARACTER|DATE|DATETIME|DEC|DECIMAL|DOUBLE|ENUM|FIXED|FLOAT|"
     r"FLOAT4|FLOAT8|GEOMCOLLECTION|GEOMETRY|GEOMETRYCOLLECTION|INET4|INET6|INT|INT1|INT2|INT3|INT4|INT8|INTEGER|JSON|"
     r"LINESTRING|LONG|LONGBLOB|LONGTEXT|MEDIUMBLOB|MEDIUMINT|MEDIUMTEXT|MIDDLEINT|MULTILINESTRING|MULTIPOINT|"
@@ -134,11 +135,11 @@ _DEFINITION = re.compile(
     r"TINYINT|TINYTEXT|UUID|VARBINARY|VARCHAR|VARCHARACTER|VECTOR|YEAR)(?: .*)?",
     re.I,
 )
-_PLACE = re.compile(rf"(.*?)(?: (FIRST)| AFTER ({_N}))", re.I)
+_PLACE = lazy_pattern(rf"(.*?)(?: (FIRST)| AFTER ({_N}))", re.I)
 # A name may stand after these, so that FIRST or AFTER may be one: a column's default, a table.
-_NAME_FOLLOWS = re.compile(r".*(?: DEFAULT| REFERENCES|[^\w$`')])", re.I)
-_PLACE_WORD = re.compile(r".* (?:FIRST|AFTER)(?: .*)?", re.I)
-_PRIMARY = re.compile(r".*(?: PRIMARY|(?<! UNIQUE) KEY)(?: .*)?", re.I)
+_NAME_FOLLOWS = lazy_pattern(r".*(?: DEFAULT| REFERENCES|[^\w$`')])", re.I)
+_PLACE_WORD = lazy_pattern(r".* (?:FIRST|AFTER)(?: .*)?", re.I)
+_PRIMARY = lazy_pattern(r".*(?: PRIMARY|(?<! UNIQUE) KEY)(?: .*)?", re.I)
 
 
 def column_steps(statement: str) -> tuple[Step, ...]:
@@ -171,7 +172,7 @@ def _refused(clause: str, what: str) -> SchemaChanged:
 
 
 # Refused as such, not as unknown
-_KNOWN = re.compile(
+_KNOWN = lazy_pattern(
     r"RENAME |(?:DROP|TRUNCATE|EXCHANGE|DISCARD|IMPORT|CONVERT|REPAIR) |ADD (?:CONSTRAINT .*)?PRIMARY |ENGINE ", re.I
 )
 _NOT_CARRIED = "which the stream cannot be carried through"
