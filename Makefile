@@ -53,11 +53,13 @@ check: $(PACKAGES) ## lint, format and types
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy backlog_spark connectors
 
-bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot [ROWS= KEYS= RUNS=]
+bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot [ROWS= KEYS= RUNS=] [KIND= RATE= SECONDS= INTERVAL=]
 	@test -n '$(CASE)' -a -f 'benchmarks/$(CASE).py' || { \
 		echo "error: no benchmark '$(CASE)'; CASE is one of:" \
 			$$(grep -l '^__name__\|__main__' benchmarks/*.py | sed 's/.*\/\(.*\)\.py/\1/') >&2; exit 1; }
-	@$(PY) -m benchmarks.$(CASE) $(call flag,--rows,$(ROWS)) $(call flag,--keys,$(KEYS)) $(call flag,--runs,$(RUNS))
+	@$(PY) -m benchmarks.$(CASE) $(call flag,--rows,$(ROWS)) $(call flag,--keys,$(KEYS)) $(call flag,--runs,$(RUNS)) \
+		$(call flag,--kind,$(KIND)) $(call flag,--rate,$(RATE)) $(call flag,--seconds,$(SECONDS)) \
+		$(call flag,--interval,$(INTERVAL))
 
 clean: ## remove the virtual environment, build products and caches of this directory
 	@rm -rf $(VENV) build dist *.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

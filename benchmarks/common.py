@@ -13,7 +13,17 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["Unequal", "arguments_parser", "interleave", "main", "progress", "require_equal", "result", "show"]
+__all__ = [
+    "Unequal",
+    "arguments_parser",
+    "interleave",
+    "main",
+    "positives",
+    "progress",
+    "require_equal",
+    "result",
+    "show",
+]
 
 
 class Unequal(Exception):
@@ -31,23 +41,31 @@ class Unequal(Exception):
         super().__init__(f"the results differ, so nothing was compared: {shown}")
 
 
-def arguments_parser(description: str | None, *, rows: int, keys: int | None = None) -> argparse.ArgumentParser:
+def arguments_parser(
+    description: str | None, *, rows: int | Sequence[int], keys: int | None = None, runs: int = 3
+) -> argparse.ArgumentParser:
     """Parser of a benchmark's arguments, as the Makefile passes them on.
 
     Parameters
     ----------
     description : str or None
         The benchmark's module docstring.
-    rows : int
-        Default of ``--rows``.
+    rows : int or sequence of int
+        Default of ``--rows``; where it is a sequence, so is the argument, with commas.
     keys : int, optional
         Default of ``--keys``; without it the benchmark has no such argument and refuses it.
+    runs : int
+        Default of ``--runs``.
     """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=_positive, default=rows, help=f"input rows, default {rows}")
+    several = not isinstance(rows, int)
+    shown = ",".join(map(str, rows)) if several else rows
+    parser.add_argument(
+        "--rows", type=positives if several else _positive, default=rows, help=f"input rows, default {shown}"
+    )
     if keys is not None:
         parser.add_argument("--keys", type=_positive, default=keys, help=f"distinct keys, default {keys}")
-    parser.add_argument("--runs", type=_positive, default=3, help="measured runs; the median counts, default 3")
+    parser.add_argument("--runs", type=_positive, default=runs, help=f"measured runs, default {runs}")
     return parser
 
 
@@ -59,6 +77,11 @@ def _positive(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return value
+
+
+def positives(text: str) -> list[int]:
+    """The type of an argument that is whole numbers above 0 with commas."""
+    return [_positive(number) for number in text.split(",")]
 
 
 def progress(text: str) -> None:
@@ -114,7 +137,7 @@ def require_equal(results: Mapping[str, object]) -> None:
         raise Unequal(results)
 
 
-def result(case: str, variant: str, ours: float, peers: Mapping[str, float]) -> None:
+def result(case: str, variant: str, ours: float, peers: Mapping[str, float], *, less_is_better: bool = False) -> None:
     """Print the line that the benchmark contract asks for.
 
     Parameters
@@ -125,9 +148,15 @@ def result(case: str, variant: str, ours: float, peers: Mapping[str, float]) -> 
         Rows per second.
     peers : mapping of str to float
         Rows per second of each peer. What is printed is ours divided by it: above 1, ours is faster.
+    less_is_better : bool, default False
+        The figures are a cost, such as seconds: the peer's is divided by ours, and above 1 ours is less.
     """
-    ratios = {name: round(ours / peer, 3) for name, peer in peers.items()}
-    figures = {"case": case, "variant": variant, "ours": round(ours), "ratios": ratios}
+    if less_is_better:
+        ratios = {name: round(peer / max(ours, 0.001), 3) for name, peer in peers.items()}
+    else:
+        ratios = {name: round(ours / peer, 3) for name, peer in peers.items()}
+    shown = round(ours, 3) if less_is_better else round(ours)
+    figures = {"case": case, "variant": variant, "ours": shown, "ratios": ratios}
     print(f"RESULT {json.dumps(figures)}", flush=True)
 
 

@@ -41,13 +41,13 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import StructType
 
-__all__ = ["Fingerprint", "fingerprint", "jdbc_frame", "stream_frame"]
+__all__ = ["STREAMING", "Fingerprint", "fingerprint", "jdbc_frame", "stream_frame"]
 
 _TABLE = "shop.orders"
 _PARTITIONS = 8
 _METADATA = ("_change_type", "_commit_timestamp", "_commit_seq")
 # What Connector/J takes as "send the rows one by one"; its default is to buffer the whole result.
-_STREAMING = -(2**31)
+STREAMING = -(2**31)
 
 
 class Fingerprint(NamedTuple):
@@ -149,7 +149,7 @@ def run(arguments: argparse.Namespace) -> None:
         ours = stream_frame(spark, server)
         peers = {
             "spark_jdbc (fetchsize default)": jdbc_frame(spark, server, rows, 0),
-            "spark_jdbc (fetchsize streaming)": jdbc_frame(spark, server, rows, _STREAMING),
+            "spark_jdbc (fetchsize streaming)": jdbc_frame(spark, server, rows, STREAMING),
         }
         progress("comparing the results")
         schema = ours.drop(*_METADATA).schema

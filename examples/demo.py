@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.session import local_session
 
 from .common import arguments_parser, follow, main, outcome
+from .freshness import freshness, read_log
 
 ORDERS = """
 CREATE TABLE shop.orders (
@@ -68,8 +70,11 @@ def writer(server: MySQLServer, rows: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-def compare(spark: Any, server: MySQLServer, target: Path) -> tuple[int, int, int, int]:
-    """Row by row: rows in MySQL, and how many are lost, duplicated or different in Delta."""
+def compare(spark: Any, server: MySQLServer, target: Path, changed: list[datetime]) -> tuple[int, int, int, int]:
+    """Row by row: rows in MySQL, and how many are lost, duplicated or different in Delta.
+
+    When each row in Delta was changed last is added to ``changed``, in UTC without a zone.
+    """
     import pyspark.sql.functions as F
 
     delta = spark.read.format("delta").load(str(target))
@@ -87,6 +92,7 @@ def compare(spark: Any, server: MySQLServer, target: Path) -> tuple[int, int, in
                 # MySQL's client tells timestamps without their zone, which is UTC here.
                 row = (*row[:-1], row[-1].replace(tzinfo=None))
                 duplicated += row[0] in found
+                changed.append(row[-1])
                 found[row[0]] = row
             rows += len(expected)
             lost += len(expected.keys() - found.keys())
@@ -127,7 +133,10 @@ def run(arguments: argparse.Namespace) -> str:
 
         progress = follow(query, arguments, began, end_of_changes)
         say("Comparing the Delta table with MySQL row by row", flush=True)
-        return outcome(progress, compare(spark, server, target))
+        changed: list[datetime] = []
+        compared = compare(spark, server, target, changed)
+        say(freshness(read_log(target), "updated_at", changed, since=query.history[-1].timestamp), flush=True)
+        return outcome(progress, compared)
 
 
 if __name__ == "__main__":

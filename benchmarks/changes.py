@@ -1,0 +1,137 @@
+"""The application of the freshness benchmark: a process of its own that changes MySQL at a given rate.
+
+A transaction is some statements of many rows: half of its changes update scattered rows, half insert new ones. One of
+them is the *mark*: its value is the number of the transaction, so an output shows up to which transaction it has come.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import random
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from backlog_spark.embedded.mysql import MySQLServer
+
+__all__ = ["MARK_ID", "MARK_KEY", "Application", "changing", "fill", "reset"]
+
+MARK_ID, MARK_KEY = 0, -1
+"""The mark's row in ``shop.t``, and its value of ``k``; in ``shop.clicks`` it is a click of that user."""
+
+_TRANSACTIONS_A_SECOND = 20
+_FILL_STEP = 500_000
+
+
+def fill(server: MySQLServer, rows: int, keys: int) -> None:
+    """Create ``shop.t`` with rows 1 to ``rows`` and the mark, and ``shop.clicks`` without rows."""
+    with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("CREATE DATABASE shop")
+        cursor.execute(
+            "CREATE TABLE shop.t (id BIGINT PRIMARY KEY, k INT NOT NULL, v BIGINT NOT NULL, note VARCHAR(60))"
+        )
+        cursor.execute("CREATE TABLE shop.clicks (id BIGINT PRIMARY KEY, user_id BIGINT NOT NULL, v BIGINT NOT NULL)")
+        cursor.execute(f"SET cte_max_recursion_depth = {_FILL_STEP + 1}")
+        for first in range(1, rows + 1, _FILL_STEP):
+            cursor.execute(
+                f"INSERT INTO shop.t WITH RECURSIVE s (n) AS (SELECT {first} UNION ALL SELECT n + 1 FROM s WHERE n < "
+                f"{min(rows, first + _FILL_STEP - 1)}) SELECT n, n % {keys}, n % 1000, CONCAT('order ', n) FROM s"
+            )
+        cursor.execute(f"INSERT INTO shop.t VALUES ({MARK_ID}, {MARK_KEY}, 0, 'mark')")
+
+
+def reset(server: MySQLServer, rows: int) -> None:
+    """Remove what an application has inserted, and put the mark back."""
+    server.execute(f"DELETE FROM shop.t WHERE id > {rows}")
+    server.execute("DELETE FROM shop.clicks")
+    server.execute(f"UPDATE shop.t SET v = 0 WHERE id = {MARK_ID}")
+
+
+@dataclass
+class Application:
+    """What an application did.
+
+    Parameters
+    ----------
+    changes : int
+        Rows that one transaction changes.
+    transactions : list of (int, float)
+        Number of each transaction, and when its COMMIT was sent: seconds since 1970. Complete once it has ended.
+    """
+
+    changes: int
+    transactions: list[tuple[int, float]] = field(default_factory=list)
+
+    def rate(self, begin: float, end: float) -> float:
+        """Changes a second in a span of time."""
+        return sum(begin <= at < end for _, at in self.transactions) * self.changes / (end - begin)
+
+
+@contextlib.contextmanager
+def changing(
+    server: MySQLServer, *, rows: int, keys: int, rate: int, clicks: bool
+) -> Iterator[tuple[Application, Any]]:
+    """An application that changes the tables; what it did, and a function that ends it.
+
+    Parameters
+    ----------
+    rows, keys : int
+        As the table was filled.
+    rate : int
+        Changes a second.
+    clicks : bool
+        Insert clicks, also as the mark, in the place of rows of ``shop.t``.
+    """
+    application = Application(max(3, rate // _TRANSACTIONS_A_SECOND))
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    arguments = (server.port, rows, keys, application.changes, rate, clicks, theirs)
+    process = context.Process(target=_change, args=arguments, daemon=True)
+    process.start()
+    theirs.close()
+
+    def end() -> None:
+        if not application.transactions:
+            ours.send(None)
+            application.transactions.extend(ours.recv())
+            process.join()
+
+    try:
+        yield application, end
+    finally:
+        process.kill()
+        process.join()
+
+
+def _change(port: int, rows: int, keys: int, changes: int, rate: int, clicks: bool, parent: Any) -> None:
+    import pymysql
+
+    chance = random.Random(1)
+    connection = pymysql.connect(host="127.0.0.1", port=port, user="root", database="shop")
+    cursor = connection.cursor()
+    transactions: list[tuple[int, float]] = []
+    began, new = time.time(), rows
+    updates = (changes - 1) // 2
+    while not parent.poll():
+        number = len(transactions) + 1
+        inserted = range(new + 1, new + changes - updates)
+        new = inserted.stop - 1
+        ids = ",".join(map(str, chance.sample(range(1, rows + 1), updates)))
+        cursor.execute(f"UPDATE t SET v = v + 1 WHERE id IN ({ids})")
+        if clicks:
+            values = [f"({id_},{chance.randint(1, rows)},5)" for id_ in inserted]
+            values.append(f"({-number},{MARK_ID},{number})")
+            cursor.execute(f"INSERT INTO clicks VALUES {','.join(values)}")
+        else:
+            cursor.execute("INSERT INTO t VALUES " + ",".join(f"({i},{i % keys},5,'new')" for i in inserted))
+            cursor.execute(f"UPDATE t SET v = {number} WHERE id = {MARK_ID}")
+        # Before and not after it: the server may send the rows to its replicas before it answers.
+        transactions.append((number, time.time()))
+        connection.commit()
+        # By the clock, so that a slow transaction is caught up with.
+        time.sleep(max(0.0, began + number * changes / rate - time.time()))
+    connection.close()
+    parent.send(transactions)

@@ -1,0 +1,405 @@
+"""Fresh in seconds: from MySQL's commit to the commit of the Delta table that has the change.
+
+A table of ``--rows`` rows in an embedded MySQL is changed by a process of its own at a given rate, half updates of
+scattered rows, half new ones. A query streams it into a Delta table at local[2,4], interval one second. Each
+transaction also writes its number, which comes out in the table, so the table's log tells when it was there; a commit's
+time is its file's. Transactions count from ten seconds after the snapshot on, for ``--seconds``. Then the
+application ends, the query idles, and the table is compared with MySQL. Client and server share the machine.
+
+Kinds, and what a user would write by hand on ``readStream.format("mysql_cdc")`` (``handwritten``):
+
+* ``append``: ``DeltaAppend``; foreachBatch that appends with ``txnAppId`` and ``txnVersion``.
+* ``upsert``: ``DeltaUpsert``; foreachBatch with MERGE of the newest change of each key.
+* ``sum``: sum and count of ``--keys`` keys, kept by ``DeltaUpsert``; Spark's aggregation of signed rows on RocksDB in
+  update mode, and foreachBatch with MERGE of the keys that changed.
+* ``join``: clicks, a second table, joined with the users' table by processing time; a query that keeps the users as a
+  Delta table as in ``upsert``, and a stream-static join of the clicks with it that appends.
+* ``switch``: seconds from the last commit of the backlog to the first live one, of an upsert and of sums with as many
+  keys as rows. No peer: nothing switches there.
+* ``backpressure``: ``upsert`` at 5, 10 and 20 thousand changes a second: latency, seconds and rows of a commit, and
+  the latency of the last third over that of the first, which is 1 where no queue grows. No peer.
+
+``cpu`` is processor time of the driver's JVM and all Python processes of the query, but for the application and the
+server; ``idle`` is the same in percent of a core while nothing changes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+import backlog_spark as bs
+from backlog_spark.embedded.mysql import MySQLServer
+from backlog_spark.embedded.session import local_session
+from backlog_spark.session import register
+from benchmarks import by_hand
+from benchmarks.by_hand import METADATA
+from benchmarks.changes import MARK_ID, MARK_KEY, Application, changing, fill, reset
+from benchmarks.common import arguments_parser, main, positives, progress, require_equal, result
+from benchmarks.processes import jvm_of, processor_seconds
+from examples.freshness import Commit, gaps, percentile, read_log, waits
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["measure"]
+
+_INTERVAL = "1 second"
+_LIMIT_S = 600
+_IDLE_S = 10
+_POLL_S = 0.1
+_WARM_S, _WARM_COMMITS = 10, 2  # at least so long, and so many live commits, before what counts
+_PERCENTS = (50, 95, 99)
+
+Start = Callable[["SparkSession", MySQLServer, Path, str], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A job in two forms, where its output has the mark, and what must be equal at the end.
+
+    Parameters
+    ----------
+    ours, by_hand : callable
+        Start it; the queries, the one that writes ``out`` first.
+    mark : (str, int, str)
+        The output's column that tells the mark, by which value, and the column that has its number.
+    expected, found : str
+        SQL of MySQL, and expressions over the output: rows, and the sum of a hash of each.
+    """
+
+    ours: Start
+    by_hand: Start
+    mark: tuple[str, int, str]
+    expected: str
+    found: tuple[str, str]
+    clicks: bool = False
+
+
+def _source(server: MySQLServer, table: str = "t") -> bs.BacklogStream:
+    return bs.source(
+        "mysql_cdc", name=table, host="127.0.0.1", port=server.port, user=server.user, table=f"shop.{table}",
+        useProcessingTimeDuringBinlog=True,
+    )  # fmt: skip
+
+
+def _ours(operate: Callable[[MySQLServer], bs.BacklogStream], sink: Callable[[str], bs.Sink], during: object) -> Start:
+    def start(spark: SparkSession, server: MySQLServer, folder: Path, interval: str) -> Sequence[Any]:
+        writer = operate(server).write("freshness").trigger(processing_time=interval, interval_during_backlog=during)
+        writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
+        return [writer.to(sink(str(folder / "out"))).start(spark)]
+
+    return start
+
+
+def _sum(server: MySQLServer) -> bs.BacklogStream:
+    return _source(server).key_by("k").aggregate("sum(v) AS total, count(*) AS n")
+
+
+def _join(server: MySQLServer) -> bs.BacklogStream:
+    clicks = _source(server, "clicks").filter("_change_type = 'insert'").map("id", "user_id", "v")
+    users = _source(server).map("id AS user_id", "note", *METADATA)
+    return clicks.temporal_join(users, on="user_id", how="left").map("id", "user_id", "v", "note")
+
+
+def _hash(*columns: str) -> str:
+    return f"crc32(concat_ws(',', {', '.join(columns)}))"
+
+
+_ROW = ("id", "k", "v", "note")
+_TABLE = f"SELECT COUNT(*), SUM({_hash(*_ROW)}) FROM shop.t"
+# Each change of the log taken as often as it is there: only a log without a loss or a doubling gives the table.
+_SIGN = "IF(_change_type IN ('insert', 'update_postimage'), 1L, -1L)"
+_SUMS = "SELECT k, SUM(v) AS total, COUNT(*) AS n FROM shop.t GROUP BY k"
+_CLICKS = "SELECT c.id, c.user_id, c.v, t.note FROM shop.clicks c LEFT JOIN shop.t t ON t.id = c.user_id"
+
+_SUM = Kind(
+    _ours(_sum, lambda path: bs.DeltaUpsert(path, keys=["k"]), 0),
+    by_hand.keyed_sum,
+    ("k", MARK_KEY, "total"),
+    f"SELECT COUNT(*), SUM({_hash('k', 'total', 'n')}) FROM ({_SUMS}) s",
+    ("count(*)", f"sum({_hash('k', 'total', 'n')})"),
+)
+_UPSERT = Kind(
+    _ours(_source, lambda path: bs.DeltaUpsert(path, keys=["id"]), "10 seconds"),
+    by_hand.upsert,
+    ("id", MARK_ID, "v"),
+    _TABLE,
+    ("count(*)", f"sum({_hash(*_ROW)})"),
+)
+KINDS = {
+    "append": Kind(
+        _ours(_source, bs.DeltaAppend, "10 seconds"),
+        by_hand.append,
+        ("id", MARK_ID, "v"),
+        _TABLE,
+        (f"sum({_SIGN})", f"sum({_SIGN} * {_hash(*_ROW)})"),
+    ),
+    "upsert": _UPSERT,
+    "sum": _SUM,
+    "join": Kind(
+        _ours(_join, bs.DeltaAppend, 0),
+        by_hand.temporal_join,
+        ("user_id", MARK_ID, "v"),
+        f"SELECT COUNT(*), SUM({_hash('id', 'user_id', 'v', 'note')}) FROM ({_CLICKS}) s",
+        ("count(*)", f"sum({_hash('id', 'user_id', 'v', 'note')})"),
+        clicks=True,
+    ),
+}
+
+
+@dataclass
+class Measured:
+    """What the runs of one candidate gave.
+
+    Parameters
+    ----------
+    waits : list of float
+        Seconds from MySQL's commit to Delta's: one for each transaction, which all change as many rows.
+    thirds : list of (float, float)
+        Of each run, the median wait in the first and in the last third.
+    """
+
+    waits: list[float] = field(default_factory=list)
+    thirds: list[tuple[float, float]] = field(default_factory=list)
+    between: list[float] = field(default_factory=list)
+    commits: int = 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    idle: list[float] = field(default_factory=list)
+    rate: float = 0.0
+    switch: float | None = None
+
+    def add(
+        self, marks: Sequence[tuple[float, int | None]], application: Application, begin: float, end: float
+    ) -> None:
+        """Take the transactions in that were committed in a span of time."""
+        counted = [(number, at) for number, at in application.transactions if begin <= at < end]
+        found = waits(marks, counted)
+        require_equal({"transactions": len(counted), "found in the table": len(found)})
+        third = max(1, len(found) // 3)
+        self.thirds.append((statistics.median(found[:third]), statistics.median(found[-third:])))
+        self.waits += found
+        commits = [at for at, mark in marks if mark is not None and begin <= at < end]
+        self.between += gaps(commits)
+        self.commits += len(commits)
+        self.seconds += end - begin
+        self.rate = application.rate(begin, end)
+
+
+def _marks(log: Sequence[Commit], table: Path, mark: tuple[str, int, str]) -> list[tuple[float, int | None]]:
+    """When each commit was made, and the number of the newest transaction in it."""
+    key, value, number = mark
+    found = []
+    for commit in log:
+        files = [pq.read_table(table / f["path"], columns=[number], filters=[(key, "==", value)]) for f in commit.files]
+        numbers = [int(n) for each in files for n in each.column(number).to_pylist() if n is not None]
+        found.append((commit.at, max(numbers, default=None)))
+    return found
+
+
+def _await(condition: Callable[[], object], queries: Sequence[Any]) -> None:
+    limit = time.monotonic() + _LIMIT_S
+    while not condition():
+        for query in queries:
+            if not query.isActive:
+                raise query.exception() or RuntimeError("the query ended early")
+        if time.monotonic() > limit:
+            raise TimeoutError(f"not reached within {_LIMIT_S} s")
+        time.sleep(_POLL_S)
+
+
+def _switched(query: Any) -> float | None:
+    """When a query of ours left its backlog; of another, when it had its first batch behind it."""
+    if isinstance(query, bs.BacklogQuery):
+        return query.history[-1].timestamp if query.mode == "stream" and not query.isProcessingBacklog else None
+    return time.time() if query.lastProgress is not None else None
+
+
+@contextlib.contextmanager
+def _running(queries: Sequence[Any]) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        for query in queries:
+            query.stop()
+
+
+def _once(
+    spark: SparkSession, server: MySQLServer, kind: Kind, start: Start, arguments: argparse.Namespace, rate: int,
+    keys: int, into: Measured,
+) -> None:  # fmt: skip
+    reset(server, arguments.rows)
+    jvm = jvm_of(spark)
+    with (
+        tempfile.TemporaryDirectory(prefix="backlog-bench-", ignore_cleanup_errors=True) as made,
+        changing(server, rows=arguments.rows, keys=keys, rate=rate, clicks=kind.clicks) as (application, end_changes),
+    ):
+        folder = Path(made)
+        out = folder / "out"
+        queries = start(spark, server, folder, arguments.interval)
+        with _running(queries):
+            flips: list[float | None] = []
+            _await(lambda: flips.append(_switched(queries[0])) or flips[-1], queries)
+            flip = flips[-1]
+            assert flip is not None
+            warm = flip + min(_WARM_S, arguments.seconds)
+            _await(lambda: sum(commit.at > flip for commit in read_log(out)) > _WARM_COMMITS, queries)
+            _await(lambda: time.time() > warm, queries)
+            begin, cpu = time.time(), processor_seconds(jvm)
+            time.sleep(arguments.seconds)
+            into.cpu += processor_seconds(jvm) - cpu
+            end = time.time()
+            end_changes()
+            for query in reversed(queries):
+                query.processAllAvailable()
+            time.sleep(1)
+            idle_s = min(_IDLE_S, arguments.seconds)
+            cpu = processor_seconds(jvm)
+            time.sleep(idle_s)
+            into.idle.append(100 * (processor_seconds(jvm) - cpu) / idle_s)
+        found = spark.read.format("delta").load(str(out)).selectExpr(*kind.found).first()
+        assert found is not None, "an aggregate without keys has one row"
+        require_equal({"MySQL": tuple(map(int, server.execute(kind.expected)[0])), "Delta": tuple(map(int, found))})
+        marks = _marks(read_log(out), out, kind.mark)
+        into.add(marks, application, begin, end)
+        into.switch = min(at for at, _ in marks if at > flip) - max(at for at, _ in marks if at <= flip)
+
+
+def _show(name: str, rate: int, measured: Measured, changes: float) -> None:
+    p50, p95, p99 = (percentile(measured.waits, percent) for percent in _PERCENTS)
+    print(
+        f"{name}: {p50:.2f} s (p95 {p95:.2f}, p99 {p99:.2f}), {60 * measured.commits / measured.seconds:.1f} commits "
+        f"a minute of {changes:,.0f} changes, {measured.cpu / max(1, measured.commits):.2f} s cpu a commit, "
+        f"idle {statistics.median(measured.idle):.1f} % of a core, {measured.rate:,.0f} of {rate:,} changes/s",
+        flush=True,
+    )
+    if measured.rate < 0.95 * rate:
+        print(f"warning: the application did not reach {rate:,} changes/s", file=sys.stderr, flush=True)
+
+
+def _compare(spark: SparkSession, server: MySQLServer, arguments: argparse.Namespace, name: str, rate: int) -> None:
+    kind, variant = KINDS[name], f"{name} rate={rate}"
+    candidates = {"ours": kind.ours, "handwritten": kind.by_hand}
+    measured = {candidate: Measured() for candidate in candidates}
+    for number in range(arguments.runs):
+        for candidate, start in candidates.items():
+            progress(f"{variant}, run {number + 1} of {arguments.runs}: {candidate}")
+            _once(spark, server, kind, start, arguments, rate, arguments.keys, measured[candidate])
+    progress("")
+    for candidate, each in measured.items():
+        _show(f"{variant}, {candidate}", rate, each, each.rate * each.seconds / max(1, each.commits))
+    ours, theirs = measured.values()
+
+    def less(what: str, mine: float, peers: float) -> None:
+        result("freshness", f"{variant} {what}", mine, {"handwritten": peers}, less_is_better=True)
+
+    for percent in _PERCENTS:
+        less(f"p{percent}", percentile(ours.waits, percent), percentile(theirs.waits, percent))
+    minutes = 60 * ours.commits / ours.seconds, 60 * max(1, theirs.commits) / theirs.seconds
+    result("freshness", f"{variant} commits a minute", minutes[0], {"handwritten": minutes[1]})
+    less("cpu a commit", ours.cpu / max(1, ours.commits), theirs.cpu / max(1, theirs.commits))
+    less("idle", statistics.median(ours.idle), statistics.median(theirs.idle))
+
+
+def _switch(spark: SparkSession, server: MySQLServer, arguments: argparse.Namespace, rate: int) -> None:
+    # The table as it is has fewer keys: a sum by its primary key has one for each row.
+    def by_id(server: MySQLServer) -> bs.BacklogStream:
+        return _source(server).key_by("id").aggregate("sum(v) AS total, count(*) AS n")
+
+    keyed = Kind(
+        _ours(by_id, lambda path: bs.DeltaUpsert(path, keys=["id"]), 0),
+        by_hand.keyed_sum,
+        ("id", MARK_ID, "total"),
+        f"SELECT COUNT(*), SUM({_hash('id', 'v', '1')}) FROM shop.t",
+        ("count(*)", f"sum({_hash('id', 'total', 'n')})"),
+    )
+    for what, kind in (("stateless", _UPSERT), (f"keys={arguments.rows}", keyed)):
+        taken = []
+        for number in range(arguments.runs):
+            progress(f"switch {what}, run {number + 1} of {arguments.runs}")
+            measured = Measured()
+            _once(spark, server, kind, kind.ours, arguments, rate, arguments.keys, measured)
+            assert measured.switch is not None
+            taken.append(measured.switch)
+        progress("")
+        print(f"switch {what}: {' '.join(f'{seconds:.2f}' for seconds in taken)} s", flush=True)
+        result("freshness", f"switch {what} rate={rate}", statistics.median(taken), {}, less_is_better=True)
+
+
+def _backpressure(spark: SparkSession, server: MySQLServer, arguments: argparse.Namespace, rate: int) -> None:
+    measured = Measured()
+    for number in range(arguments.runs):
+        progress(f"backpressure rate={rate}, run {number + 1} of {arguments.runs}")
+        _once(spark, server, _UPSERT, _UPSERT.ours, arguments, rate, arguments.keys, measured)
+    progress("")
+    changes = measured.rate * measured.seconds / max(1, measured.commits)
+    _show(f"backpressure rate={rate}", rate, measured, changes)
+    figures = {
+        "p50": percentile(measured.waits, 50),
+        "p95": percentile(measured.waits, 95),
+        "seconds between commits": statistics.median(measured.between or [measured.seconds]),
+        "changes a commit": changes,
+        "last third over first": statistics.median(last / first for first, last in measured.thirds),
+    }
+    for what, figure in figures.items():
+        result("freshness", f"backpressure rate={rate} {what}", figure, {}, less_is_better=True)
+
+
+def measure(spark: SparkSession, server: MySQLServer, arguments: argparse.Namespace) -> None:
+    """Fill the table, then run each kind at each rate."""
+    progress(f"filling {arguments.rows:,} rows")
+    fill(server, arguments.rows, arguments.keys)
+    for kind in arguments.kind:
+        default = {"switch": [500], "backpressure": [5_000, 10_000, 20_000]}.get(kind, [500, 5_000])
+        for rate in arguments.rate or default:
+            if kind == "switch":
+                _switch(spark, server, arguments, rate)
+            elif kind == "backpressure":
+                _backpressure(spark, server, arguments, rate)
+            else:
+                _compare(spark, server, arguments, kind, rate)
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Start the server and Spark, and measure."""
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(MySQLServer())
+        # Delta takes 50 tasks to build a table's state: 2 s of each commit on two cores. The sinks set it themselves.
+        conf = {"spark.backlog.progress": "off", "spark.databricks.delta.snapshotPartitions": "2"}
+        spark = local_session("freshness benchmark", conf=conf)
+        stack.callback(spark.stop)
+        spark.sparkContext.setLogLevel("ERROR")  # without "falling behind" of each batch
+        register(spark)
+        measure(spark, server, arguments)
+
+
+def parser() -> argparse.ArgumentParser:
+    """The benchmark's arguments."""
+    made = arguments_parser(__doc__, rows=1_000_000, keys=200_000, runs=1)
+    every = [*KINDS, "switch", "backpressure"]
+
+    def kinds(text: str) -> list[str]:
+        if unknown := [name for name in text.split(",") if name not in every]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(every)}")
+        return text.split(",")
+
+    made.add_argument("--kind", type=kinds, default=every, help="some of them, with commas; default all")
+    made.add_argument("--rate", type=positives, help="changes a second, with commas; default 500,5000")
+    made.add_argument("--seconds", type=float, default=120, help="how long each is measured, default 120")
+    made.add_argument("--interval", default=_INTERVAL, help="commit interval, default 1 second")
+    return made
+
+
+if __name__ == "__main__":
+    sys.exit(main(run, parser()))
