@@ -49,7 +49,7 @@ from backlog_spark.source_layout import DeclaredSources
 from backlog_spark.tracker import QueryTracker
 from backlog_spark.vehicles import Plans
 from connectors import CONNECTORS, KEEPS_METADATA, check_start, inspect
-from connectors.pacing import QUERY_TOKEN
+from connectors.pacing import POLL_WAIT, QUERY_TOKEN, poll_every_ms
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,10 +62,10 @@ __all__ = ["BacklogQuery"]
 
 _log = logging.getLogger(__name__)
 
-# Spark looks for new data this often while there is none; its own 10 ms would keep a third of a core busy asking
-# a Python source. A tenth of the interval keeps commits within 10 % of it, a second bounds the reaction.
-_POLL_SHARE = 10
-_POLL_MIN_MS, _POLL_MAX_MS = 20, 1_000
+# A source that waits for rows itself does so for this long, then Spark may look whether the query is to be stopped.
+_POLL_WAIT_MS = 500
+# Spark's own 10 ms between two questions for new rows would keep a third of a core busy with asking a Python source.
+_LONGEST_POLL_MS = 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 # Beside sources that do not pace themselves the trigger has to be the interval. A batch that ends before the next tick
 # then seems to take until it: were it sized for less than that, each would be made smaller than the one before.
@@ -163,6 +163,13 @@ class BacklogQuery(QueryRuns):
         foreign = any(isinstance(node, FrameNode) for node in self._stream.node.walk())
         return self.intervals.during_backlog_ms is not None and ours and not foreign
 
+    @property
+    def _waits_in_source(self) -> bool:
+        """Whether the source itself may wait for rows: it is the only one, and Spark has no tick to wait for."""
+        ticks = not self._paced() and bool(self.intervals.interval_ms)
+        alone = len(self._infos) == 1 and not self._has_frames and self._keyed is None
+        return alone and not ticks and self._infos[0] is not None and self._infos[0].waits_for_rows
+
     def _metadata_location(self, spec: SourceSpec) -> dict[str, str]:
         """Where a source keeps files of its own, if it does and the user has not said."""
         given = "metadatalocation" in {option.lower() for option in spec.options}
@@ -186,6 +193,8 @@ class BacklogQuery(QueryRuns):
                 more["intervalDuringBacklog"] = f"{during} ms"
                 if target is None:
                     more[QUERY_TOKEN] = self._runner_token()
+            if target is None and self._waits_in_source:
+                more[POLL_WAIT] = str(_POLL_WAIT_MS)
             if target is not None:
                 more["availableNowTarget"] = target
         frame = node.spec.load(self._spark, more)
@@ -254,8 +263,8 @@ class BacklogQuery(QueryRuns):
         else:
             self._is_ticking = True
             writer = writer.trigger(processingTime=f"{self.intervals.interval_ms} milliseconds")
-        if self._paced():
-            delay = min(_POLL_MAX_MS, max(_POLL_MIN_MS, self.intervals.interval_ms // _POLL_SHARE))
+        if self._paced() or self._waits_in_source:
+            delay = poll_every_ms(0 if self._waits_in_source else self.intervals.interval_ms)
             conf = {**conf, _POLLING_DELAY: f"{delay}ms"}
         return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
 
@@ -427,7 +436,7 @@ class BacklogQuery(QueryRuns):
             before = self._checkpoint.latest_committed()
             self.streamingQuery.processAllAvailable()
             if self._paced() or self._ends_by_itself:
-                time.sleep((self.intervals.interval_ms + _POLL_MAX_MS) / 1000)
+                time.sleep((self.intervals.interval_ms + _LONGEST_POLL_MS) / 1000)
                 self.streamingQuery.processAllAvailable()
             if self._checkpoint.latest_committed() == before or not self._paced():
                 return

@@ -165,7 +165,9 @@ class QueryTracker:
         p = self._progress
         rows = sum(s.num_input_rows for s in sources)
         backlog = any(s.is_backlog for s in sources if s.start_offset != s.end_offset)
-        took = max(1, report.duration_ms.get("triggerExecution", 1))
+        # A live source may have waited for its rows when Spark asked for them.
+        waited = 0 if backlog else report.duration_ms.get("latestOffset", 0)
+        took = max(1, report.duration_ms.get("triggerExecution", 1) - waited)
         totals = [s.end_offset["total"] for s in sources if s.end_offset and "total" in s.end_offset]
         backlog_rows = p.backlog_rows + (rows if backlog else 0)
         total = max(sum(totals), backlog_rows) if totals else p.backlog_total

@@ -59,6 +59,9 @@ class SourceInfo:
         for it. ``UNDEFINED``, the default: it cannot tell (FLIP-326).
     use_processing_time : bool
         Once it has left backlog, its event time goes on with the system time. Needs ``ANY_WATERMARK``.
+    waits_for_rows : bool
+        Takes the option ``pollWait``: for so many milliseconds its ``latestOffset`` may wait for rows, as
+        `connectors.pacing.LongPoll` does.
 
     Raises
     ------
@@ -71,6 +74,7 @@ class SourceInfo:
     unique_in_backlog: bool = False
     watermark_characteristic: WatermarkCharacteristic = WatermarkCharacteristic.UNDEFINED
     use_processing_time: bool = False
+    waits_for_rows: bool = False
 
     def __post_init__(self) -> None:
         if self.use_processing_time and self.watermark_characteristic is not WatermarkCharacteristic.ANY_WATERMARK:

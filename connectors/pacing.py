@@ -11,17 +11,29 @@ for the interval during backlog. It asks the query's runner, as it has a process
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from multiprocessing import AuthenticationError
+from typing import TypeVar
 
 from backlog_spark.loopback import LoopbackLine
 
-__all__ = ["QUERY_TOKEN", "BacklogSizer", "Pacer", "QueryBacklog"]
+__all__ = ["POLL_WAIT", "QUERY_TOKEN", "BacklogSizer", "LongPoll", "Pacer", "QueryBacklog", "poll_every_ms"]
 
 _log = logging.getLogger(__name__)
 
 QUERY_TOKEN = "queryToken"
 """The option by which a query tells its sources where its runner can be asked. Spark shows no value of such a name."""
+
+POLL_WAIT = "pollWait"
+"""The option by which a query allows its only source to wait for rows itself: for so many milliseconds at a time."""
+
+# While there is nothing new a source is asked, or looks, this often. A tenth of the interval keeps commits within 10 %
+# of it, a second bounds the reaction. A look is a question to the server, 0.3 ms.
+_POLL_SHARE = 10
+_POLL_MIN_MS, _POLL_MAX_MS = 20, 1_000
+
+_T = TypeVar("_T")
 
 # Rows of the first batch, which only measures: large enough to outlast a micro-batch's fixed second or so, small
 # enough not to overshoot a short interval on a slow source.
@@ -152,6 +164,10 @@ class Pacer:
         self._in_backlog = in_backlog
         self._released_ms: float | None = None
 
+    def due_in(self, now_ms: float) -> float:
+        """Milliseconds until the next tick of the interval; 0 if one has passed since the last batch."""
+        return 0.0 if self._ticked(self._interval_ms, now_ms) else self._interval_ms - now_ms % self._interval_ms
+
     def due(self, now_ms: float) -> bool:
         """Whether a tick has passed since the last batch."""
         if not self._ticked(self._interval_ms, now_ms):
@@ -169,3 +185,54 @@ class Pacer:
     def released(self, now_ms: float) -> None:
         """Tell that a batch was handed out."""
         self._released_ms = now_ms
+
+
+def poll_every_ms(interval_ms: int) -> int:
+    """How often to look for new rows while there are none, for an interval between batches."""
+    return min(_POLL_MAX_MS, max(_POLL_MIN_MS, interval_ms // _POLL_SHARE))
+
+
+class LongPoll:
+    """Waits for a batch within Spark's question for one.
+
+    Spark spends 5 ms of processor time on each such question, a source 0.3 ms on a look at its server. And a source
+    knows when the next tick is, where Spark would ask some time after it. For the only source of a query: others would
+    be asked later meanwhile.
+
+    Parameters
+    ----------
+    wait_ms : int
+        At most; 0 asks once.
+    every_ms : int
+        Between two looks, where no tick is waited for.
+    clock, sleep : callable
+        Seconds.
+    """
+
+    def __init__(
+        self,
+        wait_ms: int,
+        every_ms: int,
+        clock: Callable[[], float] = time.time,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._wait_ms = wait_ms
+        self._every_ms = every_ms
+        self._clock = clock
+        self._sleep = sleep
+
+    def __call__(self, look: Callable[[], _T | None], due_in: Callable[[float], float]) -> _T | None:
+        """What ``look`` finds, None if that is nothing for the whole time.
+
+        Parameters
+        ----------
+        due_in : callable
+            As `Pacer.due_in`: for how long nothing will be found.
+        """
+        end = self._clock() * 1000 + self._wait_ms
+        while (found := look()) is None:
+            now = self._clock() * 1000
+            if now >= end:
+                break
+            self._sleep(min(due_in(now) or self._every_ms, end - now) / 1000)
+        return found

@@ -61,9 +61,9 @@ def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[st
     Notes
     -----
     Defaults: Delta's jars, extension and catalog; 4 shuffle partitions; no UI; session time zone UTC; 4 GiB of driver
-    memory; checkpoint files written through Spark's manager for any file system; a warehouse in a temporary directory
-    that is removed at exit; warnings only on the console. Python workers
-    run this very interpreter. All that concerns the JVM holds only if this call starts it.
+    memory; checkpoint files written through Spark's manager for any file system; Unix sockets to Python workers; a
+    warehouse in a temporary directory that is removed at exit; warnings only on the console. Python workers run this
+    very interpreter. All that concerns the JVM holds only if this call starts it.
     """
     java_executable()  # else PySpark says "Java gateway process exited before sending its port number"
     # Spark would take `python3` from PATH, which lacks the packages, and the workers would die 10 s later.
@@ -87,6 +87,8 @@ def local_session(app_name: str, *, master: str = "local[2,4]", conf: Mapping[st
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
         ),
+        # Over TCP an answer of a Python worker waits 40 ms for an acknowledgement: half of a small task's time.
+        "spark.python.unix.domain.socket.enabled": "true",
         # Where in the user's code a column was made, for error messages: ten calls to the JVM for each.
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.warehouse.dir": str(work / "warehouse"),

@@ -35,7 +35,7 @@ MODULES = (
 # What the interpreter and the libraries look at when they are started and not afterwards.
 _AT_START = ("PYTHON", "LD_", "LANG", "LC_", "OMP_", "OPENBLAS_", "MKL_", "ARROW_", "MALLOC_")
 # These differ from process to process and are read afterwards.
-_ITS_OWN = "PYTHON_WORKER_FACTORY_"
+_ITS_OWN = ("PYTHON_WORKER_FACTORY_", "PYTHON_UNIX_DOMAIN_")
 # Longer than the server's own imports; a process that waits for them would else have made them itself.
 _PATIENCE_S = 5.0
 _REQUEST_S = 2.0

@@ -226,6 +226,13 @@ OPTIONS = (
         secret=True,
     ),
     Option(
+        "pollWait",
+        "int",
+        "set by a query's runner",
+        "Milliseconds for which the source may wait for rows when Spark asks for some, where it is the only one.",
+        ">= 0",
+    ),
+    Option(
         "availableNowTarget",
         "string",
         "latest",

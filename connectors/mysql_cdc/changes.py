@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ from .binlog import DELETE, INSERT, RowsChange, TableAltered, TransactionEnd, re
 from .gtid import GtidSet
 from .history import Layout
 from .keys import Key
+from .logged import Change
 from .offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, sequence_at
 from .options import MySqlOptions
 from .output import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
@@ -24,7 +25,7 @@ from .timeline import Fixed, TableName
 from .watermark import gtids_at, origin, watermark
 from .workers import worker_connection
 
-__all__ = ["read_batch"]
+__all__ = ["read_batch", "rows_of"]
 
 _BATCH_ROWS = 10_000
 _AS_DECLARED: Mapping[TableName, Layout] = {}
@@ -146,6 +147,14 @@ def read_batch(
     pyarrow.RecordBatch
         As the option ``format`` says; of each table in log order.
     """
+    changes = read_changes(options, tables, origin(start), until, timeline=Fixed(layouts, until))
+    return rows_of(options, tables, start, _only(changes, start, only) if only else changes)
+
+
+def rows_of(
+    options: MySqlOptions, tables: Sequence[TableSchema], start: Offset, changes: Iterable[Change]
+) -> Iterator[pa.RecordBatch]:
+    """The rows that `read_batch` gives for these changes, which come after ``start`` and are of these very tables."""
     collect_rarely()
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
     collectors = {}
@@ -155,19 +164,12 @@ def read_batch(
         known = ranges if ranges or table in start.joining else None
         collectors[id(schema)] = _Changes(options, schema, known, sequence_at(start.shift, 0))
     collected = size = 0
-    timeline = Fixed(layouts, until)
-    wanted = GtidSet(only) if only else None
-    done = gtids_at(start) if wanted else None
-    for change in read_changes(options, tables, origin(start), until, timeline=timeline):
+    for change in changes:
         if isinstance(change, TransactionEnd):
-            if wanted is not None and isinstance(done, GtidSet):
-                done.passed(change.uuid, change.number)
-                if done.issuperset(wanted):
-                    break
             for collector in collectors.values() if start.ranges or start.joining else ():
                 collector.end()
             continue
-        if isinstance(change, TableAltered) or (wanted and not wanted.contains(change.uuid, change.number)):
+        if isinstance(change, TableAltered):
             continue
         if added := collectors[id(change.schema)].add(change):
             collected += added
@@ -178,6 +180,20 @@ def read_batch(
             collected = size = 0
     for collector in collectors.values():
         yield from collector.flush()
+
+
+def _only(changes: Iterable[Change], start: Offset, only: str) -> Iterator[Change]:
+    """The changes of the transactions of a GTID set, until all of them have come."""
+    wanted, done = GtidSet(only), gtids_at(start)
+    for change in changes:
+        if isinstance(change, TransactionEnd):
+            if isinstance(done, GtidSet):
+                done.passed(change.uuid, change.number)
+                if done.issuperset(wanted):
+                    return
+            yield change
+        elif isinstance(change, TableAltered) or wanted.contains(change.uuid, change.number):
+            yield change
 
 
 def _images(change: RowsChange, key: tuple[int, ...]) -> Iterator[tuple[str, list[Any], int]]:

@@ -79,8 +79,8 @@ class MySqlOptions:
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
     by_clock : bool
         Whether event time goes on with the system time from the binary log on.
-    query_token : str
-        For `connectors.pacing.QueryBacklog`.
+    query_token, poll_wait_ms : str, int
+        For `connectors.pacing`, set by a query.
     startup_mode : str
         ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
     server : str
@@ -117,6 +117,7 @@ class MySqlOptions:
     target: str = "latest"
     by_clock: bool = False
     query_token: str = field(default="", repr=False)
+    poll_wait_ms: int = 0
     startup_mode: str = "initial"
     startup_timestamp_ms: int = 0
     startup_file: str = ""
@@ -184,6 +185,7 @@ class MySqlOptions:
             target=target,
             by_clock=_choice(given, "useProcessingTimeDuringBinlog", ("false", "true")) == "true",
             query_token=given.get("querytoken", ""),
+            poll_wait_ms=_integer(given, "pollWait", 0, 0),
             startup_mode=mode,
             startup_timestamp_ms=_integer(given, "startup.timestampMillis", 0, 0),
             startup_file=given.get("startup.file", ""),

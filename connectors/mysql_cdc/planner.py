@@ -14,7 +14,8 @@ from typing import NamedTuple
 
 from backlog_spark.errors import BacklogError
 
-from .binlog import UPDATE, TableAltered, TransactionEnd, read_changes
+from .ahead import KEPT_BYTES, ReadAhead
+from .binlog import UPDATE, RowsChange, TableAltered, TransactionEnd, read_changes
 from .evolution import Followed
 from .gtid import GtidSet, MariaDbGtids
 from .history import Layout
@@ -40,6 +41,7 @@ class _Transaction(NamedTuple):
     began_at: int  # seconds since 1970
     tables: tuple[TableSchema, ...] = ()  # if altered: all of them after it
     layouts: Mapping[TableName, Layout] = MappingProxyType({})
+    changes: list[RowsChange] | None = None  # if they are kept
 
 
 class BinlogPlanner:
@@ -61,6 +63,8 @@ class BinlogPlanner:
     tables : tuple of TableSchema
     layouts : mapping
         At ``start``, of the tables that are not as they were declared.
+    read_ahead : ReadAhead or None
+        The changes of the batch that was handed out last, if they are few and no table was altered among them.
     """
 
     def __init__(
@@ -77,6 +81,8 @@ class BinlogPlanner:
         self._scanned: BinlogPosition | str = start
         self.start = start
         self._pending: deque[_Transaction] = deque()
+        self._kept = 0  # bytes, of all that are pending
+        self.read_ahead: ReadAhead | None = None
         self._gtids = gtids
         self._moved_ms = now_ms
         self._timeline = timeline or Timeline()
@@ -125,8 +131,9 @@ class BinlogPlanner:
             self._stop = stop
 
     def _count(self, until: BinlogPosition, rows: int | None) -> None:
-        counted = seen = 0
+        counted = seen = size = 0
         altered = False
+        changes: list[RowsChange] = []
         for change in read_changes(self._options, self.tables, self._scanned, until, timeline=self._timeline):
             if isinstance(change, TableAltered):
                 altered = True
@@ -136,17 +143,26 @@ class BinlogPlanner:
                     self._pass(self._gtids, change)
                 if counted or altered:
                     found = _Transaction(change.position, counted, str(self._gtids or ""), change.timestamp)
+                    if self._kept + size <= KEPT_BYTES:
+                        self._kept += size
+                        found = found._replace(changes=changes)
                     if altered and isinstance(self._timeline, Followed):
                         found = found._replace(tables=self._timeline.tables(), layouts=self._timeline.layouts)
                     elif rows is None and self._pending and not self._pending[-1].tables:
                         # All go into one batch: one entry for them, however many they are.
-                        found = found._replace(rows=counted + self._pending.pop().rows)
+                        before = self._pending.pop()
+                        kept = _together(before.changes, found.changes)
+                        found = found._replace(rows=counted + before.rows, changes=kept)
                     self._pending.append(found)
                     seen, counted, altered = seen + counted, 0, False
+                    size, changes = 0, []
                     if rows is not None and seen >= rows:
                         return
             else:
                 counted += len(change.rows) * (2 if change.kind == UPDATE else 1)
+                size += change.size
+                if self._kept + size <= KEPT_BYTES:
+                    changes.append(change)
         if not isinstance(self._scanned, BinlogPosition) or self._scanned.sort_key() < until.sort_key():
             self._scanned = until  # it is read up to there: the next call need not look again
 
@@ -185,8 +201,23 @@ class BinlogPlanner:
 
     def advance(self, position: BinlogPosition, now_ms: float) -> None:
         """A batch that ends at ``position`` was handed out."""
+        start = self.start
+        changes: list[RowsChange] | None = None if self.layouts else []
         while self._pending and self._pending[0].end.sort_key() <= position.sort_key():
             passed = self._pending.popleft()
             self.layouts = passed.layouts if passed.tables else self.layouts
+            self._kept -= sum(change.size for change in passed.changes or ())
+            changes = None if passed.tables else _together(changes, passed.changes)
+        self.read_ahead = None
+        if isinstance(start, BinlogPosition) and changes is not None:
+            self.read_ahead = ReadAhead(start, position, changes)
         self.start = position
         self._moved_ms = now_ms
+
+
+def _together(before: list[RowsChange] | None, more: list[RowsChange] | None) -> list[RowsChange] | None:
+    """Both in one list; None unless all are kept."""
+    if before is None or more is None:
+        return None
+    before.extend(more)
+    return before

@@ -25,9 +25,10 @@ from pyspark.sql.streaming.datasource import (
 from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
 
-from ..pacing import BacklogSizer, Pacer, QueryBacklog
+from ..pacing import BacklogSizer, LongPoll, Pacer, QueryBacklog, poll_every_ms
+from .ahead import ReadAhead, carried, packed
 from .binlog import read_changes
-from .changes import read_batch
+from .changes import read_batch, rows_of
 from .connection import server_time_ms
 from .continuity import check_history
 from .declared import DeclaredTables
@@ -85,7 +86,7 @@ class BinlogPartition(InputPartition):
     """The binary log after ``start`` up to ``until``. One partition: the log's order is the tables' history.
 
     ``layouts`` are those of tables that were not yet, or are no longer, as declared. ``only``: the GTID set of the
-    transactions that are read; "" for all.
+    transactions that are read; "" for all. ``rows``: what there is to read, if the planner has done so.
     """
 
     server: str
@@ -94,6 +95,7 @@ class BinlogPartition(InputPartition):
     start: Offset
     until: BinlogPosition
     only: str = ""
+    rows: bytes | None = None
 
 
 class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -107,11 +109,13 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._connection: Connection[Any] | None = None
         self._planner: BinlogPlanner | None = None
         self._layouts: tuple[Offset | None, Mapping[TableName, Layout]] = (None, {})
+        self._carried: tuple[ReadAhead, bytes | None] | None = None
         self._available_now = False
         self._target: BinlogPosition | None = None
         during = options.during_backlog_ms
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
         self._pacer = Pacer(options.interval_ms or 0, during, QueryBacklog(options.query_token))
+        self._long_poll = LongPoll(options.poll_wait_ms, poll_every_ms(options.interval_ms or 0))
         self._checked_start = self._checked_history = False
         self._server = self._moved_from = ""
         self._places: Places = {}
@@ -133,7 +137,13 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         offset = Offset.from_json(start)
-        end = self._retrying(lambda c: self._next(c, offset, limit))
+
+        def look() -> Offset | None:
+            return self._retrying(lambda c: self._next(c, offset, limit))
+
+        # One that is finished, or that is to end, has none to come.
+        waits = offset.complete and not offset.is_finished and not self._available_now
+        end = self._long_poll(look, self._pacer.due_in) if waits else look()
         return start if end is None else end.to_json()
 
     def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
@@ -375,7 +385,21 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             until, only = (there.gtid_until or until, last.gtid) if there.position is None else (there.position, "")
         # What joins in this very batch is filtered by its own watermark.
         read = replace(start, ranges=(*first.ranges, *last.ranges[len(first.ranges) :]))
-        return BinlogPartition(self._server, self._tables.captured(first), self._layouts_at(start), read, until, only)
+        tables, layouts = self._tables.captured(first), self._layouts_at(start)
+        rows = None if only or layouts else self._read_ahead(tables, read, until)
+        return BinlogPartition(self._server, tables, layouts, read, until, only, rows)
+
+    def _read_ahead(self, tables: tuple[TableSchema, ...], start: Offset, until: BinlogPosition) -> bytes | None:
+        """The rows after an offset, if the planner has read just these; Spark may ask for them several times."""
+        ahead = None if self._planner is None else self._planner.read_ahead
+        if ahead is None or self._planner is None or self._planner.tables != tables or start.ranges or start.joining:
+            return None
+        if (ahead.start, ahead.end) != (origin_of(start), until):
+            return None
+        if self._carried is None or self._carried[0] is not ahead:
+            self._carried = ahead, packed(rows_of(self._options, self._planner.tables, start, ahead.changes))
+            ahead.changes.clear()  # which take far more room
+        return self._carried[1]
 
     def _retrying(self, action: Callable[[Connection[Any]], _T]) -> _T:
         """Run on the planner's connection; a lost one is opened again, a few times with growing waits."""
@@ -424,6 +448,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 partition.first,
                 partition.last,
             )
+        if partition.rows is not None:
+            return carried(partition.rows)
         return read_batch(
             options, partition.tables, partition.start, partition.until, partition.layouts, partition.only
         )
@@ -437,4 +463,5 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             "_snapshots": None,
             "_joining": None,
             "_layouts": (None, {}),
+            "_carried": None,
         }

@@ -75,6 +75,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         unique_in_backlog=inserts_only and bool(key),
         watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK,
         use_processing_time=parsed.by_clock,
+        waits_for_rows=True,
     )
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backlog_spark.loopback import LoopbackServer
-from connectors.pacing import FLOOR_ROWS, MAX_GROWTH, PROBE_ROWS, BacklogSizer, Pacer, QueryBacklog
+from connectors.pacing import FLOOR_ROWS, MAX_GROWTH, PROBE_ROWS, BacklogSizer, LongPoll, Pacer, QueryBacklog
 
 
 def durations(fixed_ms: float, rows_per_ms: float, target_ms: int, batches: int, warm_up_ms: float = 0) -> list[float]:
@@ -129,3 +129,48 @@ def test_a_fixed_cost_beyond_the_target_does_not_shrink_batches_without_end() ->
         sizer.started(rows, now)
         now += 3_000 + rows / 100
     assert rows == FLOOR_ROWS
+
+
+class _Clock:
+    """Time that passes only while one sleeps."""
+
+    def __init__(self, now: float) -> None:
+        self.now = now
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 3))
+        self.now += seconds
+
+    def poll(self, wait_ms: int, every_ms: int) -> LongPoll:
+        return LongPoll(wait_ms, every_ms, lambda: self.now, self.sleep)
+
+
+def test_a_question_waits_until_the_tick() -> None:
+    clock, pacer = _Clock(10.25), Pacer(1_000)
+    pacer.released(10_000)
+    looks: list[float] = []
+
+    def look() -> str | None:
+        looks.append(round(clock.now, 3))
+        return "rows" if pacer.due(clock.now * 1000 + 1e-6) else None
+
+    assert clock.poll(800, 100)(look, pacer.due_in) == "rows"
+    assert looks == [10.25, 11.0]
+
+
+def test_after_a_tick_without_rows_the_source_looks_again_and_again() -> None:
+    clock, pacer = _Clock(10.25), Pacer(1_000)
+    pacer.released(8_000)
+    found = iter([None, None, "rows"])
+    assert clock.poll(800, 100)(lambda: next(found), pacer.due_in) == "rows"
+    assert clock.slept == [0.1, 0.1]
+
+
+def test_a_question_is_answered_in_time() -> None:
+    clock, pacer = _Clock(10.25), Pacer(10_000)
+    pacer.released(10_000)
+    assert clock.poll(500, 1_000)(lambda: None, pacer.due_in) is None
+    assert clock.slept == [0.5]
+    assert clock.poll(0, 1_000)(lambda: None, pacer.due_in) is None
+    assert clock.slept == [0.5]

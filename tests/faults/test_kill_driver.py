@@ -102,6 +102,11 @@ def between_the_two_commits_in_binary_log(job: Job) -> bool:
     return in_binary_log(job) and job.newest("offsets") in job.transactions()
 
 
+def before_the_commits_in_binary_log(job: Job) -> bool:
+    """Rows that the planner has read are on their way; the next life reads them from the log."""
+    return in_binary_log(job) and job.newest("offsets") not in job.transactions()
+
+
 def create(server: MySQLServer, table: str) -> None:
     server.execute("CREATE DATABASE IF NOT EXISTS faults")
     server.execute(f"CREATE TABLE {table} (id INT PRIMARY KEY, n INT, v VARCHAR(20))")
@@ -182,6 +187,12 @@ CASES = [
         marks=pytest.mark.grid,
     ),
     pytest.param([in_last_snapshot_batch], "0", id="in_last_snapshot_batch of one commit", marks=pytest.mark.grid),
+    pytest.param(
+        [before_the_commits_in_binary_log, between_the_two_commits_in_binary_log],
+        "1 second",
+        id="two lives in the binary log",
+        marks=pytest.mark.grid,
+    ),
     *(pytest.param([moment], "1 second", id=moment.__name__, marks=pytest.mark.grid) for moment in LIVES),
 ]
 
