@@ -61,6 +61,8 @@ _ROW_GROUP_BYTES: Final = 128 << 20
 # Other writers' commits that a merge lets pass before it gives way.
 _TRIES: Final = 5
 _NOTE: Final = "backlog_spark merged small files"
+_SPARK_VERSION: Final = b"org.apache.spark.version"
+_LEGACY: Final = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
 _LONGEST_TEXT: Final = 32
 
 _EPOCH: Final = datetime(1970, 1, 1)
@@ -127,6 +129,7 @@ class TableCare:
         self._share = TimeShare(share)
         self._batches = 0
         self._more = False  # the last look left something for the next
+        self._left: set[str] = set()
         self._checkpointed: int | None = None
         self._cleaned_at: float | None = None
         self._resting_until: float | None = None
@@ -204,11 +207,16 @@ class TableCare:
             return None
         added = pa.table(table.get_add_actions())
         target_size = _number(properties, _TARGET_SIZE, TARGET_SIZE)
-        due = merges(_files(added), target_size)
+        due = merges((file for file in _files(added) if file.path not in self._left), target_size)
         if not due:
             return None
         writer = _Merger(table, self._storage_options, added, properties)
-        actions = [action for group in due for action in writer.merge(group)]
+        try:
+            actions = [action for group in due for action in writer.merge(group)]
+        except _OldCalendar as found:
+            self._left.add(found.args[0])
+            self._more = True
+            return None
         _commit(table, actions)
         table.update_incremental()
         self._more = True
@@ -273,12 +281,15 @@ class _Merger:
     def merge(self, group: Sequence[DataFile]) -> list[AddAction | RemoveAction]:
         # Spark writes timestamps as INT96 unless told not to, and as nanoseconds they end in 2262.
         options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
-        rows = pads.dataset(
+        rows: pads.FileSystemDataset = pads.dataset(
             [file.path for file in group],
             schema=self._schema,
             format=pads.ParquetFileFormat(read_options=options),
             filesystem=pafs.PyFileSystem(self._handler),
         )
+        for fragment in rows.get_fragments():
+            if _is_of_old_calendar(fragment.metadata.metadata or {}):
+                raise _OldCalendar(fragment.path)
         sink = pa.BufferOutputStream()
         with pq.ParquetWriter(sink, self._schema, compression="zstd", store_schema=False) as writer:
             for table in _row_groups(rows.scanner(batch_readahead=4, fragment_readahead=4).to_batches()):
@@ -302,6 +313,15 @@ class _Merger:
         stats = json.dumps(_statistics(written, self._schema, self._indexed))
         removed = [RemoveAction(file.path, False, now, file.size, values) for file in group]
         return [AddAction(path, content.size, values, now, False, stats), *removed]
+
+
+class _OldCalendar(Exception):
+    """Its argument is the path of a file whose dates mean other days than they do elsewhere."""
+
+
+def _is_of_old_calendar(metadata: Mapping[bytes, bytes]) -> bool:
+    """Whether Spark wrote a file with the calendar of its versions 1 and 2, which the file's metadata say."""
+    return metadata.get(_SPARK_VERSION, b"3").startswith((b"1.", b"2.")) or not _LEGACY.isdisjoint(metadata)
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -285,25 +285,25 @@ def test_a_batch_is_known_when_only_the_checkpoint_has_it(tmp_path: Path, spark:
     sink.open(SinkContext(spark, APP, schema, False))
     sink.write(spark.createDataFrame([(n,) for n in range(ROWS)], schema), BatchInfo(0, False))
     table, care = DeltaTable(path), eager()
-    for batch in range(1, 100):
+    for batch in range(1, 60):
         append(table, rows(batch), batch)
         care.after_batch(table)
     log = path / "_delta_log"
     assert not (log / f"{1:020d}.json").exists()
     assert list(log.glob("*.checkpoint.parquet"))
-    assert DeltaTable(path).transaction_version(APP) == 99
+    assert DeltaTable(path).transaction_version(APP) == 59
 
     def found(where: str = "true") -> list[int]:
         return sorted(row.id for row in spark.read.format("delta").load(str(path)).where(where).collect())
 
-    assert found() == list(range(100 * ROWS))
+    assert found() == list(range(60 * ROWS))
     again = DeltaAppend(str(path))
-    again.open(SinkContext(spark, APP, schema, False, 99, 98))
-    again.write(spark.createDataFrame([(7,)], schema), BatchInfo(99, False))  # is there already
-    again.write(spark.createDataFrame([(-1,)], schema), BatchInfo(100, False))
+    again.open(SinkContext(spark, APP, schema, False, 59, 58))
+    again.write(spark.createDataFrame([(7,)], schema), BatchInfo(59, False))  # is there already
+    again.write(spark.createDataFrame([(-1,)], schema), BatchInfo(60, False))
     table.update_incremental()
     assert len(table.file_uris()) < 60
-    assert found() == [-1, *range(100 * ROWS)]
+    assert found() == [-1, *range(60 * ROWS)]
     assert found("id > 10 and id < 14") == [11, 12, 13]  # by the statistics of merged files
 
 
@@ -338,6 +338,22 @@ def test_timestamps_that_spark_wrote_stay(tmp_path: Path, spark: SparkSession) -
         assert after.where(f"n = timestamp_ntz '{text}'").count() == 12
 
 
+def test_files_of_the_old_calendar_stay_as_they_are(tmp_path: Path, spark: SparkSession) -> None:
+    path = str(tmp_path / "t")
+    frame = spark.sql("SELECT date'1200-02-03' AS day").repartition(1)
+    frame.limit(0).writeTo(f"delta.`{path}`").using("delta").tableProperty(
+        "delta.enableDeletionVectors", "false"
+    ).create()
+    with session_conf(spark, {"spark.sql.parquet.datetimeRebaseModeInWrite": "LEGACY"}):
+        for _ in range(2):
+            frame.write.format("delta").mode("append").save(path)
+    for _ in range(SMALL):
+        write_deltalake(path, pa.table({"day": [date(1200, 2, 3)]}), mode="append")
+    assert sum(done.files for done in care_of(DeltaTable(path))) == SMALL
+    found = spark.read.format("delta").load(path)
+    assert Counter(row.day for row in found.collect()) == {date(1200, 2, 3): SMALL + 2}
+
+
 @pytest.mark.parametrize("feature", ["deletion vectors", "column mapping"])
 def test_a_table_that_needs_another_reader_is_left_alone(tmp_path: Path, spark: SparkSession, feature: str) -> None:
     path = str(tmp_path / "t")
@@ -350,7 +366,8 @@ def test_a_table_that_needs_another_reader_is_left_alone(tmp_path: Path, spark: 
     assert not [done for done in care_of(DeltaTable(path)) if done.files]
 
 
-def test_optimize_by_spark_beside_it_doubles_nothing(tmp_path: Path, spark: SparkSession) -> None:
+@pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.grid)])
+def test_optimize_by_spark_beside_it_doubles_nothing(tmp_path: Path, spark: SparkSession, times: int) -> None:
     from delta.tables import DeltaTable as SparkTable
 
     path, runs, conflicts = tmp_path / "t", 0, 0
@@ -375,7 +392,7 @@ def test_optimize_by_spark_beside_it_doubles_nothing(tmp_path: Path, spark: Spar
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        while runs + conflicts < 4:
+        while runs + conflicts < times:
             try:
                 SparkTable.forPath(spark, str(path)).optimize().executeCompaction()
                 runs += 1
