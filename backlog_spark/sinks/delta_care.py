@@ -165,11 +165,13 @@ class TableCare:
                 merged = self._merge(table, properties)
             if checkpoint is None and not looks:
                 return None
-        except CommitFailedError as error:
-            problem = f"another writer was faster: {error}"
+        except CommitFailedError:
+            problem = "another writer was faster"
             _log.info("Small files of %s are left for later: %s", table.table_uri, problem)
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
+            problem = type(error).__name__
+            if not self._storage_options:  # which it may show, with their secrets
+                problem += f": {error}"
             self._resting_until = self._clock() + _REST_S
             _log.warning("The table at %s is not looked after for %d s: %s", table.table_uri, _REST_S, problem)
         ended = self._clock()
