@@ -3,8 +3,9 @@
 A table of ``--rows`` rows in an embedded MySQL is changed by a process of its own at a given rate, half updates of
 scattered rows, half new ones. A query streams it into a Delta table at local[2,4], interval one second. Each
 transaction also writes its number, which comes out in the table, so the table's log tells when it was there; a commit's
-time is its file's. Transactions count from ten seconds after the snapshot on, for ``--seconds``. Then the
-application ends, the query idles, and the table is compared with MySQL. Client and server share the machine.
+time is its file's. After a warm-up of each, transactions count from ten seconds after the snapshot on, for
+``--seconds``.
+Then the application ends, the query idles, and the table is compared with MySQL. Client and server share the machine.
 
 Kinds, and what a user would write by hand on ``readStream.format("mysql_cdc")`` (``handwritten``):
 
@@ -237,7 +238,7 @@ def _running(queries: Sequence[Any]) -> Iterator[None]:
 
 def _once(
     spark: SparkSession, server: MySQLServer, kind: Kind, start: Start, arguments: argparse.Namespace, rate: int,
-    keys: int, into: Measured,
+    keys: int, into: Measured | None,
 ) -> None:  # fmt: skip
     reset(server, arguments.rows)
     jvm = jvm_of(spark)
@@ -256,6 +257,8 @@ def _once(
             warm = flip + min(_WARM_S, arguments.seconds)
             _await(lambda: sum(commit.at > flip for commit in read_log(out)) > _WARM_COMMITS, queries)
             _await(lambda: time.time() > warm, queries)
+            if into is None:  # a warm-up
+                return
             begin, cpu = time.time(), processor_seconds(jvm)
             time.sleep(arguments.seconds)
             into.cpu += processor_seconds(jvm) - cpu
@@ -292,6 +295,10 @@ def _compare(spark: SparkSession, server: MySQLServer, arguments: argparse.Names
     kind, variant = KINDS[name], f"{name} rate={rate}"
     candidates = {"ours": kind.ours, "handwritten": kind.by_hand}
     measured = {candidate: Measured() for candidate in candidates}
+    # Without it the JVM would compile Spark's and Delta's code at the cost of the first.
+    for candidate, start in candidates.items():
+        progress(f"{variant}, warm-up: {candidate}")
+        _once(spark, server, kind, start, arguments, rate, arguments.keys, None)
     for number in range(arguments.runs):
         for candidate, start in candidates.items():
             progress(f"{variant}, run {number + 1} of {arguments.runs}: {candidate}")
