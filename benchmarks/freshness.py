@@ -47,7 +47,7 @@ from benchmarks import by_hand
 from benchmarks.by_hand import METADATA
 from benchmarks.changes import MARK_ID, MARK_KEY, Application, changing, fill, reset
 from benchmarks.common import arguments_parser, main, positives, progress, require_equal, result
-from benchmarks.processes import jvm_of, processor_seconds
+from benchmarks.processes import jvm_of, spent, usage
 from examples.freshness import Commit, gaps, percentile, read_log, waits
 
 if TYPE_CHECKING:
@@ -259,18 +259,18 @@ def _once(
             _await(lambda: time.time() > warm, queries)
             if into is None:  # a warm-up
                 return
-            begin, cpu = time.time(), processor_seconds(jvm)
+            begin, used = time.time(), usage(jvm)
             time.sleep(arguments.seconds)
-            into.cpu += processor_seconds(jvm) - cpu
+            into.cpu += spent(used, usage(jvm))
             end = time.time()
             end_changes()
             for query in reversed(queries):
                 query.processAllAvailable()
             time.sleep(1)
             idle_s = min(_IDLE_S, arguments.seconds)
-            cpu = processor_seconds(jvm)
+            used = usage(jvm)
             time.sleep(idle_s)
-            into.idle.append(100 * (processor_seconds(jvm) - cpu) / idle_s)
+            into.idle.append(100 * spent(used, usage(jvm)) / idle_s)
         found = spark.read.format("delta").load(str(out)).selectExpr(*kind.found).first()
         assert found is not None, "an aggregate without keys has one row"
         require_equal({"MySQL": tuple(map(int, server.execute(kind.expected)[0])), "Delta": tuple(map(int, found))})

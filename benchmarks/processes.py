@@ -5,15 +5,24 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["jvm_of", "processor_seconds"]
+__all__ = ["Usage", "jvm_of", "spent", "usage"]
 
 _TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+
+class Usage(NamedTuple):
+    """Processor seconds of a process so far: its own, and those of children that have ended and that it waited for."""
+
+    parent: int
+    own: float
+    waited: float
 
 
 def jvm_of(spark: SparkSession) -> int:
@@ -21,13 +30,10 @@ def jvm_of(spark: SparkSession) -> int:
     return int(cast("Any", spark)._jvm.java.lang.ProcessHandle.current().pid())
 
 
-def processor_seconds(root: int) -> float:
-    """Processor time so far of this process and of ``root`` with all below it, those that have ended too.
-
-    Linux only. What a process took that ended and was not waited for by its parent is lost.
-    """
+def usage(root: int) -> dict[int, Usage]:
+    """What this process, ``root`` and all below it have used, by process id. Linux only."""
     children: dict[int, list[int]] = defaultdict(list)
-    taken: dict[int, float] = {}
+    found: dict[int, Usage] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
@@ -35,12 +41,34 @@ def processor_seconds(root: int) -> float:
             continue
         # The second field is a name in brackets, which may have blanks.
         fields = text.rpartition(")")[2].split()
-        process = int(stat.parent.name)
-        children[int(fields[1])].append(process)
-        taken[process] = sum(map(int, fields[11:15])) * _TICK
-    total, left = time.process_time(), [root]
+        process, parent = int(stat.parent.name), int(fields[1])
+        children[parent].append(process)
+        own, waited = (sum(map(int, fields[at : at + 2])) * _TICK for at in (11, 13))
+        found[process] = Usage(parent, own, waited)
+    below, left = {os.getpid(): Usage(0, time.process_time(), 0.0)}, [root]
     while left:
         process = left.pop()
-        total += taken.get(process, 0.0)
+        if process in found:
+            below[process] = found[process]
         left += children[process]
+    return below
+
+
+def spent(before: Mapping[int, Usage], after: Mapping[int, Usage]) -> float:
+    """Processor seconds between two looks.
+
+    The time of a process that has ended is known if it was waited for; then it includes what it had used before. For
+    others nothing counts.
+    """
+    gone: dict[int, float] = defaultdict(float)
+    for process, used in before.items():
+        heir = process
+        while heir in before and heir not in after:
+            heir = before[heir].parent
+        if heir != process:
+            gone[heir] += used.own + used.waited
+    total = 0.0
+    for process, used in after.items():
+        old = before.get(process, Usage(0, 0.0, 0.0))
+        total += max(0.0, used.own - old.own) + max(0.0, used.waited - old.waited - gone[process])
     return total

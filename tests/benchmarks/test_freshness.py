@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from benchmarks import freshness, sink
 from benchmarks.common import result
 from benchmarks.freshness import Measured
+from benchmarks.processes import Usage, spent, usage
 from examples.freshness import Commit, gaps, greatest, percentile, read_log, waits
 from examples.freshness import freshness as sentence
 
@@ -133,6 +135,32 @@ def test_sink(spark: SparkSession, capsys: pytest.CaptureFixture[str]) -> None:
     found = _results(capsys.readouterr().out)
     assert [(line["case"], line["variant"]) for line in found] == [("sink", "rows=3000")]
     assert found[0]["ratios"]["spark_merge"] > 0
+
+
+def test_processor_time_of_processes_that_begin_end_and_are_not_waited_for() -> None:
+    jvm, daemon, worker, other, new = range(1, 6)
+    before = {
+        jvm: Usage(0, 10.0, 1.0),
+        daemon: Usage(jvm, 1.0, 0.0),
+        worker: Usage(daemon, 5.0, 2.0),
+        other: Usage(jvm, 50.0, 0.0),
+    }
+    # The worker ended with half a second more and its daemon waited for it; nobody waited for the other one.
+    after = {jvm: Usage(0, 11.0, 1.0), daemon: Usage(jvm, 1.25, 7.5), new: Usage(daemon, 0.25, 0.0)}
+    assert spent(before, after) == 1.0 + 0.25 + 0.5 + 0.25
+    # The daemon has ended too, and the JVM has its time with the worker's.
+    assert spent(before, {jvm: Usage(0, 10.0, 10.0)}) == 0.0
+    assert spent({jvm: before[jvm], daemon: before[daemon]}, {jvm: Usage(0, 10.0, 3.0)}) == 1.0
+    assert spent(before, before) == 0.0
+
+
+def test_processor_time_of_this_process() -> None:
+    before = usage(os.getppid())
+    end = time.process_time() + 0.1
+    while time.process_time() < end:
+        pass
+    assert before.keys() >= {os.getpid(), os.getppid()}
+    assert spent(before, usage(os.getpid())) > 0
 
 
 def test_transactions_that_are_not_in_the_table_are_no_measurement() -> None:
