@@ -90,7 +90,8 @@ class TracedDataSource(MySqlCdcDataSource):
 class _Timed(Sink):
     """Writes into a Delta table, or only takes the rows as Arrow."""
 
-    def __init__(self, kind: str, path: str) -> None:
+    def __init__(self, kind: str, path: str, slow_s: float) -> None:
+        self._slow_s = slow_s
         self._sink = DeltaAppend(path) if kind == "delta" else None
         self.fresh: list[float] = []
 
@@ -106,6 +107,7 @@ class _Timed(Sink):
         else:
             self._sink.write(batch_df, batch)
             rows = None
+        time.sleep(self._slow_s)
         done = time.time()
         _note("sink", began)
         if rows is not None and not batch.is_backlog:
@@ -119,7 +121,7 @@ class _Timed(Sink):
 
 def _writer(port: int, rate: int) -> None:
     connection = pymysql.connect(host="127.0.0.1", port=port, user="root", autocommit=True, ssl_disabled=True)
-    cursor, number, size = connection.cursor(), 0, 5
+    cursor, number, size = connection.cursor(), 0, max(5, rate // 200)
     due = time.time()
     while True:
         first = number * 7919 % (_KEYS - size)
@@ -213,11 +215,11 @@ def run(arguments: argparse.Namespace) -> None:
         from benchmarks.live_batch import TracedDataSource
 
         spark.dataSource.register(TracedDataSource)
-        sink = _Timed(arguments.sink, str(work / "table"))
+        sink = _Timed(arguments.sink, str(work / "table"), arguments.slow)
         stream = bs.source(_FORMAT, name="t", host="127.0.0.1", port=server.port, user="root", table="live.t")
         query = (
             stream.write("live")
-            .trigger(processing_time=arguments.interval, interval_during_backlog="10 seconds")
+            .trigger(processing_time=arguments.interval or None, interval_during_backlog=arguments.during or None)
             .option("checkpointLocation", str(work / "checkpoint"))
             .to(sink)
             .start(spark)
@@ -243,7 +245,7 @@ def run(arguments: argparse.Namespace) -> None:
             if began <= entry["at"] <= ended:
                 found[entry["part"]].append(entry["ms"])
         print(f"{len(found['rows'])} batches with rows in {ended - began:.0f} s", flush=True)
-        for part in sorted(found):
+        for part in sorted(part for part in found if found[part]):
             values = found[part]
             print(f"{part:28} median {statistics.median(values):8.1f}  max {max(values):8.1f}  n {len(values)}")
         if sink.fresh:
@@ -262,6 +264,8 @@ if __name__ == "__main__":
     parser = arguments_parser(__doc__, rows=500)
     parser.add_argument("--seconds", type=float, default=25)
     parser.add_argument("--interval", default="1 second")
+    parser.add_argument("--slow", type=float, default=0.0, help="seconds that the sink takes longer")
+    parser.add_argument("--during", default="10 seconds", help="interval during backlog; empty: unset")
     parser.add_argument("--conf", action="append", default=[], help="name=value for the session")
     parser.add_argument("--sink", choices=("arrow", "delta"), default="arrow")
     sys.exit(main(run, parser))

@@ -18,7 +18,16 @@ from typing import TypeVar
 
 from backlog_spark.loopback import LoopbackLine
 
-__all__ = ["POLL_WAIT", "QUERY_TOKEN", "BacklogSizer", "LongPoll", "Pacer", "QueryBacklog", "poll_every_ms"]
+__all__ = [
+    "POLL_WAIT",
+    "QUERY_TOKEN",
+    "BacklogSizer",
+    "GrowingLimit",
+    "LongPoll",
+    "Pacer",
+    "QueryBacklog",
+    "poll_every_ms",
+]
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +40,7 @@ POLL_WAIT = "pollWait"
 # While there is nothing new a source is asked, or looks, this often. A tenth of the interval keeps commits within 10 %
 # of it, a second bounds the reaction. A look is a question to the server, 0.3 ms.
 _POLL_SHARE = 10
-_POLL_MIN_MS, _POLL_MAX_MS = 20, 1_000
+_POLL_MIN_MS, _POLL_MAX_MS = 30, 1_000
 
 _T = TypeVar("_T")
 
@@ -44,6 +53,9 @@ MAX_GROWTH = 8.0
 # Nor does it shrink below this: such a batch is mostly a micro-batch's fixed cost, and making it smaller still would
 # only make the backlog slower, without end where the fixed cost alone exceeds the interval.
 FLOOR_ROWS = 5_000
+# A live batch without a limit of the user's grows to so many times the usual one. A task streams the rows, and the
+# source's process keeps an entry of half a kilobyte for each hundredth of a batch.
+MOST_TIMES = 16
 # Batches aim a little below the interval, since their duration varies.
 HEADROOM = 0.9
 
@@ -102,6 +114,31 @@ class BacklogSizer:
                 if fixed < target:
                     wanted = (target - fixed) / per_row
         return max(FLOOR_ROWS, int(min(wanted, rows * MAX_GROWTH)))
+
+
+class GrowingLimit:
+    """The most rows of a live batch, where the user has set no limit.
+
+    A batch that takes all that there is keeps the lag at about the time of one commit, however long that takes. A fixed
+    limit would not where commits take so long that more rows come meanwhile: each would leave more behind. So a batch
+    that left rows behind is followed by one that may be twice as large, up to a bound, for which memory must do.
+
+    Parameters
+    ----------
+    rows : int
+        The least limit.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self._least = rows
+        self.rows = rows
+
+    def taken(self, rows: int, *, all_of_them: bool) -> None:
+        """Tell that a batch of ``rows`` was handed out, and whether it left none behind."""
+        if all_of_them:
+            self.rows = max(self._least, min(self.rows, 2 * rows))
+        elif rows > self.rows // 2:  # else it ended for another reason, such as an ALTER TABLE
+            self.rows = min(2 * self.rows, MOST_TIMES * self._least)
 
 
 class QueryBacklog:

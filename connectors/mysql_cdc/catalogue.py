@@ -175,7 +175,9 @@ OPTIONS = (
         "200000",
         "Most rows of a batch. A batch never splits a transaction, a step between two keys or rows of one chunk key, "
         "so a single larger transaction is one batch. With `intervalDuringBacklog` set, the snapshot phase heeds it "
-        "only if it is given; with 0, and for a snapshot that is one batch, not at all.",
+        "only if it is given; with 0, and for a snapshot that is one batch, not at all. In the binary log phase a "
+        "batch that leaves rows behind is followed by one of up to twice as many, at most 16 times the default, "
+        "unless this is given: so the lag stays near the time of one commit.",
         ">= 1",
     ),
     Option(

@@ -30,10 +30,12 @@ __all__ = ["BinlogPlanner"]
 # server may purge it. 64 MiB of other tables' changes are scanned within seconds.
 QUIET_BYTES = 64 << 20
 QUIET_MS = 60_000
+# Transactions wait in so many entries: a batch is up to a hundredth smaller than it may be, and memory is bounded.
+_ENTRIES = 100
 
 
 class _Transaction(NamedTuple):
-    """One with rows of a table, or one that altered a table."""
+    """One with rows of a table or several small ones, or one that altered a table."""
 
     end: BinlogPosition
     rows: int
@@ -81,6 +83,7 @@ class BinlogPlanner:
         self._scanned: BinlogPosition | str = start
         self.start = start
         self._pending: deque[_Transaction] = deque()
+        self._entry_rows: int | None = None  # most of them in one entry of several transactions; None is all
         self._kept = 0  # bytes, of all that are pending
         self.read_ahead: ReadAhead | None = None
         self._gtids = gtids
@@ -106,6 +109,7 @@ class BinlogPlanner:
             A table was changed so that the stream cannot go on, and all before is handed out.
         """
         rows = sum(t.rows for t in self._pending)
+        self._entry_rows = None if max_rows is None else max_rows // _ENTRIES
         if self._stop is None and (max_rows is None or rows < max_rows):
             self._scan(until, None if max_rows is None else max_rows - rows)
         end: BinlogPosition | None = None
@@ -148,8 +152,7 @@ class BinlogPlanner:
                         found = found._replace(changes=changes)
                     if altered and isinstance(self._timeline, Followed):
                         found = found._replace(tables=self._timeline.tables(), layouts=self._timeline.layouts)
-                    elif rows is None and self._pending and not self._pending[-1].tables:
-                        # All go into one batch: one entry for them, however many they are.
+                    elif self._pending and self._has_room(self._pending[-1], counted):
                         before = self._pending.pop()
                         kept = _together(before.changes, found.changes)
                         found = found._replace(rows=counted + before.rows, changes=kept)
@@ -165,6 +168,9 @@ class BinlogPlanner:
                     changes.append(change)
         if not isinstance(self._scanned, BinlogPosition) or self._scanned.sort_key() < until.sort_key():
             self._scanned = until  # it is read up to there: the next call need not look again
+
+    def _has_room(self, entry: _Transaction, rows: int) -> bool:
+        return not entry.tables and (self._entry_rows is None or entry.rows + rows <= self._entry_rows)
 
     def _pass(self, gtids: GtidSet | MariaDbGtids, end: TransactionEnd) -> None:
         if isinstance(gtids, GtidSet) and gtids.contains(end.uuid, end.number):
@@ -190,6 +196,11 @@ class BinlogPlanner:
     def rows_until(self, position: BinlogPosition) -> int:
         """Rows of a batch that `plan` returned."""
         return sum(t.rows for t in self._pending if t.end.sort_key() <= position.sort_key())
+
+    def leaves_rows(self, position: BinlogPosition, until: BinlogPosition) -> bool:
+        """Whether a batch that `plan` returned leaves something behind that may be rows."""
+        behind = bool(self._pending) and self._pending[-1].end.sort_key() > position.sort_key()
+        return behind or (isinstance(self._scanned, BinlogPosition) and self._scanned.sort_key() < until.sort_key())
 
     def _quiet_for_long(self, now_ms: float) -> bool:
         if not isinstance(self._scanned, BinlogPosition) or self._pending or self._stop:

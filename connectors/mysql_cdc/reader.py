@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import keep_imports
 
-from ..pacing import BacklogSizer, LongPoll, Pacer, QueryBacklog, poll_every_ms
+from ..pacing import BacklogSizer, GrowingLimit, LongPoll, Pacer, QueryBacklog, poll_every_ms
 from .ahead import ReadAhead, carried, packed
 from .binlog import read_changes
 from .changes import read_batch, rows_of
@@ -115,6 +115,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         during = options.during_backlog_ms
         self._sizer = BacklogSizer(during, options.max_rows if options.max_rows_given else None) if during else None
         self._pacer = Pacer(options.interval_ms or 0, during, QueryBacklog(options.query_token))
+        self._live_limit = GrowingLimit(options.max_rows)
         self._long_poll = LongPoll(options.poll_wait_ms, poll_every_ms(options.interval_ms or 0))
         self._checked_start = self._checked_history = False
         self._server = self._moved_from = ""
@@ -309,8 +310,10 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         gtid, lags = self._planner.gtid_at(position), self._lags(connection, self._planner, position, until)
         tables = self._planner.tables_at(position)
         self._layouts = (start, self._planner.layouts)
+        rows = self._planner.rows_until(position)
+        self._live_limit.taken(rows, all_of_them=not self._planner.leaves_rows(position, until))
         if self._sizer is not None and start.is_lagging:
-            self._sizer.started(self._planner.rows_until(position), now)
+            self._sizer.started(rows, now)
         self._planner.advance(position, now)
         self._pacer.released(now)
         return start.at(position, gtid, tables=tables, is_lagging=lags)
@@ -331,7 +334,8 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not start.is_lagging:
             if self._sizer is not None:
                 self._sizer.paused()
-            return given
+            grows = given == self._options.max_rows and not self._options.max_rows_given and not self._available_now
+            return self._live_limit.rows if grows else given
         if self._options.during_backlog_ms == 0:
             return given if self._options.max_rows_given else None
         return given if self._sizer is None else self._sizer.next_rows(time.time() * 1000)

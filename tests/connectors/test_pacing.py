@@ -6,7 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backlog_spark.loopback import LoopbackServer
-from connectors.pacing import FLOOR_ROWS, MAX_GROWTH, PROBE_ROWS, BacklogSizer, LongPoll, Pacer, QueryBacklog
+from connectors.pacing import (
+    FLOOR_ROWS,
+    MAX_GROWTH,
+    PROBE_ROWS,
+    BacklogSizer,
+    GrowingLimit,
+    LongPoll,
+    Pacer,
+    QueryBacklog,
+)
 
 
 def durations(fixed_ms: float, rows_per_ms: float, target_ms: int, batches: int, warm_up_ms: float = 0) -> list[float]:
@@ -174,3 +183,28 @@ def test_a_question_is_answered_in_time() -> None:
     assert clock.slept == [0.5]
     assert clock.poll(0, 1_000)(lambda: None, pacer.due_in) is None
     assert clock.slept == [0.5]
+
+
+def test_batches_grow_until_they_take_all_that_comes_during_a_commit() -> None:
+    """40,000 rows a second, and commits of 10 s whatever their size: a limit of 200,000 would lag ever more."""
+    limit, left, taken = GrowingLimit(200_000), 0, []
+    for _ in range(12):
+        left += 400_000
+        rows = min(left, limit.rows)
+        left -= rows
+        limit.taken(rows, all_of_them=not left)
+        taken.append(rows)
+    assert taken == [200_000, 400_000, 600_000] + 9 * [400_000]
+
+
+def test_a_limit_grows_no_further_than_memory_allows() -> None:
+    limit = GrowingLimit(1_000)
+    for _ in range(10):
+        limit.taken(limit.rows, all_of_them=False)
+    assert limit.rows == 16_000
+    limit.taken(10, all_of_them=False)  # ended by an ALTER TABLE
+    assert limit.rows == 16_000
+    limit.taken(5_000, all_of_them=True)
+    assert limit.rows == 10_000
+    limit.taken(400, all_of_them=True)
+    assert limit.rows == 1_000

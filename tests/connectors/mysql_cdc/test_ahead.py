@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,6 +12,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc import ahead
 from connectors.mysql_cdc.ahead import carried, packed
+from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
 
 from .replay import options, read, reader, take
@@ -110,6 +112,29 @@ def test_limited_batches_have_their_own_rows(mysql: MySQLServer) -> None:
         found.append([row[0] for row in read(stream, partition)])
         offset = end
     assert found == [[10, 11], [12, 13], [14, 15], [16, 17], [18, 19]]
+
+
+def test_batches_without_a_limit_of_the_users_grow_while_they_leave_rows_behind(
+    mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MySqlOptions, "max_rows", 200)
+    stream, offset = at_the_log(mysql)
+    for number in range(10, 1_000):
+        mysql.execute(f"INSERT INTO ahead.t (id) VALUES ({number})")
+    taken, ids = [], []
+    while (end := stream.latestOffset(offset, stream.getDefaultReadLimit())) is not offset:
+        (partition,) = stream.partitions(offset, end)
+        rows = [row[0] for row in read(stream, partition)]
+        taken.append(len(rows))
+        ids += rows
+        offset = end
+    assert ids == list(range(10, 1_000))
+    assert taken == [200, 400, 390]
+    stream._options = replace(stream._options, max_rows_given=True)
+    for number in range(1_000, 1_300):
+        mysql.execute(f"INSERT INTO ahead.t (id) VALUES ({number})")
+    end = stream.latestOffset(offset, ReadMaxRows(100))
+    assert [len(read(stream, p)) for p in stream.partitions(offset, end)] == [100]
 
 
 def test_around_an_alter_table_the_log_is_read(mysql: MySQLServer) -> None:
