@@ -1,11 +1,11 @@
-"""Where the keys of a batch lie: a predicate by which a merge leaves files unread and unwritten.
+"""Where the keys of a batch lie: a predicate by which a merge leaves files unread.
 
-deltalake rewrites every file that a merge reads. By such a predicate it skips the files that cannot have a key of the
-batch, by the minimum and maximum of their columns in Delta's log. For 5,000 changes of the newest of 10^7 keys, in 16
-files, a merge takes an eighth of the time. Without it the result is the same.
+deltalake's merge reads all files of the table and rewrites those that have a key of the batch. By such a predicate it
+skips files, by the least and greatest value of their columns in Delta's log. With 2,500 changes around the middle of
+10^7 keys and 2,500 new keys, in 16 files, a merge takes 0.45 s; 1.6 s by the least and the greatest key of the batch
+alone, and 2.5 s when it reads all files. Without the predicate the result is the same.
 
-deltalake can find the least and the greatest key itself, but only for ``=``, which no NULL passes. It would do so for
-keys too whose statistics it writes wrongly.
+deltalake finds the least and the greatest key itself, but only for ``=``, which no NULL passes.
 """
 
 from __future__ import annotations
