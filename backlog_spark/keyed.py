@@ -188,6 +188,7 @@ class KeyedPlan:
             even_labels(self._key_groups, partitions),
             self._seeds_emit(book),
             lambda name: BatchState(self._checkpoint, name, book.last_epoch).whole_files(whole_file),
+            in_pandas=book.in_pandas,
         )
         frame = plans.backlog(self._root) if run.vehicle is Vehicle.SORTED else plans.stream(self._root)
         assert plans.output is not None

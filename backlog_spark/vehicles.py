@@ -27,7 +27,7 @@ from backlog_spark.plan import (
 )
 from backlog_spark.session import starting
 from backlog_spark.state.keys import labelled
-from backlog_spark.state.processor import GroupProcessor
+from backlog_spark.state.processor import GroupProcessor, PandasProcessor
 from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackHeld, PackState, Whole, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
 from backlog_spark.state.versions import ALL_OF_THEM
@@ -49,6 +49,7 @@ __all__ = [
 ]
 
 _RAW = "__raw"
+_PACKED = "tag int, data binary"
 _MARKS = (EVENT_TIME, MARK)
 # Of Spark's source that gives a row for each file; what ``timestamp`` means is set in the session.
 _FILES = "path string, modificationTime timestamp_ltz, length long, content binary"
@@ -76,6 +77,8 @@ class Plans:
         Whether the keys of merged state that is handed over are to be put out; None: of some of the files.
     whole_files : callable, optional
         Bytes of each file of an operator's seeds; None if one is too large for a row of Spark's.
+    in_pandas : bool, optional
+        Whether rows go to the state in pandas, as in queries that were begun so.
     """
 
     def __init__(
@@ -90,6 +93,8 @@ class Plans:
         labels: Sequence[int] = (),
         seeds_emit: bool | None = None,
         whole_files: Callable[[str], list[int] | None] = lambda _: [],
+        *,
+        in_pandas: bool = False,
     ) -> None:
         self._spark = spark
         self._load = load
@@ -101,6 +106,7 @@ class Plans:
         self._labels = labels
         self._seeds_emit = seeds_emit
         self._whole_files = whole_files
+        self._in_pandas = in_pandas
         self._inputs = 0
         self._in_front = False
         self._loaded: dict[int, DataFrame] = {}
@@ -262,8 +268,11 @@ class Plans:
         packed = packed.withColumn(GROUP, labelled(GROUP, self._labels))
         # What the stay has put out is over, also before an operator is told the watermark by the one in front of it.
         begins_at = self._stay_end.watermark if fold.waits and self._stay_end is not None else None
-        processor = GroupProcessor(fold, node.name, self._reports if node.is_timed else None, begins_at)
-        return packed.groupBy(GROUP).transformWithStateInPandas(processor, "tag int, data binary", "update", "None")
+        told = fold, node.name, self._reports if node.is_timed else None, begins_at
+        groups = packed.groupBy(GROUP)
+        if self._in_pandas:
+            return groups.transformWithStateInPandas(PandasProcessor(*told), _PACKED, "update", "None")
+        return groups.transformWithState(GroupProcessor(*told), _PACKED, "update", "None")
 
     def _seeds(self, name: str, fold: Fold) -> DataFrame:
         """State that is handed over, packed."""

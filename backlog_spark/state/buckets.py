@@ -7,6 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
+from pyspark.sql.types import StructType
 
 from .tables import StateSchema
 from .texts import packed_rows, unpacked_rows
@@ -15,6 +16,8 @@ __all__ = ["Buckets"]
 
 # From this share of a group's buckets on, reading all of them in one go is cheaper than asking for each.
 _READ_ALL: Final = 0.5
+_KEY: Final = StructType().add("bucket", "integer")
+_VALUE: Final = StructType().add("rows", "string").add("slots", "integer")
 
 
 class Buckets:
@@ -28,7 +31,7 @@ class Buckets:
 
     def __init__(self, handle: StatefulProcessorHandle, schema: StateSchema) -> None:
         self._schema = schema
-        self._map = handle.getMapState("buckets", "bucket int", "rows string, slots int")
+        self._map = handle.getMapState("buckets", _KEY, _VALUE)
         self._fresh: dict[int, tuple[str, int]] = {}
 
     def open(self) -> None:

@@ -62,6 +62,8 @@ class Ledger:
     puts_out_each : bool
         Whether each batch of the first epoch puts out what it changes. Else all is put out at the epoch's end: by its
         last batch, or by the stream vehicle if none was known to be the last.
+    in_pandas : bool
+        Whether stream mode gives rows to the state in pandas. Spark keeps that with the state and refuses a change.
     """
 
     key_groups: int
@@ -71,6 +73,7 @@ class Ledger:
     published: int = -1
     publishing: int = -1
     puts_out_each: bool = True
+    in_pandas: bool = False
 
     @property
     def last_epoch(self) -> int:
@@ -194,6 +197,7 @@ class Ledger:
             "published": self.published,
             "publishing": self.publishing,
             "putsOutEach": self.puts_out_each,
+            "inPandas": self.in_pandas,
         }
 
     @classmethod
@@ -218,4 +222,5 @@ class Ledger:
             data["published"],
             data["publishing"],
             data.get("putsOutEach", True),
+            data.get("inPandas", True),  # written since there is another way
         )

@@ -1,17 +1,22 @@
-"""The stream vehicle's worker side: what arrives for a key group, folded into its state."""
+"""The stream vehicle's worker side: what arrives for a key group, folded into its state.
+
+Packed rows come and go as rows of Spark's. Its other form, pandas, makes a DataFrame of what each key group is given
+and of what it puts out, which takes a third of Python's time in small batches.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.sql import Row
 from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
 
+from backlog_spark.errors import BacklogError
 from backlog_spark.garbage import collect_rarely, keep_imports
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.watermarks import MIN_WATERMARK
@@ -28,9 +33,12 @@ if TYPE_CHECKING:
 
     from backlog_spark.operators.fold import Fold
 
-__all__ = ["GroupProcessor", "frames_of"]
+__all__ = ["GroupProcessor", "PandasProcessor", "frames_of", "pieces_of", "rows_of"]
 
+# Of what Spark takes in one piece: a column of bytes in Arrow ends at 2 GiB.
+_MOST_BYTES: Final = (2 << 30) - 1
 _FRAME_BYTES: Final = 256 << 20
+_Packed: Final = Row("tag", "data")
 
 
 class GroupProcessor(StatefulProcessor):
@@ -66,13 +74,17 @@ class GroupProcessor(StatefulProcessor):
         self._live = self._fold.live_schema()
         self._store = GroupStore(handle, self._fold.state, self._fold.due if self._fold.timed else None)
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        packed = ((row.origin, row.slots, row.data) for row in rows)
+        yield from rows_of(self._outputs(key, packed), key[0], self._name)
+
+    def _outputs(self, key: Any, rows: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, bytes]]:
+        """Folds packed rows (origin, slots, data) of a key group; gives what it puts out, packed, by output."""
         store, began = self._store, time.perf_counter()
         store.open(self._watermark)
         outputs = list[tuple[int, bytes]]()
         arrived, control, pieces = self._read(rows, outputs)
-        if outputs:
-            yield _frame(outputs)
+        yield from outputs
         if pieces and store.is_new and not arrived.seeds:
             store.take_in(pieces)
         else:
@@ -107,50 +119,75 @@ class GroupProcessor(StatefulProcessor):
                 seconds=(result.firing_seconds or time.perf_counter() - began) if fired else 0.0,
             )
             self._report.add({(self._name, int(key[0])): report})
-        yield from frames_of(result.outputs)
+        yield from pieces_of(result.outputs)
 
     def _read(
-        self, rows: Iterator[pd.DataFrame], outputs: list[tuple[int, bytes]]
+        self, rows: Iterable[tuple[int, int, Any]], outputs: list[tuple[int, bytes]]
     ) -> tuple[Arrived, Control, list[Piece]]:
         """What has come; outputs that are handed over packed are added to ``outputs``."""
         control = Control()
         seeds, live, pieces = [], [], list[Piece]()
-        for frame in rows:
-            for origin, slots, data in zip(frame["origin"], frame["slots"], frame["data"], strict=True):
-                if origin == CONTROL:
-                    control = Control.from_bytes(bytes(data))
-                elif origin == LIVE:
-                    live.append(from_bytes(bytes(data), self._live))
-                elif origin == SEED_PIECES:
-                    pieces += unpacked_pieces(bytes(data))
-                elif origin == SEED_OUTPUT:
-                    outputs.append((int(slots), bytes(data)))
-                else:
-                    state = self._fold.state
-                    batch = from_bytes(bytes(data), state.first(int(slots)).arrow())
-                    seeds.append((state.widened(batch), origin != SEED_SILENT))
+        for origin, slots, data in rows:
+            if origin == CONTROL:
+                control = Control.from_bytes(bytes(data))
+            elif origin == LIVE:
+                live.append(from_bytes(bytes(data), self._live))
+            elif origin == SEED_PIECES:
+                pieces += unpacked_pieces(bytes(data))
+            elif origin == SEED_OUTPUT:
+                outputs.append((int(slots), bytes(data)))
+            else:
+                state = self._fold.state
+                batch = from_bytes(bytes(data), state.first(int(slots)).arrow())
+                seeds.append((state.widened(batch), origin != SEED_SILENT))
         return Arrived(tuple(seeds), combine(live, self._live)), control, pieces
 
     def close(self) -> None:
         self._fold.close()
 
 
-def frames_of(outputs: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[pd.DataFrame]:
-    """What a key group puts out, packed, as Spark takes it: at least one frame, and none of more than Arrow takes."""
-    pieces, size = list[tuple[int, bytes]](), 0
+class PandasProcessor(GroupProcessor):
+    """The same for ``transformWithStateInPandas``: a query goes on as it was begun, as Spark tells the two apart."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        packed = (row for frame in rows for row in zip(frame["origin"], frame["slots"], frame["data"], strict=True))
+        yield from frames_of(self._outputs(key, packed))
+
+
+def pieces_of(outputs: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, bytes]]:
+    """What a key group puts out, packed."""
     for tag, batch in outputs:
         for piece in cut(batch, DATA_ROWS):
-            pieces.append((tag, to_bytes(piece)))
-            size += len(pieces[-1][1])
-            if size >= _FRAME_BYTES:
-                yield _frame(pieces)
-                pieces, size = [], 0
+            yield tag, to_bytes(piece)
+
+
+def rows_of(packed: Iterable[tuple[int, bytes]], group: int, operator: str) -> Iterator[Row]:
+    """Packed output as Spark's rows, all of a key group in one piece."""
+    size = 0
+    for tag, data in packed:
+        size += len(data)
+        if size > _MOST_BYTES:
+            raise BacklogError(
+                f"Key group {group} of the operator {operator!r} puts out more than 2 GiB in one batch.",
+                "Let the sources give smaller batches, or raise spark.backlog.keyGroups on a new checkpointLocation.",
+            )
+        yield _Packed(tag, data)
+
+
+def frames_of(packed: Iterable[tuple[int, bytes]]) -> Iterator[pd.DataFrame]:
+    """The same in pandas: at least one frame, and none of more than Arrow takes."""
+    pieces, size = list[tuple[int, bytes]](), 0
+    for tag, data in packed:
+        pieces.append((tag, data))
+        size += len(data)
+        if size >= _FRAME_BYTES:
+            yield _frame(pieces)
+            pieces, size = [], 0
     yield _frame(pieces)
 
 
-def _frame(pieces: Sequence[tuple[int, bytes]]) -> pd.DataFrame:
-    """Packed rows as Spark takes them."""
+def _frame(pieces: list[tuple[int, bytes]]) -> pd.DataFrame:
     import pandas as pd
 
-    tags = np.array([tag for tag, _ in pieces], dtype=np.int32)
+    tags = pd.Series([tag for tag, _ in pieces], dtype="int32")
     return pd.DataFrame({"tag": tags, "data": pd.Series([data for _, data in pieces], dtype=object)})

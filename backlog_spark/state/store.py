@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
+from pyspark.sql.types import StructType
 
 from .buckets import Buckets
 from .keys import distinct, is_in
@@ -29,11 +30,19 @@ NEVER: Final = 2**63 - 1
 AT_EVERY_TICK: Final = 1
 """When a key is due that waits for something else than a time: whenever the control source tells the time."""
 
+# As types and not as text, which every task would have the JVM parse, twice each.
 _HEAD: Final = (
-    "rows long, bits int, watermark long, backlog int, due binary, recent string, slots int, gone string, spent long"
+    StructType()
+    .add("rows", "long")
+    .add("bits", "integer")
+    .add("watermark", "long")
+    .add("backlog", "integer")
+    .add("due", "binary")
+    .add("recent", "string")
+    .add("slots", "integer")
+    .add("gone", "string")
+    .add("spent", "long")
 )
-# So many buckets are written at once, whatever changes in them: it costs no more than reading what is kept apart.
-_FEW = 2
 # More than this is not kept apart: every batch reads and writes it, also those that change other keys.
 _APART_BYTES = 4 << 20
 
@@ -181,6 +190,8 @@ class GroupStore:
                 self._touched = range(self._count)
                 self._bits, self._due = bits, np.full((2, 1 << bits), NEVER, dtype=np.int64)
                 self._spent = self._some_of(rows.column(0))
+            elif not self._had_rows:
+                self._spent = self._some_of(rows.column(0))
             self._write(rows, self._touched, bits, self._due)
 
     def _stays_apart(self, bits: int) -> bool:
@@ -193,8 +204,6 @@ class GroupStore:
             return False
         size = self._recent.rows.num_rows + len(self._recent.gone)
         if self._rows <= self._spent + size or self._recent.rows.nbytes > _APART_BYTES:
-            return False
-        if len(distinct(buckets_of(self._recent.hashes, self._bits))) <= _FEW:
             return False
         self._spent += size
         return True
@@ -223,7 +232,7 @@ class GroupStore:
         self._bits, self._due = bits, due
 
     def _some_of(self, hashes: pa.Array) -> int:
-        """What a key group whose buckets have grown begins with, as if it had been paid.
+        """What a key group that is new or whose buckets have grown begins with, as if it had been paid.
 
         Key groups fill up together, and would all pay in the same batch.
         """

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import pandas as pd
 import pyarrow as pa
+from pyspark.sql import Row
 
 from backlog_spark.operators.fold import Fold
 from backlog_spark.state.processor import GroupProcessor
@@ -85,7 +85,7 @@ def run(
     packed += [(LIVE, to_bytes(live))] if live.num_rows else []
     packed.append((CONTROL, control.to_bytes()))
     slots = len(fold.state.slots)
-    frame = pd.DataFrame({"origin": [o for o, _ in packed], "slots": slots, "data": [d for _, d in packed]})
+    rows = [Row(origin=origin, slots=slots, data=data) for origin, data in packed]
     processor = GroupProcessor(fold, "f", _Reports(reports), watermark)  # type: ignore[arg-type]
     processor.init(handle)  # type: ignore[arg-type]
-    return [bytes(data) for made in processor.handleInputRows((0,), iter([frame]), None) for data in made["data"]]
+    return [bytes(row.data) for row in processor.handleInputRows((0,), iter(rows), None)]

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StringType, StructField
 
+from backlog_spark.errors import BacklogError
 from backlog_spark.operators import pairs
 from backlog_spark.operators.pairs import Output, paired
 from backlog_spark.state import processor
@@ -74,15 +75,21 @@ def test_a_batch_is_cut_by_rows_and_bytes() -> None:
     assert not cut(whole.slice(0, 0), 5)
 
 
-def test_what_a_key_group_puts_out_comes_in_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_key_group_puts_out_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = pa.RecordBatch.from_pydict({"a": ["x" * 100] * 50})
     outputs: Any = [(0, whole), (1, whole.slice(0, 3)), (0, whole.slice(0, 0))]
-    (frame,) = processor.frames_of(outputs)
+    assert [tag for tag, _ in processor.pieces_of(outputs)] == [0, 1]
     monkeypatch.setattr(processor, "DATA_ROWS", 20)
-    assert [len(each) for each in processor.frames_of(outputs)] == [4]
+    pieces = list(processor.pieces_of(outputs))
+    assert [tag for tag, _ in pieces] == [0, 0, 0, 1]
     monkeypatch.setattr(processor, "_FRAME_BYTES", 3_000)
-    frames = list(processor.frames_of(outputs))
+    frames = list(processor.frames_of(pieces))
     assert [len(each) for each in frames] == [2, 2]
     assert [tag for each in frames for tag in each["tag"]] == [0, 0, 0, 1]
-    assert frame["tag"].tolist() == [0, 1]
     assert [len(each) for each in processor.frames_of([])] == [0], "Spark is given one, with its columns"
+
+
+def test_more_than_spark_takes_of_a_key_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processor, "_MOST_BYTES", 3)
+    with pytest.raises(BacklogError, match=r"Key group 7 of the operator 'f' puts out .* spark\.backlog\.keyGroups"):
+        list(processor.rows_of([(0, b"ab"), (0, b"cd")], 7, "f"))

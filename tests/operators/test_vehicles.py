@@ -20,6 +20,7 @@ from backlog_spark import vehicles
 from backlog_spark.coordinator import Mode
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.state import versions
+from backlog_spark.state.ledger import Ledger
 from backlog_spark.state.seeds import PackFiles
 
 from .conftest import Collect, plain, wait
@@ -145,6 +146,31 @@ def test_state_is_handed_over_by_its_files_or_by_rows(
     assert sink.newest(len(KEYS)) == expected(spark, tables)
     # Once for the plan of the backlog, which has no seeds yet, and once for that of stream mode.
     assert len(made) == 1 + whole
+
+
+def test_a_query_that_was_begun_in_pandas_goes_on_so(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark refuses the state of the one form to the other."""
+    tables = [rows(random.Random(n), 300, n * 1_000) for n in range(3)]
+    append(tmp_path / "s", tables[0], backlog=True)
+    append(tmp_path / "s", tables[1], backlog=False)
+    sink = Collect()
+    source = bs.source("scripted", name="s", path=tmp_path / "s")
+    stream = source.key_by(*KEYS).aggregate(AGGREGATES, name="totals")
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger.__init__, "__defaults__", (*(Ledger.__init__.__defaults__ or ())[:-1], True))
+        query = start(spark, stream, sink, tmp_path)
+        wait(lambda: len(sink.batches) == 2, query)
+        query.stop()
+    append(tmp_path / "s", tables[2], backlog=False)
+    query = start(spark, stream, sink, tmp_path)
+    wait(lambda: len(sink.batches) == 3, query)
+    query.stop()
+    assert query.exception() is None
+    assert sink.newest(len(KEYS)) == expected(spark, tables)
+    (metadata,) = [p for p in (tmp_path / "c" / "state" / "0" / "_metadata").rglob("0") if p.is_file()]
+    assert "transformWithStateInPandasExec" in metadata.read_text()
 
 
 def test_sorted_batches_with_an_interval(spark: SparkSession, tmp_path: Path) -> None:

@@ -137,3 +137,10 @@ def test_another_version_is_refused() -> None:
     for version in (1, 2, None):
         with pytest.raises(BacklogError, match=f"version {version}"):
             Ledger.from_json({**ledger().to_json(), "version": version})
+
+
+def test_a_checkpoint_of_before_goes_on_in_pandas() -> None:
+    told = ledger().to_json()
+    assert not Ledger.from_json(told).in_pandas
+    del told["inPandas"]
+    assert Ledger.from_json(told).in_pandas

@@ -81,9 +81,8 @@ class Group:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buckets of three keys, and none that is written at once."""
+    """Buckets of three keys."""
     monkeypatch.setattr(tables, "BUCKET_KEYS", 3)
-    monkeypatch.setattr(store_module, "_FEW", 0)
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -139,14 +138,19 @@ def test_a_batch_of_few_keys_writes_no_bucket_until_that_has_paid() -> None:
     assert sum(written) < 60 * 2 * 2, "less than the buckets of what each batch changes"
 
 
-def test_of_a_single_bucket_nothing_is_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_single_bucket_is_not_written_by_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tables, "BUCKET_KEYS", 4096)
-    monkeypatch.setattr(store_module, "_FEW", 2)
     group = Group()
-    for n in range(5):
-        group.batch({f"a{n}": n, "b1": n})
-        assert group.handle.head[5] is None
-        assert len(group.handle.buckets) == 1
+    group.batch({f"a{n}": n for n in range(40)})
+    written = []
+    for n in range(60):
+        before = dict(group.handle.buckets)
+        group.batch({f"a{n % 40}": n + 100})
+        written.append(group.handle.buckets != before)
+        group.check()
+    assert len(group.handle.buckets) == 1
+    # With one key that is new each time, about the square root of 2 * 40 batches lie between.
+    assert 3 <= sum(written) <= 10
 
 
 def test_what_is_large_is_not_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
