@@ -271,7 +271,9 @@ class _Merger:
         added: pa.Table,
         properties: Mapping[str, str],
     ) -> None:
-        self._handler = DeltaStorageHandler(table.table_uri, storage_options or None)
+        # With the sizes, opening a file asks the store nothing.
+        sizes = dict(zip(added["path"].to_pylist(), added["size_bytes"].to_pylist(), strict=True))
+        self._handler = DeltaStorageHandler(table.table_uri, storage_options or None, sizes)
         self._partition_columns = table.metadata().partition_columns
         fields = [field for field in pa.schema(table.schema().to_arrow()) if field.name not in self._partition_columns]
         self._schema = pa.schema(fields)
