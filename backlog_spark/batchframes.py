@@ -20,6 +20,8 @@ __all__ = [
     "empty_frame",
     "frame_of",
     "is_repeatable",
+    "kept",
+    "nullable",
     "persisted",
     "united",
 ]
@@ -39,6 +41,7 @@ _ROW_BY_ROW = {
     "Union",
     "View",
 }
+_NULLABLE = {"nullable", "containsNull", "valueContainsNull"}
 _PHYSICAL = "org.apache.spark.sql.catalyst.plans.physical"
 ARROW_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
 _NO_LIMIT = f"{2**31 - 1}b"
@@ -156,3 +159,31 @@ def persisted(frame: DataFrame) -> Iterator[None]:
         yield
     finally:
         frame.unpersist()
+
+
+def nullable(schema: StructType) -> StructType:
+    """A schema whose fields, elements and values may all be NULL."""
+
+    def loosened(type: Any) -> Any:
+        if isinstance(type, dict):
+            return {key: True if key in _NULLABLE else loosened(value) for key, value in type.items()}
+        return [loosened(each) for each in type] if isinstance(type, list) else type
+
+    from pyspark.sql.types import StructType
+
+    return StructType.fromJson(loosened(schema.jsonValue()))
+
+
+@contextmanager
+def kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """The same rows, which the first action on them keeps for others, in memory and on disk, partition by partition.
+
+    Not `persisted`: that takes a job of its own, 0.1 s, and Delta's MERGE refuses a source in Spark's cache. A worker
+    that is lost between two actions takes its rows with it, and the second action fails.
+    """
+    rows = frame.localCheckpoint(eager=False)
+    try:
+        yield rows
+    finally:
+        plan: Any = rows._jdf.queryExecution().analyzed()
+        plan.rdd().unpersist(False)

@@ -313,6 +313,7 @@ class BacklogQuery(QueryRuns):
         self._in_backlog = any(flags)  # the sources are asked for the next batch when this one has committed
         if self._keyed is None:
             self._outputs.write(batch, {}, info)
+            self._tracker.wrote(self._outputs.main.written)
             return
         taken = self._keyed.take(batch, self._name)
         # Several sinks or operators read it, and each would run the plan again.
@@ -324,6 +325,7 @@ class BacklogQuery(QueryRuns):
             output, sides = self._keyed.output(taken, info.batch_id, self._name, flags, finished, at_start)
             with session_conf(spark, arrow_batches(output) if settings else {}):
                 self._outputs.write(output, sides, info)
+            self._tracker.wrote(self._outputs.main.written)
             self._keyed.written(taken, info.batch_id, self._name, flags, finished)
         # The next batch would run as it was planned to before the flag was known.
         if self._keyed.must_leave or self._sorts_next(self._in_backlog):

@@ -7,10 +7,14 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from backlog_spark.coordinator import Coordinator, Decision, Mode
 from backlog_spark.intervals import Intervals
 from backlog_spark.listener import ProgressReport, SourceReport
+
+if TYPE_CHECKING:
+    from backlog_spark.sinks import Written
 
 __all__ = ["BacklogProgress", "QueryTracker", "Switch"]
 
@@ -57,6 +61,10 @@ class BacklogProgress:
         Committed batches without rows.
     restarts : int
         Restarts after failures.
+    direct_commits : int
+        Batches that the sink committed from the driver, without Spark.
+    last_write : Written or None
+        How the main output's newest batch was written, and why so, if its sink tells.
     """
 
     rows: int = 0
@@ -67,6 +75,8 @@ class BacklogProgress:
     commits_after: int = 0
     commits_of_flag_only: int = 0
     restarts: int = 0
+    direct_commits: int = 0
+    last_write: Written | None = None
 
 
 class QueryTracker:
@@ -125,6 +135,19 @@ class QueryTracker:
             for source in self._coordinator.sources:
                 if sources is None or source in sources:
                     self._decide(self._coordinator.report(source, False), self._last_batch + 1)
+
+    def wrote(self, written: Written | None) -> None:
+        """The main output's sink has written a batch, which Spark has yet to commit."""
+        with self._lock:
+            before, direct = self._progress.last_write, written is not None and written.road == "direct"
+            self._progress = replace(
+                self._progress, last_write=written, direct_commits=self._progress.direct_commits + direct
+            )
+        if written is not None and (before is None or before.road != written.road):
+            _log.info(
+                "Query %s: batch %d was written by road %s%s",
+                self._name, written.batch_id, written.road, f", as {written.reason}" if written.reason else "",
+            )  # fmt: skip
 
     def restarted(self) -> None:
         """The query runs again after a failure."""

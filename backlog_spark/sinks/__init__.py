@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-__all__ = ["BatchInfo", "DeltaAppend", "DeltaUpsert", "Sink", "SinkContext"]
+__all__ = ["BatchInfo", "DeltaAppend", "DeltaUpsert", "Sink", "SinkContext", "Written"]
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,32 @@ class BatchInfo:
     is_backlog: bool
 
 
+@dataclass(frozen=True)
+class Written:
+    """How a sink wrote a batch, for the query's progress.
+
+    Parameters
+    ----------
+    batch_id : int
+    road : "direct", "spark" or "none"
+        By delta-rs from the driver, by Spark, or not at all, as the output had it.
+    reason : str
+        Why not ``direct``; empty if it was.
+    rows : int or None
+        None if they were not counted.
+    attempts : int
+        More than 1 if other writers' commits came in between.
+    seconds : float
+    """
+
+    batch_id: int
+    road: Literal["direct", "spark", "none"]
+    reason: str = ""
+    rows: int | None = None
+    attempts: int = 1
+    seconds: float = 0.0
+
+
 class Sink(ABC):
     """An output that takes whole micro-batches, each exactly once however often it is handed over.
 
@@ -72,6 +98,9 @@ class Sink(ABC):
     there. An error from either fails the query; the runner may restart it and then hands the same batch over
     again.
     """
+
+    written: Written | None = None
+    """How the newest batch was written, if the sink tells."""
 
     def for_output(self) -> Sink:
         """The object that one output of one query opens and writes with; by default this one.

@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
+import importlib.util
 import json
+import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import replace
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped,unused-ignore]
 from pyspark.sql.types import StructField, StructType
 
-from backlog_spark.batchframes import empty_frame
+from backlog_spark.batchframes import empty_frame, kept, nullable
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.jvm import java_class, qualified
+from backlog_spark.jvm import elements, java_class, qualified
 from backlog_spark.session import session_conf, session_copy
-from backlog_spark.sinks import BatchInfo, Sink, SinkContext
-from backlog_spark.sinks.delta_history import Commit, commits_back, read_commits, undoing
+from backlog_spark.sinks import BatchInfo, Sink, SinkContext, Written
+from backlog_spark.sinks.delta_history import TableState
+from backlog_spark.sinks.delta_known import KnownBatches
+from backlog_spark.sinks.roads import RowBudget, refusal_of_store
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ACCEPTED", "ALWAYS", "CHANGE_DATA_FEED", "CREATED_BY", "DeltaSink", "quoted"]
+    from backlog_spark.sinks.delta_direct import DirectTable
+
+__all__ = [
+    "ALWAYS", "CHANGE_DATA_FEED", "CREATED_BY", "SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "DeltaSink",
+    "quoted",
+]  # fmt: skip
 
 CREATED_BY: Final = "backlog_spark.createdBy"
 """Table property that marks a table as created by one query: its value is the query's ``txn_app_id``."""
 
-ACCEPTED: Final = "backlog_spark.acceptedVersion"
-"""Table property by which its owner says: go on, whatever became of batches up to this version of the table."""
+SMALL_BATCH_ROWS: Final = 100_000
+SMALL_BATCH_BYTES: Final = 64 * 1024 * 1024
 
 ALWAYS: Final = ""
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
@@ -37,12 +50,15 @@ _RESERVED: Final = {
     ALWAYS: frozenset({"__delta_internal_is_row_deleted", "_tmp_metadata_row_index"}),
     CHANGE_DATA_FEED: frozenset({"_change_type", "_commit_version", "_commit_timestamp"}),
 }
-_TXN_RETENTION: Final = "delta.setTransactionRetentionDuration"
 _TXN_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
 _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 # Delta's own default for _SNAPSHOT_PARTITIONS.
 _DELTA_SNAPSHOT_PARTITIONS: Final = 50
+# A form that delta-rs reads as Spark does, whatever the year.
+_TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
+# Each try begins anew at the newest version; another writer that is faster so many times in a row writes without pause.
+_ATTEMPTS: Final = 20
 
 
 class DeltaSink(Sink):
@@ -53,6 +69,10 @@ class DeltaSink(Sink):
     batch is a transaction too, so that this can be told. RESTORE, REPLACE TABLE and CLONE take rows out of a table
     and keep the batch ids; so all commits beside the sink's own are looked through for them, before a batch is
     written or skipped and, as one may come meanwhile, before it counts as written.
+
+    A batch takes one of two roads to the same rows. A small live batch goes to the driver as Arrow, and delta-rs
+    commits it; any other is written by Spark (`backlog_spark.sinks.roads`). When another writer's commit comes in
+    between, a live batch is tried again at the newest version, whichever its road.
 
     Subclasses say which columns are stored and how a batch's rows come into the table.
 
@@ -66,13 +86,25 @@ class DeltaSink(Sink):
         Table properties of a table that the sink creates.
     merge_schema : bool
         Whether columns that the table lacks are added to it, NULL in the rows that it has.
+    small_batch_rows, small_batch_bytes : int
+        The most that a live batch may have to be committed by delta-rs; 0 rows: never.
+    storage_options : mapping of str to str
+        delta-rs's options for the table's store.
     """
 
     keys: tuple[str, ...] = ()
     """Columns that identify a row, where a sink has such."""
 
     def __init__(
-        self, path: str, *, partition_by: Sequence[str], properties: Mapping[str, str], merge_schema: bool
+        self,
+        path: str,
+        *,
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+        merge_schema: bool,
+        small_batch_rows: int = SMALL_BATCH_ROWS,
+        small_batch_bytes: int = SMALL_BATCH_BYTES,
+        storage_options: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         if isinstance(partition_by, str):
             hint = f"Write partition_by=[{partition_by!r}]."
@@ -81,11 +113,19 @@ class DeltaSink(Sink):
         self.partition_by = tuple(partition_by)
         self.properties = dict(properties)
         self.merge_schema = merge_schema
+        for setting, value in (("small_batch_rows", small_batch_rows), ("small_batch_bytes", small_batch_bytes)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise SettingError(setting, value, "must be a whole number, 0 or more.")
+        self.small_batch_rows = small_batch_rows
+        self.small_batch_bytes = small_batch_bytes
+        self.storage_options = dict(storage_options)
         self._context: SinkContext | None = None
         self._columns: tuple[str, ...] = ()
         self._is_ours = False
-        self._planned = -1  # the newest batch that may be in the table by this checkpoint
-        self._checked = -1  # the table's version up to which its log has been looked through
+        self._known: KnownBatches | None = None
+        self._direct: DirectTable | str = "it is not open"  # or why delta-rs cannot write to it
+        self._budget = RowBudget(0, 0, ())
+        self._replayed = -1  # up to this batch they may have failed before
 
     def for_output(self) -> DeltaSink:
         return copy.copy(self)
@@ -109,9 +149,23 @@ class DeltaSink(Sink):
 
     @abstractmethod
     def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
-        """Write a batch that the table lacks, in exactly one commit, also where it has no rows.
+        """Write a batch that the table lacks by Spark, in exactly one commit, also where it has no rows.
 
         Called with the session's confs set so that Delta puts the transaction's id into that commit.
+        """
+
+    def _unfit(self, fields: Sequence[StructField]) -> str | None:
+        """Why no batch of these columns can be written by `_write_small`; None if some can. Once per `open`."""
+        return None
+
+    @abstractmethod
+    def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
+        """Write the batch that `_write_rows` would write, in exactly one commit, from the driver.
+
+        Raises
+        ------
+        CommitConflict
+            Nothing was written, as another writer was faster.
         """
 
     def open(self, context: SinkContext) -> None:
@@ -134,27 +188,45 @@ class DeltaSink(Sink):
         self.path = str(qualified(spark, self.path).toString())
         with session_conf(spark, _snapshot_conf(spark)):
             snapshot = self._snapshot(spark)
-            self._check_history(snapshot, context)
-            self._check_since_committed(snapshot, context)
+            self._known = KnownBatches(self.path, snapshot.path(), context)
+            self._known.check_at_start(_state_of(spark, snapshot, context.txn_app_id))
             if snapshot.version() < 0:
                 self._refuse_reserved([field.name for field in stored], self.properties)
                 self._refuse_foreign_files(spark)
                 self._create(spark, stored, context.txn_app_id)
                 snapshot = self._snapshot(spark)
         # After a creation too: another query may have been faster, and its table wins.
-        metadata = snapshot.metadata()
-        table = StructType.fromJson(json.loads(metadata.schemaString()))
-        told = {name: metadata.configuration().get(name) for name in self._reserved()}
-        properties = {name: value.get() for name, value in told.items() if value.isDefined()}
+        table = StructType.fromJson(json.loads(snapshot.metadata().schemaString()))
+        properties = _configuration(spark, snapshot)
         self._refuse_reserved([*table.names, *(field.name for field in stored)], properties)
         if self.merge_schema:
             table = self._add_columns(spark, table, stored)
         self._check_table(table, stored)
-        mark = metadata.configuration().get(CREATED_BY)
-        self._is_ours = mark.isDefined() and mark.get() == context.txn_app_id
+        self._is_ours = properties.get(CREATED_BY) == context.txn_app_id
         self._columns = tuple(field.name for field in stored)
-        self._planned = -1 if context.newest_planned is None else context.newest_planned
+        self._replayed = -1 if context.newest_planned is None else context.newest_planned
+        self._budget = RowBudget(self.small_batch_rows, self.small_batch_bytes, context.schema.fields)
+        self._direct = self._open_direct(context.schema.fields)
         self._context = context
+
+    def _open_direct(self, fields: Sequence[StructField]) -> DirectTable | str:
+        """The table as delta-rs sees it, or why it is not to write there."""
+        reason = refusal_of_store(self.path, self.storage_options) or self._unfit(fields)
+        if not self.small_batch_rows:
+            reason = "small_batch_rows is 0"
+        elif importlib.util.find_spec("deltalake") is None:
+            reason = "the package deltalake is not installed"
+        if reason:
+            return reason
+        from deltalake.exceptions import DeltaError
+
+        from backlog_spark.sinks.delta_direct import DirectTable
+
+        try:
+            return DirectTable(self.path, self.storage_options)
+        except (DeltaError, OSError, ValueError) as error:
+            # Its text may show storage options.
+            return f"delta-rs cannot open the table ({type(error).__name__})"
 
     def write(self, batch_df: DataFrame, batch: BatchInfo) -> None:
         """Write a batch in one transaction, or nothing if the table has it already. See :meth:`Sink.write`.
@@ -165,37 +237,82 @@ class DeltaSink(Sink):
             If the sink is not open, the table lacks the batch before this one, it was restored or replaced, or another
             query has written a batch under this one's id.
         """
-        context = self._context
-        if context is None:
+        context, known = self._context, self._known
+        if context is None or known is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
-        spark = batch_df.sparkSession
-        with session_conf(spark, _snapshot_conf(spark)):
-            snapshot = self._snapshot(spark)
-            done = _last_batch(snapshot, context.txn_app_id)
-            if done is not None:
-                self._check_since(self._checked, snapshot, context)
-            if done is not None and done > self._planned:
-                raise BacklogError(
-                    f"The Delta table at {self.path} already has batch {done} of this query, which it has not run: "
-                    "another query writes under its id, and what differs would be dropped.",
-                    "Run one query on a checkpoint. A copy of a checkpoint cannot write to the same table.",
-                )
-            self._planned = max(self._planned, batch.batch_id)
-            self._checked = version = int(snapshot.version())
-            if done is not None and done >= batch.batch_id:
-                return
-            # Every batch is a transaction, an empty one too, so one that is missing is rows that are missing.
-            if (-1 if done is None else done) < batch.batch_id - 1:
-                raise self._lacks(batch.batch_id - 1, done)
-            # Unset at once: these confs would mark, and so silently drop, any further write on this session.
-            with session_conf(spark, {_TXN_APP_ID: context.txn_app_id, _TXN_VERSION: str(batch.batch_id)}):
-                self._write_rows(batch_df, batch, context)
-            # The snapshot that the commit has left: one version further it is the commit itself, and costs nothing.
-            after = snapshot.deltaLog().unsafeVolatileSnapshot()
-            if after.version() != version + 1:
-                after = self._snapshot(spark)
-                self._check_since(version if done is not None else -1, after, context)
-            self._checked = int(after.version())
+        spark, began = batch_df.sparkSession, time.monotonic()
+        with session_conf(spark, _snapshot_conf(spark)), contextlib.ExitStack() as stack:
+            rows, small, reason = batch_df, None, ""
+            for attempt in range(1, _ATTEMPTS + 1):
+                state = self._state(spark, context)
+                if known.has(state, batch.batch_id):
+                    self.written = Written(batch.batch_id, "none", "the table has the batch", attempts=attempt)
+                    return
+                if attempt == 1:
+                    reason = self._refusal(batch)
+                    if not batch.is_backlog and (self.keys or not reason):
+                        rows = stack.enter_context(kept(batch_df))
+                    if not reason:
+                        small, reason = self._collected(rows)
+                elif small is not None and (changed := self._refusal(batch)):
+                    small, reason = None, changed
+                try:
+                    if small is not None:
+                        self._write_small(small, cast("DirectTable", self._direct), context.txn_app_id, batch.batch_id)
+                    else:
+                        self._write_by_spark(rows, batch, context)
+                except _conflicts():
+                    if rows is batch_df or attempt == _ATTEMPTS:
+                        raise
+                    continue
+                break
+            if small is not None:
+                known.wrote(state, replace(state, version=state.version + 1))
+                self._budget.take(small.num_rows, small.nbytes)
+                cast("DirectTable", self._direct).look_after()
+            else:
+                known.wrote(state, self._state(spark, context))
+            self.written = Written(
+                batch.batch_id,
+                "direct" if small is not None else "spark",
+                reason,
+                rows=None if small is None else small.num_rows,
+                attempts=attempt,
+                seconds=time.monotonic() - began,
+            )
+
+    def _refusal(self, batch: BatchInfo) -> str:
+        """Why Spark writes a batch, whatever its size; empty if it need not."""
+        if batch.is_backlog:
+            return "it is backlog"
+        if batch.batch_id <= self._replayed:
+            return "it is replayed"  # it may have been too large for the driver
+        return self._direct if isinstance(self._direct, str) else self._direct.refusal(merges=bool(self.keys)) or ""
+
+    def _collected(self, rows: DataFrame) -> tuple[pa.Table | None, str]:
+        """A small batch, or why it is none."""
+        most = self._budget.rows
+        # Where a struct is NULL, Spark's Arrow has NULL in its fields too, and refuses that of one that cannot be.
+        found = rows.limit(most + 1).to(nullable(rows.schema)).toArrow()
+        if found.num_rows > most:
+            return None, f"it has more than {most} rows"
+        if found.nbytes > self.small_batch_bytes:
+            return None, f"it has {found.nbytes} bytes"
+        if not cast("DirectTable", self._direct).fits(found):
+            return None, "a partition column has the value ''"
+        return found, ""
+
+    def _write_by_spark(self, rows: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
+        # Unset at once: these confs would mark, and so silently drop, any further write on this session.
+        settings = {_TXN_APP_ID: context.txn_app_id, _TXN_VERSION: str(batch.batch_id), _TIMESTAMPS: "TIMESTAMP_MICROS"}
+        with session_conf(rows.sparkSession, settings):
+            self._write_rows(rows, batch, context)
+
+    def _state(self, spark: SparkSession, context: SinkContext) -> TableState:
+        """The table's newest version. delta-rs needs a few milliseconds for it, Spark a job."""
+        if isinstance(self._direct, str):
+            return _state_of(spark, self._snapshot(spark), context.txn_app_id)
+        return self._direct.state(context.txn_app_id)
 
     def _append(self, rows: DataFrame) -> None:
         """Write rows as they are."""
@@ -221,89 +338,6 @@ class DeltaSink(Sink):
                         f"Give it another name, such as .map(…, '{quoted(name)} AS renamed')"
                         f"{f', or set {by} of the table to false' if by else ''}.",
                     )
-
-    def _check_history(self, snapshot: Any, context: SinkContext) -> None:
-        done = _last_batch(snapshot, context.txn_app_id)
-        committed, planned = context.newest_committed, context.newest_planned
-        if committed is not None and (-1 if done is None else done) < committed:
-            raise self._lacks(committed, done)
-        if done is not None and (planned is None or done > planned):
-            raise BacklogError(
-                f"The Delta table at {self.path} has batch {done} of this query, but the newest batch in its "
-                f"checkpoint is {planned}: Delta would take the next batches for ones that it has, and drop them.",
-                "Restore the checkpoint's directories offsets and commits, or start with a new checkpointLocation "
-                "and a new table.",
-            )
-
-    def _check_since_committed(self, snapshot: Any, context: SinkContext) -> None:
-        """Look through the log back to the newest batch that counts as written, which was checked then."""
-        self._checked = int(snapshot.version())
-        if self._checked < 0:
-            return
-        done, configuration = _last_batch(snapshot, context.txn_app_id), snapshot.metadata().configuration()
-        # Only then a batch that was planned and not counted may have been written and be unknown to the table.
-        forgets = configuration.contains(_TXN_RETENTION) and context.newest_planned is not None
-        if done is None and not forgets:
-            return
-        counted = context.newest_committed if context.newest_committed is not None else done
-        accepted = _accepted(configuration, self._checked)
-        seen: list[Commit] = []
-        for commit in commits_back(context.spark, snapshot.path(), self._checked, context.txn_app_id):
-            if commit.version <= accepted:
-                break
-            seen.append(commit)
-            if commit.batch is not None and (counted is None or commit.batch <= counted):
-                break
-        else:
-            if done is not None:
-                raise self._log_is_cut(counted, context.txn_app_id, self._checked)
-        if done is None and any(commit.batch is not None for commit in seen):
-            raise self._lacks(0, done)
-        self._refuse_undone(seen, accepted)
-
-    def _check_since(self, base: int, snapshot: Any, context: SinkContext) -> None:
-        """Look through the commits behind `base`, up to which all was well; -1 if no batch had been written."""
-        first, newest = max(base, self._checked) + 1, int(snapshot.version())
-        if first > newest:
-            return
-        accepted = _accepted(snapshot.metadata().configuration(), newest)
-        versions = range(max(first, accepted + 1), newest + 1)
-        found = read_commits(context.spark, snapshot.path(), versions, context.txn_app_id)
-        commits = [commit for commit in found if commit is not None]
-        if len(commits) < len(found):
-            raise self._log_is_cut(None, context.txn_app_id, newest)
-        self._refuse_undone(commits, max(base, accepted))
-
-    def _refuse_undone(self, commits: Sequence[Commit], base: int) -> None:
-        found = undoing(commits, base)
-        if found is None:
-            return
-        table, before = f"delta.{quoted(self.path)}", found.version - 1
-        back = undoing([commit for commit in commits if commit.version <= before], base) is None
-        raise BacklogError(
-            f"The Delta table at {self.path} no longer has all batches of this query that it counts as written: "
-            f"{found.operation} in its version {found.version} took rows out and kept the transaction numbers.",
-            (f"Put them back with RESTORE TABLE {table} TO VERSION AS OF {before}, or start" if back else "Start")
-            + " with a new checkpointLocation and an empty path. To go on without these rows: "
-            + _accepting(table, found.version),
-        )
-
-    def _log_is_cut(self, counted: int | None, txn_app_id: str, newest: int) -> BacklogError:
-        return BacklogError(
-            f"The log of the Delta table at {self.path} does not reach back to the last batch of this query"
-            f"{'' if counted is None else f' ({counted} of {txn_app_id})'}: nobody can tell whether the table was "
-            "restored or replaced since.",
-            "If it was not, say so: " + _accepting(f"delta.{quoted(self.path)}", newest)
-            + " Keep the log (delta.logRetentionDuration) longer than the query may be stopped or idle.",
-        )  # fmt: skip
-
-    def _lacks(self, wanted: int, done: int | None) -> BacklogError:
-        return BacklogError(
-            f"The Delta table at {self.path} lacks batches of this query: the checkpoint has committed up to {wanted}, "
-            f"the table {'none of them' if done is None else f'has them up to {done}'}. It was removed, "
-            f"replaced or put back to an older copy, or {_TXN_RETENTION} let it forget them.",
-            "Put the table back, or start with a new checkpointLocation and an empty path.",
-        )
 
     def _add_columns(self, spark: SparkSession, table: StructType, stored: Sequence[StructField]) -> StructType:
         """Add what the table lacks, but for keys; the table's columns then."""
@@ -378,28 +412,34 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-def _last_batch(snapshot: Any, txn_app_id: str) -> int | None:
-    """The newest batch id of a query that a table has."""
+def _state_of(spark: SparkSession, snapshot: Any, txn_app_id: str) -> TableState:
     done = snapshot.transactions().get(txn_app_id)
-    return int(done.get()) if done.isDefined() else None
+    batch = int(done.get()) if done.isDefined() else None
+    return TableState(int(snapshot.version()), batch, _configuration(spark, snapshot))
 
 
-def _accepted(configuration: Any, newest: int) -> int:
-    """The version that the table's owner accepted; -1 if none."""
-    told = configuration.get(ACCEPTED)
-    if not told.isDefined():
-        return -1
-    text = str(told.get())
-    if not (text.isascii() and text.isdigit() and int(text) <= newest):
-        raise SettingError(
-            f"table property {ACCEPTED}", text, f"must be a version that the table has; its newest is {newest}.",
-            "DESCRIBE HISTORY lists them.",
-        )  # fmt: skip
-    return int(text)
+def _configuration(spark: SparkSession, snapshot: Any) -> dict[str, str]:
+    """A table's properties."""
+    entries = snapshot.metadata().configuration().toSeq()
+    return {str(entry._1()): str(entry._2()) for entry in elements(entries)}
 
 
-def _accepting(table: str, version: int) -> str:
-    return f"ALTER TABLE {table} SET TBLPROPERTIES ('{ACCEPTED}' = '{version}')."
+def _conflicts() -> tuple[type[Exception], ...]:
+    """What says that nothing was written, as another writer was faster."""
+    from delta.exceptions import base
+
+    from backlog_spark.sinks.roads import CommitConflict
+
+    # Not for another schema or protocol: those are checked when the query starts again.
+    return (
+        CommitConflict,
+        base.ConcurrentAppendException,
+        base.ConcurrentDeleteDeleteException,
+        base.ConcurrentDeleteReadException,
+        base.ConcurrentTransactionException,
+        base.ConcurrentWriteException,
+        base.DeltaConcurrentModificationException,
+    )
 
 
 def _snapshot_conf(spark: SparkSession) -> dict[str, str]:

@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
     from backlog_spark.sinks import BatchInfo, SinkContext
+    from backlog_spark.sinks.delta_direct import DirectTable
 
 __all__ = ["DeltaAppend"]
 
@@ -36,6 +38,14 @@ class DeltaAppend(DeltaSink):
     merge_schema : bool, default False
         Add columns that the stream has and the table lacks, NULL in the rows that are there. It is looked at when the
         query starts, or starts again after the source's table was altered.
+    small_batch_rows : int, default 100,000
+        A live batch of up to so many rows goes to the driver and is committed by delta-rs, in a few tenths of a second;
+        larger ones are written by Spark. 0: all are.
+    small_batch_bytes : int, default 64 MiB
+        The most bytes of such a batch, in Arrow.
+    storage_options : mapping of str to str
+        delta-rs's options for the table's store, with its credentials. Without them small batches of a table on S3 are
+        written by Spark too. See docs/sinks.md for stores where this is safe.
 
     Notes
     -----
@@ -61,11 +71,25 @@ class DeltaAppend(DeltaSink):
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
         merge_schema: bool = False,
+        small_batch_rows: int = SMALL_BATCH_ROWS,
+        small_batch_bytes: int = SMALL_BATCH_BYTES,
+        storage_options: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        super().__init__(path, partition_by=partition_by, properties=properties, merge_schema=merge_schema)
+        super().__init__(
+            path,
+            partition_by=partition_by,
+            properties=properties,
+            merge_schema=merge_schema,
+            small_batch_rows=small_batch_rows,
+            small_batch_bytes=small_batch_bytes,
+            storage_options=storage_options,
+        )
 
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
         return list(context.schema.fields)
 
     def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
         self._append(batch_df)
+
+    def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
+        table.append(rows.select(self._columns), txn_app_id, batch_id)

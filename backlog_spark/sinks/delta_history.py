@@ -7,7 +7,7 @@ Edits of rows (DELETE, UPDATE, MERGE, an overwrite, OPTIMIZE) are the owner's bu
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -15,10 +15,29 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Commit", "commits_back", "parse_commit", "read_commits", "undoing"]
+__all__ = ["Commit", "TableState", "commits_back", "parse_commit", "read_commits", "undoing"]
 
 # After a long stop beside busy writers there may be thousands of small files, each a round trip.
 _READERS: Final = 8
+
+
+@dataclass(frozen=True)
+class TableState:
+    """What a sink has to know of a version of its table, whoever looked.
+
+    Parameters
+    ----------
+    version : int
+        -1 if there is no table.
+    batch : int or None
+        The newest batch of the query that the table has.
+    configuration : mapping of str to str
+        Table properties.
+    """
+
+    version: int
+    batch: int | None
+    configuration: Mapping[str, str]
 
 
 @dataclass(frozen=True)

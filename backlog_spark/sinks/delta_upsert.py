@@ -9,33 +9,33 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, METADATA, POSTIMAGE, PREIMAGE
+from backlog_spark.changes import CHANGE_TYPE, METADATA
 from backlog_spark.errors import SettingError
 from backlog_spark.session import session_conf
-from backlog_spark.sinks.delta import ALWAYS, CHANGE_DATA_FEED, DeltaSink, quoted
+from backlog_spark.sinks.delta import (
+    ALWAYS,
+    CHANGE_DATA_FEED,
+    SMALL_BATCH_BYTES,
+    SMALL_BATCH_ROWS,
+    DeltaSink,
+    quoted,
+)
+from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
+from backlog_spark.sinks.roads import is_comparable
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
     from backlog_spark.sinks import BatchInfo, SinkContext
+    from backlog_spark.sinks.delta_direct import DirectTable
 
-__all__ = ["DEFAULT_PROPERTIES", "DeltaUpsert"]
+__all__ = ["DeltaUpsert"]
 
 _VECTORS: Final = "delta.enableDeletionVectors"
-# Deletion vectors: a MERGE marks the replaced rows instead of rewriting their files. Measured on 2*10^6 rows,
-# local[2]: 2*10^3 changed keys 2.4 to 3.0 s against 3.1 to 3.2 s, 1.3 against 3.2 s when the keys were
-# changed a moment ago; 5*10^5 changed keys 4.3 against 5.0 s.
-DEFAULT_PROPERTIES: Final[Mapping[str, str]] = MappingProxyType({_VECTORS: "true"})
-"""Properties of a table that the sink creates."""
-
 # The columns of a change stream, as the sources name them.
 _SEQUENCE: Final = "_commit_seq"
-
-_UPSERTS: Final = (INSERT, POSTIMAGE)
-# A before-image removes its key unless the after-image puts it back: the same as dropping it when the key
-# stays, and right when the update changed the key or a filter upstream kept only the before-image.
-_DELETES: Final = (DELETE, PREIMAGE)
 
 # Delta resolves columns of its own by name beside the source's and the table's; so the source has none of the user's.
 _SOURCE: Final = "__backlog_spark_c"
@@ -88,12 +88,19 @@ class DeltaUpsert(DeltaSink):
     partition_by : sequence of str, default ()
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
-        Table properties of a table that the sink creates, added to (and overruling) ``DEFAULT_PROPERTIES``. If there
-        is a column ``_metadata``, ``deletionVectorId`` or ``dvFilePath``, deletion vectors are off: Delta could not
-        merge.
+        Table properties of a table that the sink creates. With ``delta.enableDeletionVectors`` all batches are written
+        by Spark.
     merge_schema : bool, default False
         Add columns that the stream has and the table lacks, NULL in the rows that are there. It is looked at when the
         query starts, or starts again after the source's table was altered.
+    small_batch_rows : int, default 100,000
+        A live batch of up to so many rows goes to the driver and is committed by delta-rs, in a few tenths of a second;
+        larger ones are written by Spark. 0: all are.
+    small_batch_bytes : int, default 64 MiB
+        The most bytes of such a batch, in Arrow.
+    storage_options : mapping of str to str
+        delta-rs's options for the table's store, with its credentials. Without them small batches of a table on S3 are
+        written by Spark too. See docs/sinks.md for stores where this is safe.
 
     Raises
     ------
@@ -129,6 +136,9 @@ class DeltaUpsert(DeltaSink):
         partition_by: Sequence[str] = (),
         properties: Mapping[str, str] = MappingProxyType({}),
         merge_schema: bool = False,
+        small_batch_rows: int = SMALL_BATCH_ROWS,
+        small_batch_bytes: int = SMALL_BATCH_BYTES,
+        storage_options: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         if isinstance(keys, str):
             raise SettingError("keys", keys, "must be a list of column names.", f"Write keys=[{keys!r}].")
@@ -138,10 +148,15 @@ class DeltaUpsert(DeltaSink):
         if hidden:
             raise SettingError("keys", list(keys), f"{hidden[0]!r} is a metadata column and is not stored.")
         super().__init__(
-            path, partition_by=partition_by, properties={**DEFAULT_PROPERTIES, **properties}, merge_schema=merge_schema
+            path,
+            partition_by=partition_by,
+            properties=properties,
+            merge_schema=merge_schema,
+            small_batch_rows=small_batch_rows,
+            small_batch_bytes=small_batch_bytes,
+            storage_options=storage_options,
         )
         self.keys = tuple(keys)
-        self._chooses_vectors = _VECTORS not in properties
         self.change_type = change_type
         self.sequence = sequence
         self.metadata_columns = tuple(metadata_columns)
@@ -152,6 +167,20 @@ class DeltaUpsert(DeltaSink):
             self._append_inserts(batch_df)
         else:
             self._merge(batch_df)
+
+    def _unfit(self, fields: Sequence[StructField]) -> str | None:
+        types = {field.name: field.dataType for field in fields}
+        compared = (*self.keys, *((self.sequence,) if self.sequence is not None else ()))
+        for name in compared:
+            if not is_comparable(types[name]):
+                return f"keys and sequences of type {types[name].simpleString()} are compared by Spark alone ({name})"
+        return None
+
+    def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
+        newest, deletes = newest_changes(
+            rows, self.keys, self.change_type, self.sequence, f"DeltaUpsert({self.path!r})"
+        )
+        table.merge(newest.select(self._columns), deletes, self.keys, txn_app_id, batch_id)
 
     def _append_inserts(self, batch_df: DataFrame) -> None:
         rows = batch_df
@@ -199,14 +228,14 @@ class DeltaUpsert(DeltaSink):
         if self.change_type is not None:
             kind = F.col(quoted(self.change_type))
             is_delete = (
-                F.when(kind.isin(*_UPSERTS), F.lit(False))
-                .when(kind.isin(*_DELETES), F.lit(True))
+                F.when(kind.isin(*UPSERTS), F.lit(False))
+                .when(kind.isin(*DELETES), F.lit(True))
                 .otherwise(
                     F.raise_error(
                         F.concat(
                             F.lit(f"DeltaUpsert({self.path!r}): unknown {self.change_type} = "),
                             F.coalesce(kind.cast("string"), F.lit("NULL")),
-                            F.lit("; known: " + ", ".join(_UPSERTS + _DELETES) + "."),
+                            F.lit("; known: " + ", ".join(UPSERTS + DELETES) + "."),
                         )
                     ).cast("boolean")
                 )
@@ -249,8 +278,6 @@ class DeltaUpsert(DeltaSink):
                 )
         stored = [field for field in schema.fields if field.name not in self.metadata_columns]
         self._check_columns("keys", self.keys, stored)
-        if self._chooses_vectors and any(field.name.lower() in _OF_VECTORS for field in stored):
-            self.properties = {**self.properties, _VECTORS: "false"}
         return stored
 
     def _reserved(self) -> dict[str, frozenset[str]]:

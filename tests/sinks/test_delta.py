@@ -105,7 +105,11 @@ def test_append_then_merge(spark: SparkSession, tmp_path: Path) -> None:
     assert log_of(table) == [
         ("CREATE TABLE", []),
         ("WRITE", [("app", 0)]),
-        *[("MERGE", [("app", batch_id)]) for batch_id in range(1, 6)],
+        ("MERGE", [("app", 1)]),
+        ("MERGE", [("app", 2)]),
+        ("WRITE", [("app", 3)]),
+        ("MERGE", [("app", 4)]),
+        ("MERGE", [("app", 5)]),
     ]
 
 
@@ -345,18 +349,20 @@ def with_names(names: Sequence[str]) -> StructType:
 
 
 @pytest.mark.parametrize(
-    ("names", "keys", "vectors"),
+    ("names", "keys", "vectors", "small_batch_rows"),
     [
-        (["FilePath", "rowIndexCol", "_file_name_", "_condition_"], ["filePath", "id"], True),
-        (["_Metadata", "deletionVectorId", "dvFilePath", "_row_id_"], ["dvFilePath", "_Metadata"], False),
+        (["FilePath", "rowIndexCol", "_file_name_", "_condition_"], ["filePath", "id"], True, 0),
+        (["_Metadata", "deletionVectorId", "dvFilePath", "_row_id_"], ["dvFilePath", "_Metadata"], False, 0),
+        (["_Metadata", "deletionVectorId", "FilePath", "_row_id_"], ["FilePath", "_Metadata"], False, 100),
     ],
 )
 def test_names_that_delta_uses_inside_of_a_merge(
-    spark: SparkSession, tmp_path: Path, names: list[str], keys: list[str], vectors: bool
+    spark: SparkSession, tmp_path: Path, names: list[str], keys: list[str], vectors: bool, small_batch_rows: int
 ) -> None:
     schema = with_names(names)
     keys = [next(name for name in schema.names if name.lower() == key.lower()) for key in keys]
-    sink = DeltaUpsert(str(tmp_path), keys)
+    properties = {"delta.enableDeletionVectors": str(vectors).lower()}
+    sink = DeltaUpsert(str(tmp_path), keys, properties=properties, small_batch_rows=small_batch_rows)
     sink.open(SinkContext(spark, "app", schema, True))
 
     def batch(number: int, *rows: tuple[int, str, str]) -> None:

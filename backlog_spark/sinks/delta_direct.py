@@ -1,0 +1,285 @@
+"""Small commits to a Delta table, by delta-rs from the driver, without a Spark job.
+
+Each commit is made at exactly the version behind the one that was looked at, or not at all: nothing can have come in
+between, so what was checked of the table still holds.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+from deltalake import (
+    ColumnProperties,
+    CommitProperties,
+    DeltaTable,
+    PostCommitHookProperties,
+    Transaction,
+    WriterProperties,
+    write_deltalake,
+)
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+
+from backlog_spark.sinks.delta_care import TableCare
+from backlog_spark.sinks.delta_history import TableState
+from backlog_spark.sinks.key_ranges import key_ranges
+from backlog_spark.sinks.roads import CommitConflict, has_exact_statistics, in_range_of_int96, refusal_of_table
+
+__all__ = ["DirectTable"]
+
+_SOURCE: Final = "c"
+_IS_DELETE: Final = "is_delete"
+# The care of the table writes checkpoints and cleans the log up, between batches.
+_NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+# Spark's mark of dates and times in its old calendar.
+_LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+class DirectTable:
+    """A Delta table as delta-rs sees it.
+
+    Parameters
+    ----------
+    path : str
+        Qualified.
+    storage_options : mapping of str to str
+        delta-rs's, for the table's store. They may hold secrets.
+
+    Raises
+    ------
+    DeltaError
+        If it cannot be opened. The text may hold secrets.
+    """
+
+    def __init__(self, path: str, storage_options: Mapping[str, str]) -> None:
+        self._root = path.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
+        self._storage_options = dict(storage_options) or None
+        self._table = self._opened()
+        self._care = TableCare(storage_options)
+        self._readable: set[str] = set()  # data files that delta-rs reads as Spark does
+
+    def _opened(self) -> DeltaTable:
+        return DeltaTable(self._root, storage_options=self._storage_options)
+
+    def state(self, txn_app_id: str) -> TableState:
+        """The newest version."""
+        try:
+            self._table.update_incremental()
+            batch = self._table.transaction_version(txn_app_id)
+        except DeltaError:
+            # Files of the log are gone: an older copy, or no table.
+            try:
+                self._table = self._opened()
+            except TableNotFoundError:
+                return TableState(-1, None, {})
+            batch = self._table.transaction_version(txn_app_id)
+        return TableState(self._table.version(), batch, self._configuration())
+
+    def refusal(self, *, merges: bool) -> str | None:
+        """Why Spark has to write to the version that `state` has found; None if it need not.
+
+        Parameters
+        ----------
+        merges : bool
+            Whether files of the table are to be read and written anew.
+        """
+        protocol, metadata = self._table.protocol(), self._table.metadata()
+        fields = json.loads(self._table.schema().to_json())["fields"]
+        reason = refusal_of_table(
+            protocol.min_writer_version,
+            protocol.writer_features or (),
+            self._configuration(),
+            fields,
+            metadata.partition_columns,
+            merges=merges,
+        )
+        if reason is None and merges and (unreadable := self._unreadable_file()):
+            reason = f"the timestamps of {unreadable} may be read wrongly (INT96 or the old calendar)"
+        return reason
+
+    def fits(self, rows: pa.Table) -> bool:
+        """Whether delta-rs takes these rows' partitions as Spark does: '' is NULL to Spark alone."""
+        partitions = {name.lower() for name in self._table.metadata().partition_columns}
+        return not any(
+            pa.types.is_string(field.type) and pc.any(pc.equal(rows[field.name], "")).as_py()
+            for field in rows.schema
+            if field.name.lower() in partitions
+        )
+
+    def append(self, rows: pa.Table, txn_app_id: str, batch_id: int) -> None:
+        """Add rows; columns that they lack are NULL.
+
+        Raises
+        ------
+        CommitConflict
+            Nothing was written.
+        """
+        schema = self._schema()
+        columns = {name.lower(): column for name, column in zip(rows.column_names, rows.columns, strict=True)}
+        arrays = [
+            columns[f.name.lower()].cast(f.type) if f.name.lower() in columns else pa.nulls(rows.num_rows, f.type)
+            for f in schema
+        ]
+        whole = pa.Table.from_arrays(arrays, schema=schema)
+        try:
+            write_deltalake(
+                self._table,
+                whole,
+                mode="append",
+                writer_properties=_writer(schema),
+                # By this Spark knows that the rows depend on nothing in the table.
+                commit_properties=_commit(txn_app_id, batch_id, isBlindAppend=True),
+                post_commithook_properties=_NO_HOOKS,
+            )
+        except CommitFailedError as error:
+            raise CommitConflict(str(error)) from None
+        self._has_written()
+
+    def merge(
+        self, rows: pa.Table, deletes: pa.ChunkedArray, keys: Sequence[str], txn_app_id: str, batch_id: int
+    ) -> None:
+        """Update, insert and delete rows by key.
+
+        Parameters
+        ----------
+        rows : pyarrow.Table
+            One row a key. Columns of the table that they lack are left as they are, and NULL in new rows.
+        deletes : pyarrow.ChunkedArray of bool
+            Which rows are deletes.
+        keys : sequence of str
+            NULL is a value like any other.
+
+        Raises
+        ------
+        CommitConflict
+            Nothing was written.
+        """
+        before, schema = self._table.version(), self._schema()
+        if rows.num_rows:
+            types = {field.name.lower(): field for field in schema}
+            # delta-rs resolves names of source and table in one scope.
+            source, values, on, found = {}, {}, [], {}
+            for number, name in enumerate(rows.column_names):
+                field = types[name.lower()]
+                source[f"{_SOURCE}{number}"] = rows[name].cast(field.type)
+                values[_quoted(field.name)] = f"s.{_SOURCE}{number}"
+                if name in keys:
+                    found[field.name] = source[f"{_SOURCE}{number}"]
+                    # Only "=" leaves out files by their statistics, which have to be exact then. In parentheses: the
+                    # other operator takes the rest of a conjunction for its right side.
+                    prunes = has_exact_statistics(field.type) and not rows[name].null_count
+                    compare = "=" if prunes else "IS NOT DISTINCT FROM"
+                    on.append(f"(t.{_quoted(field.name)} {compare} s.{_SOURCE}{number})")
+            if ranges := key_ranges(pa.table(found)):
+                on.append(f"({ranges})")
+            source[_IS_DELETE] = deletes
+            merge = self._table.merge(
+                pa.table(source),
+                " AND ".join(on),
+                source_alias="s",
+                target_alias="t",
+                # Held as a table, the source's least and greatest keys leave out files of the table.
+                streamed_exec=False,
+                writer_properties=_writer(schema),
+                commit_properties=_commit(txn_app_id, batch_id),
+                post_commithook_properties=_NO_HOOKS,
+            )
+            try:
+                (
+                    merge.when_matched_delete(f"s.{_IS_DELETE}")
+                    .when_matched_update(values)
+                    .when_not_matched_insert(values, f"NOT s.{_IS_DELETE}")
+                    .execute()
+                )
+            except CommitFailedError as error:
+                raise CommitConflict(str(error)) from None
+        # It makes no version of a merge that changes nothing, and a batch must leave its number.
+        if self._table.version() == before:
+            self.append(schema.empty_table(), txn_app_id, batch_id)
+        self._has_written()
+
+    def look_after(self) -> None:
+        """Merge small files and write a checkpoint, if that is due. Called after a commit."""
+        self._care.after_batch(self._table)
+
+    def _schema(self) -> pa.Schema:
+        return pa.schema(self._table.schema().to_arrow())
+
+    def _configuration(self) -> dict[str, str]:
+        return {name: value for name, value in self._table.metadata().configuration.items() if value is not None}
+
+    def _unreadable_file(self) -> str | None:
+        """A file in which delta-rs may see other dates or times than Spark; None if there is none.
+
+        A merge writes rows anew that it does not change. delta-rs takes INT96, Spark's default form, for nanoseconds,
+        which end in 2262, and does not know of the calendar that Spark used before 3.0.
+        """
+        uris = self._table.file_uris()
+        if self._readable.issuperset(uris) or not any(map(_has_times, self._schema().types)):
+            return None
+        store = pafs.PyFileSystem(DeltaStorageHandler(self._root, self._storage_options))
+        actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
+        found = set()
+        for uri, action in zip(uris, actions, strict=True):
+            if uri not in self._readable and not _is_readable(store, action):
+                return str(action["path"])
+            found.add(uri)
+        self._readable = found
+        return None
+
+    def _has_written(self) -> None:
+        """The files of the newest version beyond those that were looked at are our own."""
+        if self._readable:
+            self._readable.update(self._table.file_uris())
+
+
+def _is_readable(store: pafs.FileSystem, action: Mapping[str, Any]) -> bool:
+    # Paths in the log are escaped as in URLs.
+    with pq.ParquetFile(store.open_input_file(unquote(action["path"]))) as file:
+        metadata = file.metadata
+        if any(mark in (metadata.metadata or {}) for mark in _LEGACY):
+            return False
+        columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    return all(
+        "." not in column.path
+        and (
+            action.get(f"null_count.{column.path}") == action["num_records"]
+            or in_range_of_int96(action.get(f"min.{column.path}"), action.get(f"max.{column.path}"))
+        )
+        for column in columns
+        if column.physical_type == "INT96"
+    )
+
+
+def _has_times(type: pa.DataType) -> bool:
+    if pa.types.is_nested(type):
+        return any(_has_times(type.field(number).type) for number in range(type.num_fields))
+    return bool(pa.types.is_timestamp(type) or pa.types.is_date(type))
+
+
+def _writer(schema: pa.Schema) -> WriterProperties:
+    """Without statistics where delta-rs makes them wrong: Spark would leave out files that have the rows."""
+    exact = ColumnProperties(statistics_enabled="CHUNK")
+    return WriterProperties(
+        compression="SNAPPY",
+        default_column_properties=ColumnProperties(statistics_enabled="NONE"),
+        column_properties={field.name: exact for field in schema if has_exact_statistics(field.type)},
+    )
+
+
+def _commit(txn_app_id: str, batch_id: int, **information: bool) -> CommitProperties:
+    # The time is what delta.setTransactionRetentionDuration goes by.
+    transaction = Transaction(txn_app_id, batch_id, int(time.time() * 1000))
+    return CommitProperties(information or None, max_commit_retries=0, app_transactions=[transaction])
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

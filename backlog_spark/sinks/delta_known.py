@@ -1,0 +1,192 @@
+"""Which batches of a query a Delta table has, and whether they are still there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.sinks.delta_history import Commit, TableState, commits_back, read_commits, undoing
+
+if TYPE_CHECKING:
+    from backlog_spark.sinks import SinkContext
+
+__all__ = ["ACCEPTED", "KnownBatches"]
+
+ACCEPTED: Final = "backlog_spark.acceptedVersion"
+"""Table property by which its owner says: go on, whatever became of batches up to this version of the table."""
+
+_TXN_RETENTION: Final = "delta.setTransactionRetentionDuration"
+
+
+class KnownBatches:
+    """Compares a query's batches with those of its table, at the start and before and after each batch.
+
+    Parameters
+    ----------
+    path : str
+        Of the table, qualified.
+    log_path : py4j object
+        Hadoop's path of its log.
+    context : SinkContext
+    """
+
+    def __init__(self, path: str, log_path: Any, context: SinkContext) -> None:
+        self._path = path
+        self._log_path = log_path
+        self._context = context
+        self._planned = -1 if context.newest_planned is None else context.newest_planned
+        self._checked = -1  # the table's version up to which its log has been looked through
+
+    def check_at_start(self, state: TableState) -> None:
+        """Called before the first batch of a run.
+
+        Raises
+        ------
+        BacklogError
+            If the table lacks batches that the checkpoint has, or has some that it lacks, or was restored or replaced.
+        """
+        self._check_history(state)
+        self._check_since_committed(state)
+
+    def has(self, state: TableState, batch_id: int) -> bool:
+        """Whether the table has a batch. If so, those before it are there too.
+
+        Raises
+        ------
+        BacklogError
+            If the table lacks the batch before this one, it was restored or replaced, or another query has written a
+            batch under this one's id.
+        """
+        done = state.batch
+        if done is not None:
+            self._check_since(self._checked, state)
+        if done is not None and done > self._planned:
+            raise BacklogError(
+                f"The Delta table at {self._path} already has batch {done} of this query, which it has not run: "
+                "another query writes under its id, and what differs would be dropped.",
+                "Run one query on a checkpoint. A copy of a checkpoint cannot write to the same table.",
+            )
+        self._planned = max(self._planned, batch_id)
+        self._checked = state.version
+        if done is not None and done >= batch_id:
+            return True
+        # Every batch is a transaction, an empty one too, so one that is missing is rows that are missing.
+        if (-1 if done is None else done) < batch_id - 1:
+            raise self._lacks(batch_id - 1, done)
+        return False
+
+    def wrote(self, before: TableState, after: TableState) -> None:
+        """A batch was written between two versions.
+
+        Raises
+        ------
+        BacklogError
+            If the table was restored or replaced meanwhile.
+        """
+        if after.version != before.version + 1:  # else it is the batch's own commit
+            self._check_since(before.version if before.batch is not None else -1, after)
+        self._checked = after.version
+
+    def _check_history(self, state: TableState) -> None:
+        done = state.batch
+        committed, planned = self._context.newest_committed, self._context.newest_planned
+        if committed is not None and (-1 if done is None else done) < committed:
+            raise self._lacks(committed, done)
+        if done is not None and (planned is None or done > planned):
+            raise BacklogError(
+                f"The Delta table at {self._path} has batch {done} of this query, but the newest batch in its "
+                f"checkpoint is {planned}: Delta would take the next batches for ones that it has, and drop them.",
+                "Restore the checkpoint's directories offsets and commits, or start with a new checkpointLocation "
+                "and a new table.",
+            )
+
+    def _check_since_committed(self, state: TableState) -> None:
+        """Look through the log back to the newest batch that counts as written, which was checked then."""
+        context, done = self._context, state.batch
+        self._checked = state.version
+        if self._checked < 0:
+            return
+        # Only then a batch that was planned and not counted may have been written and be unknown to the table.
+        forgets = _TXN_RETENTION in state.configuration and context.newest_planned is not None
+        if done is None and not forgets:
+            return
+        counted = context.newest_committed if context.newest_committed is not None else done
+        accepted = _accepted(state)
+        seen: list[Commit] = []
+        for commit in commits_back(context.spark, self._log_path, self._checked, context.txn_app_id):
+            if commit.version <= accepted:
+                break
+            seen.append(commit)
+            if commit.batch is not None and (counted is None or commit.batch <= counted):
+                break
+        else:
+            if done is not None:
+                raise self._log_is_cut(counted, self._checked)
+        if done is None and any(commit.batch is not None for commit in seen):
+            raise self._lacks(0, done)
+        self._refuse_undone(seen, accepted)
+
+    def _check_since(self, base: int, state: TableState) -> None:
+        """Look through the commits behind `base`, up to which all was well; -1 if no batch had been written."""
+        first, newest = max(base, self._checked) + 1, state.version
+        if first > newest:
+            return
+        accepted = _accepted(state)
+        versions = range(max(first, accepted + 1), newest + 1)
+        found = read_commits(self._context.spark, self._log_path, versions, self._context.txn_app_id)
+        commits = [commit for commit in found if commit is not None]
+        if len(commits) < len(found):
+            raise self._log_is_cut(None, newest)
+        self._refuse_undone(commits, max(base, accepted))
+
+    def _refuse_undone(self, commits: Sequence[Commit], base: int) -> None:
+        found = undoing(commits, base)
+        if found is None:
+            return
+        before = found.version - 1
+        back = undoing([commit for commit in commits if commit.version <= before], base) is None
+        raise BacklogError(
+            f"The Delta table at {self._path} no longer has all batches of this query that it counts as written: "
+            f"{found.operation} in its version {found.version} took rows out and kept the transaction numbers.",
+            (f"Put them back with RESTORE TABLE {self._name} TO VERSION AS OF {before}, or start" if back else "Start")
+            + " with a new checkpointLocation and an empty path. To go on without these rows: "
+            + self._accepting(found.version),
+        )
+
+    def _log_is_cut(self, counted: int | None, newest: int) -> BacklogError:
+        return BacklogError(
+            f"The log of the Delta table at {self._path} does not reach back to the last batch of this query"
+            f"{'' if counted is None else f' ({counted} of {self._context.txn_app_id})'}: nobody can tell whether the "
+            "table was restored or replaced since.",
+            "If it was not, say so: " + self._accepting(newest)
+            + " Keep the log (delta.logRetentionDuration) longer than the query may be stopped or idle.",
+        )  # fmt: skip
+
+    def _lacks(self, wanted: int, done: int | None) -> BacklogError:
+        return BacklogError(
+            f"The Delta table at {self._path} lacks batches of this query: the checkpoint has committed up to {wanted},"
+            f" the table {'none of them' if done is None else f'has them up to {done}'}. It was removed, "
+            f"replaced or put back to an older copy, or {_TXN_RETENTION} let it forget them.",
+            "Put the table back, or start with a new checkpointLocation and an empty path.",
+        )
+
+    @property
+    def _name(self) -> str:
+        return "delta.`" + self._path.replace("`", "``") + "`"
+
+    def _accepting(self, version: int) -> str:
+        return f"ALTER TABLE {self._name} SET TBLPROPERTIES ('{ACCEPTED}' = '{version}')."
+
+
+def _accepted(state: TableState) -> int:
+    """The version that the table's owner accepted; -1 if none."""
+    text = state.configuration.get(ACCEPTED)
+    if text is None:
+        return -1
+    if not (text.isascii() and text.isdigit() and int(text) <= state.version):
+        raise SettingError(
+            f"table property {ACCEPTED}", text, f"must be a version that the table has; its newest is {state.version}.",
+            "DESCRIBE HISTORY lists them.",
+        )  # fmt: skip
+    return int(text)

@@ -1,0 +1,54 @@
+"""The example of docs/sinks.md runs, and its query takes the road that the page says."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pytest
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.embedded.mysql import MySQLServer
+
+PAGE = (Path(__file__).parents[2] / "docs" / "sinks.md").read_text()
+START, PROGRESS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+def test_small_live_batches_go_past_spark(
+    spark: SparkSession, mysql: MySQLServer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    mysql.execute("DROP DATABASE IF EXISTS sinks")
+    mysql.execute("CREATE DATABASE sinks")
+    mysql.execute("CREATE TABLE sinks.orders (id INT PRIMARY KEY, amount DECIMAL(10,2), at TIMESTAMP(6))")
+    mysql.execute("INSERT INTO sinks.orders VALUES (1, 10.50, NOW(6)), (2, 20, '1970-01-02'), (3, 30, NULL)")
+    names: dict[str, Any] = {"spark": spark}
+    host = f'host="127.0.0.1", port={mysql.port}, user="root"'
+    code = START.replace('host="db", user="reader", password=secret', host).replace("/lake", str(tmp_path))
+    caplog.set_level("INFO", logger="backlog_spark")
+    exec(code, names)
+    query = names["query"]
+    try:
+        limit = time.monotonic() + 300
+        while query.isProcessingBacklog or query.backlogProgress.last_write is None:
+            assert time.monotonic() < limit
+            time.sleep(0.1)
+        mysql.execute("UPDATE sinks.orders SET amount = 11 WHERE id = 1")
+        mysql.execute("DELETE FROM sinks.orders WHERE id = 2")
+        mysql.execute("INSERT INTO sinks.orders VALUES (4, 40, '2037-12-31 01:02:03.000004')")
+        query.processAllAvailable()
+        exec(PROGRESS, names)
+        progress = query.backlogProgress
+    finally:
+        query.stop()
+    assert progress.last_write.road == "direct"
+    assert progress.direct_commits >= 1
+    assert "by road direct" in caplog.text
+    found = spark.read.format("delta").load(f"{tmp_path}/orders").selectExpr("id", "amount", "cast(at AS DOUBLE) AS at")
+    rows = {row["id"]: (str(row["amount"]), row["at"]) for row in found.collect()}
+    assert sorted(rows) == [1, 3, 4]
+    assert rows[1][0] == "11.00"
+    assert rows[3] == ("30.00", None)
+    assert rows[4] == ("40.00", 2145834123.000004)

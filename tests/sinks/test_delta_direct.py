@@ -1,0 +1,205 @@
+"""Small batches that delta-rs commits: the same rows and transactions as Spark's, and when Spark has to write."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from delta.tables import DeltaTable
+from deltalake import DeltaTable as RustTable
+from pyspark.sql.types import LongType, StringType, StructType
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
+from backlog_spark.sinks.delta import DeltaSink
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backlog_spark.sinks.delta_direct import DirectTable
+
+SCHEMA = (
+    StructType()
+    .add("id", LongType())
+    .add("name", StringType())
+    .add("_change_type", StringType())
+    .add("_commit_timestamp", StringType())
+    .add("_commit_seq", LongType())
+)
+Change = tuple[int | None, str | None, str, int]
+
+
+def changes(spark: SparkSession, *rows: Change) -> DataFrame:
+    return spark.createDataFrame([(key, name, kind, None, seq) for key, name, kind, seq in rows], SCHEMA)
+
+
+def upsert(path: Path, **options: Any) -> DeltaUpsert:
+    return DeltaUpsert(str(path), ["id"], **options)
+
+
+def opened(spark: SparkSession, sink: DeltaSink, planned: int | None = None, committed: int | None = None) -> DeltaSink:
+    sink.open(SinkContext(spark, "app", SCHEMA, False, planned, committed))
+    return sink
+
+
+def rows_of(spark: SparkSession, path: Path) -> Counter[tuple[Any, ...]]:
+    table = spark.read.format("delta").load(str(path))
+    return Counter(tuple(row) for row in table.select("id", "name").collect())
+
+
+def road(sink: DeltaSink) -> tuple[str, str]:
+    assert sink.written is not None
+    return sink.written.road, sink.written.reason
+
+
+FIRST: tuple[Change, ...] = ((1, "a", "insert", 0), (2, "b", "insert", 0), (None, "n", "insert", 0))
+SECOND: tuple[Change, ...] = (
+    (1, "a1", "update_postimage", 2),
+    (1, "a", "update_preimage", 2),
+    (2, "b", "delete", 3),
+    (None, "n1", "update_postimage", 4),
+    (3, "c", "insert", 5),
+    (9, None, "delete", 6),
+)
+MERGED = Counter([(1, "a1"), (None, "n1"), (3, "c")])
+
+
+@pytest.mark.parametrize("rows", [(0, 0), (0, 100), (100, 0), (100, 100)])
+def test_each_road_goes_on_where_the_other_stopped(spark: SparkSession, tmp_path: Path, rows: tuple[int, int]) -> None:
+    for batch_id, (batch, most) in enumerate(zip((FIRST, SECOND), rows, strict=True)):
+        committed = batch_id - 1 if batch_id else None
+        sink = opened(spark, upsert(tmp_path, small_batch_rows=most), committed, committed)
+        sink.write(changes(spark, *batch), BatchInfo(batch_id, False))
+        assert road(sink) == (("direct", "") if most else ("spark", "small_batch_rows is 0"))
+        # The same batch again, by either road.
+        for other in (0, 100):
+            again = opened(spark, upsert(tmp_path, small_batch_rows=other), batch_id, committed)
+            again.write(changes(spark, (7, "other", "insert", 9)), BatchInfo(batch_id, False))
+            assert road(again) == ("none", "the table has the batch")
+    assert rows_of(spark, tmp_path) == MERGED
+
+
+def test_batches_that_spark_writes(spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened(spark, upsert(tmp_path, small_batch_rows=3), 1)
+    batches: Sequence[tuple[bool, tuple[Change, ...], tuple[str, str]]] = [
+        (True, FIRST[:1], ("spark", "it is backlog")),
+        (False, FIRST[:1], ("spark", "it is replayed")),  # as planned before this start
+        (False, FIRST, ("direct", "")),
+        (False, SECOND, ("spark", "it has more than 3 rows")),
+        (False, (), ("direct", "")),
+    ]
+    for batch_id, (is_backlog, rows, expected) in enumerate(batches):
+        sink.write(changes(spark, *rows), BatchInfo(batch_id, is_backlog))
+        assert road(sink) == expected
+    assert rows_of(spark, tmp_path) == MERGED
+    assert RustTable(str(tmp_path)).transaction_version("app") == 4
+    wide = opened(spark, upsert(tmp_path, small_batch_bytes=10_000), 4, 4)
+    wide.write(changes(spark, (5, "x" * 20_000, "insert", 9)), BatchInfo(5, False))
+    assert road(wide)[0] == "spark"
+    assert "bytes" in road(wide)[1]
+
+
+def test_a_property_that_delta_rs_does_not_know_is_seen_by_the_next_batch(spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened(spark, upsert(tmp_path))
+    sink.write(changes(spark, *FIRST), BatchInfo(0, False))
+    assert road(sink) == ("direct", "")
+    table = f"delta.`{tmp_path}`"
+    spark.sql(f"ALTER TABLE {table} ADD CONSTRAINT small CHECK (id IS NULL OR id < 100)")
+    sink.write(changes(spark, *SECOND), BatchInfo(1, False))
+    assert road(sink)[0] == "spark"
+    with pytest.raises(Exception, match="CHECK constraint small"):
+        sink.write(changes(spark, (100, "x", "insert", 9)), BatchInfo(2, False))
+    assert rows_of(spark, tmp_path) == MERGED
+
+
+@pytest.mark.parametrize("small_batch_rows", [0, 100])
+def test_another_writers_commit_costs_a_try_and_no_row(
+    spark: SparkSession, tmp_path: Path, small_batch_rows: int
+) -> None:
+    table, reached, go = (tmp_path / name for name in ("t", "reached", "go"))
+    begun, edited, runs = str(reached), str(go), spark.sparkContext.accumulator(0)
+
+    def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Hand the rows on when the other writer is done."""
+        runs.add(1)
+        Path(begun).touch()
+        while not Path(edited).exists():
+            time.sleep(0.01)
+        yield from batches
+
+    def edit() -> None:
+        while not reached.exists():
+            time.sleep(0.01)
+        spark.newSession().sql(f"DELETE FROM delta.`{table}` WHERE id = 2")
+        go.touch()
+
+    class Slow(DeltaUpsert):
+        def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
+            if batch_id == 1 and not go.exists():
+                reached.touch()
+                writer.join()
+            super()._write_small(rows, table, txn_app_id, batch_id)
+
+    sink = opened(spark, Slow(str(table), ["id"], small_batch_rows=small_batch_rows))
+    sink.write(changes(spark, *FIRST), BatchInfo(0, False))
+    batch = changes(spark, *[change for change in SECOND if change[0] != 2])
+    writer = threading.Thread(target=edit)
+    writer.start()
+    sink.write(batch if small_batch_rows else batch.coalesce(1).mapInArrow(held, batch.schema), BatchInfo(1, False))
+    writer.join()
+    assert sink.written is not None
+    assert sink.written.attempts == 2
+    assert runs.value == (0 if small_batch_rows else 1)
+    assert rows_of(spark, table) == MERGED
+
+
+def test_a_table_that_is_gone_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    sink = opened(spark, upsert(tmp_path / "t"))
+    sink.write(changes(spark, *FIRST), BatchInfo(0, False))
+    shutil.rmtree(tmp_path / "t")
+    with pytest.raises(BacklogError, match="lacks batches of this query"):
+        sink.write(changes(spark, *SECOND), BatchInfo(1, False))
+
+
+def test_timestamps_that_delta_rs_would_change_are_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    schema = StructType().add("id", LongType()).add("at", "timestamp")
+    every_row: dict[str, Any] = {"change_type": None, "sequence": None, "metadata_columns": ()}
+    late = "SELECT id, timestamp'9999-12-31 00:00:00Z' AS at FROM range(0, 3, 1, 1)"
+    spark.sql(f"CREATE TABLE delta.`{tmp_path}` USING delta AS {late}")
+    sink = DeltaUpsert(str(tmp_path), ["id"], **every_row)
+    sink.open(SinkContext(spark, "app", schema, False))
+    for batch_id, expected in enumerate(["spark", "direct"]):
+        rows = spark.sql("SELECT 1L AS id, timestamp'2020-01-01 00:00:00Z' AS at")
+        sink.write(rows, BatchInfo(batch_id, False))
+        # The first, by Spark, has written the file anew.
+        assert road(sink)[0] == expected, road(sink)
+    found = spark.read.format("delta").load(str(tmp_path)).selectExpr("id", "date_format(at, 'yyyy') AS y")
+    assert Counter(tuple(row) for row in found.collect()) == Counter([(0, "9999"), (1, "2020"), (2, "9999")])
+
+
+def test_columns_of_the_table_that_the_rows_lack(spark: SparkSession, tmp_path: Path) -> None:
+    spark.sql(f"CREATE TABLE delta.`{tmp_path}` (extra INT, NAME STRING, Id LONG) USING delta")
+    spark.sql(f"INSERT INTO delta.`{tmp_path}` VALUES (7, 'old', 1)")
+    sink = opened(spark, upsert(tmp_path))
+    sink.write(changes(spark, (1, "new", "update_postimage", 1), (2, "b", "insert", 2)), BatchInfo(0, False))
+    assert road(sink) == ("direct", "")
+    log = DeltaAppend(str(tmp_path))
+    log.open(SinkContext(spark, "log", StructType(SCHEMA.fields[:2]), False))
+    log.write(changes(spark, (3, "c", "insert", 0)).select("id", "name"), BatchInfo(0, False))
+    assert road(log) == ("direct", "")
+    found = DeltaTable.forPath(spark, str(tmp_path)).toDF().select("id", "name", "extra").collect()
+    assert Counter(map(tuple, found)) == Counter([(1, "new", 7), (2, "b", None), (3, "c", None)])
+
+
+@pytest.mark.parametrize("setting", ["small_batch_rows", "small_batch_bytes"])
+@pytest.mark.parametrize("value", [-1, 1.5, "10", True])
+def test_refused_sizes(setting: str, value: Any) -> None:
+    with pytest.raises(SettingError, match=setting):
+        DeltaAppend("/t", **{setting: value})
