@@ -217,7 +217,8 @@ class Pacer:
     def _ticked(self, interval_ms: int, now_ms: float) -> bool:
         if not interval_ms or self._released_ms is None:
             return True
-        return int(now_ms // interval_ms) > int(self._released_ms // interval_ms)
+        # The clock may have been set back.
+        return int(now_ms // interval_ms) != int(self._released_ms // interval_ms)
 
     def released(self, now_ms: float) -> None:
         """Tell that a batch was handed out."""
@@ -242,8 +243,8 @@ class LongPoll:
         At most; 0 asks once.
     every_ms : int
         Between two looks, where no tick is waited for.
-    clock, sleep : callable
-        Seconds.
+    clock, stopwatch, sleep : callable
+        Seconds: since 1970, since any time, and to wait.
     """
 
     def __init__(
@@ -251,11 +252,13 @@ class LongPoll:
         wait_ms: int,
         every_ms: int,
         clock: Callable[[], float] = time.time,
+        stopwatch: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._wait_ms = wait_ms
         self._every_ms = every_ms
         self._clock = clock
+        self._stopwatch = stopwatch
         self._sleep = sleep
 
     def __call__(self, look: Callable[[], _T | None], due_in: Callable[[float], float]) -> _T | None:
@@ -266,10 +269,10 @@ class LongPoll:
         due_in : callable
             As `Pacer.due_in`: for how long nothing will be found.
         """
-        end = self._clock() * 1000 + self._wait_ms
+        end = self._stopwatch() * 1000 + self._wait_ms
         while (found := look()) is None:
-            now = self._clock() * 1000
-            if now >= end:
+            left = end - self._stopwatch() * 1000
+            if left <= 0:
                 break
-            self._sleep(min(due_in(now) or self._every_ms, end - now) / 1000)
+            self._sleep(min(due_in(self._clock() * 1000) or self._every_ms, left) / 1000)
         return found

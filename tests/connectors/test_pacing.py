@@ -152,7 +152,7 @@ class _Clock:
         self.now += seconds
 
     def poll(self, wait_ms: int, every_ms: int) -> LongPoll:
-        return LongPoll(wait_ms, every_ms, lambda: self.now, self.sleep)
+        return LongPoll(wait_ms, every_ms, lambda: self.now, lambda: self.now - 5, self.sleep)
 
 
 def test_a_question_waits_until_the_tick() -> None:
@@ -208,3 +208,13 @@ def test_a_limit_grows_no_further_than_memory_allows() -> None:
     assert limit.rows == 10_000
     limit.taken(400, all_of_them=True)
     assert limit.rows == 1_000
+
+
+def test_a_clock_that_is_set_back_holds_no_rows_back() -> None:
+    pacer = Pacer(1_000)
+    pacer.released(7_200_500)
+    assert not pacer.due(7_200_900)
+    assert pacer.due(3_600_500)
+    pacer.released(3_600_500)
+    assert not pacer.due(3_600_900)
+    assert pacer.due(3_601_000)
