@@ -90,6 +90,8 @@ class DeltaSink(Sink):
         The most that a live batch may have to be committed by delta-rs; 0 rows: never.
     storage_options : mapping of str to str
         delta-rs's options for the table's store.
+    compact : bool
+        Whether small files are merged between batches.
     """
 
     keys: tuple[str, ...] = ()
@@ -105,6 +107,7 @@ class DeltaSink(Sink):
         small_batch_rows: int = SMALL_BATCH_ROWS,
         small_batch_bytes: int = SMALL_BATCH_BYTES,
         storage_options: Mapping[str, str] = MappingProxyType({}),
+        compact: bool = True,
     ) -> None:
         if isinstance(partition_by, str):
             hint = f"Write partition_by=[{partition_by!r}]."
@@ -119,6 +122,7 @@ class DeltaSink(Sink):
         self.small_batch_rows = small_batch_rows
         self.small_batch_bytes = small_batch_bytes
         self.storage_options = dict(storage_options)
+        self.compact = compact
         self._context: SinkContext | None = None
         self._columns: tuple[str, ...] = ()
         self._is_ours = False
@@ -223,7 +227,7 @@ class DeltaSink(Sink):
         from backlog_spark.sinks.delta_direct import DirectTable
 
         try:
-            return DirectTable(self.path, self.storage_options)
+            return DirectTable(self.path, self.storage_options, compact=self.compact)
         except (DeltaError, OSError, ValueError) as error:
             # Its text may show storage options.
             return f"delta-rs cannot open the table ({type(error).__name__})"
@@ -269,9 +273,10 @@ class DeltaSink(Sink):
             if small is not None:
                 known.wrote(state, replace(state, version=state.version + 1))
                 self._budget.take(small.num_rows, small.nbytes)
-                cast("DirectTable", self._direct).look_after()
             else:
                 known.wrote(state, self._state(spark, context))
+            if not batch.is_backlog and not isinstance(self._direct, str):
+                self._direct.look_after()
             self.written = Written(
                 batch.batch_id,
                 "direct" if small is not None else "spark",

@@ -46,6 +46,8 @@ class DeltaAppend(DeltaSink):
     storage_options : mapping of str to str
         delta-rs's options for the table's store, with its credentials. Without them small batches of a table on S3 are
         written by Spark too. See docs/sinks.md for stores where this is safe.
+    compact : bool, default True
+        Merge the table's small files between batches. It is left alone where small batches are written by Spark.
 
     Notes
     -----
@@ -74,6 +76,7 @@ class DeltaAppend(DeltaSink):
         small_batch_rows: int = SMALL_BATCH_ROWS,
         small_batch_bytes: int = SMALL_BATCH_BYTES,
         storage_options: Mapping[str, str] = MappingProxyType({}),
+        compact: bool = True,
     ) -> None:
         super().__init__(
             path,
@@ -83,6 +86,7 @@ class DeltaAppend(DeltaSink):
             small_batch_rows=small_batch_rows,
             small_batch_bytes=small_batch_bytes,
             storage_options=storage_options,
+            compact=compact,
         )
 
     def _stored_fields(self, context: SinkContext) -> list[StructField]:

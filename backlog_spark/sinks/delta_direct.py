@@ -52,6 +52,8 @@ class DirectTable:
         Qualified.
     storage_options : mapping of str to str
         delta-rs's, for the table's store. They may hold secrets.
+    compact : bool
+        Whether `look_after` merges small files.
 
     Raises
     ------
@@ -59,11 +61,11 @@ class DirectTable:
         If it cannot be opened. The text may hold secrets.
     """
 
-    def __init__(self, path: str, storage_options: Mapping[str, str]) -> None:
+    def __init__(self, path: str, storage_options: Mapping[str, str], *, compact: bool = True) -> None:
         self._root = path.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
         self._storage_options = dict(storage_options) or None
         self._table = self._opened()
-        self._care = TableCare(storage_options)
+        self._care = TableCare(storage_options, compact=compact)
         self._readable: set[str] = set()  # data files that delta-rs reads as Spark does
 
     def _opened(self) -> DeltaTable:
@@ -207,8 +209,9 @@ class DirectTable:
         self._has_written()
 
     def look_after(self) -> None:
-        """Merge small files and write a checkpoint, if that is due. Called after a commit."""
-        self._care.after_batch(self._table)
+        """Merge small files and write a checkpoint, if that is due. Called after a commit, whoever made it."""
+        if self.refusal(merges=False) is None:
+            self._care.after_batch(self._table)
 
     def _schema(self) -> pa.Schema:
         return pa.schema(self._table.schema().to_arrow())

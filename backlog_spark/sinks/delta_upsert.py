@@ -101,6 +101,8 @@ class DeltaUpsert(DeltaSink):
     storage_options : mapping of str to str
         delta-rs's options for the table's store, with its credentials. Without them small batches of a table on S3 are
         written by Spark too. See docs/sinks.md for stores where this is safe.
+    compact : bool, default True
+        Merge the table's small files between batches. It is left alone where small batches are written by Spark.
 
     Raises
     ------
@@ -139,6 +141,7 @@ class DeltaUpsert(DeltaSink):
         small_batch_rows: int = SMALL_BATCH_ROWS,
         small_batch_bytes: int = SMALL_BATCH_BYTES,
         storage_options: Mapping[str, str] = MappingProxyType({}),
+        compact: bool = True,
     ) -> None:
         if isinstance(keys, str):
             raise SettingError("keys", keys, "must be a list of column names.", f"Write keys=[{keys!r}].")
@@ -155,6 +158,7 @@ class DeltaUpsert(DeltaSink):
             small_batch_rows=small_batch_rows,
             small_batch_bytes=small_batch_bytes,
             storage_options=storage_options,
+            compact=compact,
         )
         self.keys = tuple(keys)
         self.change_type = change_type

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import socket
 import subprocess
 import sys
 import threading
@@ -18,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-import s3fs
 from deltalake import DeltaTable, Field, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from deltalake.schema import PrimitiveType
@@ -27,6 +25,7 @@ from backlog_spark.session import session_conf
 from backlog_spark.sinks import BatchInfo, DeltaAppend, SinkContext
 from backlog_spark.sinks.delta_care import TableCare
 from tests.sinks.caring import APP, ROWS, append, care_of, eager, rows
+from tests.sinks.s3 import lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -411,32 +410,12 @@ def test_optimize_by_spark_beside_it_doubles_nothing(tmp_path: Path, spark: Spar
 
 
 def test_a_table_in_s3_is_merged() -> None:
-    # In a process of its own: deltalake holds Python's lock while it writes.
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    endpoint = f"http://127.0.0.1:{port}"
-    command = [sys.executable, "-c", f"from moto.server import main; main(['-H', '127.0.0.1', '-p', '{port}'])"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
-        try:
-            limit = time.monotonic() + 60
-            while True:
-                try:
-                    socket.create_connection(("127.0.0.1", port)).close()
-                    break
-                except OSError:
-                    assert time.monotonic() < limit
-                    time.sleep(0.05)
-            s3fs.S3FileSystem(key="me", secret="key", client_kwargs={"endpoint_url": endpoint}).mkdir("lake")
-            options = {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true", "AWS_REGION": "us-east-1"}
-            options |= {"AWS_ACCESS_KEY_ID": "me", "AWS_SECRET_ACCESS_KEY": "key"}
-            write_deltalake("s3://lake/t", rows(0), storage_options=options)
-            table, care = DeltaTable("s3://lake/t", storage_options=options), TableCare(options, clock=lambda: 0.0)
-            merged = 0
-            for batch in range(1, SMALL):
-                append(table, rows(batch), batch)
-                merged += done.files if (done := care.after_batch(table)) else 0
-            assert merged == 25
-            assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(SMALL * ROWS))
-        finally:
-            server.kill()
+    with lake() as options:
+        write_deltalake("s3://lake/t", rows(0), storage_options=options)
+        table, care = DeltaTable("s3://lake/t", storage_options=options), TableCare(options, clock=lambda: 0.0)
+        merged = 0
+        for batch in range(1, SMALL):
+            append(table, rows(batch), batch)
+            merged += done.files if (done := care.after_batch(table)) else 0
+        assert merged == 25
+        assert sorted(table.to_pyarrow_table()["id"].to_pylist()) == list(range(SMALL * ROWS))
