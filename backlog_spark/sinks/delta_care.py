@@ -18,7 +18,9 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote, urlparse
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -191,6 +193,7 @@ class TableCare:
         if version // interval <= self._checkpointed // interval:
             return None
         table.create_checkpoint()
+        _drop_checksum(table.table_uri)
         self._checkpointed = version
         if properties.get(_CLEAN_UP, "true").lower() == "true" and (
             self._cleaned_at is None or now >= self._cleaned_at + _CLEAN_UP_EVERY_S
@@ -224,6 +227,16 @@ class TableCare:
         self._more = True
         files = [file for group in due for file in group]
         return Care(len(files), len(due), sum(file.size for file in files), table.version())
+
+
+def _drop_checksum(uri: str) -> None:
+    """Remove the checksum that Hadoop keeps beside a local file, of the one that deltalake has written anew.
+
+    With a wrong one Spark takes the pointer to the newest checkpoint for corrupt, and lists and reads the whole log.
+    """
+    place = urlparse(uri)
+    if place.scheme == "file":
+        Path(unquote(place.path), "_delta_log", "._last_checkpoint.crc").unlink(missing_ok=True)
 
 
 def _commit(table: DeltaTable, actions: Sequence[AddAction | RemoveAction]) -> None:

@@ -282,13 +282,16 @@ def test_a_batch_is_known_when_only_the_checkpoint_has_it(tmp_path: Path, spark:
 
     path, schema = tmp_path / "t", StructType().add("id", LongType())
     retention = {f"delta.{what}RetentionDuration": "interval 0 seconds" for what in ("log", "deletedFile")}
-    sink = DeltaAppend(str(path), properties=retention)
+    sink = DeltaAppend(str(path), properties={**retention, "delta.checkpointInterval": "1"}, small_batch_rows=0)
     sink.open(SinkContext(spark, APP, schema, False))
     sink.write(spark.createDataFrame([(n,) for n in range(ROWS)], schema), BatchInfo(0, False))
+    checksum = path / "_delta_log" / "._last_checkpoint.crc"
+    assert checksum.exists()
     table, care = DeltaTable(path), eager()
     for batch in range(1, 60):
         append(table, rows(batch), batch)
         care.after_batch(table)
+    assert not checksum.exists()  # Spark would take the file that deltalake has written for corrupt
     log = path / "_delta_log"
     assert not (log / f"{1:020d}.json").exists()
     assert list(log.glob("*.checkpoint.parquet"))
