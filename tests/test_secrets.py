@@ -37,7 +37,8 @@ PLAIN = {
     "mysql_cdc": """
         host port user passwordFile passwordEnv ssl.mode ssl.ca ssl.cert ssl.key serverId table tablePattern
         scanNewlyAddedTables format schemaChange zeroDate chunkSize chunkKeyColumn distributionFactorLower
-        distributionFactorUpper maxRowsPerBatch metadataColumns interval intervalDuringBacklog backlogLagThreshold
+        distributionFactorUpper maxRowsPerBatch metadataColumns interval intervalDuringBacklog
+        backlogLagThreshold pollWait
         useProcessingTimeDuringBinlog availableNowTarget startup.mode startup.timestampMillis startup.file
         startup.position startup.gtidSet
     """,
