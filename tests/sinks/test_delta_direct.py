@@ -203,3 +203,14 @@ def test_columns_of_the_table_that_the_rows_lack(spark: SparkSession, tmp_path: 
 def test_refused_sizes(setting: str, value: Any) -> None:
     with pytest.raises(SettingError, match=setting):
         DeltaAppend("/t", **{setting: value})
+
+
+def test_a_column_that_another_writer_has_narrowed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    sink = DeltaAppend(str(tmp_path))
+    sink.open(SinkContext(spark, "app", StructType().add("x", "double"), False))
+    sink.write(spark.sql("SELECT 1.5D AS x"), BatchInfo(0, False))
+    narrow = spark.newSession().sql("SELECT 2.5F AS x").write.format("delta").mode("overwrite")
+    narrow.option("overwriteSchema", "true").save(str(tmp_path))
+    with pytest.raises(BacklogError, match="column 'x' is float now; the stream's is double"):
+        sink.write(spark.sql("SELECT 1.123456789D AS x"), BatchInfo(1, False))
+    assert [row.x for row in spark.read.format("delta").load(str(tmp_path)).collect()] == [2.5]
