@@ -6,6 +6,7 @@ import contextlib
 import copy
 import importlib.util
 import json
+import logging
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped,unused-
 from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.batchframes import empty_frame, kept, nullable
+from backlog_spark.causes import was_interrupted
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.jvm import elements, java_class, qualified
 from backlog_spark.session import session_conf, session_copy
@@ -38,6 +40,8 @@ __all__ = [
 
 CREATED_BY: Final = "backlog_spark.createdBy"
 """Table property that marks a table as created by one query: its value is the query's ``txn_app_id``."""
+
+_log = logging.getLogger(__name__)
 
 SMALL_BATCH_ROWS: Final = 100_000
 SMALL_BATCH_BYTES: Final = 64 * 1024 * 1024
@@ -162,6 +166,10 @@ class DeltaSink(Sink):
         """Why no batch of these columns can be written by `_write_small`; None if some can. Once per `open`."""
         return None
 
+    def _needed(self) -> Sequence[str]:
+        """The columns that `_write_small` is given."""
+        return self._columns
+
     @abstractmethod
     def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
         """Write the batch that `_write_rows` would write, in exactly one commit, from the driver.
@@ -209,7 +217,8 @@ class DeltaSink(Sink):
         self._is_ours = properties.get(CREATED_BY) == context.txn_app_id
         self._columns = tuple(field.name for field in stored)
         self._replayed = -1 if context.newest_planned is None else context.newest_planned
-        self._budget = RowBudget(self.small_batch_rows, self.small_batch_bytes, context.schema.fields)
+        if self._context is None:
+            self._budget = RowBudget(self.small_batch_rows, self.small_batch_bytes, context.schema.fields)
         self._direct = self._open_direct(context.schema.fields)
         self._context = context
 
@@ -269,10 +278,17 @@ class DeltaSink(Sink):
                     if rows is batch_df or attempt == _ATTEMPTS:
                         raise
                     continue
+                except BacklogError:
+                    raise
+                except Exception as error:
+                    if small is None or was_interrupted(error):
+                        raise
+                    # The rows are at hand for Spark, if the table lacks them still.
+                    small, reason = None, self._give_up(error)
+                    continue
                 break
             if small is not None:
                 known.wrote(state, replace(state, version=state.version + 1))
-                self._budget.take(small.num_rows, small.nbytes)
             else:
                 known.wrote(state, self._state(spark, context))
             if not batch.is_backlog and not isinstance(self._direct, str):
@@ -286,6 +302,12 @@ class DeltaSink(Sink):
                 seconds=time.monotonic() - began,
             )
 
+    def _give_up(self, error: Exception) -> str:
+        """From now on Spark writes, until the query starts again. Only the class is told: texts may show secrets."""
+        self._direct = f"delta-rs failed with {type(error).__name__}"
+        _log.warning("The table at %s is written by Spark from now on: %s", self.path, self._direct)
+        return self._direct
+
     def _refusal(self, batch: BatchInfo) -> str:
         """Why Spark writes a batch, whatever its size; empty if it need not."""
         if batch.is_backlog:
@@ -297,8 +319,14 @@ class DeltaSink(Sink):
     def _collected(self, rows: DataFrame) -> tuple[pa.Table | None, str]:
         """A small batch, or why it is none."""
         most = self._budget.rows
+        needed = rows.select(*map(quoted, self._needed()))
         # Where a struct is NULL, Spark's Arrow has NULL in its fields too, and refuses that of one that cannot be.
-        found = rows.limit(most + 1).to(nullable(rows.schema)).toArrow()
+        try:
+            found = needed.limit(most + 1).to(nullable(needed.schema)).toArrow()
+        except Exception:
+            self._budget.shrink()  # they may have been too large for the driver
+            raise
+        self._budget.take(found.num_rows, found.nbytes)
         if found.num_rows > most:
             return None, f"it has more than {most} rows"
         if found.nbytes > self.small_batch_bytes:
@@ -317,7 +345,11 @@ class DeltaSink(Sink):
         """The table's newest version. delta-rs needs a few milliseconds for it, Spark a job."""
         if isinstance(self._direct, str):
             return _state_of(spark, self._snapshot(spark), context.txn_app_id)
-        return self._direct.state(context.txn_app_id)
+        try:
+            return self._direct.state(context.txn_app_id)
+        except Exception as error:
+            self._give_up(error)
+            return self._state(spark, context)
 
     def _append(self, rows: DataFrame) -> None:
         """Write rows as they are."""

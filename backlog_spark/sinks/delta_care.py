@@ -33,7 +33,7 @@ from deltalake.transaction import AddAction, RemoveAction
 
 from backlog_spark.sinks.small_files import TARGET_SIZE, DataFile, TimeShare, merges
 
-__all__ = ["Care", "TableCare"]
+__all__ = ["Care", "TableCare", "is_of_old_calendar"]
 
 _log = logging.getLogger(__name__)
 
@@ -305,8 +305,13 @@ class _Merger:
             filesystem=pafs.PyFileSystem(self._handler),
         )
         for fragment in rows.get_fragments():
-            if _is_of_old_calendar(fragment.metadata.metadata or {}):
+            if is_of_old_calendar(fragment.metadata.metadata or {}):
                 raise _OldCalendar(fragment.path)
+            # Arrow would take another case for another column, and this one for NULL.
+            lower = {name.lower() for name in self._schema.names}
+            for name in fragment.physical_schema.names:
+                if name.lower() in lower and name not in self._schema.names:
+                    raise ValueError(f"{fragment.path} has the column {name!r} in another case than the table")
         sink = pa.BufferOutputStream()
         with pq.ParquetWriter(sink, self._schema, compression="zstd", store_schema=False) as writer:
             for table in _row_groups(rows.scanner(batch_readahead=4, fragment_readahead=4).to_batches()):
@@ -336,7 +341,7 @@ class _OldCalendar(Exception):
     """Its argument is the path of a file whose dates mean other days than they do elsewhere."""
 
 
-def _is_of_old_calendar(metadata: Mapping[bytes, bytes]) -> bool:
+def is_of_old_calendar(metadata: Mapping[bytes, bytes]) -> bool:
     """Whether Spark wrote a file with the calendar of its versions 1 and 2, which the file's metadata say."""
     return metadata.get(_SPARK_VERSION, b"3").startswith((b"1.", b"2.")) or not _LEGACY.isdisjoint(metadata)
 

@@ -29,19 +29,20 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.fs import DeltaStorageHandler
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.delta_care import TableCare
+from backlog_spark.sinks.delta_care import TableCare, is_of_old_calendar
 from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.key_ranges import key_ranges
 from backlog_spark.sinks.roads import CommitConflict, has_exact_statistics, in_range_of_int96, refusal_of_table
 
 __all__ = ["DirectTable"]
 
+_CONFLICT: Final = "Another writer made the version that was to be made."
+# Footers that are read before one batch.
+_MOST_FOOTERS: Final = 256
 _SOURCE: Final = "c"
 _IS_DELETE: Final = "is_delete"
 # The care of the table writes checkpoints and cleans the log up, between batches.
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-# Spark's mark of dates and times in its old calendar.
-_LEGACY: Final = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
 
 class DirectTable:
@@ -67,7 +68,8 @@ class DirectTable:
         self._storage_options = dict(storage_options) or None
         self._table = self._opened()
         self._care = TableCare(storage_options, compact=compact)
-        self._readable: set[str] = set()  # data files that delta-rs reads as Spark does
+        self._looked = -1  # the version whose files are all read as Spark does
+        self._readable: set[str] = set()  # those that were looked at
 
     def _opened(self) -> DeltaTable:
         return DeltaTable(self._root, storage_options=self._storage_options)
@@ -104,15 +106,14 @@ class DirectTable:
             metadata.partition_columns,
             merges=merges,
         )
-        if reason is None and merges and (unreadable := self._unreadable_file()):
-            reason = f"the timestamps of {unreadable} may be read wrongly (INT96 or the old calendar)"
-        return reason
+        return self._unread() if reason is None and merges else reason
 
     def fits(self, rows: pa.Table) -> bool:
         """Whether delta-rs takes these rows' partitions as Spark does: '' is NULL to Spark alone."""
         partitions = {name.lower() for name in self._table.metadata().partition_columns}
         return not any(
-            pa.types.is_string(field.type) and pc.any(pc.equal(rows[field.name], "")).as_py()
+            (pa.types.is_string(field.type) or pa.types.is_large_string(field.type))
+            and pc.any(pc.equal(rows[field.name], "")).as_py()
             for field in rows.schema
             if field.name.lower() in partitions
         )
@@ -142,8 +143,8 @@ class DirectTable:
                 commit_properties=_commit(txn_app_id, batch_id, isBlindAppend=True),
                 post_commithook_properties=_NO_HOOKS,
             )
-        except CommitFailedError as error:
-            raise CommitConflict(str(error)) from None
+        except CommitFailedError:
+            raise CommitConflict(_CONFLICT) from None
         self._has_written()
 
     def merge(
@@ -202,8 +203,8 @@ class DirectTable:
                     .when_not_matched_insert(values, f"NOT s.{_IS_DELETE}")
                     .execute()
                 )
-            except CommitFailedError as error:
-                raise CommitConflict(str(error)) from None
+            except CommitFailedError:
+                raise CommitConflict(_CONFLICT) from None
         # It makes no version of a merge that changes nothing, and a batch must leave its number.
         if self._table.version() == before:
             self.append(schema.empty_table(), txn_app_id, batch_id)
@@ -220,29 +221,35 @@ class DirectTable:
     def _configuration(self) -> dict[str, str]:
         return {name: value for name, value in self._table.metadata().configuration.items() if value is not None}
 
-    def _unreadable_file(self) -> str | None:
-        """A file in which delta-rs may see other dates or times than Spark; None if there is none.
+    def _unread(self) -> str | None:
+        """Why delta-rs may see other rows than Spark in files of the table; None if it does not.
 
         A merge writes rows anew that it does not change. delta-rs takes INT96, Spark's default form, for nanoseconds,
-        which end in 2262, and does not know of the calendar that Spark used before 3.0.
+        which end in 2262, does not know of the calendar that Spark used before 3.0, and finds no column that a file has
+        in other letters' case.
         """
-        uris = self._table.file_uris()
-        if self._readable.issuperset(uris) or not any(map(_has_times, self._schema().types)):
+        if self._looked == self._table.version():
             return None
-        store = pafs.PyFileSystem(DeltaStorageHandler(self._root, self._storage_options))
         actions = pa.table(self._table.get_add_actions(flatten=True)).to_pylist()
-        found = set()
-        for uri, action in zip(uris, actions, strict=True):
-            if uri not in self._readable and not _is_readable(store, action):
-                return str(action["path"])
-            found.add(uri)
-        self._readable = found
+        paths = {action["path"] for action in actions}
+        self._readable &= paths
+        sizes = {action["path"]: action["size_bytes"] for action in actions}
+        store = pafs.PyFileSystem(DeltaStorageHandler(self._root, self._storage_options, sizes))
+        schema = self._schema()
+        new = [action for action in actions if action["path"] not in self._readable]
+        for action in new[:_MOST_FOOTERS]:
+            if not _is_readable(store, action, schema.names):
+                return f"{action['path']} may be read wrongly (INT96, the old calendar, or another case of a name)"
+            self._readable.add(action["path"])
+        if len(new) > _MOST_FOOTERS:
+            return f"{len(new) - _MOST_FOOTERS} files are still to be looked at"
+        self._looked = self._table.version()
         return None
 
     def _has_written(self) -> None:
         """The files of the newest version beyond those that were looked at are our own."""
-        if self._readable:
-            self._readable.update(self._table.file_uris())
+        if self._looked == self._table.version() - 1:
+            self._looked += 1
 
 
 def _stored(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -263,13 +270,19 @@ def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(one == other)
 
 
-def _is_readable(store: pafs.FileSystem, action: Mapping[str, Any]) -> bool:
-    # Paths in the log are escaped as in URLs.
-    with pq.ParquetFile(store.open_input_file(unquote(action["path"]))) as file:
-        metadata = file.metadata
-        if any(mark in (metadata.metadata or {}) for mark in _LEGACY):
+def _is_readable(store: pafs.FileSystem, action: Mapping[str, Any], names: Sequence[str]) -> bool:
+    # Paths in the log are escaped as in URLs; one that is absolute is of another table, as in a clone.
+    path = unquote(action["path"])
+    if "://" in path or path.startswith(("/", "file:")):
+        return False
+    with pq.ParquetFile(store.open_input_file(path)) as file:
+        metadata, found = file.metadata, file.schema_arrow.names
+        if is_of_old_calendar(metadata.metadata or {}):
             return False
         columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+    exact, lower = set(names), {name.lower() for name in names}
+    if any(name not in exact and name.lower() in lower for name in found):
+        return False
     return all(
         "." not in column.path
         and (
@@ -279,12 +292,6 @@ def _is_readable(store: pafs.FileSystem, action: Mapping[str, Any]) -> bool:
         for column in columns
         if column.physical_type == "INT96"
     )
-
-
-def _has_times(type: pa.DataType) -> bool:
-    if pa.types.is_nested(type):
-        return any(_has_times(type.field(number).type) for number in range(type.num_fields))
-    return bool(pa.types.is_timestamp(type) or pa.types.is_date(type))
 
 
 def _writer(schema: pa.Schema) -> WriterProperties:

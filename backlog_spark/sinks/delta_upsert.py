@@ -88,8 +88,8 @@ class DeltaUpsert(DeltaSink):
     partition_by : sequence of str, default ()
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
-        Table properties of a table that the sink creates. With ``delta.enableDeletionVectors`` all batches are written
-        by Spark.
+        Table properties of a table that the sink creates. Small files of a table with
+        ``delta.enableDeletionVectors`` are not merged.
     merge_schema : bool, default False
         Add columns that the stream has and the table lacks, NULL in the rows that are there. It is looked at when the
         query starts, or starts again after the source's table was altered.
@@ -179,6 +179,10 @@ class DeltaUpsert(DeltaSink):
             if not is_comparable(types[name]):
                 return f"keys and sequences of type {types[name].simpleString()} are compared by Spark alone ({name})"
         return None
+
+    def _needed(self) -> Sequence[str]:
+        told = (self.change_type, self.sequence)
+        return (*self._columns, *(name for name in told if name is not None and name not in self._columns))
 
     def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
         newest, deletes = newest_changes(

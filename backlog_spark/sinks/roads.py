@@ -190,6 +190,10 @@ class RowBudget:
         """The most rows that the next batch may have."""
         return min(self.most_rows, self.most_bytes // self._width)
 
+    def shrink(self) -> None:
+        """A batch could not be brought to the driver: the next ones are to be smaller."""
+        self.most_rows //= 2
+
     def take(self, rows: int, nbytes: int) -> None:
         """Note how large a batch in Arrow was."""
         if rows:

@@ -154,6 +154,8 @@ class BinlogPlanner:
                         found = found._replace(tables=self._timeline.tables(), layouts=self._timeline.layouts)
                     elif self._pending and self._has_room(self._pending[-1], counted):
                         before = self._pending.pop()
+                        if before.changes is None or found.changes is None:
+                            self._kept -= _size_of(before.changes) + _size_of(found.changes)
                         kept = _together(before.changes, found.changes)
                         found = found._replace(rows=counted + before.rows, changes=kept)
                     self._pending.append(found)
@@ -217,13 +219,17 @@ class BinlogPlanner:
         while self._pending and self._pending[0].end.sort_key() <= position.sort_key():
             passed = self._pending.popleft()
             self.layouts = passed.layouts if passed.tables else self.layouts
-            self._kept -= sum(change.size for change in passed.changes or ())
+            self._kept -= _size_of(passed.changes)
             changes = None if passed.tables else _together(changes, passed.changes)
         self.read_ahead = None
         if isinstance(start, BinlogPosition) and changes is not None:
             self.read_ahead = ReadAhead(start, position, changes)
         self.start = position
         self._moved_ms = now_ms
+
+
+def _size_of(changes: list[RowsChange] | None) -> int:
+    return sum(change.size for change in changes or ())
 
 
 def _together(before: list[RowsChange] | None, more: list[RowsChange] | None) -> list[RowsChange] | None:

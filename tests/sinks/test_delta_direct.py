@@ -214,3 +214,42 @@ def test_a_column_that_another_writer_has_narrowed_is_refused(spark: SparkSessio
     with pytest.raises(BacklogError, match="column 'x' is float now; the stream's is double"):
         sink.write(spark.sql("SELECT 1.123456789D AS x"), BatchInfo(1, False))
     assert [row.x for row in spark.read.format("delta").load(str(tmp_path)).collect()] == [2.5]
+
+
+def test_what_delta_rs_cannot_do_is_done_by_spark_without_a_restart(
+    spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(DeltaUpsert):
+        def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
+            raise OSError("no access with the key hunter22")
+
+    sink = opened(spark, Failing(str(tmp_path), ["id"]))
+    for batch_id, batch in enumerate((FIRST, SECOND)):
+        sink.write(changes(spark, *batch), BatchInfo(batch_id, False))
+        assert road(sink) == ("spark", "delta-rs failed with OSError")
+    assert rows_of(spark, tmp_path) == MERGED
+    assert "hunter22" not in caplog.text
+
+
+def test_a_file_with_a_column_in_another_case_is_left_to_spark(spark: SparkSession, tmp_path: Path) -> None:
+    made, table = tmp_path / "made", tmp_path / "t"
+    spark.range(0, 3, 1, 1).selectExpr("id", "'old' AS NAME").write.parquet(str(made))
+    DeltaTable.convertToDelta(spark, f"parquet.`{made}`")
+    # As if an owner had named the column otherwise when the files were converted.
+    shutil.copytree(made, table, ignore=shutil.ignore_patterns("*.checkpoint.*", "*_last_checkpoint*", "*.crc"))
+    log = table / "_delta_log" / f"{0:020d}.json"
+    log.write_text(log.read_text().replace("NAME", "name"))
+    sink = opened(spark, upsert(table))
+    sink.write(changes(spark, (1, "new", "update_postimage", 1)), BatchInfo(0, False))
+    assert road(sink)[0] == "spark"
+    assert "another case" in road(sink)[1]
+    assert rows_of(spark, table) == Counter([(0, "old"), (1, "new"), (2, "old")])
+
+
+def test_a_clone_whose_files_are_elsewhere_is_merged_by_spark(spark: SparkSession, tmp_path: Path) -> None:
+    spark.range(0, 3, 1, 1).selectExpr("id", "'old' AS name").write.format("delta").save(str(tmp_path / "source"))
+    spark.sql(f"CREATE TABLE delta.`{tmp_path}/t` SHALLOW CLONE delta.`{tmp_path}/source`")
+    sink = opened(spark, upsert(tmp_path / "t"))
+    sink.write(changes(spark, (1, "new", "update_postimage", 1)), BatchInfo(0, False))
+    assert road(sink)[0] == "spark"
+    assert rows_of(spark, tmp_path / "t") == Counter([(0, "old"), (1, "new"), (2, "old")])

@@ -113,6 +113,8 @@ def test_bytes_become_rows_by_the_width_of_the_rows_before() -> None:
     budget.take(0, 0)
     budget.take(10, 10_000)  # 1,000 bytes a row, and the next ones may have four times as much
     assert budget.rows == (1 << 20) // 4_000
+    budget.shrink()
+    assert budget.most_rows == 500_000
 
 
 Change = tuple[int | None, str, int | None]
