@@ -7,6 +7,7 @@ import copy
 import importlib.util
 import json
 import logging
+import os
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -128,7 +129,9 @@ class DeltaSink(Sink):
         self.storage_options = dict(storage_options)
         self.compact = compact
         self._context: SinkContext | None = None
+        self._stored: tuple[StructField, ...] = ()
         self._columns: tuple[str, ...] = ()
+        self._fitting = ""  # the table's columns that the stream's are known to fit
         self._is_ours = False
         self._known: KnownBatches | None = None
         self._direct: DirectTable | str = "it is not open"  # or why delta-rs cannot write to it
@@ -215,6 +218,7 @@ class DeltaSink(Sink):
             table = self._add_columns(spark, table, stored)
         self._check_table(table, stored)
         self._is_ours = properties.get(CREATED_BY) == context.txn_app_id
+        self._stored, self._fitting = tuple(stored), ""
         self._columns = tuple(field.name for field in stored)
         self._replayed = -1 if context.newest_planned is None else context.newest_planned
         if self._context is None:
@@ -224,7 +228,7 @@ class DeltaSink(Sink):
 
     def _open_direct(self, fields: Sequence[StructField]) -> DirectTable | str:
         """The table as delta-rs sees it, or why it is not to write there."""
-        reason = refusal_of_store(self.path, self.storage_options) or self._unfit(fields)
+        reason = refusal_of_store(self.path, self.storage_options, os.environ) or self._unfit(fields)
         if not self.small_batch_rows:
             reason = "small_batch_rows is 0"
         elif importlib.util.find_spec("deltalake") is None:
@@ -247,8 +251,8 @@ class DeltaSink(Sink):
         Raises
         ------
         BacklogError
-            If the sink is not open, the table lacks the batch before this one, it was restored or replaced, or another
-            query has written a batch under this one's id.
+            If the sink is not open, the table lacks the batch before this one, it was restored or replaced, another
+            query has written a batch under this one's id, or the table's columns no longer fit.
         """
         context, known = self._context, self._known
         if context is None or known is None:
@@ -261,6 +265,10 @@ class DeltaSink(Sink):
                 if known.has(state, batch.batch_id):
                     self.written = Written(batch.batch_id, "none", "the table has the batch", attempts=attempt)
                     return
+                if state.schema != self._fitting:  # or another writer has changed it
+                    found = StructType.fromJson(json.loads(state.schema)) if state.schema else StructType()
+                    self._check_table(found, self._stored)
+                    self._fitting = state.schema
                 if attempt == 1:
                     reason = self._refusal(batch)
                     if not batch.is_backlog and (self.keys or not reason):
@@ -452,7 +460,8 @@ def quoted(name: str) -> str:
 def _state_of(spark: SparkSession, snapshot: Any, txn_app_id: str) -> TableState:
     done = snapshot.transactions().get(txn_app_id)
     batch = int(done.get()) if done.isDefined() else None
-    return TableState(int(snapshot.version()), batch, _configuration(spark, snapshot))
+    columns = str(snapshot.metadata().schemaString() or "")
+    return TableState(int(snapshot.version()), batch, _configuration(spark, snapshot), columns)
 
 
 def _configuration(spark: SparkSession, snapshot: Any) -> dict[str, str]:

@@ -28,7 +28,6 @@ from deltalake import (
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 
-from backlog_spark.errors import BacklogError
 from backlog_spark.sinks.delta_care import TableCare, is_of_old_calendar
 from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.key_ranges import key_ranges
@@ -84,9 +83,9 @@ class DirectTable:
             try:
                 self._table = self._opened()
             except TableNotFoundError:
-                return TableState(-1, None, {})
+                return TableState(-1, None, {}, "")
             batch = self._table.transaction_version(txn_app_id)
-        return TableState(self._table.version(), batch, self._configuration())
+        return TableState(self._table.version(), batch, self._configuration(), self._table.schema().to_json())
 
     def refusal(self, *, merges: bool) -> str | None:
         """Why Spark has to write to the version that `state` has found; None if it need not.
@@ -127,9 +126,10 @@ class DirectTable:
             Nothing was written.
         """
         schema = self._schema()
+        # Of the same types; but names within them and the zone of a timestamp may differ.
         columns = {name.lower(): column for name, column in zip(rows.column_names, rows.columns, strict=True)}
         arrays = [
-            _stored(f, columns[f.name.lower()]) if f.name.lower() in columns else pa.nulls(rows.num_rows, f.type)
+            columns[f.name.lower()].cast(f.type) if f.name.lower() in columns else pa.nulls(rows.num_rows, f.type)
             for f in schema
         ]
         whole = pa.Table.from_arrays(arrays, schema=schema)
@@ -173,7 +173,7 @@ class DirectTable:
             source, values, on, found = {}, {}, [], {}
             for number, name in enumerate(rows.column_names):
                 field = types[name.lower()]
-                source[f"{_SOURCE}{number}"] = _stored(field, rows[name])
+                source[f"{_SOURCE}{number}"] = rows[name].cast(field.type)
                 values[_quoted(field.name)] = f"s.{_SOURCE}{number}"
                 if name in keys:
                     found[field.name] = source[f"{_SOURCE}{number}"]
@@ -250,24 +250,6 @@ class DirectTable:
         """The files of the newest version beyond those that were looked at are our own."""
         if self._looked == self._table.version() - 1:
             self._looked += 1
-
-
-def _stored(field: pa.Field, column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """A column as the table has it: only names within its type and the zone of a timestamp may differ."""
-    if not _is_same(column.type, field.type):
-        raise BacklogError(
-            f"The table's column {field.name!r} is {field.type} now; the stream's is {column.type}.",
-            "Another writer changed it. Change it back, or cast the stream's column and start the query again.",
-        )
-    return column.cast(field.type)
-
-
-def _is_same(one: pa.DataType, other: pa.DataType) -> bool:
-    if pa.types.is_nested(one) and one.id == other.id and one.num_fields == other.num_fields:
-        return all(_is_same(one.field(number).type, other.field(number).type) for number in range(one.num_fields))
-    if pa.types.is_timestamp(one) and pa.types.is_timestamp(other):
-        return one.unit == other.unit and (one.tz is None) == (other.tz is None)
-    return bool(one == other)
 
 
 def _is_readable(store: pafs.FileSystem, action: Mapping[str, Any], names: Sequence[str]) -> bool:

@@ -33,11 +33,14 @@ class TableState:
         The newest batch of the query that the table has.
     configuration : mapping of str to str
         Table properties.
+    schema : str
+        JSON of the table's columns, as in its log.
     """
 
     version: int
     batch: int | None
     configuration: Mapping[str, str]
+    schema: str
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -38,6 +39,13 @@ __all__ = [
     "refusal_of_table",
 ]
 
+# By whichever name delta-rs takes them; first in other stores, then in the local filesystem.
+_UNSAFE_RENAME: Final = (
+    ("aws_s3_allow_unsafe_rename", "allow_unsafe_rename"),
+    ("mount_allow_unsafe_rename", "allow_unsafe_rename"),
+)
+_CONDITIONAL_PUT: Final = ("aws_conditional_put", "conditional_put")
+_FALSE: Final = ("", "0", "false", "no", "n", "off")
 # 64 bits of nanoseconds.
 _FIRST_YEAR, _LAST_YEAR = 1677, 2262
 # What an empty table may be declared to have, and delta-rs then does as Spark does.
@@ -143,7 +151,9 @@ def in_range_of_int96(least: datetime | None, greatest: datetime | None) -> bool
     return least is not None and greatest is not None and least.year > _FIRST_YEAR and greatest.year < _LAST_YEAR
 
 
-def refusal_of_store(path: str, storage_options: Mapping[str, str]) -> str | None:
+def refusal_of_store(
+    path: str, storage_options: Mapping[str, str], environment: Mapping[str, str] = MappingProxyType({})
+) -> str | None:
     """Why delta-rs must not commit in a store; None if it may.
 
     Parameters
@@ -152,8 +162,17 @@ def refusal_of_store(path: str, storage_options: Mapping[str, str]) -> str | Non
         Qualified: with its scheme.
     storage_options : mapping of str to str
         Given by the user for delta-rs.
+    environment : mapping of str to str
+        Variables of the process, where delta-rs looks for options that it was not given.
     """
     scheme = path.split(":", 1)[0]
+    unsafe_rename = _UNSAFE_RENAME[scheme == "file"]
+    for name, value in [*environment.items(), *storage_options.items()]:
+        option, given = name.lower(), value.strip().lower()
+        if option in unsafe_rename and given not in _FALSE:
+            return f"{name} is set, and a commit may then replace another writer's"
+        if option in _CONDITIONAL_PUT and given != "etag" and scheme != "file":
+            return f"{name} is not etag, and a commit may then replace another writer's"
     if scheme == "file":
         return None
     if scheme in ("s3", "s3a", "s3n"):

@@ -205,15 +205,30 @@ def test_refused_sizes(setting: str, value: Any) -> None:
         DeltaAppend("/t", **{setting: value})
 
 
-def test_a_column_that_another_writer_has_narrowed_is_refused(spark: SparkSession, tmp_path: Path) -> None:
-    sink = DeltaAppend(str(tmp_path))
-    sink.open(SinkContext(spark, "app", StructType().add("x", "double"), False))
-    sink.write(spark.sql("SELECT 1.5D AS x"), BatchInfo(0, False))
-    narrow = spark.newSession().sql("SELECT 2.5F AS x").write.format("delta").mode("overwrite")
-    narrow.option("overwriteSchema", "true").save(str(tmp_path))
-    with pytest.raises(BacklogError, match="column 'x' is float now; the stream's is double"):
-        sink.write(spark.sql("SELECT 1.123456789D AS x"), BatchInfo(1, False))
-    assert [row.x for row in spark.read.format("delta").load(str(tmp_path)).collect()] == [2.5]
+@pytest.mark.parametrize(
+    ("keyed", "small_batch_rows", "columns", "problem"),
+    [
+        (False, 100, "id, 2.5F AS x", "has column 'x' of type float; the stream's column 'x' is double"),
+        (False, 100, "id", "has no column 'x'; the stream's column 'x' is double"),
+        (False, 0, "id", "has no column 'x'; the stream's column 'x' is double"),
+        (True, 100, "2.5D AS x", "has no column 'id'; the stream's key column 'id' is bigint"),
+    ],
+)
+def test_a_column_that_another_writer_has_changed_is_refused(
+    spark: SparkSession, tmp_path: Path, keyed: bool, small_batch_rows: int, columns: str, problem: str
+) -> None:
+    every_row: dict[str, Any] = {"change_type": None, "sequence": None, "metadata_columns": ()}
+    options: dict[str, Any] = {"small_batch_rows": small_batch_rows}
+    table = str(tmp_path)
+    sink = DeltaUpsert(table, ["id"], **every_row, **options) if keyed else DeltaAppend(table, **options)
+    sink.open(SinkContext(spark, "app", StructType.fromDDL("id BIGINT, x DOUBLE"), False))
+    rows = spark.sql("SELECT 1L AS id, 1.123456789D AS x")
+    sink.write(rows, BatchInfo(0, False))
+    other = spark.newSession().sql("SELECT 1L AS id").selectExpr(*columns.split(", "))
+    other.write.format("delta").mode("overwrite").option("overwriteSchema", "true").save(table)
+    with pytest.raises(BacklogError, match=problem):
+        sink.write(rows, BatchInfo(1, False))
+    assert spark.read.format("delta").load(table).collect() == other.collect()
 
 
 def test_what_delta_rs_cannot_do_is_done_by_spark_without_a_restart(

@@ -86,6 +86,29 @@ def test_stores(path: str, options: dict[str, str], expected: str | None) -> Non
     assert refusal_of_store(path, options) == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "unsafe"),
+    [
+        ("AWS_S3_ALLOW_UNSAFE_RENAME", "true", ["s3a"]),
+        ("aws_s3_allow_unsafe_rename", " True", ["s3a"]),
+        ("allow_unsafe_rename", "1", ["s3a", "file"]),
+        ("Mount_Allow_Unsafe_Rename", "yes", ["file"]),
+        ("AWS_S3_ALLOW_UNSAFE_RENAME", "FALSE", []),
+        ("conditional_put", "Disabled", ["s3a"]),
+        ("AWS_CONDITIONAL_PUT", "disabled", ["s3a"]),
+        ("aws_conditional_put", "dynamo:locks", ["s3a"]),
+        ("Conditional_Put", "ETag", []),
+    ],
+)
+def test_options_by_which_a_commit_may_replace_another(name: str, value: str, unsafe: Sequence[str]) -> None:
+    given, region = {name: value}, {"aws_region": "eu-1"}
+    for scheme in ("s3a", "file"):
+        path = f"{scheme}://lake/t"
+        for reason in (refusal_of_store(path, {**region, **given}), refusal_of_store(path, region, given)):
+            assert (reason is not None) == (scheme in unsafe)
+            assert reason is None or name in reason
+
+
 def test_types() -> None:
     assert all(map(is_comparable, [LongType(), StringType(), BinaryType(), TimestampType()]))
     others: list[DataType] = [DoubleType(), StringType("UNICODE_CI"), ArrayType(LongType()), StructType()]
