@@ -17,7 +17,7 @@ class DefaultSource(DataSource):
     """Stands for the source until there are options: then it is that."""
 
     def __new__(cls, options: dict[str, str]) -> Any:
-        from connectors import data_source
+        from backlog_spark.spi.registry import data_source
 
         return data_source(cls.name())(options)
 

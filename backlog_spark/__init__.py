@@ -10,16 +10,21 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from backlog_spark.attributes import RecordAttributes, RecordAttributesBuilder
+    from backlog_spark.api.explain import explain, explained
+    from backlog_spark.api.keyed_streams import KeyedStream
+    from backlog_spark.api.streams import BacklogStream, source, stream
+    from backlog_spark.api.windowed_streams import WindowedStream
     from backlog_spark.errors import BacklogError, SettingError
-    from backlog_spark.explaining import explain, explained
-    from backlog_spark.foreign import ForeignQuery, RunContext, backlog_query
-    from backlog_spark.handle import JobStatus
-    from backlog_spark.keyedstreams import KeyedStream
-    from backlog_spark.native import NativeHybrid, hybrid
-    from backlog_spark.operators.aggregatefunctions import AggregateFunction
-    from backlog_spark.operators.cofunctions import KeyedCoProcessFunction
-    from backlog_spark.operators.functions import (
+    from backlog_spark.model.record_attributes import RecordAttributes, RecordAttributesBuilder
+    from backlog_spark.model.watermarks import Watermark
+    from backlog_spark.native.hybrid import NativeHybrid, hybrid
+    from backlog_spark.native.rule_query import ForeignQuery, backlog_query
+    from backlog_spark.native.run_context import RunContext
+    from backlog_spark.operators.aggregates.user_functions import AggregateFunction
+    from backlog_spark.operators.joins.process import ProcessJoinFunction
+    from backlog_spark.operators.lifecycle import RuntimeContext
+    from backlog_spark.operators.process.co_functions import KeyedCoProcessFunction
+    from backlog_spark.operators.process.functions import (
         AggregatingState,
         KeyedProcessFunction,
         ListState,
@@ -28,17 +33,8 @@ if TYPE_CHECKING:
         ReducingState,
         ValueState,
     )
-    from backlog_spark.operators.lifecycle import RuntimeContext
-    from backlog_spark.operators.processjoin import ProcessJoinFunction
-    from backlog_spark.operators.statettl import StateTtlConfig
-    from backlog_spark.operators.triggers import CountTrigger, PurgingTrigger, Trigger, TriggerResult
-    from backlog_spark.operators.windowfunctions import (
-        CoGroupFunction,
-        ProcessWindowFunction,
-        TimeWindow,
-        WindowFunction,
-    )
-    from backlog_spark.operators.windows import (
+    from backlog_spark.operators.process.state_ttl import StateTtlConfig
+    from backlog_spark.operators.windows.assigners import (
         CumulativeEventTimeWindows,
         EndOfStreamWindows,
         EventTimeSessionWindows,
@@ -49,15 +45,21 @@ if TYPE_CHECKING:
         TumblingEventTimeWindows,
         TumblingProcessingTimeWindows,
     )
-    from backlog_spark.query import BacklogQuery
-    from backlog_spark.session import register
+    from backlog_spark.operators.windows.functions import (
+        CoGroupFunction,
+        ProcessWindowFunction,
+        TimeWindow,
+        WindowFunction,
+    )
+    from backlog_spark.operators.windows.triggers import CountTrigger, PurgingTrigger, Trigger, TriggerResult
+    from backlog_spark.runner.handle import JobStatus
+    from backlog_spark.runner.query import BacklogQuery
+    from backlog_spark.runner.query_progress import BacklogProgress, Switch
     from backlog_spark.sinks import DeltaAppend, DeltaUpsert, Sink
-    from backlog_spark.streams import BacklogStream, source, stream
+    from backlog_spark.spark.session import register
+    from backlog_spark.spi.source_info import WatermarkCharacteristic
     from backlog_spark.streamsql.queries import sql
     from backlog_spark.streamsql.refusals import SqlError
-    from backlog_spark.tracker import BacklogProgress, Switch
-    from backlog_spark.watermarks import Watermark, WatermarkCharacteristic
-    from backlog_spark.windowedstreams import WindowedStream
 
 __version__ = "0.1.0"
 
@@ -124,63 +126,63 @@ __all__ = [
 # Loaded when first asked for: the workers of Python sources import this package for its errors alone, and would
 # otherwise load half of pyspark each time one starts.
 _MODULES = {
-    "AggregateFunction": "operators.aggregatefunctions",
-    "AggregatingState": "operators.functions",
+    "AggregateFunction": "operators.aggregates.user_functions",
+    "AggregatingState": "operators.process.functions",
     "BacklogError": "errors",
-    "BacklogProgress": "tracker",
-    "BacklogQuery": "query",
-    "BacklogStream": "streams",
-    "CoGroupFunction": "operators.windowfunctions",
-    "CountTrigger": "operators.triggers",
-    "CumulativeEventTimeWindows": "operators.windows",
+    "BacklogProgress": "runner.query_progress",
+    "BacklogQuery": "runner.query",
+    "BacklogStream": "api.streams",
+    "CoGroupFunction": "operators.windows.functions",
+    "CountTrigger": "operators.windows.triggers",
+    "CumulativeEventTimeWindows": "operators.windows.assigners",
     "DeltaAppend": "sinks",
     "DeltaUpsert": "sinks",
-    "EndOfStreamWindows": "operators.windows",
-    "EventTimeSessionWindows": "operators.windows",
-    "ForeignQuery": "foreign",
-    "GlobalWindows": "operators.windows",
-    "JobStatus": "handle",
-    "KeyedCoProcessFunction": "operators.cofunctions",
-    "KeyedProcessFunction": "operators.functions",
-    "KeyedStream": "keyedstreams",
-    "ListState": "operators.functions",
-    "MapState": "operators.functions",
-    "NativeHybrid": "native",
-    "OutputTag": "operators.functions",
-    "ProcessJoinFunction": "operators.processjoin",
-    "ProcessWindowFunction": "operators.windowfunctions",
-    "ProcessingTimeSessionWindows": "operators.windows",
-    "PurgingTrigger": "operators.triggers",
-    "RecordAttributes": "attributes",
-    "RecordAttributesBuilder": "attributes",
-    "ReducingState": "operators.functions",
-    "RunContext": "foreign",
+    "EndOfStreamWindows": "operators.windows.assigners",
+    "EventTimeSessionWindows": "operators.windows.assigners",
+    "ForeignQuery": "native.rule_query",
+    "GlobalWindows": "operators.windows.assigners",
+    "JobStatus": "runner.handle",
+    "KeyedCoProcessFunction": "operators.process.co_functions",
+    "KeyedProcessFunction": "operators.process.functions",
+    "KeyedStream": "api.keyed_streams",
+    "ListState": "operators.process.functions",
+    "MapState": "operators.process.functions",
+    "NativeHybrid": "native.hybrid",
+    "OutputTag": "operators.process.functions",
+    "ProcessJoinFunction": "operators.joins.process",
+    "ProcessWindowFunction": "operators.windows.functions",
+    "ProcessingTimeSessionWindows": "operators.windows.assigners",
+    "PurgingTrigger": "operators.windows.triggers",
+    "RecordAttributes": "model.record_attributes",
+    "RecordAttributesBuilder": "model.record_attributes",
+    "ReducingState": "operators.process.functions",
+    "RunContext": "native.run_context",
     "RuntimeContext": "operators.lifecycle",
     "SettingError": "errors",
     "Sink": "sinks",
-    "SlidingEventTimeWindows": "operators.windows",
-    "SlidingProcessingTimeWindows": "operators.windows",
+    "SlidingEventTimeWindows": "operators.windows.assigners",
+    "SlidingProcessingTimeWindows": "operators.windows.assigners",
     "SqlError": "streamsql.refusals",
-    "StateTtlConfig": "operators.statettl",
-    "Switch": "tracker",
-    "TimeWindow": "operators.windowfunctions",
-    "Trigger": "operators.triggers",
-    "TriggerResult": "operators.triggers",
-    "TumblingEventTimeWindows": "operators.windows",
-    "TumblingProcessingTimeWindows": "operators.windows",
-    "ValueState": "operators.functions",
-    "Watermark": "watermarks",
-    "WatermarkCharacteristic": "watermarks",
-    "WindowFunction": "operators.windowfunctions",
-    "WindowedStream": "windowedstreams",
-    "backlog_query": "foreign",
-    "explain": "explaining",
-    "explained": "explaining",
-    "hybrid": "native",
-    "register": "session",
-    "source": "streams",
+    "StateTtlConfig": "operators.process.state_ttl",
+    "Switch": "runner.query_progress",
+    "TimeWindow": "operators.windows.functions",
+    "Trigger": "operators.windows.triggers",
+    "TriggerResult": "operators.windows.triggers",
+    "TumblingEventTimeWindows": "operators.windows.assigners",
+    "TumblingProcessingTimeWindows": "operators.windows.assigners",
+    "ValueState": "operators.process.functions",
+    "Watermark": "model.watermarks",
+    "WatermarkCharacteristic": "spi.source_info",
+    "WindowFunction": "operators.windows.functions",
+    "WindowedStream": "api.windowed_streams",
+    "backlog_query": "native.rule_query",
+    "explain": "api.explain",
+    "explained": "api.explain",
+    "hybrid": "native.hybrid",
+    "register": "spark.session",
+    "source": "api.streams",
     "sql": "streamsql.queries",
-    "stream": "streams",
+    "stream": "api.streams",
 }
 
 
@@ -188,11 +190,11 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         if name.startswith("_"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from backlog_spark.habits import NoSuchName, choice
+        from backlog_spark.common.familiar_names import NoSuchName, choice
 
         raise NoSuchName(f"backlog_spark has no {name!r}.", choice(name, __all__, "It has"))
     if _MODULES[name] != "errors":
-        from backlog_spark.requirements import check_pyspark
+        from backlog_spark.common.requirements import check_pyspark
 
         check_pyspark()
     return getattr(importlib.import_module(f"{__name__}.{_MODULES[name]}"), name)

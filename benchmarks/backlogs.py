@@ -140,7 +140,7 @@ def foreach_batch_time(rows: DataFrame, operate: Callable[[DataFrame], DataFrame
 
 def stream_time(spark: SparkSession, build: Callable[[], DataFrame], mode: str) -> float:
     """Seconds of a streaming query of Spark's own on RocksDB, over what is there now."""
-    from backlog_spark.session import session_conf
+    from backlog_spark.spark.session import session_conf
 
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     with (

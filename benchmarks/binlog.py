@@ -32,10 +32,10 @@ from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, Write
 
 from backlog_spark.embedded.mysql import MySQLServer
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
-from connectors.mysql_cdc.changes import read_batch
+from connectors.mysql_cdc.binlog.batches import read_batch
 from connectors.mysql_cdc.offsets import BinlogPosition, Offset
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema import TableSchema
+from connectors.mysql_cdc.schema.table import TableSchema
 from connectors.mysql_cdc.source import check
 from examples.demo import load
 

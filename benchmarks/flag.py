@@ -8,7 +8,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from connectors import SourceInfo, WatermarkCharacteristic, add_connector
+from backlog_spark.spi import SourceInfo, WatermarkCharacteristic, add_connector
 
 __all__ = ["FlagDataSource", "add_flag_connector", "inspect"]
 

@@ -42,7 +42,7 @@ import pyarrow.parquet as pq
 import backlog_spark as bs
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.session import local_session
-from backlog_spark.session import register
+from backlog_spark.spark.session import register
 from benchmarks import by_hand
 from benchmarks.by_hand import METADATA
 from benchmarks.changes import MARK_ID, MARK_KEY, Application, changing, fill, reset

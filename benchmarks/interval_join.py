@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
 from backlog_spark.embedded.session import local_session
-from backlog_spark.session import session_conf
+from backlog_spark.spark.session import session_conf
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 
 if TYPE_CHECKING:

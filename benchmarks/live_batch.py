@@ -32,8 +32,8 @@ import backlog_spark as bs
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.session import local_session
 from backlog_spark.sinks import BatchInfo, DeltaAppend, Sink, SinkContext
+from backlog_spark.spi import add_connector
 from benchmarks.common import arguments_parser, main
-from connectors import add_connector
 from connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from connectors.mysql_cdc.source import MySqlCdcDataSource, inspect
 

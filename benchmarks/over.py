@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
 from backlog_spark.embedded.session import local_session
-from backlog_spark.operators.overlist import parse_over
+from backlog_spark.operators.over.select_list import parse_over
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from backlog_spark.embedded.jars import jdbc_jar
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.session import local_session
-from backlog_spark.session import register
+from backlog_spark.spark.session import register
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
 from examples.demo import load
 

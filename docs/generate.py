@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from backlog_spark.settings import settings_table
+from backlog_spark.common.settings import settings_table
 from connectors.mysql_cdc.catalogue import option_table
-from connectors.mysql_cdc.charsets import CHARSETS
-from connectors.mysql_cdc.metadata import METADATA
-from connectors.mysql_cdc.types import type_table
+from connectors.mysql_cdc.output.metadata import METADATA
+from connectors.mysql_cdc.schema.charsets import CHARSETS
+from connectors.mysql_cdc.schema.types import type_table
 
 from . import hybrid
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from backlog_spark.session import REDACTION, redaction
-from connectors import CONNECTORS, data_source
+from backlog_spark.spark.session import REDACTION, redaction
+from backlog_spark.spi.registry import CONNECTORS, data_source
 from connectors.hybrid.catalogue import OPTIONS
 from connectors.hybrid.decode.catalogue import OPTIONS as DECODE
 from connectors.hybrid.files.catalogue import DELTA, FILES

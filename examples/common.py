@@ -9,8 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from backlog_spark.durations import parse_duration
-from backlog_spark.monitor import ProgressLine
+from backlog_spark.common.durations import parse_duration
+from backlog_spark.runner.progress_line import ProgressLine
 
 if TYPE_CHECKING:
     import backlog_spark as bs

@@ -12,10 +12,10 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from backlog_spark.durations import parse_duration
+from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import SettingError
-from connectors import SourceInfo, WatermarkCharacteristic
-from connectors.pacing import QUERY_TOKEN, Pacer, QueryBacklog
+from backlog_spark.spi import SourceInfo, WatermarkCharacteristic
+from backlog_spark.spi.pacing import QUERY_TOKEN, Pacer, QueryBacklog
 
 _LINES_OF_A_TASK = 10_000
 

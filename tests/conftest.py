@@ -14,9 +14,9 @@ from hypothesis import settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from backlog_spark.decide.reports import Report
     from backlog_spark.embedded.kafka import KafkaServer
     from backlog_spark.embedded.mysql import MySQLServer
-    from backlog_spark.listener import Report
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -108,9 +108,10 @@ def flagged_run(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -
     """
     from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
-    from backlog_spark.checkpoint import Checkpoint
-    from backlog_spark.listener import BacklogListener, ProgressReport, Terminated
+    from backlog_spark.decide.reports import ProgressReport, Terminated
     from backlog_spark.sinks import BatchInfo, DeltaUpsert, SinkContext
+    from backlog_spark.spark.checkpoint import Checkpoint
+    from backlog_spark.spark.listener import BacklogListener
 
     # The classes are local, so that they reach the Python workers by value; the test modules are not
     # importable there.

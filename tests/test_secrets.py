@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import AnalysisException
 
 import backlog_spark as bs
-import backlog_spark.session
-from backlog_spark.session import REDACTION
+import backlog_spark.spark.session
+from backlog_spark.spark.session import REDACTION
 from connectors.hybrid import HybridDataSource
 from connectors.hybrid.catalogue import OPTIONS as HYBRID
 from connectors.hybrid.decode.catalogue import OPTIONS as DECODE
@@ -81,7 +81,7 @@ def test_every_option_is_a_secret_or_is_none() -> None:
 def fresh(spark: SparkSession, monkeypatch: Any) -> Iterator[SparkSession]:
     """The session as if nothing had been registered with it."""
     before = spark.conf.get(REDACTION)
-    monkeypatch.setattr(backlog_spark.session, "_hidden", type(backlog_spark.session._hidden)())
+    monkeypatch.setattr(backlog_spark.spark.session, "_hidden", type(backlog_spark.spark.session._hidden)())
     spark.conf.unset(REDACTION)
     yield spark
     spark.conf.set(REDACTION, before)
@@ -93,10 +93,10 @@ def test_what_the_user_hides_stays_hidden(fresh: SparkSession, monkeypatch: Any)
     found = fresh.conf.get(REDACTION)
     assert found.endswith("|(?i)mine")
     bs.register(fresh)
-    backlog_spark.session.register_source(fresh, HybridDataSource)
+    backlog_spark.spark.session.register_source(fresh, HybridDataSource)
     assert fresh.conf.get(REDACTION) == found
     # Another process that has the same session begins with what is there.
-    monkeypatch.setattr(backlog_spark.session, "_hidden", type(backlog_spark.session._hidden)())
+    monkeypatch.setattr(backlog_spark.spark.session, "_hidden", type(backlog_spark.spark.session._hidden)())
     bs.register(fresh)
     assert fresh.conf.get(REDACTION) == found
 

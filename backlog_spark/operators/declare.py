@@ -8,13 +8,13 @@ from typing import Any, cast
 
 from sqlglot import exp
 
-from backlog_spark.dialect import is_plain_star, text_of
+from backlog_spark.common.familiar_names import choice, told
+from backlog_spark.common.sql_dialect import is_plain_star, text_of
 from backlog_spark.errors import BacklogError
-from backlog_spark.habits import choice, told
 from backlog_spark.operators import aggregates
-from backlog_spark.operators.aggregate import Aggregate
+from backlog_spark.operators.aggregates.aggregate import Aggregate
 from backlog_spark.operators.aggregates.base import DeclaredAggregate
-from backlog_spark.operators.selectlist import select_items
+from backlog_spark.operators.select_list import select_items
 
 __all__ = ["AGGREGATES", "function_name", "parse_aggregates"]
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from backlog_spark.attributes import STANDS_STILL
+from backlog_spark.model.record_attributes import STANDS_STILL
+from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.state.tables import StateSchema
-from backlog_spark.watermarks import MIN_WATERMARK
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-    from backlog_spark.attributes import RecordAttributes
+    from backlog_spark.model.record_attributes import RecordAttributes
     from backlog_spark.state.seeds import ChosenRows
 
 __all__ = ["CHANGED", "Arrived", "Clock", "Fold", "Gathered", "StayEnd", "Step", "describe_keys"]
@@ -65,7 +65,7 @@ class Clock:
         Processing-time timers up to then fire; None fires none.
     backlog : int
         The RecordAttributes of the inputs: bit 0 is set if the rows of the first one are backlog, bit 1 of the second.
-        Bit 2, `backlog_spark.attributes.STANDS_STILL`, is set while time stands still.
+        Bit 2, `backlog_spark.model.record_attributes.STANDS_STILL`, is set while time stands still.
     budget : int or None
         After so many timers firing stops, between two of them; what is left is due in the next batch (FLIP-443). Of
         folds that are `Fold.interruptible`. Default None: all fire.
@@ -224,7 +224,7 @@ class Fold(ABC):
 
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
         """What holds for the rows that it puts out when these hold for its inputs."""
-        from backlog_spark.attributes import propagate_join
+        from backlog_spark.model.record_attributes import propagate_join
 
         return propagate_join(inputs)
 

@@ -1,4 +1,4 @@
-"""Functions over frames of neighbouring rows, vectorised: what `backlog_spark.operators.over` computes in a worker.
+"""Functions over frames of neighbouring rows, vectorised: what over aggregates compute in a worker.
 
 Rows stand in order, those of a key together. A frame is a pair of indices, ``low`` and ``high`` (exclusive), within the
 rows of one key and never empty. No Spark here.
@@ -266,3 +266,9 @@ def _greatest(score: Integers, low: Integers, high: Integers) -> Integers:
             return out
         table = np.maximum(table[:-width], table[width:])
         width *= 2
+
+
+def chosen(mask: npt.NDArray[np.bool_], first: pa.Array, second: pa.Array) -> pa.Array:
+    """Of two arrays of any type the first one's rows where ``mask`` is set."""
+    rows = np.arange(len(mask))
+    return pa.concat_arrays([first, second]).take(pa.array(np.where(mask, rows, rows + len(mask))))

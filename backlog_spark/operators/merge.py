@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, MARK, POSTIMAGE, PREIMAGE
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.aggregate import Aggregate
+from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT, MARK, POSTIMAGE, PREIMAGE
+from backlog_spark.operators.aggregates.aggregate import Aggregate
 from backlog_spark.operators.fold import CHANGED, Arrived, Clock, Fold, Step, describe_keys
 from backlog_spark.state.keys import check_keys, group_of, hash_of, normalised
 from backlog_spark.state.seeds import ChosenRows, PackRows, Unpack
@@ -76,7 +76,7 @@ class MergeFold(Fold):
 
     seeds_are_state = True
     changes = ""
-    """Value of `backlog_spark.changes.MARK` in the column of the change type; empty for newest results alone."""
+    """Value of `backlog_spark.model.changes.MARK` in the column of the change type; empty for newest results alone."""
 
     @property
     def described_changes(self) -> str:

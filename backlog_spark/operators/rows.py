@@ -16,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.common.gc_tuning import keep_imports
 from backlog_spark.errors import BacklogError
-from backlog_spark.garbage import keep_imports
+from backlog_spark.model.watermarks import MIN_WATERMARK, event_time_of
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step, describe_keys
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.sides import SIDE, Side, quoted, two_sides
@@ -25,7 +26,6 @@ from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, 
 from backlog_spark.state.seeds import LIVE, Unpack, packed
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
-from backlog_spark.watermarks import MIN_WATERMARK, event_time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

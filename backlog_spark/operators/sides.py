@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.model.watermarks import event_time_of
 from backlog_spark.state.keys import check_keys
-from backlog_spark.watermarks import event_time_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.watermarks import MIN_WATERMARK
+from backlog_spark.model.watermarks import MIN_WATERMARK
 
 __all__ = ["ProcessContext", "TimerService"]
 

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped,unused-ignore]
 from pyspark.sql.types import StructField, StructType
 
-from backlog_spark.batchframes import empty_frame, kept, nullable
-from backlog_spark.causes import was_interrupted
+from backlog_spark.common.failure_causes import was_interrupted
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.jvm import elements, java_class, qualified
-from backlog_spark.session import session_conf, session_copy
-from backlog_spark.sinks import BatchInfo, Sink, SinkContext, Written
+from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.delta_known import KnownBatches
 from backlog_spark.sinks.roads import RowBudget, refusal_of_store
+from backlog_spark.spark.batch_frames import empty_frame, kept, nullable
+from backlog_spark.spark.py4j_helpers import elements, java_class, qualified
+from backlog_spark.spark.session import session_conf, session_copy
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-    from backlog_spark.sinks import BatchInfo, SinkContext
+    from backlog_spark.sinks.base import BatchInfo, SinkContext
     from backlog_spark.sinks.delta_direct import DirectTable
 
 __all__ = ["DeltaAppend"]

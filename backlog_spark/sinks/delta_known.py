@@ -9,7 +9,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.delta_history import Commit, TableState, commits_back, read_commits, undoing
 
 if TYPE_CHECKING:
-    from backlog_spark.sinks import SinkContext
+    from backlog_spark.sinks.base import SinkContext
 
 __all__ = ["ACCEPTED", "KnownBatches"]
 

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from backlog_spark.changes import CHANGE_TYPE, METADATA
 from backlog_spark.errors import SettingError
-from backlog_spark.session import session_conf
+from backlog_spark.model.changes import CHANGE_TYPE, METADATA
 from backlog_spark.sinks.delta import (
     ALWAYS,
     CHANGE_DATA_FEED,
@@ -22,13 +21,14 @@ from backlog_spark.sinks.delta import (
 )
 from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
 from backlog_spark.sinks.roads import is_comparable
+from backlog_spark.spark.session import session_conf
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructField
 
-    from backlog_spark.sinks import BatchInfo, SinkContext
+    from backlog_spark.sinks.base import BatchInfo, SinkContext
     from backlog_spark.sinks.delta_direct import DirectTable
 
 __all__ = ["DeltaUpsert"]

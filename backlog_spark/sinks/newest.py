@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 
 __all__ = ["DELETES", "UPSERTS", "newest_changes"]
 

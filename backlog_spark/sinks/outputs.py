@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.sinks import BatchInfo, Sink, SinkContext
+from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

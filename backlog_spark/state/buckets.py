@@ -9,8 +9,9 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
+from backlog_spark.state.state_codec import packed_rows, unpacked_rows
+
 from .tables import StateSchema
-from .texts import packed_rows, unpacked_rows
 
 __all__ = ["Buckets"]
 

@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Final, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from backlog_spark.garbage import keep_imports
+from backlog_spark.common.gc_tuning import keep_imports
+from backlog_spark.state.bucket_pieces import packed_pieces
 
 from .keys import groups_of
-from .pieces import packed_pieces
 from .tables import (
     EMIT,
     GROUP,
     PIECE_BYTES,
+    Merging,
     StateSchema,
     bucket_bits,
     combine,
@@ -36,7 +37,6 @@ from .tables import (
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
-    from backlog_spark.operators.merge import MergeFold
 
 __all__ = [
     "CONTROL",
@@ -181,7 +181,7 @@ def gathered(
 class PackRows:
     """For ``mapInArrow``: lifted rows (`Fold.lift`) merged by key and packed by key group."""
 
-    def __init__(self, fold: MergeFold, lifted: pa.Schema) -> None:
+    def __init__(self, fold: Merging, lifted: pa.Schema) -> None:
         self._fold = fold
         self._lifted = lifted
 

@@ -1,7 +1,7 @@
 """A key group's state in Spark's state store: Arrow rows in bounded buckets, and when each bucket's timers are due.
 
 A batch reads the buckets of the keys that it changes. Of operators with timers it writes them too, as a whole; of
-others it keeps the changed rows apart (`backlog_spark.state.recent`). So its cost follows what it changes and not the
+others it keeps the changed rows apart (`backlog_spark.state.overlay`). So its cost follows what it changes and not the
 size of the state. Rows are kept with the number of accumulators that they were written with: ones that were added since
 are NULL.
 """
@@ -16,12 +16,13 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
+from backlog_spark.state.bucket_pieces import Piece, buckets_from
+from backlog_spark.state.overlay import Recent
+from backlog_spark.state.state_codec import packed_hashes, packed_rows, unpacked_hashes, unpacked_rows
+
 from .buckets import Buckets
 from .keys import distinct, is_in
-from .pieces import Piece, buckets_from
-from .recent import Recent
 from .tables import HASH, StateSchema, bucket_bits, buckets_of, combine, rows_among, split_by
-from .texts import packed_hashes, packed_rows, unpacked_hashes, unpacked_rows
 
 __all__ = ["AT_EVERY_TICK", "NEVER", "GroupStore"]
 

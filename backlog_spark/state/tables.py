@@ -7,9 +7,9 @@ that a user's names can never clash with ours.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,6 @@ from .keys import ATOMIC, equal_runs, is_in, order_of
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from backlog_spark.operators.merge import MergeFold
 
 __all__ = [
     "EMIT",
@@ -182,8 +181,17 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
+class Merging(Protocol):
+    """How rows of one key become one row of state; a fold that merges is one."""
+
+    state: StateSchema
+
+    def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]: ...
+    def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]: ...
+
+
 def merged(
-    batch: pa.RecordBatch, schema: StateSchema, fold: MergeFold, *, lifted: bool
+    batch: pa.RecordBatch, schema: StateSchema, fold: Merging, *, lifted: bool
 ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
     """One row a key, sorted by hash.
 

@@ -8,13 +8,14 @@ from typing import Final
 
 from sqlglot import exp
 
-from backlog_spark.causes import nearest_function
-from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT
+from backlog_spark.common.failure_causes import nearest_function
+from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT
 from backlog_spark.operators.declare import AGGREGATES, function_name, parse_aggregates
-from backlog_spark.operators.windowcolumns import WINDOW_COLUMNS
+from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
 from backlog_spark.streamsql.items import Item
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
-from backlog_spark.streamsql.spans import SPARK_WINDOWS, Span, span_of_call, window_column
+from backlog_spark.streamsql.span import Span
+from backlog_spark.streamsql.spans import SPARK_WINDOWS, span_of_call, window_column
 from backlog_spark.streamsql.translation import Translation, quoted_name, results_change
 
 __all__ = ["distinct", "grouped", "is_grouped"]

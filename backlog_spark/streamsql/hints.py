@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from backlog_spark.durations import parse_duration
+from backlog_spark.common.durations import parse_duration
 
 if TYPE_CHECKING:
     from backlog_spark.streamsql.translation import Translation

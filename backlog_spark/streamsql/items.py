@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.declare import parse_aggregates
-from backlog_spark.operators.overlist import parse_over
+from backlog_spark.operators.over.select_list import parse_over
 from backlog_spark.streamsql.rows import Rows, text_of
 from backlog_spark.streamsql.translation import Translation
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
 from sqlglot import exp
 
-from backlog_spark.changes import CHANGE_TYPE
+from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.spans import event_time
 from backlog_spark.streamsql.times import Bounds, difference
@@ -18,8 +18,8 @@ from backlog_spark.streamsql.translation import Translation, conjuncts
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
-    from backlog_spark.keyedstreams import KeyedStream
-    from backlog_spark.streams import BacklogStream
+    from backlog_spark.api.keyed_streams import KeyedStream
+    from backlog_spark.api.streams import BacklogStream, IntervalJoined
 
 __all__ = ["joined", "without_version"]
 
@@ -302,7 +302,7 @@ def _run(
     ttl: tuple[int | None, int | None],
 ) -> Rows:
     keys = _alike(tr, left, right, found.keys, join)
-    sides: list[KeyedStream] = []
+    sides: list[KeyedStream[BacklogStream, IntervalJoined]] = []
     chosen: list[list[str]] = []
     for number, rows in enumerate((left, right)):
         made: dict[str, exp.Expr] = {}
@@ -334,8 +334,14 @@ def _run(
         elif join.this.args.get("version") is not None:
             newest = event_time(tr, right.stream) if as_of is None else None
             name = tr.operator(*chosen[0], "temporal_join")
-            stream = one.stream.temporal_join(
-                other.stream, on=chosen[0], build_on=chosen[1], how=how, order=newest, as_of=as_of, name=name
+            stream = cast("BacklogStream", one.stream).temporal_join(
+                cast("BacklogStream", other.stream),
+                on=chosen[0],
+                build_on=chosen[1],
+                how=how,
+                order=newest,
+                as_of=as_of,
+                name=name,
             )
         else:
             kept = [None if each is None else timedelta(milliseconds=each) for each in ttl]

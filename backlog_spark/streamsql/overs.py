@@ -9,8 +9,8 @@ from typing import Final
 
 from sqlglot import exp
 
-from backlog_spark.changes import CHANGE_TYPE
-from backlog_spark.operators.overlist import parse_over
+from backlog_spark.model.changes import CHANGE_TYPE
+from backlog_spark.operators.over.select_list import parse_over
 from backlog_spark.streamsql.items import Item
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.spans import event_time

@@ -10,7 +10,7 @@ from sqlglot import exp
 from sqlglot.errors import ErrorLevel, SqlglotError
 from sqlglot.tokenizer_core import Token, TokenType
 
-from backlog_spark.dialect import StreamSpark
+from backlog_spark.common.sql_dialect import StreamSpark
 from backlog_spark.errors import BacklogError
 from backlog_spark.streamsql.refusals import SqlError, Statement
 

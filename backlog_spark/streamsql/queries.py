@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from backlog_spark.changes import CHANGE_TYPE
+from backlog_spark.api.streams import BacklogStream
 from backlog_spark.errors import BacklogError
-from backlog_spark.schemas import Schemas
-from backlog_spark.session import check_session
-from backlog_spark.streams import BacklogStream
+from backlog_spark.model.changes import CHANGE_TYPE
+from backlog_spark.spark.schemas import Schemas
+from backlog_spark.spark.session import check_session
 from backlog_spark.streamsql.grouping import distinct, grouped, is_grouped
 from backlog_spark.streamsql.hints import state_ttl
 from backlog_spark.streamsql.items import UNNAMED, items_of
@@ -80,7 +80,7 @@ def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStr
 
 
 def _check_sources(tr: Translation, stream: BacklogStream, node: exp.Expr) -> None:
-    from connectors import KEEPS_METADATA
+    from backlog_spark.spi.registry import KEEPS_METADATA
 
     names = [source.name for source in stream.sources if source.format in KEEPS_METADATA]
     twice = sorted({name for name in names if names.count(name) > 1})

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from backlog_spark.causes import first_line, next_step
+from backlog_spark.common.failure_causes import first_line, next_step
 from backlog_spark.errors import BacklogError
 
 __all__ = ["SqlError", "Statement"]

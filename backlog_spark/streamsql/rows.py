@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from backlog_spark.changes import METADATA
-from backlog_spark.dialect import text_of
+from backlog_spark.common.sql_dialect import text_of
+from backlog_spark.model.changes import METADATA
 from backlog_spark.streamsql.refusals import Statement
 
 if TYPE_CHECKING:
-    from backlog_spark.streams import BacklogStream
-    from backlog_spark.streamsql.spans import Span
+    from backlog_spark.api.streams import BacklogStream
+    from backlog_spark.streamsql.span import Span
 
 __all__ = ["PSEUDO", "Rows", "Visible", "column_of", "text_of"]
 

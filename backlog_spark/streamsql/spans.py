@@ -3,51 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from backlog_spark.dialect import TABLE_ARGUMENT
-from backlog_spark.operators.windowcolumns import WINDOW_COLUMNS
-from backlog_spark.operators.windows import (
+from backlog_spark.common.sql_dialect import TABLE_ARGUMENT
+from backlog_spark.model.watermarks import event_time_of
+from backlog_spark.operators.windows.assigners import (
     CumulativeEventTimeWindows,
     EventTimeSessionWindows,
     SlidingEventTimeWindows,
     TumblingEventTimeWindows,
     WindowAssigner,
 )
+from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
 from backlog_spark.streamsql.refusals import Statement
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
+from backlog_spark.streamsql.span import Span
 from backlog_spark.streamsql.times import milliseconds
 from backlog_spark.streamsql.translation import Translation
-from backlog_spark.watermarks import event_time_of
 
 if TYPE_CHECKING:
-    from backlog_spark.streams import BacklogStream
+    from backlog_spark.api.streams import BacklogStream
 
-__all__ = ["SPARK_WINDOWS", "Span", "is_window_function", "span_of_call", "window_table"]
+__all__ = ["SPARK_WINDOWS", "is_window_function", "span_of_call", "window_table"]
 
 SPARK_WINDOWS: Final = ("window", "session_window")
-
-
-@dataclass(frozen=True)
-class Span:
-    """The windows of a GROUP BY.
-
-    Parameters
-    ----------
-    assigner : WindowAssigner
-    node : Expr
-        Where they are written.
-    partition : tuple of Expr or None
-        Of sessions of a table function: the translated PARTITION BY columns. None where GROUP BY alone says it.
-    """
-
-    assigner: WindowAssigner
-    node: exp.Expr
-    partition: tuple[exp.Expr, ...] | None = None
 
 
 # Names of the arguments of Flink's functions behind DATA and TIMECOL, in their order; the last of these are optional.

@@ -7,7 +7,7 @@ from typing import Final
 
 from sqlglot import exp
 
-from backlog_spark.durations import parse_duration
+from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import SettingError
 from backlog_spark.streamsql.refusals import Statement
 from backlog_spark.streamsql.rows import text_of

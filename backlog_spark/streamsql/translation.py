@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 
 from sqlglot import exp
 
-from backlog_spark.changes import CHANGE_TYPE, MARK
-from backlog_spark.plan import KeyedNode, Node, TransformNode, state_name
-from backlog_spark.schemas import Schemas
-from backlog_spark.streams import BacklogStream
+from backlog_spark.api.streams import BacklogStream
+from backlog_spark.model.changes import CHANGE_TYPE, MARK
+from backlog_spark.model.nodes import KeyedNode, Node, TransformNode, state_name
+from backlog_spark.spark.schemas import Schemas
 from backlog_spark.streamsql.refusals import Statement
 from backlog_spark.streamsql.rows import PSEUDO, Rows, Visible, column_of, text_of
 

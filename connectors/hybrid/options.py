@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.errors import SettingError
-from backlog_spark.intervals import INTERVAL_OPTIONS, resolve_intervals
 
 from .catalogue import OPTIONS
 from .decode.catalogue import OPTIONS as DECODE_OPTIONS
@@ -54,7 +54,7 @@ class HybridOptions:
     by_clock : bool
         Whether event time goes on with the system time when the backlog has ended.
     query_token : str
-        For `connectors.pacing.QueryBacklog`.
+        For `backlog_spark.spi.pacing.QueryBacklog`.
 
     Raises
     ------

@@ -14,9 +14,9 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
+from backlog_spark.spi.stream_only import StreamOnly
 
-from .. import SourceInfo, WatermarkCharacteristic
-from ..streamonly import StreamOnly
 from .catalogue import SECRETS
 from .decode import decoder
 from .decode import parse as parse_decode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .metadata import BY_DEFAULT, METADATA
+from .output.metadata import BY_DEFAULT, METADATA
 
 __all__ = ["OPTIONS", "Option", "option_table"]
 

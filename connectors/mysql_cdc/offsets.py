@@ -17,9 +17,9 @@ from typing import Any
 
 from backlog_spark.errors import BacklogError
 
-from .columns import columns_from_json, columns_to_json
-from .keys import Key, key_from_json, key_to_json
-from .schema import TableSchema
+from .schema.columns import columns_from_json, columns_to_json
+from .schema.keys import Key, key_from_json, key_to_json
+from .schema.table import TableSchema
 
 __all__ = [
     "FAR",

@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from backlog_spark.durations import parse_duration
+from backlog_spark.common.durations import parse_duration
+from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.errors import SettingError
-from backlog_spark.intervals import INTERVAL_OPTIONS, resolve_intervals
 
 from .catalogue import OPTIONS
-from .login import Login
-from .metadata import BY_DEFAULT, by_default, parse_names
+from .output.metadata import BY_DEFAULT, by_default, parse_names
+from .server.login import Login
 
 __all__ = ["MySqlOptions"]
 
@@ -80,7 +80,7 @@ class MySqlOptions:
     by_clock : bool
         Whether event time goes on with the system time from the binary log on.
     query_token, poll_wait_ms : str, int
-        For `connectors.pacing`, set by a query.
+        For `backlog_spark.spi.pacing`, set by a query.
     startup_mode : str
         ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
     server : str

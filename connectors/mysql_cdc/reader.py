@@ -22,39 +22,34 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from backlog_spark.common.gc_tuning import keep_imports
 from backlog_spark.errors import BacklogError
-from backlog_spark.garbage import keep_imports
+from backlog_spark.spi.pacing import BacklogSizer, GrowingLimit, LongPoll, Pacer, QueryBacklog, poll_every_ms
 
-from ..pacing import BacklogSizer, GrowingLimit, LongPoll, Pacer, QueryBacklog, poll_every_ms
-from .ahead import ReadAhead, carried, packed
-from .binlog import read_changes
-from .changes import read_batch, rows_of
-from .connection import server_time_ms
-from .continuity import check_history
-from .declared import DeclaredTables
-from .evolution import Followed, StartAgain, as_declared
-from .failover import Places, moved
-from .history import Layout
-from .joining import Joining
-from .keys import Key
+from .binlog.ahead import ReadAhead, carried, packed
+from .binlog.batches import read_batch, rows_of
+from .binlog.planner import BinlogPlanner
+from .binlog.reading import read_changes
+from .binlog.startup import decide
 from .offsets import BinlogPosition, Offset, SnapshotRange
 from .options import MySqlOptions
-from .planner import BinlogPlanner
-from .remaining import Remaining
-from .retention import Retention
-from .schema import SchemaChanged, TableSchema
-from .server import (
-    end_position,
-    load_schema,
-    open_connection,
-    server_identity,
-)
-from .snapshot import read_chunk
-from .snapshot_planner import SnapshotPlanner
-from .startup import decide
-from .timeline import Statements, TableName
-from .watermark import gtids_at
-from .watermark import origin as origin_of
+from .schema.ddl.evolution import Followed, StartAgain, as_declared
+from .schema.ddl.history import Layout
+from .schema.ddl.timeline import Statements, TableName
+from .schema.declared import DeclaredTables
+from .schema.keys import Key
+from .schema.table import SchemaChanged, TableSchema
+from .server.connection import server_time_ms
+from .server.continuity import check_history
+from .server.failover import Places, moved
+from .server.mysql import end_position, load_schema, open_connection, server_identity
+from .server.retention import Retention
+from .server.watermark import gtids_at
+from .server.watermark import origin as origin_of
+from .snapshot.new_tables import Joining
+from .snapshot.planner import SnapshotPlanner
+from .snapshot.reading import read_chunk
+from .snapshot.remaining import Remaining
 
 __all__ = ["BinlogPartition", "MySqlCdcStreamReader", "SnapshotPartition"]
 

@@ -10,22 +10,15 @@ from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
+from backlog_spark.spi.stream_only import StreamOnly
 
-from .. import SourceInfo, WatermarkCharacteristic
-from ..streamonly import StreamOnly
 from .catalogue import OPTIONS
 from .options import MySqlOptions
-from .output import output_of
+from .output.rows import output_of
 from .reader import MySqlCdcStreamReader
-from .schema import SchemaChanged, TableSchema
-from .server import (
-    check_server,
-    check_tables,
-    connect,
-    find_tables,
-    load_schema,
-    query,
-)
+from .schema.table import SchemaChanged, TableSchema
+from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
 
 __all__ = ["MySqlCdcDataSource", "check", "inspect"]
 

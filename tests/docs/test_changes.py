@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-import connectors
+from backlog_spark.spi import registry
 from tests.operators.conftest import Collect
 from tests.operators.scripted import append
 
@@ -26,7 +26,7 @@ CUSTOMERS = pa.schema([("id", pa.int64()), ("country", pa.string()), ("_change_t
 
 
 def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     given = {
         "orders": (
             [(1, 10, "insert"), (1, 50, "insert"), (2, 20, "insert"), (3, 5, "insert")],

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-import connectors
+from backlog_spark.spi import registry
 from tests.operators.scripted import append
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def clicks(*given: tuple[str, str, int]) -> pa.Table:
 
 
 def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     # At the switch time has come to second 120: Ann's first visit is over before her next click comes.
     robot = [*(("robot", f"p{n}", n) for n in range(100)), ("robot", "p0", 130)]
     append(tmp_path / "s", clicks(("ann", "a", 0), ("ann", "b", 30), ("bob", "a", 10), *robot), backlog=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import backlog_spark as bs
-from backlog_spark.session import REDACTION
-from backlog_spark.settings import parse_settings
+from backlog_spark.common.settings import parse_settings
+from backlog_spark.spark.session import REDACTION
 from docs.hybrid import redaction_line
 from tests.connectors.mysql_cdc.replay import table_rows
 

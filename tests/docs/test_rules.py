@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import backlog_spark as bs
-from backlog_spark.rules import RULES
-from backlog_spark.session import session_conf
+from backlog_spark.decide.rules import RULES
+from backlog_spark.spark.session import session_conf
 from tests.integration.topics import Topic
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.datasource import DataSourceStreamReader
 
 import backlog_spark as bs
-import connectors
+from backlog_spark.spi import SourceInfo, registry
 from examples import lines_source
 from examples.lines_source import LinesDataSource, LinesReader, inspect
 
@@ -59,17 +59,15 @@ class UnlimitedDataSource(LinesDataSource):
 
 @pytest.fixture(autouse=True)
 def _connectors() -> Iterator[None]:
-    before = dict(connectors.CONNECTORS)
+    before = dict(registry.CONNECTORS)
     yield
-    connectors.CONNECTORS.clear()
-    connectors.CONNECTORS.update(before)
+    registry.CONNECTORS.clear()
+    registry.CONNECTORS.update(before)
 
 
 def test_the_page_has_the_example() -> None:
     assert (ROOT / "examples" / "lines_source.py").read_text() == SOURCE
-    assert {field.name for field in fields(connectors.SourceInfo)} <= set(
-        re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE)
-    )
+    assert {field.name for field in fields(SourceInfo)} <= set(re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE))
 
 
 def test_a_wrong_path_is_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -127,12 +125,12 @@ def test_it_works(spark: SparkSession, tmp_path: Path) -> None:
 def test_a_source_without_read_limits_is_warned_of(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture, keyed: bool
 ) -> None:
-    connectors.add_connector("unlimited_lines", __name__, "UnlimitedDataSource")
+    registry.add_connector("unlimited_lines", __name__, "UnlimitedDataSource")
     (tmp_path / "app.log").write_text("WARN a\n" * 100)
     stream = bs.source("unlimited_lines", name="log", path=tmp_path / "app.log")
     writer = (stream.key_by("line").count() if keyed else stream).write("q").trigger(interval_during_backlog=0)
     writer = writer.option("checkpointLocation", str(tmp_path / "c"))
-    with caplog.at_level(logging.WARNING, logger="backlog_spark.tracker"):
+    with caplog.at_level(logging.WARNING, logger="backlog_spark.runner.query_progress"):
         query = writer.to(bs.DeltaAppend(str(tmp_path / "t"))).start(spark)
         try:
             wait(query, 100)

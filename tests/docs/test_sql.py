@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-import connectors
-from backlog_spark.schemas import schema_of
+from backlog_spark.spark.schemas import schema_of
+from backlog_spark.spi import registry
 from tests.operators.conftest import Collect
 from tests.operators.events import multiset
 from tests.operators.scripted import append
@@ -28,7 +28,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text()
 def test_the_example_runs(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     orders = [(1, "ann", 10, at(0)), (2, "ann", 25, at(5)), (3, "bob", 5, at(30)), (4, "ann", -1, at(40))]
     for number, rows in enumerate((orders, [(9, "zoe", 1, at(600))])):
         table = pa.table(list(zip(*rows, strict=True)), schema=ORDERS)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-import connectors
-from backlog_spark.settings import SETTINGS
+from backlog_spark.common.settings import SETTINGS
+from backlog_spark.spi import registry
 from tests.operators.conftest import Collect
 from tests.operators.scripted import append, finish
 
@@ -34,7 +34,7 @@ def test_settings_and_names_are_there() -> None:
 
 
 def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     orders = [("ann", 10, at(0)), ("ann", 5, at(30)), ("bob", 7, at(40)), ("ann", 1, at(200)), ("eve", 2, at(210))]
     for number, rows in enumerate((orders[:3], orders[3:])):
         table = pa.table(list(zip(*rows, strict=True)), schema=ORDERS)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-import connectors
-from backlog_spark.operators import windows
+from backlog_spark.operators.windows import assigners as windows
+from backlog_spark.spi import registry
 from tests.operators.conftest import Collect
 from tests.operators.events import multiset
 from tests.operators.scripted import append
@@ -39,7 +39,7 @@ def test_every_assigner_is_told_of() -> None:
 
 
 def test_the_example_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     orders = [(1, "ann", 10, at(0)), (2, "ann", 20, at(5)), (3, "bob", 5, at(30)), (4, "ann", 7, at(70))]
     payments = [(1, at(1)), (2, at(50)), (3, at(31)), (4, at(71))]
     flush = [(9, "zoe", 0, at(600))]

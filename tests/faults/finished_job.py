@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import backlog_spark as bs
-from backlog_spark.query import BacklogQuery
+from backlog_spark.runner.query import BacklogQuery
 
 from .keyed_job import kill
 from .session import job_session

@@ -9,7 +9,7 @@ import sys
 from typing import Any
 
 import backlog_spark as bs
-from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.spark.checkpoint import Checkpoint
 
 from .session import job_session
 

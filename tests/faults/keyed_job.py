@@ -13,15 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import backlog_spark as bs
-import connectors
-from backlog_spark import cardinality
-from backlog_spark.keyed import KeyedPlan
-from backlog_spark.query import BacklogQuery
+from backlog_spark.runner.keyed_query import KeyedPlan
+from backlog_spark.runner.query import BacklogQuery
+from backlog_spark.runner.query_time import Timekeeper
 from backlog_spark.sinks.delta import DeltaSink
-from backlog_spark.state import versions
-from backlog_spark.state.reports import FiringBudget
-from backlog_spark.state.versions import BatchState
-from backlog_spark.timekeeping import Timekeeper
+from backlog_spark.spark import cardinality, versions
+from backlog_spark.spark.versions import BatchState
+from backlog_spark.spi import registry
+from backlog_spark.state.timer_reports import FiringBudget
 
 from .session import job_session
 
@@ -101,7 +100,7 @@ def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str, *, cut: 
 
 def start(spark: Any, job: dict[str, str]) -> bs.BacklogQuery:
     """Start the query that ``job`` describes: the same here and after the kill."""
-    connectors.add_connector("scripted", "tests.operators.scripted", "ScriptedDataSource")
+    registry.add_connector("scripted", "tests.operators.scripted", "ScriptedDataSource")
     spark.conf.set("spark.backlog.timers.interruptible.enabled", str("interrupted" in job).lower())
     if "key_groups" in job:
         spark.conf.set("spark.backlog.keyGroups", job["key_groups"])
@@ -277,7 +276,7 @@ def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
     return checked
 
 
-# Settings of `backlog_spark.cardinality` by which rows of small files are brought together by key.
+# Settings of `backlog_spark.spark.cardinality` by which rows of small files are brought together by key.
 SMALL = {"_WORTH_IT_BYTES": 0, "_SAMPLED_ROWS": 500, "_MANY_KEYS": 50, "_KEYS_A_PARTITION": 20}
 
 
@@ -334,14 +333,14 @@ def rows_fold() -> type:
 
 def process_fold() -> type:
     """The class, which is only loaded by queries that need it."""
-    from backlog_spark.operators.process import ProcessFold
+    from backlog_spark.operators.process.fold import ProcessFold
 
     return ProcessFold
 
 
 def bs_checkpoint() -> type:
     """The class, by way of its module: the package imports lazily."""
-    from backlog_spark.checkpoint import Checkpoint
+    from backlog_spark.spark.checkpoint import Checkpoint
 
     return Checkpoint
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from backlog_spark.handle import JobStatus
+from backlog_spark.runner.handle import JobStatus
 from tests.integration.topics import Topic
 
 from .finished_job import BOUNDED, ROWS, start

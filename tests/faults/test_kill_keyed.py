@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark import cardinality
-from backlog_spark.state.reports import FiringBudget
+from backlog_spark.spark import cardinality
+from backlog_spark.state.timer_reports import FiringBudget
 from tests.operators.scripted import append
 
 from .keyed_job import (

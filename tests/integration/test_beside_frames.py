@@ -10,21 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-import connectors
-from backlog_spark.coordinator import Mode
-from backlog_spark.plan import SourceSpec
+from backlog_spark.decide.coordinator import Mode
+from backlog_spark.model.nodes import SourceSpec
+from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.streams import BacklogStream
+    from backlog_spark.api.streams import BacklogStream
 
 
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 import backlog_spark as bs
-from backlog_spark.requirements import check_pyspark, refuse_other_than
-from backlog_spark.session import check_session
+from backlog_spark.common.requirements import check_pyspark, refuse_other_than
+from backlog_spark.spark.session import check_session
 from tests.operators.conftest import Collect
 
 if TYPE_CHECKING:

@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.coordinator import Mode
-from backlog_spark.handle import JobStatus
-from backlog_spark.monitor.outstanding import Outstanding
-from backlog_spark.rules import Judge
-from backlog_spark.session import session_conf
+from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.rules import Judge
+from backlog_spark.runner.handle import JobStatus
+from backlog_spark.spark.outstanding_files import Outstanding
+from backlog_spark.spark.session import session_conf
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.kafkastarts import pinned, starting_offsets
+from backlog_spark.native.kafka_starts import pinned, starting_offsets
 
 from .test_foreign import wait, written
 from .test_native_handover import FIRST_MS, MINUTE_MS, live, reads, rows, run, send

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.coordinator import Mode
+from backlog_spark.decide.coordinator import Mode
 from backlog_spark.errors import BacklogError, SettingError
 from tests.connectors.mysql_cdc.replay import options, table_rows
 

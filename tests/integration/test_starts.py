@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-import connectors
-from backlog_spark.checkpoint import Checkpoint
-from backlog_spark.handover import Handover
+from backlog_spark.native.phase_handoff import Handover
+from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
 
@@ -37,7 +37,7 @@ def start(spark: SparkSession, root: Path, sink: bs.Sink) -> bs.BacklogQuery:
 
 @pytest.fixture(autouse=True)
 def _scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     append(tmp_path / "s", pa.table({"k": [1]}), backlog=False)
 
 

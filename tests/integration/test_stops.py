@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark import boundaries
+from backlog_spark.spark import stop_between_batches as boundaries
 from tests.operators.conftest import Collect
 
 from .test_foreign import LIMIT_S, files, wait

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 import backlog_spark as bs
-from backlog_spark.coordinator import Mode
+from backlog_spark.decide.coordinator import Mode
 
 from .conftest import Collect, wait
 from .scripted import append

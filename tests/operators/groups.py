@@ -9,10 +9,10 @@ import pyarrow as pa
 from pyspark.sql import Row
 
 from backlog_spark.operators.fold import Fold
-from backlog_spark.state.processor import GroupProcessor
-from backlog_spark.state.reports import GroupReport
+from backlog_spark.spark.group_processor import GroupProcessor
 from backlog_spark.state.seeds import CONTROL, LIVE, SEED_PIECES, SEED_SILENT, Control
 from backlog_spark.state.tables import to_bytes
+from backlog_spark.state.timer_reports import GroupReport
 
 __all__ = ["Handle", "run"]
 

@@ -15,9 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from backlog_spark.durations import parse_duration
-from connectors import SourceInfo, WatermarkCharacteristic
-from connectors.pacing import Pacer, QueryBacklog
+from backlog_spark.common.durations import parse_duration
+from backlog_spark.spi import SourceInfo, WatermarkCharacteristic
+from backlog_spark.spi.pacing import Pacer, QueryBacklog
 
 __all__ = ["ScriptedDataSource", "append", "append_all", "finish", "inspect"]
 

@@ -48,7 +48,7 @@ from backlog_spark.operators.aggregates.groups import sum_decimals
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, Row, SparkSession
 
-    from backlog_spark.operators.aggregate import Aggregate
+    from backlog_spark.operators.aggregates.aggregate import Aggregate
 
 LONG = 2**63 - 1
 

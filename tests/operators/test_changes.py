@@ -21,13 +21,23 @@ from pyspark.errors import SparkRuntimeException
 from pyspark.sql import functions as F
 
 import backlog_spark as bs
-from backlog_spark.changes import ASKED, CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE, TYPES, identity_of, sign
 from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import (
+    ASKED,
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    POSTIMAGE,
+    PREIMAGE,
+    TYPES,
+    identity_of,
+    sign,
+)
+from backlog_spark.operators.aggregates.retracting import SignedAggregateFold
 from backlog_spark.operators.aggregates.signed import signed
 from backlog_spark.operators.aggregates.sums import Avg
-from backlog_spark.operators.changeaggregates import SignedAggregateFold
 from backlog_spark.operators.multiset import netted_rows, present
-from backlog_spark.session import session_conf
+from backlog_spark.spark.session import session_conf
 
 from .conftest import Collect, plain, wait
 from .scripted import append

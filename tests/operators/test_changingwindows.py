@@ -18,19 +18,19 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 import backlog_spark as bs
-from backlog_spark.changes import ASKED, CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import ASKED, CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
+from backlog_spark.model.watermarks import EVENT_TIME
+from backlog_spark.operators.aggregates.retracting import window_aggregate_fold
 from backlog_spark.operators.aggregates.sums import Sum
-from backlog_spark.operators.changeaggregates import window_aggregate_fold
 from backlog_spark.operators.merge import CODE, CODES
-from backlog_spark.operators.sessions import SessionFold
-from backlog_spark.operators.windowcolumns import END, START
-from backlog_spark.operators.windowed import WindowFold, WindowOptions
-from backlog_spark.operators.windows import WindowAssigner
-from backlog_spark.state.reports import GroupReport
+from backlog_spark.operators.windows.assigners import WindowAssigner
+from backlog_spark.operators.windows.columns import END, START
+from backlog_spark.operators.windows.fold import WindowFold, WindowOptions
+from backlog_spark.operators.windows.sessions import SessionFold
 from backlog_spark.state.seeds import Control
 from backlog_spark.state.tables import from_bytes
-from backlog_spark.watermarks import EVENT_TIME
+from backlog_spark.state.timer_reports import GroupReport
 
 from .conftest import Collect, wait
 from .events import EPOCH

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import backlog_spark as bs
-from backlog_spark.coordinator import Mode
+from backlog_spark.decide.coordinator import Mode
 
 from .conftest import Collect, wait
 from .events import EPOCH, events, flush, multiset, run, source

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT
 from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT
 
 from .conftest import Collect, wait
 from .scripted import append

@@ -16,17 +16,17 @@ from pyspark.sql import types as T
 
 import backlog_spark as bs
 from backlog_spark.errors import SettingError
+from backlog_spark.model.watermarks import MIN_WATERMARK
+from backlog_spark.operators.aggregates.reduce import ReduceFold
 from backlog_spark.operators.aggregates.sums import Sum
-from backlog_spark.operators.countedrows import merged_spans, tie_of
-from backlog_spark.operators.countwindows import CountFold, CountRowsFold
+from backlog_spark.operators.counted_rows import merged_spans, tie_of
 from backlog_spark.operators.fold import Clock
 from backlog_spark.operators.merge import AggregateFold
-from backlog_spark.operators.reduce import ReduceFold
-from backlog_spark.operators.triggers import CountedRows
-from backlog_spark.operators.windowed import WindowOptions
-from backlog_spark.operators.windows import FOREVER
+from backlog_spark.operators.windows.assigners import FOREVER
+from backlog_spark.operators.windows.count import CountFold, CountRowsFold
+from backlog_spark.operators.windows.fold import WindowOptions
+from backlog_spark.operators.windows.triggers import CountedRows
 from backlog_spark.state.tables import combine
-from backlog_spark.watermarks import MIN_WATERMARK
 
 from .conftest import Collect
 from .events import events, multiset, run, source

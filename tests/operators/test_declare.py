@@ -32,7 +32,7 @@ from backlog_spark.operators.declare import parse_aggregates
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from backlog_spark.operators.aggregate import Aggregate
+    from backlog_spark.operators.aggregates.aggregate import Aggregate
 
 
 @pytest.mark.parametrize(

@@ -21,15 +21,15 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import backlog_spark as bs
+from backlog_spark.api.streams import BacklogStream
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.model.nodes import KeyedNode, PairNode
+from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK, event_time_of
 from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd
-from backlog_spark.operators.interval_join import MATCHED, IntervalJoinFold
-from backlog_spark.operators.processjoin import ProcessedIntervalJoinFold
+from backlog_spark.operators.joins.interval import MATCHED, IntervalJoinFold
+from backlog_spark.operators.joins.process import ProcessedIntervalJoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
-from backlog_spark.plan import KeyedNode, PairNode
 from backlog_spark.state.tables import arrow_schema, combine
-from backlog_spark.streams import BacklogStream
-from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK, event_time_of
 
 from . import events
 from .conftest import Collect, wait
@@ -268,7 +268,7 @@ def test_a_row_that_nothing_can_match_is_not_kept() -> None:
 
 
 def test_a_key_with_many_pairs_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backlog_spark.operators.interval_join.PIECE_ROWS", 1_000)
+    monkeypatch.setattr("backlog_spark.operators.joins.interval.PIECE_ROWS", 1_000)
     fold = fold_of(Bounds(0, 100))
     rows = [Row(side, "a", 50 * side, number) for side in (LEFT, RIGHT) for number in range(150)]
     live = combine([batch(rows, fold, shared(9), [None] * len(rows))], fold.state.arrow())

@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 import backlog_spark as bs
-from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
+from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
-from backlog_spark.operators.join import JoinFold
+from backlog_spark.operators.joins.regular import JoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import combine
-from backlog_spark.watermarks import MIN_WATERMARK
 
 from .conftest import Collect, wait
 from .scripted import append
@@ -223,7 +223,7 @@ def test_times_to_live_of_each_side() -> None:
 
 
 def test_more_pairs_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backlog_spark.operators.join.PIECE_ROWS", 7)
+    monkeypatch.setattr("backlog_spark.operators.joins.regular.PIECE_ROWS", 7)
     group = Group(fold_of("inner", changes=True))
     rows = [Row(side, "a", value) for side in (LEFT, RIGHT) for value in range(10)]
     group.take(rows)

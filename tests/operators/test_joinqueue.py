@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import DoubleType, IntegerType, LongType, StructType
 
-from backlog_spark.changes import CHANGE_TYPE, DELETE
-from backlog_spark.operators.interval_join import IntervalJoinFold
-from backlog_spark.operators.join import JoinFold
+from backlog_spark.model.changes import CHANGE_TYPE, DELETE
+from backlog_spark.model.watermarks import MIN_WATERMARK
+from backlog_spark.operators.joins.interval import IntervalJoinFold
+from backlog_spark.operators.joins.regular import JoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
-from backlog_spark.state.reports import GroupReport
 from backlog_spark.state.seeds import Control
 from backlog_spark.state.tables import from_bytes
-from backlog_spark.watermarks import MIN_WATERMARK
+from backlog_spark.state.timer_reports import GroupReport
 
 from . import test_interval_join as intervals
 from .groups import Handle, run

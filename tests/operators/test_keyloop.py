@@ -17,14 +17,14 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType, Time
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
+from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
-from backlog_spark.operators.keyloop import epoch_millis
-from backlog_spark.operators.process import ProcessFold
-from backlog_spark.operators.sortedloop import SortedLoop
-from backlog_spark.operators.statearrays import state_array
-from backlog_spark.state.processor import GroupProcessor
+from backlog_spark.operators.key_loop import epoch_millis
+from backlog_spark.operators.process.fold import ProcessFold
+from backlog_spark.operators.sorted_loop import SortedLoop
+from backlog_spark.operators.state_arrays import state_array
+from backlog_spark.spark.group_processor import GroupProcessor
 from backlog_spark.state.tables import arrow_schema, combine, from_bytes
-from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
 
 SCHEMA = (
     StructType()

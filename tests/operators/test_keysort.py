@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backlog_spark.operators.keysort import sorted_by_hash
+from backlog_spark.operators.key_sort import sorted_by_hash
 
 LONGS = st.one_of(st.integers(-3, 3), st.sampled_from([-(2**63), 2**63 - 1, 2**62, -(2**62), 0]))
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from backlog_spark.operators.join import JoinFold
+from backlog_spark.operators.joins.regular import JoinFold
 from backlog_spark.operators.narrow import Narrow
 from backlog_spark.operators.rows import SIDE_OF
 from backlog_spark.operators.sides import tagged

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.session import session_conf
+from backlog_spark.spark.session import session_conf
 
 from .conftest import Collect, wait
 from .scripted import append

@@ -17,14 +17,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import types as T
 
+from backlog_spark.api.streams import BacklogStream
 from backlog_spark.errors import BacklogError
+from backlog_spark.model.nodes import KeyedNode
+from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
 from backlog_spark.operators import frames
 from backlog_spark.operators.fold import Clock
-from backlog_spark.operators.over import OverFold, OverFunction
-from backlog_spark.operators.overlist import parse_over
-from backlog_spark.plan import KeyedNode
-from backlog_spark.streams import BacklogStream
-from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
+from backlog_spark.operators.over.fold import OverFold, OverFunction
+from backlog_spark.operators.over.select_list import parse_over
 
 from .conftest import plain
 from .events import EPOCH, SCHEMA, events, flush, run, source

@@ -18,7 +18,7 @@ from pyspark import TaskContext
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
-from backlog_spark.watermarks import MIN_WATERMARK
+from backlog_spark.model.watermarks import MIN_WATERMARK
 
 from .conftest import Collect, wait
 from .scripted import append

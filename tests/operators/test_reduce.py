@@ -13,10 +13,10 @@ from pyspark.sql.types import LongType, MapType, StringType, StructType
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.aggregatefunctions import only_function
-from backlog_spark.operators.functionaggregate import FunctionAggregateFold
-from backlog_spark.operators.reduce import ReduceFold
-from backlog_spark.state.sorted import MergeSorted
+from backlog_spark.operators.aggregates.reduce import ReduceFold
+from backlog_spark.operators.aggregates.user_fold import FunctionAggregateFold
+from backlog_spark.operators.aggregates.user_functions import only_function
+from backlog_spark.state.merge_sorted import MergeSorted
 from backlog_spark.state.tables import HASH, combine, merged
 
 SCHEMA = StructType().add("k", LongType()).add("v", LongType())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT
-from backlog_spark.operators.rowtypes import row_type
+from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT
+from backlog_spark.operators.row_types import row_type
 
 
 def test_rows_have_every_column_under_its_name() -> None:

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.coordinator import Mode
-from backlog_spark.source_layout import SourceLayout
+from backlog_spark.decide.coordinator import Mode
+from backlog_spark.spark.source_layout import SourceLayout
 
 from .conftest import Collect, wait
 from .scripted import append
@@ -20,7 +20,7 @@ from .scripted import append
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from backlog_spark.streams import BacklogStream
+    from backlog_spark.api.streams import BacklogStream
 
 KIND = pa.schema([("k", pa.string()), ("v", pa.int64())])
 

@@ -15,12 +15,12 @@ from pyspark.sql.types import LongType, StringType, StructType
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
-from backlog_spark.operators.process import ProcessFold
-from backlog_spark.operators.sortedloop import SortedLoop
+from backlog_spark.operators.process.fold import ProcessFold
+from backlog_spark.operators.sorted_loop import SortedLoop
 from backlog_spark.state.store import AT_EVERY_TICK
 from backlog_spark.state.tables import arrow_schema, combine, from_bytes
-from backlog_spark.watermarks import MIN_WATERMARK
 
 from .conftest import Collect, wait
 from .events import events, multiset

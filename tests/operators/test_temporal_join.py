@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import IntegerType, LongType, StringType, StructType
 
 import backlog_spark as bs
-from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
+from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
+from backlog_spark.operators.joins.temporal import TemporalJoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
-from backlog_spark.operators.temporal_join import TemporalJoinFold
 from backlog_spark.state.tables import combine
-from backlog_spark.watermarks import MIN_WATERMARK
 
 from .conftest import Collect, wait
 from .scripted import append

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 import backlog_spark as bs
-from backlog_spark.handle import JobStatus
-from backlog_spark.operators.process import ProcessFold
-from backlog_spark.state.reports import FiringBudget, GroupReport
+from backlog_spark.model.watermarks import END_OF_TIME, EVENT_TIME, MIN_WATERMARK
+from backlog_spark.operators.process.fold import ProcessFold
+from backlog_spark.runner.handle import JobStatus
 from backlog_spark.state.seeds import Control
 from backlog_spark.state.store import GroupStore
 from backlog_spark.state.tables import StateSchema, bucket_bits, from_bytes
-from backlog_spark.watermarks import END_OF_TIME, EVENT_TIME, MIN_WATERMARK
+from backlog_spark.state.timer_reports import FiringBudget, GroupReport
 
 from .conftest import Collect, wait
 from .groups import Handle, run

@@ -13,12 +13,12 @@ from pyspark.sql.types import ArrayType, LongType, StringType, StructType, Times
 
 import backlog_spark as bs
 from backlog_spark.errors import BacklogError
+from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
-from backlog_spark.operators.process import ProcessFold
-from backlog_spark.operators.sortedloop import SortedLoop
-from backlog_spark.operators.triggered import TriggeredWindows
+from backlog_spark.operators.process.fold import ProcessFold
+from backlog_spark.operators.sorted_loop import SortedLoop
+from backlog_spark.operators.windows.triggered import TriggeredWindows
 from backlog_spark.state.tables import arrow_schema, combine
-from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
 
 from .events import events, flush, multiset, run, source
 

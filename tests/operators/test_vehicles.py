@@ -16,11 +16,11 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-from backlog_spark import vehicles
-from backlog_spark.coordinator import Mode
+from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.ledger import Ledger
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.state import versions
-from backlog_spark.state.ledger import Ledger
+from backlog_spark.spark import plan_builder as vehicles
+from backlog_spark.spark import versions
 from backlog_spark.state.seeds import PackFiles
 
 from .conftest import Collect, plain, wait

@@ -31,14 +31,14 @@ from pyspark.sql.types import (
 )
 
 import backlog_spark as bs
-from backlog_spark.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT, POSTIMAGE, PREIMAGE
+from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock, StayEnd
+from backlog_spark.operators.joins.versioned import VersionedJoinFold
 from backlog_spark.operators.sides import LEFT, RIGHT, SIDE
-from backlog_spark.operators.versioned_join import VersionedJoinFold
 from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import combine
-from backlog_spark.watermarks import EVENT_TIME, MIN_WATERMARK
 
 from .conftest import Collect, wait
 from .scripted import append
@@ -245,7 +245,7 @@ def test_a_version_that_is_gone_is_forgotten() -> None:
 
 
 def test_a_key_with_very_many_rows_comes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("backlog_spark.operators.versioned_join.PIECE_ROWS", 50_000)
+    monkeypatch.setattr("backlog_spark.operators.joins.versioned.PIECE_ROWS", 50_000)
     fold = fold_of(Kind(False, False))
     count = 1_000_000
     few = batch([Row(LEFT, "a", 0, 1), Row(RIGHT, "a", 0, 1)], fold, state=True)

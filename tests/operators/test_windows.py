@@ -19,13 +19,13 @@ from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 import backlog_spark as bs
 from backlog_spark.errors import SettingError
-from backlog_spark.operators.changeaggregates import window_aggregate_fold
+from backlog_spark.model.watermarks import EVENT_TIME
+from backlog_spark.operators.aggregates.retracting import window_aggregate_fold
 from backlog_spark.operators.declare import parse_aggregates
-from backlog_spark.operators.sessions import session_runs
-from backlog_spark.operators.windowcolumns import END, START
-from backlog_spark.operators.windowed import WindowFold, WindowOptions
-from backlog_spark.operators.windows import WindowAssigner
-from backlog_spark.watermarks import EVENT_TIME
+from backlog_spark.operators.windows.assigners import WindowAssigner
+from backlog_spark.operators.windows.columns import END, START
+from backlog_spark.operators.windows.fold import WindowFold, WindowOptions
+from backlog_spark.operators.windows.sessions import session_runs
 
 from .conftest import Collect
 from .events import EPOCH, events, flush, multiset, run, source

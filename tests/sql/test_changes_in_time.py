@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.changes import CHANGE_TYPE
-from backlog_spark.schemas import schema_of
+from backlog_spark.model.changes import CHANGE_TYPE
+from backlog_spark.spark.schemas import schema_of
 from tests.operators.events import EPOCH, multiset, run
 
 from .conftest import CHANGES

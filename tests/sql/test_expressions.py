@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.dialect import text_of
-from backlog_spark.operators.selectlist import select_items
+from backlog_spark.common.sql_dialect import text_of
+from backlog_spark.operators.select_list import select_items
 from backlog_spark.streamsql.parsing import parsed
 from tests.operators.events import events, flush, multiset, run, source
 

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.changes import METADATA
-from backlog_spark.schemas import schema_of
+from backlog_spark.model.changes import METADATA
+from backlog_spark.spark.schemas import schema_of
 from tests.operators.conftest import Collect, wait
 from tests.operators.events import DELAY, events, flush, multiset, run, source
 

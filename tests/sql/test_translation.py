@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import backlog_spark as bs
-from backlog_spark.changes import CHANGE_TYPE
-from backlog_spark.operators.join import JoinFold
-from backlog_spark.plan import SourceNode
-from backlog_spark.schemas import Schemas, schema_of
+from backlog_spark.model.changes import CHANGE_TYPE
+from backlog_spark.model.nodes import SourceNode
+from backlog_spark.model.watermarks import EVENT_TIME
+from backlog_spark.operators.joins.regular import JoinFold
+from backlog_spark.spark.schemas import Schemas, schema_of
 from backlog_spark.streamsql.times import Bounds, Difference
-from backlog_spark.watermarks import EVENT_TIME
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

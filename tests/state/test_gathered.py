@@ -14,24 +14,25 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructType, TimestampType
 
 import backlog_spark as bs
-import connectors
-from backlog_spark import backlogbatches, exchange
-from backlog_spark.batchframes import is_repeatable
-from backlog_spark.checkpoint import Checkpoint
-from backlog_spark.exchange import exchanged
-from backlog_spark.operators import temporal_join
-from backlog_spark.operators.cogroup import WindowRowsFold
+from backlog_spark.model.watermarks import EVENT_TIME
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
-from backlog_spark.operators.interval_join import IntervalJoinFold
-from backlog_spark.operators.join import JoinFold
-from backlog_spark.operators.over import OverFold
-from backlog_spark.operators.overlist import parse_over
+from backlog_spark.operators.joins import temporal as temporal_join
+from backlog_spark.operators.joins.cogroup import WindowRowsFold
+from backlog_spark.operators.joins.interval import IntervalJoinFold
+from backlog_spark.operators.joins.regular import JoinFold
+from backlog_spark.operators.joins.temporal import TemporalJoinFold
+from backlog_spark.operators.over.fold import OverFold
+from backlog_spark.operators.over.select_list import parse_over
 from backlog_spark.operators.sides import tagged
-from backlog_spark.operators.temporal_join import TemporalJoinFold
-from backlog_spark.operators.windowed import WindowOptions
-from backlog_spark.session import session_conf
-from backlog_spark.state.versions import BatchState
-from backlog_spark.watermarks import EVENT_TIME
+from backlog_spark.operators.windows.fold import WindowOptions
+from backlog_spark.runner import sorted_batch as backlogbatches
+from backlog_spark.spark import shuffle_once as exchange
+from backlog_spark.spark.batch_frames import is_repeatable
+from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.shuffle_once import exchanged
+from backlog_spark.spark.versions import BatchState
+from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
 
@@ -359,7 +360,7 @@ def test_rows_that_a_replay_may_not_give_again_are_kept(
         return save(self, frame, name)
 
     monkeypatch.setattr(BatchState, "_save", watched)
-    monkeypatch.setitem(connectors.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
+    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     if "large" in shape:
         monkeypatch.setattr(backlogbatches, "_MOVED_AS_IT_IS", 0)
     table = pa.table({"k": [1, 2, 2], "v": [5, 6, 7], "ts": [START + dt.timedelta(seconds=n) for n in range(3)]})

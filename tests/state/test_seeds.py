@@ -12,17 +12,17 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import DataType, LongType, StringType, StructType
 
-from backlog_spark import vehicles
-from backlog_spark.arrowsteps import map_in_arrow
-from backlog_spark.checkpoint import Checkpoint
+from backlog_spark.common.arrow_steps import map_in_arrow
 from backlog_spark.operators.aggregates import Sum
 from backlog_spark.operators.merge import AggregateFold
-from backlog_spark.session import session_conf
+from backlog_spark.spark import plan_builder as vehicles
+from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.plan_builder import Plans
+from backlog_spark.spark.session import session_conf
+from backlog_spark.spark.versions import BatchState, seeds_of
 from backlog_spark.state.keys import groups_of
 from backlog_spark.state.seeds import SEED_EMIT, SEED_SCHEMA, SEED_SILENT, ChosenRows, PackFiles, PackState
 from backlog_spark.state.tables import EMIT, StateSchema, from_bytes
-from backlog_spark.state.versions import BatchState, seeds_of
-from backlog_spark.vehicles import Plans
 
 from .test_versions import FOLDS
 from .test_versions import SCHEMA as ROWS_OF_FOLDS

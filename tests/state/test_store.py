@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType
 
 from backlog_spark.errors import BacklogError
+from backlog_spark.model.watermarks import MIN_WATERMARK
+from backlog_spark.state import state_codec as texts
 from backlog_spark.state import store as store_module
-from backlog_spark.state import tables, texts
-from backlog_spark.state.recent import Recent
+from backlog_spark.state import tables
+from backlog_spark.state.overlay import Recent
 from backlog_spark.state.store import NEVER, GroupStore
 from backlog_spark.state.tables import StateSchema, combine
-from backlog_spark.watermarks import MIN_WATERMARK
 from tests.operators.groups import Handle
 
 STATE = StateSchema((StringType(),), (LongType(),))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .capture import Capture
 from .compare import compare

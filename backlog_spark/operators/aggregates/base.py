@@ -32,7 +32,7 @@ from pyspark.sql.types import (
 )
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.operators.aggregate import Aggregate
+from backlog_spark.operators.aggregates.aggregate import Aggregate
 
 __all__ = [
     "ArgumentAggregate",

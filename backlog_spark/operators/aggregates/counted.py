@@ -15,8 +15,8 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, StructField, StructType
 
-from backlog_spark.operators.aggregate import Aggregate
 from backlog_spark.operators.aggregates import groups, ordering
+from backlog_spark.operators.aggregates.aggregate import Aggregate
 from backlog_spark.operators.aggregates.extremes import BoolAnd, BoolOr, Max, Min
 from backlog_spark.operators.aggregates.signed import SIGN
 from backlog_spark.operators.aggregates.sums import Avg, Sum

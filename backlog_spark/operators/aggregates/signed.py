@@ -14,7 +14,7 @@ from pyspark.sql import Column
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, DecimalType, DoubleType, IntegralType, LongType, StructType
 
-from backlog_spark.operators.aggregate import Aggregate
+from backlog_spark.operators.aggregates.aggregate import Aggregate
 from backlog_spark.operators.aggregates.sums import Avg, Count, Sum
 
 if TYPE_CHECKING:

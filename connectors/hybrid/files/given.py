@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Collection, Mapping, Sequence
 
-from backlog_spark.durations import parse_duration
+from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import SettingError
 
 from ..option import Option

@@ -12,9 +12,9 @@ from pyspark.sql.datasource import InputPartition
 from ..phases import Columns, Limit, Phase, Position, Step
 from .entries import DataFile, FilePartition
 from .formats import Format
-from .handover import Handover, check_handover
 from .layouts import Layout
 from .options import ReadOptions
+from .phase_handoff import Handover, check_handover
 from .planning import Place, Planner
 from .reading import Reader
 from .stores import Store, arguments_for, scheme_of, store_of

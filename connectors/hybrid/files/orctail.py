@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from ...varints import varint
+from backlog_spark.common.varints import varint
 
 __all__ = ["is_proleptic"]
 

@@ -24,7 +24,6 @@ __all__ = [
     "Topic",
     "TopicGone",
     "Unreachable",
-    "open_client",
     "patiently",
     "topic_id",
 ]
@@ -215,29 +214,6 @@ class KafkaClient(Lookups):
         for secret in self.properties.security.secrets():
             text = text.replace(secret, "***")
         return " ".join(text.split()).rstrip(".")
-
-
-def open_client(properties: Properties, group_id: str, timeout_s: float) -> KafkaClient:
-    """The client that ``kafka.client`` names.
-
-    Raises
-    ------
-    BacklogError
-        It is not installed.
-    """
-    try:
-        if properties.client == "confluent":
-            from .confluent import ConfluentClient
-
-            return ConfluentClient(properties, group_id, timeout_s)
-        from .kafka_python import KafkaPythonClient
-
-        return KafkaPythonClient(properties, group_id, timeout_s)
-    except ImportError as error:
-        raise BacklogError(
-            f"kafka.client={properties.client} cannot be loaded: {error}.",
-            "Run `pip install backlog-spark[kafka]` on the driver and the executors.",
-        ) from error
 
 
 def patiently(ask: Callable[[], T], retriable: Callable[[Exception], bool], seconds: float) -> T:

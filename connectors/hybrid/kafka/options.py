@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from backlog_spark.durations import parse_duration
+from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import SettingError
 
 from .backlog import Thresholds

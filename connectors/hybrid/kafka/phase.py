@@ -15,7 +15,8 @@ from backlog_spark.errors import SettingError
 
 from ..phases import Columns, DecoderOf, Limit, Phase, Position, Step
 from .arrow import Shape, raw_schema
-from .client import KafkaClient, open_client
+from .client import KafkaClient
+from .clients import open_client
 from .dedup import known
 from .options import KafkaOptions
 from .pins import Pin

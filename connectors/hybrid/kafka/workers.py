@@ -7,7 +7,8 @@ import os
 import uuid
 from collections.abc import Iterator
 
-from .client import KafkaClient, open_client
+from .client import KafkaClient
+from .clients import open_client
 from .options import KafkaOptions
 
 __all__ = ["group_id", "worker_client"]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.common.loopback import LoopbackServer
 from backlog_spark.errors import BacklogError
-from backlog_spark.loopback import LoopbackServer
 from connectors.hybrid.offsets import HybridOffset
 from connectors.hybrid.options import HybridOptions
 from connectors.hybrid.phases import Columns, Limit

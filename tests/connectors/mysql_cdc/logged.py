@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.columns import Column
-from connectors.mysql_cdc.decoder import RowDecoder, TableMap, read_length
-from connectors.mysql_cdc.dump import open_dump
-from connectors.mysql_cdc.history import Layout
+from connectors.mysql_cdc.binlog.dump import open_dump
+from connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap, read_length
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema import TableSchema
+from connectors.mysql_cdc.schema.columns import Column
+from connectors.mysql_cdc.schema.ddl.history import Layout
+from connectors.mysql_cdc.schema.table import TableSchema
 
 from .replay import options
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.mysql_cdc.alters import FIRST, Add, Change, ConvertAll, Drop, Rename, Step, after, column_steps
-from connectors.mysql_cdc.schema import SchemaChanged
+from connectors.mysql_cdc.schema.ddl.alters import (
+    FIRST,
+    Add,
+    Change,
+    ConvertAll,
+    Drop,
+    Rename,
+    Step,
+    after,
+    column_steps,
+)
+from connectors.mysql_cdc.schema.table import SchemaChanged
 
 
 @pytest.mark.parametrize(

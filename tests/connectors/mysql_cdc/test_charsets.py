@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.charsets import CHARSETS, text_decoder
+from connectors.mysql_cdc.schema.charsets import CHARSETS, text_decoder
 
 from .replay import SERVERS, options, read, reader, take
 

@@ -11,11 +11,12 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc import binlog, continuity
-from connectors.mysql_cdc.continuity import _same_32_bits
-from connectors.mysql_cdc.logged import TransactionEnd
+from connectors.mysql_cdc.binlog import reading as binlog
+from connectors.mysql_cdc.binlog.records import TransactionEnd
 from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.server import continuity
+from connectors.mysql_cdc.server.continuity import _same_32_bits
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .replay import SERVERS, is_mariadb, options, read, reader, take
 from .test_unlogged import drained

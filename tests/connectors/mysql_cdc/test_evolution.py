@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from connectors.mysql_cdc.reader import MySqlCdcStreamReader
-from connectors.mysql_cdc.rewind import discard_rewind_log
-from connectors.mysql_cdc.schema import SchemaChanged
+from connectors.mysql_cdc.schema.table import SchemaChanged
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import MySqlCdcDataSource
 
 from .replay import is_mariadb, options, read, reader, take

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.reader import BinlogPartition, SnapshotPartition
-from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .replay import KEYS, SERVERS, Writers, apply, options, read, reader, table_rows
 

@@ -15,7 +15,7 @@ from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
-from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .replay import EVERY_MARIADB, Writers, apply, is_mariadb, options, read, reader, table_rows, take
 

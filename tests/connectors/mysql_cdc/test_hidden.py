@@ -11,10 +11,10 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.hidden import hidden_places
-from connectors.mysql_cdc.schema import Hidden, SchemaChanged, TableSchema
+from connectors.mysql_cdc.schema.hidden import hidden_places
+from connectors.mysql_cdc.schema.table import Hidden, SchemaChanged, TableSchema
+from connectors.mysql_cdc.schema.types import Column
 from connectors.mysql_cdc.source import check
-from connectors.mysql_cdc.types import Column
 
 from .replay import is_mariadb, options, read, reader
 from .test_unlogged import drained

@@ -10,10 +10,10 @@ import pymysql
 import pytest
 
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.columns import Column
-from connectors.mysql_cdc.history import Layout, layouts
-from connectors.mysql_cdc.schema import TableSchema
-from connectors.mysql_cdc.widening import conversion
+from connectors.mysql_cdc.schema.columns import Column
+from connectors.mysql_cdc.schema.ddl.history import Layout, layouts
+from connectors.mysql_cdc.schema.table import TableSchema
+from connectors.mysql_cdc.schema.widening import conversion
 
 from .logged import columns_of, end, log_of
 from .replay import is_mariadb

@@ -6,10 +6,10 @@ import pymysql
 import pytest
 
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.alters import after, column_steps
-from connectors.mysql_cdc.columns import columns_from_json, columns_to_json
-from connectors.mysql_cdc.history import Layout, layouts
-from connectors.mysql_cdc.schema import SchemaChanged, TableSchema
+from connectors.mysql_cdc.schema.columns import columns_from_json, columns_to_json
+from connectors.mysql_cdc.schema.ddl.alters import after, column_steps
+from connectors.mysql_cdc.schema.ddl.history import Layout, layouts
+from connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
 
 from .kinds import KINDS
 from .logged import columns_of, end, log_of

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.json_values import from_text
-from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.schema.json_values import from_text
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .replay import options, read, reader
 

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.keys import (
+from connectors.mysql_cdc.schema.key_order import Places
+from connectors.mysql_cdc.schema.keys import (
     Key,
     key_from_json,
     key_kind,
@@ -23,8 +24,7 @@ from connectors.mysql_cdc.keys import (
     text_literal,
     weight_order,
 )
-from connectors.mysql_cdc.places import Places
-from connectors.mysql_cdc.types import Column
+from connectors.mysql_cdc.schema.types import Column
 
 BIG = Column("b", "bigint", "bigint(20) unsigned", nullable=False)
 DECIMAL = Column("d", "decimal", "decimal(38,10)", nullable=False, precision=38, scale=10)

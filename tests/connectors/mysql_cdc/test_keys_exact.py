@@ -15,7 +15,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.offsets import Offset
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.reader import SnapshotPartition
-from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import check
 
 from .kinds import KINDS, Kind, KindWriters, Row, create, in_range, now, plain, tables_at

@@ -13,11 +13,11 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc import planner
-from connectors.mysql_cdc.binlog import read_changes
+from connectors.mysql_cdc.binlog import planner
+from connectors.mysql_cdc.binlog.reading import read_changes
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.server import end_position
+from connectors.mysql_cdc.server.mysql import end_position
 from connectors.mysql_cdc.source import check
 
 from .replay import SERVERS, options, read, reader, take

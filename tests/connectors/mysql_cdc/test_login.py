@@ -17,11 +17,11 @@ from cryptography.x509.oid import NameOID
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.connection import connect, query
-from connectors.mysql_cdc.dump import open_dump
-from connectors.mysql_cdc.login import Login
+from connectors.mysql_cdc.binlog.dump import open_dump
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
+from connectors.mysql_cdc.server.connection import connect, query
+from connectors.mysql_cdc.server.login import Login
 from connectors.mysql_cdc.source import check
 
 from .replay import options, reader, take

@@ -13,14 +13,14 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.binlog import TransactionEnd, read_changes
-from connectors.mysql_cdc.gtid import MariaDbGtids
+from connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
 from connectors.mysql_cdc.offsets import BinlogPosition, sequence_at
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema import SchemaChanged
-from connectors.mysql_cdc.server import connect, low_watermark, query
+from connectors.mysql_cdc.schema.table import SchemaChanged
+from connectors.mysql_cdc.server.gtid import MariaDbGtids
+from connectors.mysql_cdc.server.mysql import connect, low_watermark, query
+from connectors.mysql_cdc.server.watermark import watermark
 from connectors.mysql_cdc.source import check
-from connectors.mysql_cdc.watermark import watermark
 
 from .replay import EVERY_MARIADB, Writers, apply, options, read, reader, table_rows, take
 

@@ -11,8 +11,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from connectors.mysql_cdc.offsets import Offset, SnapshotRange
-from connectors.mysql_cdc.schema import TableSchema
-from connectors.mysql_cdc.types import Column
+from connectors.mysql_cdc.schema.table import TableSchema
+from connectors.mysql_cdc.schema.types import Column
 
 from .replay import options, reader
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backlog_spark.errors import SettingError
-from connectors.mysql_cdc.dump import open_dump
-from connectors.mysql_cdc.metadata import METADATA
+from connectors.mysql_cdc.binlog.dump import open_dump
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
+from connectors.mysql_cdc.output.metadata import METADATA
 from connectors.mysql_cdc.source import MySqlCdcDataSource
 
 from .replay import is_mariadb, options, reader, take

@@ -7,9 +7,9 @@ import pytest
 
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, file_number, sequence_at
-from connectors.mysql_cdc.schema import TableSchema
-from connectors.mysql_cdc.types import Column
-from connectors.mysql_cdc.watermark import PlaceWatermark, origin, resume_after, watermark
+from connectors.mysql_cdc.schema.table import TableSchema
+from connectors.mysql_cdc.schema.types import Column
+from connectors.mysql_cdc.server.watermark import PlaceWatermark, origin, resume_after, watermark
 
 ID = Column("id", "int", "int")
 FIRST = Offset(server="s", tables=(TableSchema("d", "t", (ID,), ("id",), ("id",)),))

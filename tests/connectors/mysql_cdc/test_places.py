@@ -8,10 +8,10 @@ import random
 import pytest
 
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.keys import text_literal
-from connectors.mysql_cdc.places import Places
-from connectors.mysql_cdc.table_key import KEY_CHARSETS, weights_order
-from connectors.mysql_cdc.types import Column
+from connectors.mysql_cdc.schema.key_order import Places
+from connectors.mysql_cdc.schema.keys import text_literal
+from connectors.mysql_cdc.schema.table_key import KEY_CHARSETS, weights_order
+from connectors.mysql_cdc.schema.types import Column
 
 from .replay import is_mariadb
 

@@ -14,11 +14,12 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import SettingError
-from connectors.mysql_cdc import prepared, snapshot
-from connectors.mysql_cdc.connection import open_connection, query
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.prepared import fetch
-from connectors.mysql_cdc.schema import SchemaChanged
+from connectors.mysql_cdc.schema.table import SchemaChanged
+from connectors.mysql_cdc.server import prepared
+from connectors.mysql_cdc.server.connection import open_connection, query
+from connectors.mysql_cdc.server.prepared import fetch
+from connectors.mysql_cdc.snapshot import reading as snapshot
 
 from .replay import options, read, reader, take
 

@@ -17,7 +17,7 @@ from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.reader import MySqlCdcStreamReader
-from connectors.mysql_cdc.schema import SchemaChanged
+from connectors.mysql_cdc.schema.table import SchemaChanged
 from connectors.mysql_cdc.source import check
 
 from .replay import SERVERS, is_mariadb, options, read, reader

@@ -6,8 +6,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc import remaining
-from connectors.mysql_cdc.remaining import corrected
+from connectors.mysql_cdc.snapshot import remaining
+from connectors.mysql_cdc.snapshot.remaining import corrected
 
 from .replay import options, reader
 

@@ -10,10 +10,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.connection import connect
 from connectors.mysql_cdc.offsets import Offset
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.retention import Retention, kept_ms
+from connectors.mysql_cdc.server.connection import connect
+from connectors.mysql_cdc.server.retention import Retention, kept_ms
 
 from .replay import forget_log, options, reader
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.columns import Column
-from connectors.mysql_cdc.decoder import RowDecoder, TableMap
-from connectors.mysql_cdc.packed import packed_decimal, packed_size
-from connectors.mysql_cdc.readers import reader
-from connectors.mysql_cdc.rowcode import Code, Reader, as_reader, row_reader
-from connectors.mysql_cdc.schema import TableSchema
+from connectors.mysql_cdc.binlog.column_readers import reader
+from connectors.mysql_cdc.binlog.row_code import Code, Reader, as_reader, row_reader
+from connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap
+from connectors.mysql_cdc.schema.columns import Column
+from connectors.mysql_cdc.schema.packed import packed_decimal, packed_size
+from connectors.mysql_cdc.schema.table import TableSchema
 
 
 def column(name: str, kind: str, *, digits: tuple[int, int] = (0, 0), charset: str = "") -> Column:

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .proxy import Proxy
 from .replay import SERVERS, Writers, apply, options, read, reader, table_rows

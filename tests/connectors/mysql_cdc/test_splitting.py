@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.chunks import Splitter, even_step, even_steps
 from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.server import connect
+from connectors.mysql_cdc.server.mysql import connect
+from connectors.mysql_cdc.snapshot.chunks import Splitter, even_step, even_steps
 from connectors.mysql_cdc.source import check
 
 from .replay import options, read, reader

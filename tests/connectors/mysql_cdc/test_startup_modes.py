@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.schema import SchemaChanged
+from connectors.mysql_cdc.schema.table import SchemaChanged
 from connectors.mysql_cdc.source import inspect
 
 from .replay import forget_log, is_mariadb, options, reader, take

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.mysql_cdc.alters import Add, Drop, column_steps
-from connectors.mysql_cdc.statements import (
+from connectors.mysql_cdc.schema.ddl.alters import Add, Drop, column_steps
+from connectors.mysql_cdc.schema.ddl.statements import (
     ANY_DATABASE,
     changed_tables,
     dropped_database,

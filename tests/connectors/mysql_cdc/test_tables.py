@@ -12,9 +12,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc import joining
-from connectors.mysql_cdc.rewind import discard_rewind_log
-from connectors.mysql_cdc.schema import SchemaChanged
+from connectors.mysql_cdc.schema.table import SchemaChanged
+from connectors.mysql_cdc.snapshot import new_tables as joining
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import MySqlCdcDataSource, check, inspect
 
 from .replay import Writers, apply, options, read, reader, table_rows, take

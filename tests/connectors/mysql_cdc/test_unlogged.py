@@ -12,9 +12,9 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc import unlogged
-from connectors.mysql_cdc.evolution import StartAgain
-from connectors.mysql_cdc.schema import SchemaChanged
+from connectors.mysql_cdc.schema.ddl.evolution import StartAgain
+from connectors.mysql_cdc.schema.table import SchemaChanged
+from connectors.mysql_cdc.server import unlogged
 from connectors.mysql_cdc.source import check
 
 from .replay import EVERY_MARIADB, is_mariadb, options, reader, take
@@ -162,7 +162,7 @@ def worker_connection_closed() -> Iterator[None]:
 
 
 def forget() -> None:
-    from connectors.mysql_cdc import workers
+    from connectors.mysql_cdc.server import worker_connection as workers
 
     if workers._idle is not None:
         workers._idle[1].close()

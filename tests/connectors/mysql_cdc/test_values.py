@@ -13,10 +13,12 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc import prepared, snapshot, workers
-from connectors.mysql_cdc.rewind import discard_rewind_log
+from connectors.mysql_cdc.schema.types import type_table
+from connectors.mysql_cdc.server import prepared
+from connectors.mysql_cdc.server import worker_connection as workers
+from connectors.mysql_cdc.snapshot import reading as snapshot
+from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import check
-from connectors.mysql_cdc.types import type_table
 
 from .replay import is_mariadb, options, read, reader, take
 

@@ -10,7 +10,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc import views
+from connectors.mysql_cdc.snapshot import read_view as views
 
 from .replay import SERVERS, is_mariadb, options, read, reader
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc import whole
-from connectors.mysql_cdc.logged import RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from connectors.mysql_cdc.binlog import transactions as whole
+from connectors.mysql_cdc.binlog.records import RowsChange, Savepoint, TransactionBroken, TransactionEnd
 from connectors.mysql_cdc.offsets import BinlogPosition
 
 from .replay import EVERY_MARIADB, options, reader, table_rows, take

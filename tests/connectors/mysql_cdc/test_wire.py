@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from connectors.mysql_cdc.temporal import packed_days, packed_micros, packed_text
-from connectors.mysql_cdc.wire import HEADER, SLACK, RowDecoder, WireColumn, whole_rows
+from connectors.mysql_cdc.schema.temporal import packed_days, packed_micros, packed_text
+from connectors.mysql_cdc.server.wire import HEADER, SLACK, RowDecoder, WireColumn, whole_rows
 
 NULL = None
 _CODES = {"i8": 1, "i16": 2, "i32": 3, "i64": 8, "f32": 4, "f64": 5, "time": 12, "bytes": 253}

@@ -1,0 +1,1 @@
+"""What a user chains: streams, keyed streams, windows, the writer."""

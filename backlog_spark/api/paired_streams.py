@@ -1,0 +1,260 @@
+"""Two streams in one operator: co-groups, connected streams, interval joins."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic
+
+from backlog_spark.api.connected import connected
+from backlog_spark.api.rows import Joined, Keyed, Rows, Stream
+from backlog_spark.common.durations import parse_duration
+from backlog_spark.common.familiar_names import PAIRED, Guided, told
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import IMPLIED
+from backlog_spark.model.nodes import KeyedNode, pair_of, state_name, watermark_characteristics, with_changes
+from backlog_spark.model.temporal_joins import TemporalJoinKind, choose_temporal_join
+from backlog_spark.operators.windows.fold import WindowOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.joins.process import ProcessJoinFunction
+    from backlog_spark.operators.process.co_functions import KeyedCoProcessFunction
+    from backlog_spark.operators.windows.assigners import WindowAssigner
+    from backlog_spark.operators.windows.functions import CoGroupFunction
+
+__all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin"]
+
+
+@dataclass(frozen=True)
+class CoGroupedStreams(Guided, Generic[Stream]):
+    """Two streams whose rows of one key and window are given to a function together.
+
+    ``left.co_group(right).where("id").equal_to("id").window(assigner).apply(function)``, as in Flink.
+    """
+
+    _habits = PAIRED
+
+    _left: Rows[Stream, Any]
+    _right: Rows[Stream, Any]
+    _where: tuple[str, ...] = ()
+    _equal_to: tuple[str, ...] = ()
+    _options: WindowOptions | None = None
+    _order: str | None = None
+
+    def where(self, *keys: str, order: str | None = None) -> CoGroupedStreams[Stream]:
+        """The left stream's key columns; ``order`` names a column of both that orders the rows of a group."""
+        return replace(self, _where=keys, _order=order)
+
+    def equal_to(self, *keys: str) -> CoGroupedStreams[Stream]:
+        """The right stream's key columns, in the same order and of the same types."""
+        return replace(self, _equal_to=keys)
+
+    def window(self, assigner: WindowAssigner) -> CoGroupedStreams[Stream]:
+        """The windows; `EndOfStreamWindows` puts everything out when both streams have ended."""
+        if assigner.is_global:
+            raise BacklogError(
+                "co_group: GlobalWindows are never put out, as co_group takes no trigger.",
+                "Take windows of time, or EndOfStreamWindows for one window that ends with the input.",
+            )
+        return replace(self, _options=WindowOptions(assigner))
+
+    def allowed_lateness(self, lateness: str | timedelta) -> CoGroupedStreams[Stream]:
+        """As `WindowedStream.allowed_lateness`; after `window`."""
+        options = replace(self._ready(), lateness_ms=parse_duration(lateness, "allowed_lateness"))
+        return replace(self, _options=options)
+
+    def _ready(self) -> WindowOptions:
+        for given, what, example in (
+            (self._where, "where", '.where("id")'),
+            (self._equal_to, "equal_to", '.equal_to("id")'),
+            (self._options, "window", '.window(bs.TumblingEventTimeWindows.of("1 minute"))'),
+        ):
+            if not given:
+                raise BacklogError(f"co_group has no {what}.", f"Add {example}.")
+        assert self._options is not None
+        return self._options
+
+    def apply(self, function: CoGroupFunction, *, name: str = "") -> Stream:
+        """Give the function the rows of each key and window.
+
+        Parameters
+        ----------
+        function : CoGroupFunction
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the function's class.
+
+        Raises
+        ------
+        BacklogError
+            If keys or windows are missing.
+        """
+        from backlog_spark.operators.joins.cogroup import WindowRowsFold
+        from backlog_spark.operators.windows.functions import CoGroupFunction
+
+        options = self._ready()
+        if not isinstance(function, CoGroupFunction):
+            raise BacklogError(
+                f"apply was given {told(function)}.", "Pass an instance of a subclass of CoGroupFunction."
+            )
+        where, equal_to, order = self._where, self._equal_to, self._order
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            given = replace(options, control_first=is_first)
+            return WindowRowsFold(function, schema, where, equal_to, key_groups, given, order=order)
+
+        named = state_name(name or "_".join([*where, type(function).__name__]))
+        pair = pair_of(self._left.node, self._right.node)
+        return self._left.then(KeyedNode(pair, named, bind, is_timed=True))
+
+
+@dataclass(frozen=True)
+class ConnectedStreams(Guided, Generic[Stream]):
+    """Two keyed streams whose rows of one key are processed by one function, with one state."""
+
+    _habits = PAIRED
+
+    _left: Keyed[Stream, Any]
+    _right: Keyed[Stream, Any]
+
+    def process(self, function: KeyedCoProcessFunction, *, name: str = "") -> Stream:
+        """Process rows of both streams with a function that has state, timers and side outputs.
+
+        In backlog, with an interval during backlog of 0, a key's rows come when both streams have left it, sorted by
+        the order given to ``key_by``; see `KeyedStream.process`.
+
+        Parameters
+        ----------
+        function : KeyedCoProcessFunction
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the function's class.
+        """
+        from backlog_spark.operators.process.co_functions import KeyedCoProcessFunction
+
+        if not isinstance(function, KeyedCoProcessFunction):
+            raise BacklogError(
+                f"process was given {told(function)}.",
+                "Pass an instance of a subclass of KeyedCoProcessFunction.",
+            )
+        left, right = self._left, self._right
+        named = state_name(name or "_".join([*left.keys, type(function).__name__]))
+        return left.stream.then(connected(left, right, function, named))
+
+
+@dataclass(frozen=True)
+class IntervalJoin(Guided, Generic[Joined]):
+    """Two keyed streams, of which rows are joined whose event times are not far apart."""
+
+    _habits = PAIRED
+
+    _left: Keyed[Any, Joined]
+    _right: Keyed[Any, Joined]
+    _how: str = "inner"
+    _cuts: bool = False
+
+    def between(
+        self,
+        lower: str | timedelta,
+        upper: str | timedelta,
+        *,
+        lower_exclusive: bool = False,
+        upper_exclusive: bool = False,
+        name: str = "",
+    ) -> Joined:
+        """Join each left row with the right rows of its key from ``left time + lower`` to ``left time + upper``.
+
+        Parameters
+        ----------
+        lower, upper : str or timedelta
+            Such as ``"-5 seconds"`` and ``"10 minutes"``; whole milliseconds.
+        lower_exclusive, upper_exclusive : bool
+            Whether the bound itself does not count. Default false: it does.
+        name : str, optional
+            Of the operator's state. Default: made of the keys.
+
+        Returns
+        -------
+        IntervalJoined
+            A stream of the left stream's columns, then the right one's; a key of one name in both comes once. Its
+            ``process`` gives the pairs to a function instead.
+        """
+        from backlog_spark.operators.joins.interval import IntervalJoinFold
+        from backlog_spark.operators.joins.process import ProcessedIntervalJoinFold
+
+        least, greatest = signed_duration(lower, "lower bound"), signed_duration(upper, "upper bound")
+        left, right, how, cuts = self._left, self._right, self._how, self._cuts
+
+        def joined(function: ProcessJoinFunction | None) -> KeyedNode:
+            kind = IntervalJoinFold if function is None else partial(ProcessedIntervalJoinFold, function)
+
+            def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+                return kind(
+                    schema, left.keys, right.keys, least, greatest, key_groups, how=how,
+                    lower_exclusive=lower_exclusive, upper_exclusive=upper_exclusive, control_first=is_first, cuts=cuts,
+                )  # fmt: skip
+
+            return KeyedNode(pair, named, bind, is_timed=True)
+
+        named = state_name(name or "_".join([*left.keys, "interval_join"]))
+        pair = pair_of(*(with_changes(each.stream.node, IMPLIED) for each in (left, right)))
+        return left.stream.then_joined(joined)
+
+
+def temporal_join(
+    probe: Rows[Stream, Any],
+    build: Rows[Stream, Any],
+    *,
+    on: str | Sequence[str],
+    build_on: str | Sequence[str] | None,
+    how: str,
+    order: str | None,
+    as_of: str | None,
+    wait: bool,
+    name: str,
+) -> Stream:
+    """See `BacklogStream.temporal_join`."""
+    from backlog_spark.operators.joins.temporal import TemporalJoinFold
+    from backlog_spark.operators.joins.versioned import VersionedJoinFold
+
+    if not isinstance(build, Rows):
+        raise BacklogError(
+            f"temporal_join was given {told(build)}.", 'Pass a stream: clicks.temporal_join(users, on="id").'
+        )
+    if as_of is not None and order is not None:
+        raise BacklogError(
+            f"temporal_join: order={order!r} beside as_of={as_of!r}.",
+            "Leave order out: versions are ordered by the build side's event time.",
+        )
+    characteristics = watermark_characteristics([probe.node, build.node])
+    kind = choose_temporal_join(characteristics, event_time=as_of is not None, wait=wait)
+    left = (on,) if isinstance(on, str) else tuple(on)
+    right = left if build_on is None else (build_on,) if isinstance(build_on, str) else tuple(build_on)
+
+    def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+        if as_of is not None:
+            return VersionedJoinFold(schema, left, right, key_groups, as_of=as_of, how=how, control_first=is_first)
+        return TemporalJoinFold(schema, left, right, key_groups, how=how, order=order, wait=waits)
+
+    pair = pair_of(*(with_changes(each.node, IMPLIED) for each in (probe, build)))
+    named = state_name(name or "_".join([*left, "temporal_join"]))
+    waits = kind is TemporalJoinKind.WAITING
+    return probe.then(KeyedNode(pair, named, bind, is_timed=True, waits_for_build=waits))
+
+
+def signed_duration(value: str | timedelta, what: str) -> int:
+    """Milliseconds, which may be negative.
+
+    Raises
+    ------
+    SettingError
+        For what is no duration.
+    """
+    if isinstance(value, timedelta):
+        return -parse_duration(-value, what) if value < timedelta(0) else parse_duration(value, what)
+    minus = re.match(r"\s*-", value) if isinstance(value, str) else None
+    return -parse_duration(value[minus.end() :], what) if minus else parse_duration(value, what)

@@ -1,0 +1,74 @@
+"""What all streams of rows have in common: their node, and how an operator makes a stream of the next one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from backlog_spark.common.familiar_names import Guided, told
+from backlog_spark.errors import BacklogError
+
+if TYPE_CHECKING:
+    from backlog_spark.model.nodes import Node
+    from backlog_spark.operators.joins.process import ProcessJoinFunction
+
+__all__ = ["Keyed", "Rows", "Stream", "check_keyed"]
+
+Stream = TypeVar("Stream")
+"""What operators return: `backlog_spark.BacklogStream`."""
+
+Joined = TypeVar("Joined")
+"""What an interval join returns: `backlog_spark.api.streams.IntervalJoined`."""
+
+
+class Rows(Guided, ABC, Generic[Stream, Joined]):
+    """A stream of rows. Operators call `then`, so they need not know the class of streams."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    @abstractmethod
+    def then(self, node: Node) -> Stream:
+        """The stream of another node."""
+
+    @abstractmethod
+    def then_joined(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> Joined:
+        """The stream of an interval join: ``joined`` gives its node, with or without a function of the pairs."""
+
+
+class Keyed(Guided, Generic[Stream, Joined]):
+    """Rows grouped by key."""
+
+    def __init__(self, stream: Rows[Stream, Joined], keys: tuple[str, ...], order: str | None) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._order = order
+
+    @property
+    def stream(self) -> Rows[Stream, Joined]:
+        """The stream that is keyed."""
+        return self._stream
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The key columns."""
+        return self._keys
+
+    @property
+    def order(self) -> str | None:
+        """The column that orders a key's rows."""
+        return self._order
+
+
+def check_keyed(other: Any, what: str) -> Keyed[Any, Any]:
+    """The other stream of an operator with two, which has to be keyed.
+
+    Raises
+    ------
+    BacklogError
+        For what is no keyed stream.
+    """
+    if not isinstance(other, Keyed):
+        raise BacklogError(f"{what} was given {told(other)}.", f'Pass a keyed stream: {what}(b.key_by("id")).')
+    return other

@@ -1,0 +1,351 @@
+"""What a user chains: sources, and what is done to their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from backlog_spark.api.keyed_streams import KeyedStream
+from backlog_spark.api.paired_streams import CoGroupedStreams, temporal_join
+from backlog_spark.api.rows import Rows
+from backlog_spark.api.writer import BacklogStreamWriter
+from backlog_spark.common.durations import parse_duration
+from backlog_spark.common.familiar_names import STREAM, told
+from backlog_spark.common.option_text import option_text
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.model.changes import ASKED, CHANGE_TYPE, lost_change_type
+from backlog_spark.model.nodes import (
+    FrameNode,
+    Node,
+    SourceNode,
+    SourceSpec,
+    TransformNode,
+    UnionNode,
+    WatermarkNode,
+    sources_of,
+    with_changes,
+)
+from backlog_spark.model.plan_checks import check_no_clock
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+    from backlog_spark.operators.joins.process import ProcessJoinFunction
+
+
+__all__ = ["BacklogStream", "IntervalJoined", "source", "stream"]
+
+
+def source(
+    format: str, /, *, name: str = "", options: Mapping[str, object] | None = None, **more: object
+) -> BacklogStream:
+    """Declare a source of a query.
+
+    Parameters
+    ----------
+    format : str
+        ``"mysql_cdc"``, or any streaming format that Spark knows.
+    name : str
+        Name of the source in the query's reports.
+    options : mapping, optional
+        Options whose names are no Python identifiers, such as ``startup.mode``.
+    **more
+        Further options of the format, also one that is named ``format``. A value is a text, number, duration, schema of
+        PySpark's, or a list of them, which is joined by commas; None leaves the option out.
+
+    Returns
+    -------
+    BacklogStream
+
+    Examples
+    --------
+    >>> import backlog_spark as bs
+    >>> orders = bs.source("mysql_cdc", name="orders", host="db", user="reader", table="shop.orders")
+    >>> orders
+    BacklogStream(orders: mysql_cdc)
+    """
+    if not name or not isinstance(name, str):
+        raise SettingError(
+            "name", name, "a source needs a name, by which reports call it.",
+            f'For example bs.source("{format}", name="orders", …).',
+        )  # fmt: skip
+    given = {k: option_text(k, v) for k, v in {**(options or {}), **more}.items() if v is not None}
+    return BacklogStream(SourceNode(SourceSpec(format, name, given)))
+
+
+def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStream:
+    """Wrap a streaming DataFrame, to use what a `BacklogStream` offers.
+
+    Parameters
+    ----------
+    frame : DataFrame
+        Made with ``spark.readStream``, without stateful operations of Spark's own.
+    use_processing_time : bool
+        Its rows are live, and event time goes on with the system time (FLIP-326). Default false: nothing is known of
+        it, so its `WatermarkCharacteristic` is ``UNDEFINED``.
+
+    Raises
+    ------
+    BacklogError
+        If it is not a stream.
+    """
+    from backlog_spark.spark.session import refuse_spark_connect
+
+    refuse_spark_connect(frame)
+    if not getattr(frame, "isStreaming", False):
+        raise BacklogError(
+            f"bs.stream needs a streaming DataFrame, and was given {told(frame)}.", "Make it with spark.readStream."
+        )
+    return BacklogStream(FrameNode(frame, use_processing_time))
+
+
+def _refuse_unless(fits: bool, method: str, value: object, hint: str) -> None:
+    if not fits:
+        raise BacklogError(f"{method} was given {told(value)}.", hint)
+
+
+def _is_column(value: object) -> bool:
+    from pyspark.sql import Column
+
+    return isinstance(value, str | Column)
+
+
+class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
+    """A stream of rows: sources and what is done to them. Immutable; nothing runs before `write` … ``start()``."""
+
+    _habits = STREAM
+
+    def then(self, node: Node) -> BacklogStream:
+        """The stream of another node; operators make their result by it."""
+        return BacklogStream(node)
+
+    def then_joined(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> IntervalJoined:
+        """The stream of an interval join."""
+        return IntervalJoined(joined)
+
+    @property
+    def sources(self) -> tuple[SourceSpec, ...]:
+        """The sources that were declared with `source`."""
+        return tuple(sources_of(self.node))
+
+    def transform(self, function: Callable[[DataFrame], DataFrame]) -> BacklogStream:
+        """Apply ``function`` to the DataFrame, streaming or one batch of backlog, at each start of the query.
+
+        Parameters
+        ----------
+        function : callable
+            Takes and returns a DataFrame; stateless operations only, and the same at every call. Rows may come and
+            go, so a sink no longer relies on the source's key being unique.
+        """
+        _refuse_unless(callable(function), "transform", function, "Pass a function: .transform(lambda df: df.…).")
+        return BacklogStream(TransformNode(self.node, function))
+
+    def map(self, *columns: Column | str) -> BacklogStream:
+        """One row for each row: the columns given, as ``DataFrame.select`` takes them; texts are SQL expressions.
+
+        The change type that a keyed operator has put there (`changes`) stays, though it is not named.
+        """
+        from pyspark.sql import functions as F
+
+        for column in columns or (None,):
+            _refuse_unless(
+                _is_column(column), "map", column,
+                "Pass columns or SQL expressions: .map('id', 'amount * 2 AS twice'). Python code over rows goes into "
+                ".transform(lambda df: df.mapInArrow(…)), or after key_by into .process(function).",
+            )  # fmt: skip
+        chosen = [F.expr(c) if isinstance(c, str) and c != "*" else c for c in columns]
+
+        def select(frame: DataFrame) -> DataFrame:
+            made = frame.select(*chosen)
+            lost = lost_change_type(frame.schema, made.schema)
+            return made if lost is None else frame.select(*chosen, CHANGE_TYPE)
+
+        return BacklogStream(TransformNode(self.node, select, f"map {', '.join(map(str, columns))}"))
+
+    def filter(self, condition: Column | str) -> BacklogStream:
+        """The rows for which the condition is true."""
+        _refuse_unless(_is_column(condition), "filter", condition, "Pass SQL or a Column: .filter('amount > 0').")
+        return BacklogStream(TransformNode(self.node, lambda frame: frame.where(condition), f"filter {condition}"))
+
+    def union(self, *others: BacklogStream) -> BacklogStream:
+        """All rows of several streams with the same columns."""
+        for other in others or (None,):
+            _refuse_unless(
+                isinstance(other, BacklogStream), "union", other,
+                "Pass streams: a.union(b, c). A streaming DataFrame becomes one with bs.stream(df).",
+            )  # fmt: skip
+        return BacklogStream(UnionNode((self.node, *(o.node for o in others))))
+
+    def with_watermark(
+        self, column: str, delay: str | timedelta, *, idle_timeout: str | timedelta | None = None
+    ) -> BacklogStream:
+        """Say which column is the rows' event time, for timers and late rows. Before the first `key_by`.
+
+        Parameters
+        ----------
+        column : str
+            A timestamp column. Rows in which it is NULL are never late.
+        delay : str or timedelta
+            How much later than a row of a later time a row may come, such as ``"10 seconds"``. The watermark is the
+            greatest time seen less the delay and a millisecond; of several inputs the least one. A row is late when
+            its time is at or before the watermark that its batch was given. During backlog, with an interval during
+            backlog of 0, there is no watermark, or in a later stay it does not move; at the switch the greatest one of
+            the backlog is applied (FLIP-327).
+        idle_timeout : str or timedelta, optional
+            After so long without rows, by the driver's clock, the stream is idle and holds back no watermark that it
+            shares with others. Default: never. A source that has come to its end (FLIP-147) never does.
+
+        Raises
+        ------
+        SettingError
+            For a delay that is no duration.
+        BacklogError
+            If the event time of a source goes by the system time already; of a declared one when the query is started.
+        """
+        delay_ms = parse_duration(delay, "with_watermark delay")
+        idle_ms = None if idle_timeout is None else parse_duration(idle_timeout, "with_watermark idle_timeout")
+        mark = WatermarkNode(self.node, column, delay_ms, idle_ms)
+        check_no_clock(mark)
+        return BacklogStream(mark)
+
+    def key_by(self, *keys: str, order: str | None = None) -> KeyedStream[BacklogStream, IntervalJoined]:
+        """Group rows by key, for the keyed operators.
+
+        Parameters
+        ----------
+        keys : str
+            Columns of atomic types. NULL is a key like any other.
+        order : str, optional
+            A column that orders a key's rows, for operators that ask which row is first: ``_commit_seq`` of
+            ``mysql_cdc``, an event's time, an offset.
+        """
+        if not keys:
+            raise BacklogError("key_by needs at least one column.", "For example .key_by('user_id').")
+        for key in keys:
+            _refuse_unless(
+                isinstance(key, str) and bool(key), "key_by", key,
+                "Pass names of columns: .key_by('user_id', 'day'). Compute a key before, such as "
+                ".map('*', 'date(ts) AS day').",
+            )  # fmt: skip
+        return KeyedStream(self, keys, order)
+
+    def changes(self) -> BacklogStream:
+        """Results that change as a change stream: rows with a column ``_change_type``, as in Delta's change data feed.
+
+        Where an aggregate or a reduce put out a key's newest result alone, the result before it comes too, as
+        ``update_preimage``, and the newest as ``insert`` or ``update_postimage``. So a filter that follows is right:
+        where only the first of them passes it, the row leaves. Streams whose rows are only added stay as they are.
+        """
+        return BacklogStream(with_changes(self.node, ASKED))
+
+    def co_group(self, other: BacklogStream) -> CoGroupedStreams[BacklogStream]:
+        """Give a function the rows of this stream and of another one that have a key and a window in common.
+
+        ``a.co_group(b).where("id").equal_to("id").window(bs.EndOfStreamWindows.get()).apply(function)``.
+        """
+        return CoGroupedStreams(self, other)
+
+    def temporal_join(
+        self,
+        build: BacklogStream,
+        *,
+        on: str | Sequence[str],
+        build_on: str | Sequence[str] | None = None,
+        how: str = "left",
+        order: str | None = None,
+        as_of: str | None = None,
+        wait: bool = True,
+        name: str = "",
+    ) -> BacklogStream:
+        """Join each row, once, with what another stream has for its key when the row is processed, or had at its time.
+
+        While the other stream, the build side, is processing backlog, rows wait: so none is joined before the build
+        side's snapshot has been read (FLIP-326). A row that has come out stays, whatever becomes of the build side.
+
+        With ``as_of`` a row is joined with the version of its key that holds at its event time, the newest one at or
+        before it, and comes out when the watermark of both streams has reached that time. Rows of the build side are
+        versions from their own event time on, such as ``_commit_timestamp``; a delete ends the version before it, and
+        ``update_preimage`` is left out, so an update that changes a row's key does not end what the old key had. Where
+        the build side is filtered before, the version before one that is left out goes on.
+
+        Parameters
+        ----------
+        build : BacklogStream
+            A change stream, such as ``mysql_cdc`` gives: its inserts, updates and deletes apply. Or a stream of newer
+            and newer rows, with an ``order`` or ``as_of``. With ``as_of`` it has an event time (`with_watermark`).
+        on : str or sequence of str
+            Key columns of this stream. NULL matches nothing.
+        build_on : str or sequence of str, optional
+            Those of the build side. Default: as ``on``.
+        how : str, default "left"
+            ``"left"`` or ``"inner"``: whether a row comes out that finds none, with NULLs.
+        order : str, optional
+            Column of a build side that is no change stream, by which the newest row of a key is found. Not with
+            ``as_of``.
+        as_of : str, optional
+            This stream's event time, the column of `with_watermark`. Rows that are late are counted and left out; a
+            NULL in either stream's event time fails the query. Default: rows are joined as they are processed.
+        wait : bool, default True
+            False: rows are joined with what has been read so far, also while the build side is in backlog, as Flink's
+            temporal table functions do. At an interval during backlog of 0 nothing comes out before its end anyway.
+        name : str, optional
+            Of the operator's state. Default: made of the keys.
+
+        Returns
+        -------
+        BacklogStream
+            This stream's columns, then those of the build side; a key of one name in both comes once. With ``as_of``
+            this stream's event time is that of the result.
+
+        Raises
+        ------
+        BacklogError
+            For ``order`` beside ``as_of``; if rows are to wait and a streaming DataFrame of either stream cannot tell
+            that it has left backlog (`WatermarkCharacteristic` ``UNDEFINED``). When the query is started: for a
+            declared source that cannot, an ``as_of`` that is not this stream's event time, a build side without one,
+            and this stream being a change stream.
+        """
+        return temporal_join(
+            self, build, on=on, build_on=build_on, how=how, order=order, as_of=as_of, wait=wait, name=name
+        )
+
+    def write(self, name: str = "") -> BacklogStreamWriter:
+        """Begin a query.
+
+        Parameters
+        ----------
+        name : str
+            Query name, shown in Spark's UI and in progress events.
+        """
+        if not name or not isinstance(name, str):
+            raise SettingError("name", name, "a query needs a name.", "For example .write('orders').")
+        return BacklogStreamWriter(self.node, name)
+
+    def __repr__(self) -> str:
+        return f"BacklogStream({', '.join(f'{s.name}: {s.format}' for s in self.sources)})"
+
+
+class IntervalJoined(BacklogStream):
+    """The pairs of an interval join, as rows of both sides' columns."""
+
+    def __init__(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> None:
+        super().__init__(joined(None))
+        self._joined = joined
+
+    def process(self, function: ProcessJoinFunction) -> BacklogStream:
+        """Give each pair to a function; what it puts out has the later of the two rows' times, as ``join_time``.
+
+        Rows without a match have none, so the join has to be inner. The state is that of the join without a function.
+
+        Parameters
+        ----------
+        function : ProcessJoinFunction
+        """
+        from backlog_spark.operators.joins.process import ProcessJoinFunction
+
+        if not isinstance(function, ProcessJoinFunction):
+            raise BacklogError(
+                f"process was given {told(function)}.", "Pass an instance of a subclass of ProcessJoinFunction."
+            )
+        return BacklogStream(self._joined(function))

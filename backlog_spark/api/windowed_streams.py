@@ -1,0 +1,288 @@
+"""What a keyed stream offers whose rows are grouped by window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.api.aggregations import Aggregations
+from backlog_spark.api.rows import Rows, Stream
+from backlog_spark.common.durations import parse_duration
+from backlog_spark.common.familiar_names import WINDOWED, Guided, told
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import IMPLIED, refuse_changes
+from backlog_spark.model.nodes import KeyedNode, state_name, with_changes
+from backlog_spark.operators.windows.columns import check_window_result, check_window_rows
+from backlog_spark.operators.windows.fold import WindowFold, WindowOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.model.nodes import Bind
+    from backlog_spark.operators.aggregates.aggregate import Aggregate
+    from backlog_spark.operators.aggregates.user_functions import AggregateFunction
+    from backlog_spark.operators.fold import Fold
+    from backlog_spark.operators.merge import MergeFold
+    from backlog_spark.operators.windows.assigners import WindowAssigner
+    from backlog_spark.operators.windows.functions import ProcessWindowFunction, WindowFunction
+    from backlog_spark.operators.windows.triggers import CountTrigger, PurgingTrigger, Trigger
+
+__all__ = ["WindowedStream"]
+
+
+class WindowedStream(Guided, Aggregations[Stream]):
+    """Rows grouped by key and window. Each operator gives one row a window: the keys, ``window_start``,
+    ``window_end``, ``window_time`` (the window's last millisecond, and the event time of what comes out), the results.
+
+    A window is put out once, when the watermark has reached its end; with an allowed lateness again whenever late rows
+    came. In backlog all windows wait for the switch, and those up to the greatest watermark are put out with its batch.
+
+    Windows that a number of rows ends, by `KeyedStream.count_window` or a `trigger`, have neither start nor end: these
+    columns are NULL. All that are full when a backlog ends are put out with its batch.
+    """
+
+    _habits = WINDOWED
+
+    def __init__(
+        self,
+        stream: Rows[Stream, Any],
+        keys: tuple[str, ...],
+        order: str | None,
+        assigner: WindowAssigner,
+        options: WindowOptions | None = None,
+    ) -> None:
+        self._stream = stream
+        self._keys = keys
+        self._order = order
+        self._options = options or WindowOptions(assigner)
+
+    def allowed_lateness(self, lateness: str | timedelta) -> WindowedStream[Stream]:
+        """Keep windows for so long after their end, and put them out again when late rows have come.
+
+        A keyed operator behind takes the result before it back; `BacklogStream.changes` shows that too. What a function
+        put out, of `apply` or `process`, is not taken back.
+
+        Raises
+        ------
+        SettingError
+            For what is no duration.
+        BacklogError
+            For windows of processing time and global ones, which have no late rows.
+        """
+        self._refuse_late_rows(f"allowed_lateness({str(lateness)!r})")
+        if not self._options.assigner.is_event_time:
+            raise BacklogError(
+                f"allowed_lateness({str(lateness)!r}): no row is late for windows of processing time.",
+                "Leave it out, or take windows of event time.",
+            )
+        return self._with(lateness_ms=parse_duration(lateness, "allowed_lateness"))
+
+    def side_output_late_data(self, name: str) -> WindowedStream[Stream]:
+        """Send rows that come when their windows have been given up to a side output, with the stream's columns.
+
+        Without one they are counted (`BacklogQuery.lateRows`) and left out.
+
+        Raises
+        ------
+        BacklogError
+            For global windows, which have no late rows.
+        """
+        self._refuse_late_rows(f"side_output_late_data({name!r})")
+        return self._with(late_output=name)
+
+    def trigger(self, trigger: CountTrigger | PurgingTrigger | Trigger) -> WindowedStream[Stream]:
+        """When rows of ``bs.GlobalWindows`` are put out.
+
+        Parameters
+        ----------
+        trigger : CountTrigger, PurgingTrigger or Trigger
+            ``bs.CountTrigger.of(100)``: at every 100th row of a key a window of all its rows so far, whose rows are
+            kept for ever; declared aggregates keep one row a key. ``bs.PurgingTrigger.of(bs.CountTrigger.of(100))``: a
+            window of the 100 rows since the last one, as ``count_window(100)``. An instance of a subclass of `Trigger`
+            is asked after each row and timer; `apply`, `process` or `aggregate` with an `AggregateFunction` follow it.
+
+        Raises
+        ------
+        BacklogError
+            For another trigger, for windows that end by themselves, and for a second trigger.
+        """
+        from backlog_spark.operators.windows.triggers import CountTrigger, PurgingTrigger, Trigger
+
+        options = self._options
+        if not isinstance(trigger, CountTrigger | PurgingTrigger | Trigger):
+            raise BacklogError(
+                f"trigger was given {trigger!r:.100}.",
+                "Pass bs.CountTrigger.of(100), bs.PurgingTrigger.of(bs.CountTrigger.of(100)), or your own bs.Trigger.",
+            )
+        if isinstance(trigger, Trigger) and not options.assigner.is_global:
+            raise BacklogError(
+                f"trigger({type(trigger).__name__}()): {type(options.assigner).__name__} are merged in backlog without "
+                "looking at single rows, and put out when they end. No trigger can be asked.",
+                "Take bs.GlobalWindows.create(), or a KeyedProcessFunction with timers.",
+            )
+        if not options.assigner.is_global:
+            raise BacklogError(
+                f"trigger: {type(options.assigner).__name__} are put out when they end, and take no trigger.",
+                "Leave it out, or take bs.GlobalWindows.create().",
+            )
+        if options.counted is not None or options.trigger is not None:
+            raise BacklogError(
+                "trigger: these windows have a trigger already.", "Give one, and none behind count_window."
+            )
+        if isinstance(trigger, Trigger):
+            return self._with(trigger=trigger)
+        return self._with(counted=trigger.rows())
+
+    def _refuse_late_rows(self, what: str) -> None:
+        if self._options.assigner.is_global:
+            raise BacklogError(
+                f"{what}: global windows go by the number of rows, and no row is late for them.", "Leave it out."
+            )
+
+    def _ready(self) -> WindowOptions:
+        """The options, if anything is ever put out."""
+        if self._options.assigner.is_global and self._options.counted is None and self._options.trigger is None:
+            raise BacklogError(
+                "GlobalWindows without a trigger are never put out.",
+                "Add .trigger(bs.CountTrigger.of(n)), take count_window(n) in their place, or EndOfStreamWindows for "
+                "one window that ends with the input.",
+            )
+        return self._options
+
+    def _with(self, **changes: Any) -> WindowedStream[Stream]:
+        assigner = self._options.assigner
+        return WindowedStream(self._stream, self._keys, self._order, assigner, replace(self._options, **changes))
+
+    def aggregate(self, *aggregates: Aggregate | AggregateFunction | str, name: str = "") -> Stream:
+        """Declared aggregates, or one `AggregateFunction`; see `KeyedStream.aggregate`."""
+        from backlog_spark.operators.aggregates.retracting import window_aggregate_fold
+        from backlog_spark.operators.aggregates.user_fold import FunctionAggregateFold
+        from backlog_spark.operators.aggregates.user_functions import only_function
+        from backlog_spark.operators.declare import parse_aggregates
+
+        function, given = only_function(aggregates)
+        if function is not None and self._options.trigger is not None:
+            return self._triggered(self._options.trigger, function, name)
+        declared = [] if function is not None else parse_aggregates(*given, order=self._order)
+        for each in declared:
+            check_window_result(each.name)
+
+        def make(key_groups: int) -> Callable[..., MergeFold]:
+            def inner(keys: Sequence[str], schema: StructType, hidden: Sequence[str]) -> MergeFold:
+                if function is not None:
+                    refuse_changes("an AggregateFunction of a window", schema, keys)
+                    made = FunctionAggregateFold(keys, function, schema, key_groups, hidden)
+                    for column in made.output.names:
+                        check_window_result(column)
+                    return made
+                return window_aggregate_fold(keys, declared, schema, key_groups, hidden)
+
+            return inner
+
+        results = [type(function).__name__] if function is not None else [a.name for a in declared]
+        return self._keyed(name or "_".join([*self._keys, *results]), make)
+
+    def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> Stream:
+        """One row a window, made of all its rows by a Python function; see `KeyedStream.reduce`."""
+        from backlog_spark.operators.aggregates.reduce import ReduceFold
+
+        if not callable(function):
+            raise BacklogError(f"reduce was given {told(function)}.", "Pass a function of two rows that returns one.")
+        unnamed = self._options.assigner.is_unbounded or self._options.counted is not None
+
+        def make(key_groups: int) -> Callable[..., MergeFold]:
+            def inner(keys: Sequence[str], schema: StructType, hidden: Sequence[str]) -> MergeFold:
+                refuse_changes("reduce of a window", schema, keys)
+                if not unnamed:
+                    check_window_rows(schema)
+                return ReduceFold(keys, function, schema, key_groups, hidden)
+
+            return inner
+
+        return self._keyed(name or "_".join([*self._keys, "reduce"]), make)
+
+    def _keyed(self, name: str, make: Callable[[int], Callable[..., MergeFold]]) -> Stream:
+        keys, order, options = self._keys, self._order, self._ready()
+        if options.trigger is not None:
+            raise BacklogError(
+                f"Declared aggregates and reduce behind trigger({type(options.trigger).__name__}()): they merge rows "
+                "without looking at them one by one, so the trigger could not be asked.",
+                "Take aggregate with a bs.AggregateFunction, apply or process.",
+            )
+
+        def bound(changes: str) -> Bind:
+            def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+                from backlog_spark.operators.windows.count import CountFold
+                from backlog_spark.operators.windows.sessions import SessionFold
+
+                if options.counted is not None:
+                    return CountFold(keys, make(key_groups), schema, key_groups, options.counted, order)
+                kind = SessionFold if options.assigner.is_session else WindowFold
+                return kind(keys, make(key_groups), schema, replace(options, control_first=is_first), changes)
+
+            return bind
+
+        named = state_name(f"{name}_window")
+        rows = with_changes(self._stream.node, IMPLIED)
+        is_timed = options.counted is None
+        again = bound if options.lateness_ms else None
+        return self._stream.then(KeyedNode(rows, named, bound(""), is_timed=is_timed, with_changes=again))
+
+    def apply(self, function: WindowFunction, *, name: str = "") -> Stream:
+        """All rows of a window to a function. They are kept until the window ends.
+
+        Parameters
+        ----------
+        function : WindowFunction
+        name : str, optional
+            Of the operator's state. Default: made of the keys and the function's class.
+        """
+        from backlog_spark.operators.windows.functions import WindowFunction
+
+        return self._function(function, WindowFunction, "apply", name)
+
+    def process(self, function: ProcessWindowFunction, *, name: str = "") -> Stream:
+        """As `apply`, for a function that wants a context."""
+        from backlog_spark.operators.windows.functions import ProcessWindowFunction
+
+        return self._function(function, ProcessWindowFunction, "process", name)
+
+    def _function(self, function: Any, kind: type[Any], what: str, name: str) -> Stream:
+        from backlog_spark.operators.joins.cogroup import WindowRowsFold
+        from backlog_spark.operators.windows.count import CountRowsFold
+        from backlog_spark.operators.windows.functions import ProcessWindowFunction
+
+        if not isinstance(function, kind):
+            raise BacklogError(
+                f"{what} was given {told(function)}.", f"Pass an instance of a subclass of {kind.__name__}."
+            )
+        keys, order, options = self._keys, self._order, self._ready()
+        if options.trigger is not None:
+            return self._triggered(options.trigger, function, name)
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            given = replace(options, control_first=is_first)
+            if given.counted is not None:
+                return CountRowsFold(function, schema, keys, key_groups, given, order=order)
+            return WindowRowsFold(function, schema, keys, None, key_groups, given, order=order)
+
+        named = state_name(name or "_".join([*keys, type(function).__name__]))
+        is_timed = options.counted is None or kind is ProcessWindowFunction
+        return self._stream.then(KeyedNode(self._stream.node, named, bind, is_timed=is_timed))
+
+    def _triggered(self, trigger: Trigger, function: Any, name: str) -> Stream:
+        """A function behind a trigger of the user's."""
+        from backlog_spark.operators.process.fold import ProcessFold
+        from backlog_spark.operators.windows.triggered import TriggeredWindows
+
+        keys, order = self._keys, self._order
+
+        def bind(schema: StructType, key_groups: int, is_first: bool) -> Fold:
+            refuse_changes(f"trigger({type(trigger).__name__}())", schema, keys)
+            made = TriggeredWindows(keys, trigger, function, schema)
+            return ProcessFold(keys, made, schema, key_groups, order=order, control_first=is_first)
+
+        named = state_name(name or "_".join([*keys, type(trigger).__name__, type(function).__name__]))
+        return self._stream.then(KeyedNode(self._stream.node, named, bind, is_timed=True))

@@ -1,0 +1,160 @@
+"""The writer of a stream: how a query runs and where its rows go; `start` begins it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.common.familiar_names import WRITER, Guided, nearest, told
+from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
+from backlog_spark.common.option_text import option_text
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.sinks.base import Sink
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.model.nodes import Node
+    from backlog_spark.runner.query import BacklogQuery
+
+__all__ = ["BacklogStreamWriter"]
+
+_TRIGGERS = (
+    "Write .trigger(processing_time='30 seconds', interval_during_backlog='30 minutes'), or "
+    ".trigger(available_now=True) to read what is there and end."
+)
+
+
+class BacklogStreamWriter(Guided):
+    """Collects how a query runs; `start` begins it. The counterpart of Spark's ``DataStreamWriter``."""
+
+    _habits = WRITER
+
+    def __init__(self, node: Node, name: str) -> None:
+        self._node = node
+        self._name = name
+        self._intervals: dict[str, object] = {}
+        self._available_now = False
+        self._options: dict[str, str] = {}
+        self._sinks: dict[str, Sink] = {}
+
+    def trigger(
+        self,
+        *,
+        processing_time: str | timedelta | None = None,
+        interval_during_backlog: str | int | timedelta | None = None,
+        available_now: bool = False,
+        **names_of_spark: Any,
+    ) -> BacklogStreamWriter:
+        """Set the commit intervals.
+
+        Parameters
+        ----------
+        processing_time : str or timedelta, optional
+            Normal interval between commits. Default: ``spark.backlog.interval``, else the next batch starts
+            as soon as the last is done.
+        interval_during_backlog : str, 0 or timedelta, optional
+            Interval while any source is processing backlog: 0, or at least ``processing_time`` (FLIP-309).
+            Batches are sized to take this long; 0 puts the whole backlog into one. Default:
+            ``spark.backlog.intervalDuringBacklog``, else off.
+        available_now : bool
+            Read what is there now, then end. Default false.
+        **names_of_spark
+            The same under Spark's names: ``processingTime``, ``availableNow``.
+
+        Raises
+        ------
+        SettingError
+            For what is no duration, and an interval during backlog that is shorter than the other and not 0.
+        """
+        given = {"processing_time": processing_time, "interval_during_backlog": interval_during_backlog}
+        given["available_now"] = available_now or None
+        for name, value in names_of_spark.items():
+            ours = nearest(name, given)
+            if not ours:
+                raise SettingError(f"trigger({name}=…)", value, "is not possible here.", _TRIGGERS)
+            if given[ours] is not None:
+                raise SettingError(f"trigger({name}=…)", value, f"{ours} is given too.", f"Leave {name} out.")
+            given[ours] = value
+        intervals = {"interval": given["processing_time"], "interval_during_backlog": given["interval_during_backlog"]}
+        self._intervals.update({name: value for name, value in intervals.items() if value is not None})
+        resolve_intervals(self._intervals, {}, ())
+        self._available_now = bool(given["available_now"])
+        return self
+
+    def option(self, key: str, value: object) -> BacklogStreamWriter:
+        """Set an option of the query; ``checkpointLocation`` is required.
+
+        Raises
+        ------
+        SettingError
+            For an interval, which `trigger` sets.
+        """
+        if key.lower() in {name.lower() for name in INTERVAL_OPTIONS}:
+            raise SettingError(key, value, "is no option of a query, but of its sources.", _TRIGGERS)
+        self._options[key] = option_text(key, value)
+        return self
+
+    def to(self, sink: Sink, *, side_output: str = "") -> BacklogStreamWriter:
+        """Choose where batches go.
+
+        Parameters
+        ----------
+        sink : Sink
+        side_output : str, optional
+            Name of a side output of the last operator. Default: the main output.
+
+        Raises
+        ------
+        BacklogError
+            For what is no sink, such as a path.
+        """
+        fits = isinstance(sink, Sink)
+        if not fits:
+            path = repr(sink) if isinstance(sink, str) else "'/lake/table'"
+            raise BacklogError(
+                f"to was given {told(sink)}, which is no sink.",
+                f".to(bs.DeltaAppend({path})) adds all rows to a Delta table, .to(bs.DeltaUpsert({path}, keys=['id'])) "
+                "keeps the newest row of each key in one. For other targets write a class of your own of bs.Sink.",
+            )
+        self._sinks[side_output] = sink
+        return self
+
+    def start(self, spark: SparkSession | None = None) -> BacklogQuery:
+        """Check everything, then start the query.
+
+        Parameters
+        ----------
+        spark : SparkSession, optional
+            Default: the active session.
+
+        Raises
+        ------
+        BacklogError
+            Before any row is read, for whatever cannot work: settings, servers, tables, checkpoint, target.
+        """
+        from pyspark.sql import SparkSession
+
+        from backlog_spark.runner.query import BacklogQuery
+        from backlog_spark.spark.session import check_session
+
+        session: Any = spark or SparkSession.getActiveSession()
+        check_session(session)
+        if "" not in self._sinks:
+            raise BacklogError(f"The query {self._name!r} has no sink.", "Add .to(bs.DeltaUpsert(path, keys=[…])).")
+        location = next((v for k, v in self._options.items() if k.lower() == "checkpointlocation"), None)
+        if not location:
+            raise SettingError(
+                "checkpointLocation", location, "a query needs one: it holds all that a restart needs.",
+                'Add .option("checkpointLocation", path).',
+            )  # fmt: skip
+        return BacklogQuery(
+            session,
+            self._node,
+            self._sinks,
+            name=self._name,
+            checkpoint_location=location,
+            intervals=self._intervals,
+            available_now=self._available_now,
+            options=self._options,
+        ).start()

@@ -1,0 +1,1 @@
+"""Durations, settings, intervals and other helpers (pure)."""

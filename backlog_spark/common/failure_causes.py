@@ -1,0 +1,126 @@
+"""What a failure says of its cause, in one line, and the next step where the cause is known."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from backlog_spark.common.familiar_names import nearest
+from backlog_spark.errors import BacklogError
+
+__all__ = ["first_line", "nearest_function", "next_step", "one_line", "was_interrupted", "with_next_step"]
+
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_JAVA_CALL: Final = re.compile(r"An error occurred while calling \S+\.")
+
+# Java's own, Hadoop's, and what Spark makes of them and of a cancelled job.
+_INTERRUPTIONS: Final = re.compile(
+    r"Interrupted(IO)?Exception|ClosedByInterruptException|JOB_CANCELLED|[Cc]ancelled (as )?part of"
+)
+_OURS: Final = ("backlog_spark", "connectors", "pyspark_hybrid", "pyspark_mysql_cdc")
+_PACKAGES: Final = {
+    "pymysql": "'backlog-spark[mysql]'",
+    "pymysqlreplication": "'backlog-spark[mysql]'",
+    "cryptography": "'backlog-spark[mysql]'",
+    "confluent_kafka": "'backlog-spark[kafka]'",
+    "kafka": "'backlog-spark[kafka]'",
+    "fsspec": "'backlog-spark[files]'",
+    "deltalake": "'backlog-spark[files]'",
+    "google": "protobuf",
+    "grpc": "grpcio",
+    **dict.fromkeys(_OURS, "backlog-spark"),
+}
+
+
+def first_line(error: BaseException) -> str:
+    """The line of an error that says what happened; of a Python worker's traceback that of the exception."""
+    return one_line(str(error)) or type(error).__name__
+
+
+def one_line(text: str) -> str:
+    """The same for an error's text; empty if it has no such line."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if line.strip().startswith(("backlog_spark.", "connectors."))]
+    if not told:
+        told = _raised(lines)
+    if not told and lines and _JAVA_CALL.fullmatch(lines[0].strip()):
+        told = [line.removeprefix(": ") for line in lines[1:]]
+    found = (told or lines or [""])[0].strip()
+    return found.removesuffix(_TRACEBACK).strip()
+
+
+def was_interrupted(error: BaseException) -> bool:
+    """Whether an error says that its thread was interrupted or its jobs cancelled, as a stop does."""
+    return bool(_INTERRUPTIONS.search(f"{type(error).__name__}: {error}"))
+
+
+def _raised(lines: Sequence[str]) -> list[str]:
+    """What stands behind the frames of the last traceback."""
+    starts = [at for at, line in enumerate(lines) if line.rstrip().endswith(_TRACEBACK)]
+    if not starts:
+        return []
+    margin = _margin(lines[starts[-1]])
+    return [line for line in lines[starts[-1] + 1 :] if _margin(line) <= margin]
+
+
+def _margin(line: str) -> int:
+    return len(line) - len(line.lstrip())
+
+
+def next_step(text: str) -> str:
+    """What to do about an error of Spark's, by its text; empty where its cause is not known here."""
+    python = os.environ.get("PYSPARK_PYTHON")
+    told = f"PYSPARK_PYTHON, which is {python}," if python else "python3 on the PATH, as PYSPARK_PYTHON is not set,"
+    if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
+        package = _PACKAGES.get(missing[1], missing[1])
+        return (
+            f"Spark runs Python with {told} on the driver and on every executor. Install the package there "
+            f"(pip install {package}), send it with spark-submit --py-files or --archives, or set PYSPARK_PYTHON to an "
+            "interpreter that has it."
+        )
+    if re.search(r"Cannot run program \"|failed to connect back", text):
+        return (
+            f"Spark could not start a Python process with {told} on the driver or an executor. Set PYSPARK_PYTHON, "
+            "before the session is created, to an interpreter that is there on all of them and has the packages; "
+            "what it said is in Spark's log."
+        )
+    if routine := re.search(r"Cannot resolve routine `(\w+)`", text):
+        return nearest_function(routine[1])
+    if "a query with that name is already active" in text:
+        return "Stop that query first (spark.streams.active lists them), or give this one another name: .write('name')."
+    if "STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION" in text:
+        return "A transform works on single rows. To group, write .key_by('id').aggregate('sum(amount) AS total')."
+    return ""
+
+
+def nearest_function(name: str) -> str:
+    """Asks for the function of Spark's that looks most like one which there is not; empty where none does."""
+    from pyspark.sql import functions
+
+    near = nearest(name, functions.__all__)
+    return f"Did you mean {near}?" if near and near.lower() != name.lower() else ""
+
+
+@contextmanager
+def with_next_step(what: str) -> Iterator[None]:
+    """Turn errors of Spark whose cause is known, and Java's stack traces, into a `BacklogError`; others pass.
+
+    Parameters
+    ----------
+    what : str
+        What has failed, as the error begins.
+    """
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
+
+    try:
+        yield
+    except BacklogError:
+        raise
+    except Exception as error:
+        hint = next_step(str(error))
+        if hint or isinstance(error, Py4JJavaError):
+            raise BacklogError(f"{what}: {first_line(error)}", hint) from error
+        raise

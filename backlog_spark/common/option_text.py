@@ -1,0 +1,35 @@
+"""Values of options as the text that Spark passes on to a source."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import timedelta
+
+from backlog_spark.common.durations import parse_duration
+from backlog_spark.common.familiar_names import told
+from backlog_spark.errors import SettingError
+
+__all__ = ["option_text", "quoted"]
+
+
+def option_text(option: str, value: object) -> str:
+    """An option's value as Spark passes it on: several are separated by commas, a schema is as in SQL."""
+    from pyspark.sql.types import StructType
+
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ",".join(option_text(option, each) for each in value)
+    if isinstance(value, StructType):
+        return ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in value)
+    if isinstance(value, timedelta):
+        return f"{parse_duration(value, option)} ms"
+    if isinstance(value, str | int | float | os.PathLike):
+        return str(value)
+    raise SettingError(option, "***", f"is {told(value)} and no text, number, list of them or schema.")
+
+
+def quoted(name: str) -> str:
+    """A column's name in SQL, in backquotes where it needs them."""
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"

@@ -1,0 +1,364 @@
+"""Every ``spark.backlog.*`` setting: one registry that parses, checks and documents them.
+
+Pure Python: no Spark import, so that option handling is tested in milliseconds and usable in any process.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from backlog_spark.common.durations import format_duration, parse_duration
+from backlog_spark.errors import SettingError
+
+__all__ = [
+    "DURING_BACKLOG",
+    "FLINK_DURING_BACKLOG",
+    "FLINK_INTERVAL",
+    "INTERVAL",
+    "MAX_KEY_GROUPS",
+    "PREFIX",
+    "SETTINGS",
+    "Setting",
+    "parse_settings",
+    "settings_table",
+]
+
+PREFIX: Final = "spark.backlog."
+MAX_KEY_GROUPS: Final = 32_768
+_SECRET: Final = re.compile("password|secret|token|credential|access.?key", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One ``spark.backlog.*`` setting.
+
+    Parameters
+    ----------
+    name : str
+        Full name, as in spark-defaults.conf.
+    type : str
+        Type as shown to users: duration, int, or the choices.
+    default : int, str or None
+        Parsed default: durations in milliseconds; None means unset.
+    bounds : str
+        Accepted values in words.
+    source : str
+        Where the behaviour was taken from: a FLIP and Flink's name for it, or this project.
+    description : str
+        One or two sentences for the settings table.
+    parser : callable
+        ``(text, name) -> value``; raises SettingError when the text is malformed or out of bounds.
+    """
+
+    name: str
+    type: str
+    default: int | str | None
+    bounds: str
+    source: str
+    description: str
+    parser: Callable[[str, str], int | float | str]
+
+    def parse(self, text: str) -> int | float | str:
+        """Parse and bound-check a value as written. Raises SettingError."""
+        return self.parser(text, self.name)
+
+    @property
+    def default_text(self) -> str:
+        """The default as a user would write it."""
+        if self.default is None:
+            return "unset"
+        if self.type == "duration" and isinstance(self.default, int):
+            return format_duration(self.default)
+        return str(self.default)
+
+
+def _duration(most_ms: int | None = None) -> Callable[[str, str], int]:
+    def parse(text: str, name: str) -> int:
+        ms = parse_duration(text, name)
+        if most_ms is not None and ms > most_ms:
+            raise SettingError(name, text, f"must be at most {format_duration(most_ms)}.")
+        return ms
+
+    return parse
+
+
+def _integer(least: int, most: int) -> Callable[[str, str], int]:
+    def parse(text: str, name: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise SettingError(name, text, f"must be a whole number from {least} to {most}.") from None
+        if not least <= number <= most:
+            raise SettingError(name, text, f"must be from {least} to {most}.")
+        return number
+
+    return parse
+
+
+def _number(least: float, most: float) -> Callable[[str, str], float]:
+    def parse(text: str, name: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            raise SettingError(name, text, f"must be a number from {least:g} to {most:g}.") from None
+        if not least <= number <= most:
+            raise SettingError(name, text, f"must be from {least:g} to {most:g}.")
+        return number
+
+    return parse
+
+
+_BYTES: Final = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
+
+
+def _bytes(text: str, name: str) -> int:
+    # As Spark writes sizes in its own configuration: 512m, 10g, 10gb
+    found = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", text.strip().lower())
+    if not found:
+        raise SettingError(name, text, "is no size.", "Write for example 512m or 10g.")
+    return int(found[1]) * _BYTES[found[2]]
+
+
+def _choice(*choices: str) -> Callable[[str, str], str]:
+    def parse(text: str, name: str) -> str:
+        word = text.strip().lower()
+        if word not in choices:
+            raise SettingError(name, text, f"must be one of {', '.join(choices)}.")
+        return word
+
+    return parse
+
+
+INTERVAL: Final = "spark.backlog.interval"
+DURING_BACKLOG: Final = "spark.backlog.intervalDuringBacklog"
+# Flink's names for the same. spark-submit drops what does not begin with "spark.", so they are read with that too.
+FLINK_INTERVAL: Final = "execution.checkpointing.interval"
+FLINK_DURING_BACKLOG: Final = "execution.checkpointing.interval-during-backlog"
+
+# A fault that lasts (a full disk, a dropped table) must end the query within minutes, one that passes (a
+# server that restarts) must not: 1 + 2 + 4 s with the defaults, and no single wait above a minute.
+_LONGEST_DELAY_MS: Final = 60_000
+
+_REGISTRY: Final = (
+    Setting(
+        name=INTERVAL,
+        type="duration",
+        default=None,
+        bounds="0 or more; unset or 0: the next batch starts as soon as the last is done",
+        source="FLIP-309, `execution.checkpointing.interval`",
+        description=(
+            "Normal commit (trigger) interval. May be delayed by the interval during backlog. "
+            f"Flink's name is read too, and with `--conf` as `spark.{FLINK_INTERVAL}`."
+        ),
+        parser=_duration(),
+    ),
+    Setting(
+        name=DURING_BACKLOG,
+        type="duration",
+        default=None,
+        bounds="unset, 0, or at least the interval",
+        source="FLIP-309, `execution.checkpointing.interval-during-backlog`",
+        description=(
+            "Commit interval while any running source is processing backlog. "
+            "Unset: feature off. 0: no commit until every source has left backlog. "
+            f"Flink's name is read too, and with `--conf` as `spark.{FLINK_DURING_BACKLOG}`."
+        ),
+        parser=_duration(),
+    ),
+    Setting(
+        name="spark.backlog.restart.maxAttempts",
+        type="int",
+        default=3,
+        bounds="0 to 1000",
+        source="backlog_spark",
+        description="Restarts in a row without progress before the query fails. 0: never restart.",
+        parser=_integer(0, 1000),
+    ),
+    Setting(
+        name="spark.backlog.restart.delay",
+        type="duration",
+        default=1_000,
+        bounds=f"0 to {format_duration(_LONGEST_DELAY_MS)}",
+        source="backlog_spark",
+        description="Wait before a restart; doubled at each attempt in a row, up to 1 min.",
+        parser=_duration(_LONGEST_DELAY_MS),
+    ),
+    Setting(
+        name="spark.backlog.keyGroups",
+        type="int",
+        default=None,
+        bounds=f"1 to {MAX_KEY_GROUPS}; unset: 16 for each core, at least 32; fixed by the first start on a checkpoint",
+        source="Flink's key groups (`pipeline.max-parallelism`)",
+        description="Into how many groups keys are hashed; a group is the unit of keyed state and of its work.",
+        parser=_integer(1, MAX_KEY_GROUPS),
+    ),
+    Setting(
+        name="spark.backlog.sortedBatch.enabled",
+        type="true or false",
+        default="false",
+        bounds="true, false",
+        source="backlog_spark; FLIP-327 has sorted input with an interval of 0 only",
+        description=(
+            "Run keyed operators sorted also with an interval during backlog above 0: batch by batch, each merged "
+            "into the state and put out. With 0 they always are."
+        ),
+        parser=_choice("true", "false"),
+    ),
+    Setting(
+        name="spark.backlog.timers.interruptible.enabled",
+        type="true or false",
+        default="false",
+        bounds="true, false",
+        source="FLIP-443, `execution.checkpointing.unaligned.splittable-timers.enabled`",
+        description=(
+            "Let a batch stop firing event-time timers between two of them when its commit is due; the rest goes on in "
+            "the next batch at once. For windows, joins and over aggregation, and for functions that allow it "
+            "(`interruptible_timers`)."
+        ),
+        parser=_choice("true", "false"),
+    ),
+    Setting(
+        name="spark.backlog.timers.maxFiringTime",
+        type="duration",
+        default=None,
+        bounds="0 or more; unset: the interval, or 1 s without one; at least one timer fires",
+        source="backlog_spark",
+        description="How long a batch fires timers before it leaves the rest to the next one.",
+        parser=_duration(),
+    ),
+    Setting(
+        name="spark.backlog.fastPythonStart",
+        type="true or false",
+        default="true",
+        bounds="true, false",
+        source="backlog_spark",
+        description=(
+            "Let Spark's Python processes start faster: those of the driver's machine are forked from one that has "
+            "imported what they need, which takes some 100 MB while the driver runs (0.3 s less for each source and "
+            "stateful operator at every start and switch); the others take pyspark from its directory, which has "
+            "byte code, and not from pyspark.zip, which has none (0.6 s). Done through `PYTHONPATH`."
+        ),
+        parser=_choice("true", "false"),
+    ),
+    Setting(
+        name="spark.backlog.progress",
+        type="auto, on or off",
+        default="auto",
+        bounds="auto, on, off",
+        source="backlog_spark",
+        description="The progress line on stderr. auto: only if stderr is a terminal.",
+        parser=_choice("auto", "on", "off"),
+    ),
+)
+
+
+def _rule(
+    name: str, type_: str, bounds: str, figure: str, parser: Callable[[str, str], int | float | str]
+) -> list[Setting]:
+    """The two settings of a rule."""
+    full = f"spark.backlog.rule.{name}"
+    return [
+        Setting(
+            name=full,
+            type=type_,
+            default=None,
+            bounds=f"unset, or {bounds}",
+            source="FLIP-309, section on sources that derive the flag from a lag",
+            description=f"A query of sources that carry no flag is in backlog with more than this: {figure}.",
+            parser=parser,
+        ),
+        Setting(
+            name=f"{full}.leave",
+            type=type_,
+            default=None,
+            bounds="at most the above; unset: half of it",
+            source="backlog_spark",
+            description="And no longer with this or less.",
+            parser=parser,
+        ),
+    ]
+
+
+_RULES: Final = (
+    *_rule(
+        "offsetsBehindLatest", "int", "1 or more",
+        "records of Kafka topics that are not read yet, of all partitions together", _integer(1, 2**62),
+    ),
+    *_rule(
+        "filesOutstanding", "int", "1 or more",
+        "files of file and Delta sources that are not read yet", _integer(1, 2**62),
+    ),
+    *_rule("bytesOutstanding", "size", "1 or more", "their bytes", _bytes),
+    *_rule("watermarkLag", "duration", "1 ms or more", "the time that the watermark is behind the clock", _duration()),
+    *_rule(
+        "busyRatio", "number", "0.1 to 1000",
+        "what batches take of the trigger's interval, the mean of three", _number(0.1, 1000),
+    ),
+    Setting(
+        name="spark.backlog.rule.minStay",
+        type="duration",
+        default=60_000,
+        bounds="0 or more",
+        source="backlog_spark",
+        description="How long a rule's answer stays as it is at least.",
+        parser=_duration(),
+    ),
+)  # fmt: skip
+
+SETTINGS: Final[Mapping[str, Setting]] = MappingProxyType({setting.name: setting for setting in (*_REGISTRY, *_RULES)})
+"""Every setting by full name, in the order of the documentation."""
+
+
+def parse_settings(conf: Mapping[str, str]) -> dict[str, int | float | str | None]:
+    """Parse and check the ``spark.backlog.*`` entries of a Spark configuration.
+
+    Parameters
+    ----------
+    conf : mapping of str to str
+        Any Spark configuration; keys that do not start with ``spark.backlog.`` are left alone.
+
+    Returns
+    -------
+    dict
+        Every name of `SETTINGS`, with the value found or else the default. Durations in milliseconds.
+
+    Raises
+    ------
+    SettingError
+        For an unknown ``spark.backlog.*`` key (it names the closest known one: a misspelt setting would
+        otherwise do nothing, silently), and for a malformed or out-of-bounds value.
+    """
+    values: dict[str, int | float | str | None] = {setting.name: setting.default for setting in SETTINGS.values()}
+    for key, text in conf.items():
+        if not key.startswith(PREFIX):
+            continue
+        setting = SETTINGS.get(key)
+        if setting is None:
+            raise _unknown(key, text)
+        values[key] = setting.parse(text)
+    return values
+
+
+def _unknown(key: str, text: str) -> SettingError:
+    # Without case and prefix: every name shares the prefix, which would make any two of them look close.
+    tails = {name[len(PREFIX) :].lower(): name for name in SETTINGS}
+    close = difflib.get_close_matches(key[len(PREFIX) :].lower(), tails, n=1, cutoff=0.5)
+    hint = f"Did you mean {tails[close[0]]}?" if close else f"Known settings: {', '.join(SETTINGS)}."
+    # No setting of ours is a secret, but what somebody takes for one may be.
+    shown = "***" if _SECRET.search(key) else text
+    return SettingError(key, shown, "there is no such setting.", hint)
+
+
+def settings_table() -> str:
+    """The settings as a Markdown table, one row each, in the order of `SETTINGS`; ends with a newline."""
+    rows = ["| setting | type | default | accepted | from | what it does |", "|---|---|---|---|---|---|"]
+    rows += [
+        f"| `{s.name}` | {s.type} | {s.default_text} | {s.bounds} | {s.source} | {s.description} |"
+        for s in SETTINGS.values()
+    ]
+    return "\n".join(rows) + "\n"

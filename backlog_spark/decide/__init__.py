@@ -1,0 +1,1 @@
+"""Decides what a query does next (pure)."""

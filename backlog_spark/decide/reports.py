@@ -1,0 +1,123 @@
+"""What is reported of a query: batches, idle triggers, the end of a run (pure)."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Idle", "ProgressReport", "Report", "SourceReport", "Terminated", "parse_offset"]
+
+# Spark's class of such sources, whose name is their description; the others have another one (Spark 4.2).
+_UNLIMITED = re.compile(r"\bPythonMicroBatchStream\b")
+
+
+@dataclass(frozen=True)
+class SourceReport:
+    """One source's part in one micro-batch.
+
+    Parameters
+    ----------
+    index : int
+        Position in the plan, from 0; the same as the line in Spark's offset log.
+    description : str
+        Spark's description of the source. Not unique: two readers of one topic have the same.
+    start_offset, end_offset, latest_offset : dict or None
+        The offsets when they are JSON objects, else None (absent, or a foreign source's own format).
+    num_input_rows : int
+        Rows read in this batch.
+    is_processing_backlog : bool
+        The source's flag from the batch's end on: ``isProcessingBacklog`` of the end offset, else false.
+    is_backlog : bool
+        RecordAttributes of the batch's rows: ``isProcessingBacklog`` of the start offset; in the first batch,
+        which has no start offset, ``isBacklog`` of the end offset; else false.
+    finished : bool
+        ``isFinished`` of the end offset, else false: the source will never emit again.
+    """
+
+    index: int
+    description: str
+    start_offset: dict[str, Any] | None
+    end_offset: dict[str, Any] | None
+    latest_offset: dict[str, Any] | None
+    num_input_rows: int
+    is_processing_backlog: bool
+    is_backlog: bool
+    finished: bool
+
+    @property
+    def takes_no_limit(self) -> bool:
+        """Whether it is a Python source that Spark cannot limit: its ``latestOffset`` takes no `ReadLimit`."""
+        return bool(_UNLIMITED.search(self.description))
+
+
+@dataclass(frozen=True)
+class ProgressReport:
+    """A committed micro-batch, as Spark's progress event tells it.
+
+    Parameters
+    ----------
+    query_id, run_id : str
+        Spark's ids; the first survives a restart on the same checkpoint, the second does not.
+    batch_id : int
+        The micro-batch, from 0.
+    num_input_rows : int
+        Rows read by all sources together.
+    timestamp : str
+        Start of the trigger, ISO 8601 in UTC.
+    duration_ms : dict of str to int
+        Spark's phases (``triggerExecution``, ``addBatch``, …) in milliseconds.
+    sources : tuple of SourceReport
+        In plan order.
+    watermark_ms : int or None
+        Spark's event-time watermark, milliseconds since 1970; None without one.
+    """
+
+    query_id: str
+    run_id: str
+    batch_id: int
+    num_input_rows: int
+    timestamp: str
+    duration_ms: dict[str, int]
+    sources: tuple[SourceReport, ...]
+    watermark_ms: int | None = None
+
+
+@dataclass(frozen=True)
+class Idle:
+    """A trigger that found nothing to do. Spark sends it instead of progress, by default once in 10 s."""
+
+    query_id: str
+    run_id: str
+    timestamp: str
+
+
+@dataclass(frozen=True)
+class Terminated:
+    """The end of a run. `exception` is the error's text, or None after a stop or at the end of its input."""
+
+    query_id: str
+    run_id: str
+    exception: str | None
+
+
+Report = ProgressReport | Idle | Terminated
+
+
+def parse_offset(text: str | None) -> dict[str, Any] | None:
+    """Parse an offset as Spark shows it in Python, a JSON *string*.
+
+    Returns
+    -------
+    dict or None
+        None unless the text is a JSON object: absent offsets read ``"null"`` or ``"None"``, rate and socket
+        sources have bare numbers, and a foreign source may write anything.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None

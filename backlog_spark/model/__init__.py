@@ -1,0 +1,1 @@
+"""What a declared query is: nodes, changes, record attributes, watermarks (pure)."""

@@ -1,0 +1,175 @@
+"""Change streams: rows that say what they do to a table, in the names of Delta's change data feed.
+
+A row of type ``insert`` or ``update_postimage`` is there from now on, one of type ``delete`` or ``update_preimage`` is
+no longer. Keyed operators whose results change put out such rows to the operators behind them, which take rows back.
+
+Source: Delta's "Change data feed"; Flink's ``RowKind``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Final
+
+from backlog_spark.errors import BacklogError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructField, StructType
+
+__all__ = [
+    "ASKED",
+    "CHANGE_TYPE",
+    "DELETE",
+    "EXACT_JSON",
+    "IMPLIED",
+    "INSERT",
+    "MARK",
+    "METADATA",
+    "POSTIMAGE",
+    "PREIMAGE",
+    "TYPES",
+    "identity_of",
+    "is_change_stream",
+    "lost_change_type",
+    "refuse_change_type",
+    "refuse_changes",
+    "sign",
+]
+
+CHANGE_TYPE: Final = "_change_type"
+METADATA: Final = (CHANGE_TYPE, "_commit_timestamp", "_commit_seq")
+"""Columns that tell of the change, not of the row: they differ between a row's insert and its before-image."""
+
+INSERT: Final = "insert"
+PREIMAGE: Final = "update_preimage"
+POSTIMAGE: Final = "update_postimage"
+DELETE: Final = "delete"
+TYPES: Final = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
+
+MARK: Final = "backlog_spark.model.changes"
+"""Key in the metadata of a `CHANGE_TYPE` column that a keyed operator of ours has made."""
+IMPLIED: Final = "implied"
+"""Value of `MARK`: made because an operator further down needs it, which the user may not know."""
+ASKED: Final = "asked"
+"""Value of `MARK`: the user has asked for it."""
+
+
+EXACT_JSON: Final = {
+    "timeZone": "UTC",
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""Options of ``to_json`` with which other values give other texts, whatever the session's time zone is."""
+
+
+def is_change_stream(schema: StructType, keys: Collection[str] = ()) -> bool:
+    """Whether rows say what they do. Who groups by the change type takes it for data."""
+    return (
+        CHANGE_TYPE in schema.names and CHANGE_TYPE not in keys and schema[CHANGE_TYPE].dataType.typeName() == "string"
+    )
+
+
+def refuse_changes(what: str, schema: StructType, keys: Collection[str] = ()) -> None:
+    """Refuse a change stream where an operator can take no row back.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if not is_change_stream(schema, keys):
+        return
+    if MARK in schema[CHANGE_TYPE].metadata:
+        raise BacklogError(
+            f"{what}: the results of the operator before it change, and {what} takes no row back.",
+            "Aggregate or join behind it, or use windows, whose results come once.",
+        )
+    raise BacklogError(
+        f"{what}: the stream's rows have a column {CHANGE_TYPE!r}, and {what} takes no row back.",
+        f"Keep what is only added: .filter(\"{CHANGE_TYPE} = 'insert'\").transform(lambda f: f.drop({CHANGE_TYPE!r})).",
+    )
+
+
+def sign(column: Column) -> Column:
+    """1 for rows that are added and -1 for rows that are taken back; another change type fails the query."""
+    from pyspark.sql import functions as F
+
+    message = F.concat(
+        F.lit(f"{CHANGE_TYPE} is "), F.coalesce(column, F.lit("NULL")), F.lit(f"; known: {', '.join(TYPES)}.")
+    )
+    return (
+        F.when(column.isin(INSERT, POSTIMAGE), F.lit(1))
+        .when(column.isin(DELETE, PREIMAGE), F.lit(-1))
+        .otherwise(F.raise_error(message).cast("int"))
+    )
+
+
+def identity_of(fields: Collection[tuple[StructField, Column]]) -> Column:
+    """A 64-bit hash that equal rows share; by it a row is found again that is taken back.
+
+    Other rows of the same key have another one but for one case in 2^64.
+
+    Raises
+    ------
+    BacklogError
+        For a column whose values have no hash.
+    """
+    from pyspark.sql import functions as F
+
+    parts = []
+    for field, column in fields:
+        # Spark's hash leaves NULLs out: (1, NULL) and (NULL, 1) would be one row.
+        parts += [column.isNull(), _hashable(field.name, field.dataType, column)]
+    return F.xxhash64(*parts) if parts else F.lit(0).cast("long")
+
+
+def _hashable(name: str, kind: DataType, column: Column) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType, VariantType
+
+    if isinstance(kind, ArrayType | StructType) and not _has(kind, MapType | VariantType):
+        # NULLs within are left out as well; as text they are not.
+        return F.to_json(column, EXACT_JSON)
+    if isinstance(kind, StringType):
+        # What a collation takes for equal has one hash.
+        return column.cast("binary")
+    if _has(kind, MapType | VariantType):
+        raise BacklogError(
+            f"Column {name!r} is {kind.simpleString()}, by which a row cannot be found again that is taken back.",
+            "Leave it out before key_by, or make it a string with to_json.",
+        )
+    return column
+
+
+def _has(kind: DataType, wanted: object) -> bool:
+    from pyspark.sql.types import ArrayType, StructType
+
+    if isinstance(kind, ArrayType):
+        return _has(kind.elementType, wanted)
+    if isinstance(kind, StructType):
+        return any(_has(field.dataType, wanted) for field in kind)
+    return isinstance(kind, wanted)  # type: ignore[arg-type]
+
+
+def lost_change_type(before: StructType, after: StructType) -> str | None:
+    """The value of `MARK` if the column was there, made by an operator of ours, and is not any more; else None."""
+    if CHANGE_TYPE not in before.names or CHANGE_TYPE in after.names:
+        return None
+    found: str | None = before[CHANGE_TYPE].metadata.get(MARK)
+    return found
+
+
+def refuse_change_type(what: str, kind: str, names: Collection[str]) -> None:
+    """Refuse columns that have the name of `CHANGE_TYPE`, in any case, which the results are to have.
+
+    Raises
+    ------
+    BacklogError
+    """
+    for name in names:
+        if name.lower() == CHANGE_TYPE:
+            raise BacklogError(
+                f"{what}: the {kind} {name!r} has the name of the column that tells of changes of the results.",
+                f"Rename it before key_by: .transform(lambda rows: rows.withColumnRenamed({name!r}, 'kind')).",
+            )

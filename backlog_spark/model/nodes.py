@@ -1,0 +1,412 @@
+"""What a user chained, as a tree, and its two Spark plans on one checkpoint.
+
+In stream mode rows flow through every keyed operator's stateful branch. In backlog they take the raw branch, out of
+which `foreachBatch` folds them as batch, and the stateful branches stand by, fed by their seed sources alone. Spark
+insists that sources and stateful operators are the same and in the same order whenever a checkpoint is used, so both
+plans are built from the same tree, side by side.
+
+Source: Spark's Structured Streaming guide, "Recovery Semantics after Changes in a Streaming Query".
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from backlog_spark.common.familiar_names import told
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import CHANGE_TYPE, IMPLIED, lost_change_type
+from backlog_spark.model.record_attributes import RecordAttributes, propagate_map, propagate_union
+from backlog_spark.spi.source_info import WatermarkCharacteristic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.spi.source_info import SourceInfo
+
+    Bind = Callable[[StructType, int, bool], "KeyedFold"]
+
+__all__ = [
+    "FrameNode",
+    "KeyedFold",
+    "KeyedNode",
+    "Node",
+    "PairNode",
+    "SourceNode",
+    "SourceSpec",
+    "TransformNode",
+    "UnionNode",
+    "WatermarkNode",
+    "enters_behind",
+    "has_frames",
+    "informed",
+    "joins_results",
+    "keyed_from_output",
+    "operator_attributes",
+    "pair_of",
+    "sources_of",
+    "state_name",
+    "uses_processing_time",
+    "watermark_characteristics",
+    "watermark_nodes",
+    "with_changes",
+]
+
+
+class KeyedFold(Protocol):
+    """What a keyed operator does to rows, as far as this module goes; see `backlog_spark.operators.fold.Fold`."""
+
+    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes: ...
+
+
+@dataclass(frozen=True)
+class SourceSpec:
+    """A source that has not been loaded: the runner completes its options at each start.
+
+    A Python source sees nothing but its options, no ``spark.conf`` and no checkpoint, so what it must know of
+    the query is added there.
+    """
+
+    format: str
+    name: str
+    options: Mapping[str, str] = field(repr=False)
+
+    def completed(self, more: Mapping[str, str | None]) -> dict[str, str]:
+        """The options, with the runner's put over the user's. None takes one away, as it has been taken care of."""
+        lower = {name.lower() for name in more}
+        kept = {name: value for name, value in self.options.items() if name.lower() not in lower}
+        return {name: value for name, value in {**kept, **more}.items() if value is not None}
+
+
+class Node(ABC):
+    """A step of the chain. Immutable."""
+
+    @property
+    @abstractmethod
+    def parents(self) -> tuple[Node, ...]:
+        """The steps that it takes its rows from."""
+
+    def walk(self) -> Iterator[Node]:
+        """All steps, inputs before what reads them: the order in which Spark meets their sources."""
+        for parent in self.parents:
+            yield from parent.walk()
+        yield self
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether a keyed operator is here or further up."""
+        return any(isinstance(node, KeyedNode) for node in self.walk())
+
+
+@dataclass(frozen=True)
+class SourceNode(Node):
+    """A source that the runner loads; ``info`` is what its connector says of it, known from the start on."""
+
+    spec: SourceSpec
+    info: SourceInfo | None = None
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True, eq=False)
+class FrameNode(Node):
+    """A streaming DataFrame that the user made; ``use_processing_time`` if its event time goes on with the clock."""
+
+    frame: DataFrame
+    use_processing_time: bool = False
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return ()
+
+
+@dataclass(frozen=True)
+class TransformNode(Node):
+    """Stateless Spark operations; ``label`` is what `backlog_spark.explain` shows of them."""
+
+    parent: Node
+    function: Callable[[DataFrame], DataFrame]
+    label: str = ""
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+    def apply(self, frame: DataFrame) -> DataFrame:
+        """The operations on a DataFrame.
+
+        Raises
+        ------
+        BacklogError
+            If they lose the change type that an operator further down needs.
+        """
+        made = self.function(frame)
+        if not hasattr(made, "schema"):
+            raise BacklogError(f"The function of a transform returned {told(made)}.", "Return a DataFrame.")
+        if lost_change_type(frame.schema, made.schema) == IMPLIED:
+            raise BacklogError(
+                f"A transform between two keyed operators leaves out {CHANGE_TYPE!r}: the first one's results change, "
+                "and the second one takes the earlier ones back by it.",
+                "Keep the column, or use map and filter, which keep it by themselves.",
+            )
+        return made
+
+
+@dataclass(frozen=True)
+class UnionNode(Node):
+    """Rows of several streams, by column name."""
+
+    inputs: tuple[Node, ...]
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return self.inputs
+
+
+@dataclass(frozen=True)
+class PairNode(Node):
+    """Rows of two streams side by side, for operators with two inputs; see `backlog_spark.operators.sides`.
+
+    Spark meets the sources of an input that is not keyed first, whichever side it is on: in the plan for backlog those
+    rows come before all stateful branches.
+    """
+
+    left: Node
+    right: Node
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.right, self.left) if self.left.is_keyed and not self.right.is_keyed else (self.left, self.right)
+
+
+@dataclass(frozen=True)
+class WatermarkNode(Node):
+    """Rows whose event time is a column of theirs.
+
+    Parameters
+    ----------
+    column : str
+    delay_ms : int
+        How much later than a row of a later time a row may come.
+    idle_ms : int, optional
+        After so long without rows the input is idle and holds no watermark back.
+    """
+
+    parent: Node
+    column: str
+    delay_ms: int
+    idle_ms: int | None = None
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+
+@dataclass(frozen=True)
+class KeyedNode(Node):
+    """A keyed operator.
+
+    Parameters
+    ----------
+    name : str
+        Of its state; unique in a query and the same at every start.
+    bind : callable
+        From the schema of its rows, the number of key groups and whether it is the first keyed operator to the fold.
+    is_timed : bool
+        Whether its plan has a control source (`Fold.timed`).
+    waits_for_build : bool
+        Whether it waits for an input to leave backlog: each of its sources must be able to tell (FLIP-326).
+    with_changes : callable, optional
+        For operators that put out results again when they change: from a value of
+        `backlog_spark.model.changes.MARK` to the ``bind`` of a fold that puts out changes.
+    """
+
+    parent: Node
+    name: str
+    bind: Bind = field(compare=False)
+    is_timed: bool = False
+    waits_for_build: bool = False
+    with_changes: Callable[[str], Bind] | None = field(default=None, compare=False)
+
+    @property
+    def parents(self) -> tuple[Node, ...]:
+        return (self.parent,)
+
+
+def with_changes(node: Node, mark: str) -> Node:
+    """The same steps, with the last keyed operator putting out changes if its results change."""
+    if isinstance(node, TransformNode):
+        return replace(node, parent=with_changes(node.parent, mark))
+    if isinstance(node, KeyedNode) and node.with_changes is not None:
+        return replace(node, bind=node.with_changes(mark), with_changes=None)
+    return node
+
+
+def state_name(text: str) -> str:
+    """A name that is fit for a directory."""
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:100]
+
+
+def pair_of(left: Node, right: Node) -> PairNode:
+    """Two inputs side by side. A source that is in both is read twice: the right one gets a name of its own."""
+    there = {id(node) for node in left.walk() if isinstance(node, SourceNode)}
+    names = [node.spec.name for node in (*left.walk(), *right.walk()) if isinstance(node, SourceNode)]
+
+    def apart(node: SourceNode) -> SourceNode:
+        if id(node) not in there:
+            return node
+        number = 2
+        while f"{node.spec.name}_{number}" in names:
+            number += 1
+        names.append(f"{node.spec.name}_{number}")
+        return SourceNode(replace(node.spec, name=names[-1]))
+
+    return PairNode(left, _with_sources(right, apart) if there else right)
+
+
+def informed(root: Node, infos: Sequence[SourceInfo | None]) -> Node:
+    """The same steps, with what the connectors say of the declared sources, in plan order."""
+    told = iter(infos)
+    made: dict[int, SourceNode] = {}
+
+    def of(node: SourceNode) -> SourceNode:
+        info = next(told)
+        # One that is read twice stays one.
+        return made.setdefault(id(node), replace(node, info=info))
+
+    return _with_sources(root, of)
+
+
+def _with_sources(node: Node, made: Callable[[SourceNode], SourceNode]) -> Node:
+    """The same steps, with other sources; asked in plan order."""
+    if isinstance(node, SourceNode):
+        return made(node)
+    parents = [_with_sources(parent, made) for parent in node.parents]
+    if isinstance(node, UnionNode):
+        return UnionNode(tuple(parents))
+    if isinstance(node, PairNode):
+        return PairNode(*(parents if node.parents[0] is node.left else parents[::-1]))
+    if isinstance(node, TransformNode | WatermarkNode | KeyedNode):
+        return replace(node, parent=parents[0])
+    return node
+
+
+def sources_of(root: Node) -> list[SourceSpec]:
+    """The declared sources, in plan order."""
+    return [node.spec for node in root.walk() if isinstance(node, SourceNode)]
+
+
+def enters_behind(root: Node) -> bool:
+    """Whether rows of a source come in behind a keyed operator, so that the plans have to name all sources before."""
+    inner = False
+    for node in root.walk():
+        if inner and isinstance(node, SourceNode | FrameNode):
+            return True
+        inner = inner or isinstance(node, KeyedNode)
+    return False
+
+
+def joins_results(root: Node) -> bool:
+    """Whether an input of an operator with two is the result of another: what only the first one folds is not all."""
+    return any(isinstance(node, PairNode) and node.is_keyed for node in root.walk())
+
+
+def has_frames(root: Node) -> bool:
+    """Whether streaming DataFrames are among the inputs, whose sources carry no flag."""
+    return any(isinstance(node, FrameNode) for node in root.walk())
+
+
+def keyed_from_output(root: Node) -> list[str]:
+    """The names of the keyed operators, each before those that it reads from: how Spark numbers their state stores."""
+    below = [name for parent in root.parents for name in keyed_from_output(parent)]
+    return [root.name, *below] if isinstance(root, KeyedNode) else below
+
+
+def uses_processing_time(node: Node) -> bool:
+    """Whether the event time of a source's rows goes on with the system time once it has left backlog (FLIP-326)."""
+    if isinstance(node, FrameNode):
+        return node.use_processing_time
+    return isinstance(node, SourceNode) and node.info is not None and node.info.use_processing_time
+
+
+def watermark_characteristics(roots: Iterable[Node]) -> dict[str, WatermarkCharacteristic]:
+    """Which watermarks the sources can send, by a name for messages; without those that are not known before the start.
+
+    A streaming DataFrame can send any if it is said to be live.
+    """
+    from backlog_spark.spi.registry import CONNECTORS
+
+    leaves = [node for root in roots for node in root.walk() if isinstance(node, SourceNode | FrameNode)]
+    found: dict[str, WatermarkCharacteristic] = {}
+    for number, node in enumerate(leaves, 1):
+        if isinstance(node, FrameNode):
+            told = "ANY_WATERMARK" if node.use_processing_time else "UNDEFINED"
+            found[f"DataFrame {number}"] = WatermarkCharacteristic(told)
+        elif node.info is not None:
+            found[node.spec.name] = node.info.watermark_characteristic
+        elif node.spec.format not in CONNECTORS:
+            found[node.spec.name] = WatermarkCharacteristic.UNDEFINED
+    return found
+
+
+def watermark_nodes(root: Node) -> list[WatermarkNode]:
+    """The inputs that have an event time, in plan order: their numbers."""
+    return [node for node in root.walk() if isinstance(node, WatermarkNode)]
+
+
+def operator_attributes(
+    root: Node,
+    sources: Sequence[bool],
+    folds: Mapping[str, KeyedFold],
+    finished: Sequence[bool] = (),
+    *,
+    frames: bool = False,
+) -> dict[str, tuple[RecordAttributes, ...]]:
+    """RecordAttributes of each keyed operator's inputs, the left one first (FLIP-309, section "Propagation").
+
+    Parameters
+    ----------
+    sources : sequence of bool
+        Whether each declared source's rows are backlog, in plan order.
+    folds : mapping of str to KeyedFold
+        The keyed operators.
+    finished : sequence of bool, optional
+        Whether each declared source has finished: a union is what its other inputs are. Default: none has.
+    frames : bool
+        Whether the rows of streaming DataFrames are backlog.
+    """
+    flags = iter(sources)
+    ends = iter([*finished, *[False] * (len(sources) - len(finished))])
+    found: dict[str, tuple[RecordAttributes, ...]] = {}
+    none = RecordAttributes(False)
+
+    def of(node: Node) -> tuple[RecordAttributes | None, ...]:
+        """Of the node's rows, by input; None where no row will come any more."""
+        if isinstance(node, SourceNode):
+            told = RecordAttributes(next(flags))
+            return (None if next(ends) else told,)
+        if isinstance(node, FrameNode):
+            return (RecordAttributes(frames),)
+        inputs = [of(parent) for parent in node.parents]
+        if isinstance(node, UnionNode):
+            running = [each for (each,) in inputs if each is not None]
+            return (propagate_union(running) if running else None,)
+        if isinstance(node, PairNode):
+            of_left, of_right = inputs if node.parents[0] is node.left else inputs[::-1]
+            return (*of_left, *of_right)
+        (rows,) = inputs
+        if isinstance(node, KeyedNode):
+            found[node.name] = told_of = tuple(none if each is None else each for each in rows)
+            # Asked also behind finished inputs: what the end of input makes due comes after it.
+            return (folds[node.name].attributes_of_output(*told_of),)
+        # What a step does to the rows of two inputs it does to each of them.
+        return tuple(None if each is None else propagate_map(each) for each in rows)
+
+    of(root)
+    return found

@@ -1,0 +1,301 @@
+"""Watermarks: what one says, how those of several channels and inputs combine, which column is event time (pure).
+
+Spark's own watermark drops rows before user code sees them, cannot be held back during backlog, and waits for ever for
+a source that has finished. So the mark is ours, and it can say one thing more: that event time goes on with the clock.
+
+Source: FLIP-326; Flink's ``WatermarkToDataOutput``, ``StatusWatermarkValve`` and ``IndexedCombinedWatermarkStatus``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from backlog_spark.errors import BacklogError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "END_OF_TIME",
+    "EVENT_TIME",
+    "MIN_WATERMARK",
+    "CombinedWatermarkStatus",
+    "Watermark",
+    "WatermarkOutput",
+    "WatermarkValve",
+    "event_time_of",
+    "observation_name",
+]
+
+EVENT_TIME: Final = "backlog_spark.eventTime"
+"""Key in a column's metadata that marks it as the event time; the value is the name that it was declared with."""
+
+MIN_WATERMARK: Final = -(2**63)
+"""The watermark before there is one."""
+
+END_OF_TIME: Final = 2**63 - 1
+"""The watermark of an input that has come to its end (FLIP-147): whatever waits for a time is due."""
+
+
+def event_time_of(schema: StructType) -> str | None:
+    """The event-time column of a stream's rows, or None.
+
+    Raises
+    ------
+    BacklogError
+        If the mark is on several columns and none of them has the declared name.
+    """
+    marked = [field for field in schema if EVENT_TIME in field.metadata]
+    named = [field.name for field in marked if field.name == field.metadata[EVENT_TIME]]
+    if len(marked) > 1 and len(named) != 1:
+        raise BacklogError(
+            f"Columns {', '.join(f.name for f in marked)} are all the event time {marked[0].metadata[EVENT_TIME]}.",
+            "Keep one of them, or keep the declared name.",
+        )
+    found = named or [field.name for field in marked]
+    return found[0] if found else None
+
+
+def observation_name(number: int) -> str:
+    """Under which the greatest event time of an input is observed."""
+    return f"backlog_spark_event_time_{number}"
+
+
+@dataclass(frozen=True)
+class Watermark:
+    """How far the event time of a stream is.
+
+    Parameters
+    ----------
+    timestamp : int
+        Milliseconds since 1970. No row of this time or an earlier one is expected any more; with
+        ``use_processing_time`` the last time of which that was said.
+    use_processing_time : bool
+        From now on event time goes on with the system time. No watermark without it may follow. Default false.
+
+    Examples
+    --------
+    >>> output = WatermarkOutput(clock=lambda: 1_000)
+    >>> output.emit(Watermark(500)), output.emit(Watermark(400))
+    (Watermark(timestamp=500, use_processing_time=False), None)
+    >>> output.emit(Watermark(900, use_processing_time=True))
+    Watermark(timestamp=900, use_processing_time=True)
+    """
+
+    timestamp: int
+    use_processing_time: bool = False
+
+    def at(self, now: int) -> int:
+        """The time that event time has reached when the system time is ``now``."""
+        return max(self.timestamp, now) if self.use_processing_time else self.timestamp
+
+
+class WatermarkOutput:
+    """What one source sends: watermarks that never go back (FLIP-326, ``WatermarkToDataOutput``).
+
+    Parameters
+    ----------
+    clock : callable
+        The system time in milliseconds since 1970.
+    """
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._last: Watermark | None = None
+
+    @property
+    def last(self) -> Watermark | None:
+        """What was sent last; None before the first."""
+        return self._last
+
+    def emit(self, watermark: Watermark) -> Watermark | None:
+        """What is sent on: the watermark, or None if it brings nothing new.
+
+        Raises
+        ------
+        BacklogError
+            Back from processing time to event time; processing time with a timestamp that is not before the system
+            time, or while an event time beyond the system time has been sent.
+        """
+        last = self._last
+        if last is not None and last.use_processing_time and not watermark.use_processing_time:
+            raise BacklogError(
+                f"A watermark of event time {watermark.timestamp} came after one of processing time.",
+                "Send watermarks of processing time only, once there has been one.",
+            )
+        if watermark.use_processing_time:
+            now = self._clock()
+            if watermark.timestamp >= now:
+                raise BacklogError(
+                    f"A watermark of processing time has the timestamp {watermark.timestamp}, and it is {now} now.",
+                    "Give a timestamp before the system time.",
+                )
+            if last is not None and now < last.timestamp:
+                raise BacklogError(
+                    f"A watermark of processing time came at {now}, when one of event time {last.timestamp} had been "
+                    "sent: time would go back.",
+                    "Change to processing time when the system time has passed the event time.",
+                )
+        elif last is not None and watermark.timestamp <= last.timestamp:
+            return None
+        self._last = watermark
+        return watermark
+
+
+@dataclass
+class _Channel:
+    timestamp: int = MIN_WATERMARK
+    use_processing_time: bool = False
+    idle: bool = False
+    aligned: bool = True
+    finished: bool = False
+
+    @property
+    def active(self) -> bool:
+        """With processing time a channel always is, as long as it has not come to its end."""
+        return not self.finished and (self.use_processing_time or not self.idle)
+
+    def take(self, watermark: Watermark) -> None:
+        """The greatest timestamp counts, and processing time stays."""
+        self.timestamp = max(self.timestamp, watermark.timestamp)
+        self.use_processing_time |= watermark.use_processing_time
+
+
+class WatermarkValve:
+    """The watermark of one input with several channels, such as a union (FLIP-326, ``StatusWatermarkValve``).
+
+    A channel counts while it is aligned: active, and not behind the input's watermark. So one that was idle does not
+    hold the input back when it wakes, until it has caught up. Channels of processing time do not hold back others.
+
+    Parameters
+    ----------
+    channels : int
+        1 or more.
+    """
+
+    def __init__(self, channels: int) -> None:
+        self._channels = [_Channel() for _ in range(channels)]
+        self._last = Watermark(MIN_WATERMARK)
+        self._idle = False
+
+    @property
+    def watermark(self) -> Watermark:
+        """The input's watermark."""
+        return self._last
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all channels are."""
+        return self._idle
+
+    def input_watermark(self, channel: int, watermark: Watermark) -> Watermark | None:
+        """A channel's watermark has come; the input's new one, or None if it stays.
+
+        That of an idle channel is left alone, unless it is one of processing time, which makes the channel active.
+        """
+        at = self._channels[channel]
+        if at.idle and not watermark.use_processing_time:
+            return None
+        at.take(watermark)
+        if watermark.use_processing_time:
+            at.idle = self._idle = False
+        self._realign(at)
+        return self._move()
+
+    def input_status(self, channel: int, *, idle: bool) -> Watermark | None:
+        """A channel has become idle or active; the input's new watermark, or None if it stays."""
+        at = self._channels[channel]
+        if at.use_processing_time or at.idle == idle:
+            return None
+        at.idle = idle
+        if not idle:
+            self._idle = False
+            self._realign(at)
+            return None
+        at.aligned = False
+        if any(each.active for each in self._channels):
+            return self._move()
+        self._idle = True
+        # Nothing is held back any more: what any of them has said counts.
+        return self._to(Watermark(max(each.timestamp for each in self._channels)))
+
+    def finish(self, channel: int) -> Watermark | None:
+        """A channel has come to its end and counts no more (FLIP-147); the input's new watermark, or None."""
+        at = self._channels[channel]
+        if at.finished:
+            return None
+        at.finished, at.aligned = True, False
+        self._idle = not any(each.active for each in self._channels)
+        return self._move()
+
+    def _realign(self, at: _Channel) -> None:
+        if self._last.use_processing_time:
+            at.aligned = at.use_processing_time
+        elif at.use_processing_time or (at.active and at.timestamp >= self._last.timestamp):
+            at.aligned = True
+
+    def _move(self) -> Watermark | None:
+        aligned = [each for each in self._channels if each.active and each.aligned]
+        if not aligned:
+            return None
+        if all(each.use_processing_time for each in aligned):
+            return self._to(Watermark(min(each.timestamp for each in aligned), use_processing_time=True))
+        return self._to(Watermark(min(each.timestamp for each in aligned if not each.use_processing_time)))
+
+    def _to(self, watermark: Watermark) -> Watermark | None:
+        last = self._last
+        if watermark.use_processing_time == last.use_processing_time and watermark.timestamp <= last.timestamp:
+            return None
+        if last.use_processing_time and not watermark.use_processing_time:
+            return None
+        self._last = watermark
+        if watermark.use_processing_time:
+            for each in self._channels:
+                each.aligned = each.use_processing_time
+        return watermark
+
+
+class CombinedWatermarkStatus:
+    """The event time of an operator with several inputs (FLIP-326, ``IndexedCombinedWatermarkStatus``).
+
+    It is the least of the active inputs, of which those of processing time are at the system time.
+
+    Parameters
+    ----------
+    inputs : int
+        1 or more.
+    """
+
+    def __init__(self, inputs: int) -> None:
+        self._inputs = [_Channel() for _ in range(inputs)]
+        self._reached = MIN_WATERMARK
+
+    def update(self, number: int, watermark: Watermark) -> None:
+        """An input's watermark has come; the input is active from then on."""
+        self._inputs[number].take(watermark)
+        self._inputs[number].idle = False
+
+    def update_status(self, number: int, *, idle: bool) -> None:
+        """An input has become idle or active."""
+        self._inputs[number].idle = idle
+
+    def finish(self, number: int) -> None:
+        """An input has come to its end and counts no more (FLIP-147)."""
+        self._inputs[number].finished = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all inputs are."""
+        return not any(each.active for each in self._inputs)
+
+    def watermark(self, now: int) -> Watermark:
+        """The operator's, at a system time in milliseconds since 1970; its event time never goes back."""
+        active = [each for each in self._inputs if each.active]
+        if active and all(each.use_processing_time for each in active):
+            return Watermark(max(self._reached, min(each.timestamp for each in active)), use_processing_time=True)
+        if active:
+            each_at = [Watermark(each.timestamp, each.use_processing_time).at(now) for each in active]
+            self._reached = max(self._reached, min(each_at))
+        return Watermark(self._reached)

@@ -1,0 +1,383 @@
+"""Phases of Spark's own readers under one query and one checkpoint: files or Delta first, then Kafka, at JVM speed.
+
+Each phase is a run of the query with that phase's source alone. The bounded ones end by themselves (``availableNow``),
+the last one goes on. Spark lets the sources of a checkpoint change if they are named and if the offset log has its
+second format, which keeps offsets by name; both are set in copies of the session: one in which such a source is loaded,
+and the one that such a query has of its own (`backlog_spark.spark.own_settings`).
+
+Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from functools import partial, partialmethod
+from typing import TYPE_CHECKING, Any, cast
+
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+from pyspark.sql.readwriter import to_str
+from pyspark.sql.streaming import DataStreamReader
+
+from backlog_spark.common.durations import parse_duration
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.native.kafka_starts import PLACES, pinned, starting_offsets
+from backlog_spark.native.phase_handoff import FILES, Handover, Reread
+from backlog_spark.spark.py4j_helpers import java_class
+from backlog_spark.spark.session import check_session, starting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backlog_spark.native.run_context import RunContext
+    from backlog_spark.spark.checkpoint import Checkpoint
+
+    Phase = Callable[[DataStreamReader, "RunContext"], "DataFrame"]
+
+__all__ = ["CONF", "NativeHybrid", "hybrid"]
+
+_METADATA = "phases"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_VERSION = 1
+_KAFKA = "org.apache.spark.sql.kafka010.kafkasourceprovider"
+CONF = {
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+}
+
+
+def hybrid(
+    spark: SparkSession,
+    name: str,
+    *,
+    phases: Mapping[str, Phase],
+    timestamp_column: str = "",
+    starting_overlap: str | int | timedelta = 0,
+    dedup_key: str | Sequence[str] = (),
+    allow_empty: bool = False,
+) -> NativeHybrid:
+    """Declare phases of Spark's own readers, for `backlog_query`.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    name : str
+        Of the source.
+    phases : mapping of str to callable
+        Name of each phase, in their order, and what makes its DataFrame: called with a ``DataStreamReader`` and the
+        `RunContext` at the start of each run, and once when the query first starts. All give the same columns. All but
+        the last are read to what is there when their run starts.
+    timestamp_column : str, optional
+        Column of type timestamp or timestamp_ntz (then UTC) that says a row's time: the last phase finds the newest one
+        of those before as ``ctx.starting_timestamp``. For it each phase of files or Delta is read once more when it has
+        ended, that column alone.
+    starting_overlap : str, int or timedelta, default 0
+        How much earlier ``ctx.starting_timestamp`` is.
+    dedup_key : str or sequence of str, optional
+        Columns that together with ``timestamp_column`` tell a row of the last phase for a row of those before: such
+        rows are left out. A row of the same key and another time is another version, and stays. The keys and times
+        within the overlap are kept in the checkpoint. A key with a NULL in it is never known.
+    allow_empty : bool, default False
+        Whether a phase of files may find no file, as of a pattern that matches nothing. Otherwise the query ends with
+        an error there, before the next phase begins.
+
+    Returns
+    -------
+    NativeHybrid
+        Pass it as ``source`` to `backlog_query`; ``build`` finds the present phase's DataFrame as ``ctx.frame``.
+
+    Raises
+    ------
+    BacklogError
+        For fewer than two phases, for names that Spark does not take for a source, and for an overlap or a key without
+        a ``timestamp_column``.
+    """
+    check_session(spark)
+    if len(phases) < 2:
+        raise BacklogError(
+            f"bs.hybrid was given {len(phases)} phases.",
+            "Give it two or more; one alone needs no hybrid.",
+        )
+    for text in (name, *phases):
+        if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", text):
+            raise SettingError("phases", text, "is no name of a source.", "Use letters, digits and _, a letter first.")
+    keys = (dedup_key,) if isinstance(dedup_key, str) else tuple(dedup_key)
+    overlap_ms = parse_duration(starting_overlap, "starting_overlap")
+    if (keys or overlap_ms) and not timestamp_column:
+        setting, value = ("dedup_key", keys) if keys else ("starting_overlap", starting_overlap)
+        raise SettingError(setting, value, "needs a timestamp_column.", "Name the column that says a row's time.")
+    return NativeHybrid(spark, name, phases, Handover(timestamp_column, overlap_ms, keys), allow_empty)
+
+
+class _Named(DataStreamReader):
+    """The reader of a phase. Spark looks for `CONF` while it loads a source, which it does in a copy of the session.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    starts : callable, optional
+        From the options of a Kafka source, with names in lower case, its ``startingOffsets``; "" to leave them.
+    """
+
+    def __init__(self, spark: SparkSession, starts: Callable[[Mapping[str, str]], str] | None = None) -> None:
+        super().__init__(spark)
+        self.source_format = str(spark.conf.get("spark.sql.sources.default"))
+        copy = cast("Any", spark)._jsparkSession.cloneSession()
+        for name, value in CONF.items():
+            copy.conf().set(name, value)
+        self._jreader = copy.readStream()
+        self._starts = starts
+        self._given: dict[str, str] = {}
+        self._places: dict[str, str] = {}  # not told yet: an option cannot be taken back
+        self.loaded = False
+
+    def format(self, source: str) -> _Named:
+        self.source_format = source.lower()
+        super().format(source)
+        return self
+
+    def option(self, key: str, value: Any) -> _Named:
+        text = to_str(value)
+        if text is None or key.lower() not in PLACES:
+            super().option(key, value)
+        else:
+            self._places[key] = text
+        if text is not None:
+            self._given[key.lower()] = text
+        return self
+
+    def options(self, **options: Any) -> _Named:
+        for key, value in options.items():
+            self.option(key, value)
+        return self
+
+    @property
+    def kafka(self) -> dict[str, str] | None:
+        """The options of Spark's Kafka source, names in lower case; None if it is another one."""
+        return self._given if self.source_format in ("kafka", _KAFKA) else None
+
+    def _load(self, method: str, *args: Any, **options: Any) -> DataFrame:
+        if method in FILES:
+            self.source_format = method
+        if method == "load":
+            path, source, schema = (*args, None, None, None)[:3]
+            if (source := options.pop("format", source)) is not None:
+                self.format(source)
+            if (schema := options.pop("schema", schema)) is not None:
+                self.schema(schema)
+            path = options.pop("path", path)
+            self.options(**options)
+            args, options = (() if path is None else (path,)), {}
+        if self._starts is not None and self.kafka is not None and (offsets := self._starts(self.kafka)):
+            self._places = {"startingOffsets": offsets}
+        for key, value in self._places.items():
+            super().option(key, value)
+        with starting:
+            made: DataFrame = getattr(super(), method)(*args, **options)
+        self.loaded = True
+        # A query is started by the session of its DataFrame: the user's, whose listeners and list of queries it is on.
+        frames = java_class(self._spark, "org.apache.spark.sql.classic.Dataset")
+        plan = made._jdf.queryExecution().analyzed()
+        return ClassicDataFrame(frames.ofRows(cast("Any", self._spark)._jsparkSession, plan), self._spark)
+
+
+for _method in ("load", "table", "changes", "parquet", "orc", "json", "csv", "text", "xml"):
+    setattr(_Named, _method, partialmethod(_Named._load, _method))
+
+
+class NativeHybrid:
+    """Phases of Spark's own readers; see `hybrid`."""
+
+    def __init__(
+        self, spark: SparkSession, name: str, phases: Mapping[str, Phase], handover: Handover, allow_empty: bool
+    ) -> None:
+        self._spark = spark
+        self._allow_empty = allow_empty
+        self._is_of_files = False  # the present phase
+        self.name = name
+        self._phases = dict(phases)
+        self._handover = handover
+        self._reached_us: int | None = None
+        self._shape: list[tuple[str, str]] = []  # columns and their types
+        self._kafka: dict[str, dict[str, str] | None] = {}  # options of phases of Kafka, None for other ones
+        # Of phases of Kafka, what their topics were like at the first start, before the present phase's files were
+        # listed, and before those with the newest row were.
+        self._pins: dict[str, Any] = {}
+        self._listed: dict[str, Any] = {}
+        self._reached: dict[str, Any] = {}
+
+    def of_query(self) -> NativeHybrid:
+        """The same phases for one query: what is known of it, such as the newest time, is kept here and not shared."""
+        return NativeHybrid(self._spark, self.name, self._phases, self._handover, self._allow_empty)
+
+    @property
+    def phases(self) -> tuple[str, ...]:
+        """Their names."""
+        return tuple(self._phases)
+
+    @property
+    def starting_timestamp(self) -> int | None:
+        """Where the last phase begins, milliseconds since 1970; None while that is not known."""
+        return self._handover.starting_ms(self._reached_us)
+
+    def frame(self, phase: int, context: RunContext, checkpoint: Checkpoint) -> DataFrame:
+        """The streaming DataFrame of a phase. Needs `CONF` in the session while it is started."""
+        name = self.phases[phase]
+        is_new = phase > 0 and checkpoint.read_file(f"sources/{self.source(name)}/0") is None
+        reader = _Named(self._spark, partial(self._starts, name) if is_new else None)
+        made = self._made(reader, name, context)
+        self._is_of_files = reader.source_format in FILES
+        before = len(self._phases) - 1
+        is_first = phase == 0 and checkpoint.latest_batch() is None
+        if is_first or (phase < before and self._handover.column):
+            # Each run lists files anew. What comes to a topic from here on may be in none.
+            self._listed = self._pinned(phase, context)
+            if is_first:
+                self._pins = self._pins or self._listed
+            self.enter(checkpoint, phase)
+        if phase < before:
+            return made
+        return self._handover.without_known(self._spark, checkpoint, before, made, self._reached_us)
+
+    def _made(self, reader: _Named, name: str, context: RunContext) -> DataFrame:
+        made = self._phases[name](reader.name(self.source(name)), context)
+        if not getattr(made, "isStreaming", False):
+            raise BacklogError(
+                f"The phase {name} of {self.name} gave no streaming DataFrame.", "Make it with the reader it is given."
+            )
+        if not reader.loaded:
+            raise self._made_otherwise(name)
+        shape = [(f.name, f.dataType.simpleString()) for f in made.schema]
+        if shape != (self._shape or shape):
+            raise BacklogError(
+                f"The phase {name} of {self.name} has the columns {dict(shape)}, the one before {dict(self._shape)}.",
+                "Select and cast, so that all phases have the same.",
+            )
+        self._shape = shape
+        self._handover.check(name, made)
+        return made
+
+    def _pinned(self, phase: int, context: RunContext) -> dict[str, Any]:
+        """What the topics of later phases are like now: each of these phases is made for it once."""
+        later = self.phases[phase + 1 :]
+        for name in later:
+            if name not in self._kafka:
+                reader = _Named(self._spark)
+                self._made(reader, name, replace(context, phase=name, starting_timestamp=None))
+                self._kafka[name] = reader.kafka
+        return {name: pinned(self._spark, options) for name in later if (options := self._kafka[name]) is not None}
+
+    def _starts(self, name: str, options: Mapping[str, str]) -> str:
+        """Where a phase of Kafka begins that has not begun yet."""
+        reached_ms = None if self._reached_us is None else self._reached_us // 1000
+        return starting_offsets(self._spark, options, self._pins.get(name), reached_ms, self._reached.get(name))
+
+    def source(self, phase: str) -> str:
+        """Name of a phase's source, under which Spark keeps its offsets and its log of files."""
+        return f"{self.name}_{phase}"
+
+    def recall(self, checkpoint: Checkpoint) -> int:
+        """The phase that a checkpoint is in; 0 for a new one.
+
+        Raises
+        ------
+        BacklogError
+            If the checkpoint is about something else.
+        """
+        checkpoint.finish_replacing()  # the log has a hole else, and Spark would plan a batch anew
+        found = checkpoint.newest_metadata(_METADATA)
+        handover = self._handover.to_json()
+        if checkpoint.latest_batch() is None:  # nothing has been read, so that it may be put right
+            # Unless Spark has listed files already, which it then keeps to.
+            is_listed = bool(checkpoint.names_in(f"sources/{self.source(self.phases[0])}"))
+            self._pins = (found or {}).get("pins", {}) if is_listed else {}
+            return 0
+        if found is None:
+            raise BacklogError(
+                f"The checkpoint {checkpoint.location} was made by a query without phases.",
+                "Start with a new checkpoint.",
+            )
+        if found.get("version") != _VERSION or (found["name"], found["phases"]) != (self.name, list(self._phases)):
+            raise BacklogError(
+                f"The checkpoint is about {found.get('name')} with the phases {found.get('phases')}; the query has "
+                f"{self.name} with {list(self._phases)}.",
+                "Give it the phases that it was started with, or a new checkpoint.",
+            )
+        if found.get("handover", {}) != handover:
+            raise BacklogError(
+                f"The checkpoint was made with the hand-over {found.get('handover', {})}; the query has {handover}.",
+                "Give it timestamp_column, starting_overlap and dedup_key as they were, or a new checkpoint.",
+            )
+        self._reached_us = found.get("reachedMicros")
+        self._pins, self._listed = found.get("pins", {}), found.get("listed", {})
+        self._reached = found.get("reachedPins", {})
+        return int(found["phase"])
+
+    def mend(self, checkpoint: Checkpoint) -> None:
+        """Make a batch that was planned and not committed one that Spark can go on with. Called before each start.
+
+        Spark 4.2.0 compares the shuffle partitions of the two newest batches when it starts
+        (``OfflineStateRepartitionUtils.isRepartitionBatch``), but the log's second format does not always keep them:
+        it fails with ``None.get``, at every start, and for a difference says that state is being repartitioned. They
+        are added here: as the other batch has them, else as the session does.
+        """
+        checkpoint.finish_replacing()
+        newest = checkpoint.latest_batch()
+        if newest is None or newest == checkpoint.latest_committed():
+            return
+        logged: dict[str, tuple[dict[str, Any], list[str]]] = {}
+        for batch in range(max(0, newest - 1), newest + 1):
+            name = f"offsets/{batch}"
+            version, told, *offsets = (checkpoint.read_file(name) or "\n").split("\n")
+            if version == "v2":
+                logged[name] = json.loads(told), offsets
+        known = [metadata["conf"][_PARTITIONS] for metadata, _ in logged.values() if _PARTITIONS in metadata["conf"]]
+        for name, (metadata, offsets) in logged.items():
+            if _PARTITIONS not in metadata["conf"]:
+                metadata["conf"][_PARTITIONS] = known[0] if known else self._spark.conf.get(_PARTITIONS)
+                checkpoint.replace_file(name, "\n".join(["v2", json.dumps(metadata), *offsets]))
+
+    def leave(self, checkpoint: Checkpoint, phase: int, context: RunContext) -> None:
+        """Note what a phase that has ended leaves behind, and record that the next one begins.
+
+        Called when its last run has ended. After a crash in between it is called again.
+
+        Raises
+        ------
+        BacklogError
+            If it has found no file, and that is not allowed.
+        """
+        name, make = list(self._phases.items())[phase]
+        reread = Reread(self._spark, checkpoint, self.source(name), name)
+        if self._is_of_files and not self._allow_empty and not reread.files():
+            raise BacklogError(
+                f"The phase {name} of {self.name} has found no file to read.",
+                "Correct its path or pattern and start again; nothing was read of the next phase. If there may be no "
+                "history, pass bs.hybrid(…, allow_empty=True).",
+            )
+        if self._handover.column:
+            again = make(reread, context)  # type: ignore[arg-type]
+            if again.isStreaming:
+                raise self._made_otherwise(name)
+            newest = self._handover.take(checkpoint, phase, again, self._reached_us)
+            if newest != self._reached_us:
+                self._reached_us, self._reached = newest, self._listed
+        self.enter(checkpoint, phase + 1)
+
+    def _made_otherwise(self, phase: str) -> BacklogError:
+        return BacklogError(
+            f"The phase {phase} of {self.name} was not made with the reader that it was given.",
+            "Use that one: it names the source, and with timestamp_column it gives the phase's rows once more.",
+        )
+
+    def enter(self, checkpoint: Checkpoint, phase: int) -> None:
+        """Record that a phase begins. Called before its first run, when the run before has ended."""
+        value = {"version": _VERSION, "name": self.name, "phases": list(self._phases), "phase": phase}
+        if self._handover.column:
+            value |= {"handover": self._handover.to_json(), "reachedMicros": self._reached_us}
+        pins = {"pins": self._pins, "listed": self._listed, "reachedPins": self._reached}
+        value |= {key: found for key, found in pins.items() if found}
+        checkpoint.replace_metadata(_METADATA, value)

@@ -1,0 +1,261 @@
+"""Queries that are Spark's own, switched between backlog and stream: `backlog_query`.
+
+The trigger of a running query cannot be changed, nor the rate limit of its sources. So in backlog the query is run in
+*rounds*: each reads what is there (``availableNow``), with a limit that makes its batches take the interval during
+backlog, and ends by itself. When the rules say that the backlog is over, the query is started with its normal trigger,
+on the same checkpoint; when they say that there is backlog again, that run ends at its next batch boundary and rounds
+follow. No batch is interrupted for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.common.intervals import Intervals, resolve_intervals
+from backlog_spark.common.settings import parse_settings
+from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.reports import ProgressReport
+from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.native.hybrid import CONF, NativeHybrid
+from backlog_spark.native.run_context import RunContext
+from backlog_spark.runner.query_progress import QueryTracker
+from backlog_spark.runner.runs import QueryRuns
+from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.outstanding_files import Outstanding
+from backlog_spark.spark.own_settings import start_with
+from backlog_spark.spark.py4j_helpers import own_conf
+from backlog_spark.spark.session import check_session, session_listener
+from backlog_spark.spi.pacing import PROBE_ROWS, BacklogSizer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+__all__ = ["ForeignQuery", "backlog_query"]
+
+_log = logging.getLogger(__name__)
+
+# A round with another limit costs a restart of some seconds: not for less than a batch half or twice as large.
+_WORTH_A_RESTART = 2.0
+# What came while a round ran is not in its figures. After a round of this length or less it cannot be much.
+_SHORT_ROUND_MS = 10_000
+
+
+def backlog_query(
+    build: Callable[[RunContext], DataStreamWriter],
+    *,
+    checkpoint: str,
+    name: str = "",
+    spark: SparkSession | None = None,
+    interval: str | timedelta | None = None,
+    interval_during_backlog: str | int | timedelta | None = None,
+    to_table: str = "",
+    source: NativeHybrid | None = None,
+) -> ForeignQuery:
+    """Start a query of Spark's own sources that is switched between backlog and stream.
+
+    Parameters
+    ----------
+    build : callable
+        Takes a `RunContext`, returns a ``DataStreamWriter`` that is not started. Called for each run, so it must make
+        the same query every time; what may differ is the sources' rate limits. Its trigger is kept for the normal run
+        if no interval is set anywhere; its checkpoint location is replaced.
+    checkpoint : str
+        Checkpoint location. An existing query's may be taken over.
+    name : str, optional
+        Of the query. Default: the writer's own.
+    spark : SparkSession, optional
+        Default: the active session.
+    interval, interval_during_backlog : optional
+        As ``spark.backlog.interval`` and ``spark.backlog.intervalDuringBacklog``, which they overrule. Without an
+        interval during backlog nothing is switched.
+    to_table : str, optional
+        Table to write to, as ``DataStreamWriter.toTable``.
+    source : NativeHybrid, optional
+        Phases, made with `hybrid`. All but the last are backlog, in the last one the rules say.
+
+    Returns
+    -------
+    ForeignQuery
+        Started.
+
+    Raises
+    ------
+    BacklogError
+        For settings that are wrong, and when there is no rule: set one of ``spark.backlog.rule.*``.
+
+    Notes
+    -----
+    With an interval during backlog of 0 a round is one batch of all that is there. If live data keeps coming there are
+    several rounds, and each commits: a difference from sources that carry a flag.
+    """
+    from pyspark.sql import SparkSession
+
+    session: Any = spark or SparkSession.getActiveSession()
+    check_session(session)
+    given = {"interval": interval, "interval_during_backlog": interval_during_backlog}
+    query = ForeignQuery(session, build, checkpoint, name=name, intervals=given, to_table=to_table, source=source)
+    return query.start()
+
+
+class ForeignQuery(QueryRuns):
+    """A running query of `backlog_query`. Offers what Spark's ``StreamingQuery`` offers, and the backlog's state."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        build: Callable[[RunContext], DataStreamWriter],
+        checkpoint_location: str,
+        *,
+        name: str,
+        intervals: Mapping[str, object],
+        to_table: str,
+        source: NativeHybrid | None = None,
+    ) -> None:
+        if not checkpoint_location:
+            raise SettingError("checkpoint", checkpoint_location, "a query needs one.", "Pass checkpoint='…'.")
+        conf = own_conf(spark)
+        settings = parse_settings(conf)
+        self.intervals: Intervals = resolve_intervals(intervals, conf, [])
+        rules, min_stay_ms = parse_rules(settings)
+        if self.intervals.during_backlog_ms is not None and not rules and source is None:
+            raise SettingError(
+                self.intervals.during_backlog_origin,
+                self.intervals.during_backlog_ms,
+                "there is no rule that says when the query is in backlog.",
+                "Set one, such as spark.backlog.rule.offsetsBehindLatest for Kafka.",
+            )
+        tracker = QueryTracker(name, self.intervals)
+        super().__init__(spark, name, Checkpoint(spark, checkpoint_location), tracker, settings)
+        self._build = build
+        self._to_table = to_table
+        self._judge = Judge(rules, min_stay_ms)
+        self._outstanding = Outstanding(spark, self._checkpoint, self._judge.needs)
+        during = self.intervals.during_backlog_ms
+        self._sizer = BacklogSizer(during) if during else None
+        self._limit = PROBE_ROWS
+        self._wanted = PROBE_ROWS
+        self._source = None if source is None else source.of_query()
+        self._phase = 0
+        self._in_round = False
+        self._began = time.monotonic()
+
+    def start(self) -> ForeignQuery:
+        """Start the first run, and follow it. Called once, by `backlog_query`."""
+        session_listener(self._spark)
+        self._begin()
+        return self
+
+    def _recall(self) -> None:
+        if self._source is not None:
+            self._phase = self._source.recall(self._checkpoint)
+        self._in_round = self._begins_with_a_round()
+        self._tracker.begin({0: True} if self._is_bounded() else {})
+
+    def _is_bounded(self) -> bool:
+        """Whether the present phase has an end."""
+        return self._source is not None and self._phase < len(self._source.phases) - 1
+
+    def _begins_with_a_round(self) -> bool:
+        # Nothing is known before the first batch, and a round finds out at little cost.
+        return self._is_bounded() or (self.intervals.during_backlog_ms is not None and bool(self._judge.needs))
+
+    def _run(self) -> StreamingQuery:
+        self._limit = self._wanted
+        context = self._context()
+        if self._source:
+            self._source.mend(self._checkpoint)
+            context = replace(context, _frame=self._source.frame(self._phase, context, self._checkpoint))
+        writer = self._build(context)
+        conf = CONF if self._source else {}
+        started = start_with(self._spark, self._checkpoint.qualified(), conf, lambda: self._start(writer))
+        self._name = self._name or started.name or str(started.id)
+        return self._subscribe(started)
+
+    def _context(self) -> RunContext:
+        during = self.intervals.during_backlog_ms
+        in_backlog = self._in_round and during is not None
+        return RunContext(
+            self._spark,
+            Mode.BACKLOG if in_backlog else Mode.STREAM,
+            self._limit if in_backlog and during else None,
+            self._source.phases[self._phase] if self._source else "",
+            self._source.starting_timestamp if self._source and not self._is_bounded() else None,
+        )
+
+    def _start(self, writer: DataStreamWriter) -> StreamingQuery:
+        if not hasattr(writer, "trigger") or hasattr(writer, "awaitTermination"):
+            raise BacklogError(
+                f"build returned {type(writer).__name__}.", "Return the DataStreamWriter, without calling start()."
+            )
+        writer = writer.option("checkpointLocation", self._checkpoint.location)
+        if self._name:
+            writer = writer.queryName(self._name)
+        if self._in_round:
+            writer = writer.trigger(availableNow=True)
+        elif self.intervals.interval_ms:
+            writer = writer.trigger(processingTime=f"{self.intervals.interval_ms} milliseconds")
+        self._began = time.monotonic()
+        return writer.toTable(self._to_table) if self._to_table else writer.start()
+
+    def _take(self, report: ProgressReport) -> None:
+        now = time.time() * 1000
+        if self._is_bounded():
+            before = after = True
+        else:
+            before = self._judge.is_backlog
+            interval = None if self._in_round else self.intervals.interval_ms
+            name = self._source.source(self._source.phases[self._phase]) if self._source else ""
+            found = figures(report, now, interval, self._outstanding.of(report, name))
+            after = self._judge.take(found, time.monotonic() * 1000)
+        indices = [source.index for source in report.sources if "isProcessingBacklog" not in (source.end_offset or {})]
+        self._tracker.take(flagged(report, dict.fromkeys(indices, after), dict.fromkeys(indices, before)))
+        if self._in_round and self._sizer is not None and report.num_input_rows and after:
+            # There is more, so this batch was as large as the limit let it be.
+            self._sizer.started(self._limit, now - max(1, report.duration_ms.get("triggerExecution", 1)))
+            self._wanted = self._sizer.next_rows(now)
+
+    def _leave(self) -> bool:
+        if not self._in_round:
+            return self._judge.is_backlog and self.intervals.during_backlog_ms is not None
+        return not 1 / _WORTH_A_RESTART < self._wanted / self._limit < _WORTH_A_RESTART
+
+    def _go_on(self, *, idle: bool, left: bool) -> bool:
+        if not self._in_round:
+            self._in_round = left
+            return left
+        if left:
+            return True
+        if self._is_bounded() and self._source is not None:
+            self._source.leave(self._checkpoint, self._phase, self._context())
+            self._phase += 1
+            if not self._is_bounded():
+                self._tracker.all_read()
+            self._wanted = PROBE_ROWS  # of another source
+            self._in_round = self._begins_with_a_round()
+            return True
+        took_ms = (time.monotonic() - self._began) * 1000
+        if idle:
+            # All that there is has been read, whatever the figures of the last batch were.
+            self._judge.end(time.monotonic() * 1000)
+            self._tracker.all_read()
+        self._in_round = self._judge.is_backlog or (
+            not idle and took_ms > max(_SHORT_ROUND_MS, self.intervals.interval_ms)
+        )
+        return True
+
+    def processAllAvailable(self) -> None:
+        """Wait until all data present now are committed. For tests; as Spark's own."""
+        while True:
+            before = self._checkpoint.latest_committed()
+            self.streamingQuery.processAllAvailable()
+            if self._checkpoint.latest_committed() == before and not self._in_round:
+                return
+            time.sleep(0.2)

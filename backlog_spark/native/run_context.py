@@ -1,0 +1,73 @@
+"""What a query of Spark's own sources is built for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from backlog_spark.decide.coordinator import Mode
+from backlog_spark.errors import BacklogError
+from backlog_spark.spi.pacing import PROBE_ROWS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["RunContext"]
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What a query is built for: the argument of ``build``.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    mode : Mode
+        ``Mode.BACKLOG`` for a round, ``Mode.STREAM`` for the normal run.
+    read_limit : int or None
+        Rows that a batch should have, for ``maxOffsetsPerTrigger``; None: no limit in a round, the query's own in the
+        normal run.
+    phase : str
+        Of a query with phases, the present one.
+    starting_timestamp : int or None
+        Where the last phase may begin, milliseconds since 1970, as Kafka's option ``startingTimestamp``: the newest
+        time of the phases before, less the overlap. None in the phases before, without a ``timestamp_column``, and
+        where they had no row with a time.
+    """
+
+    spark: SparkSession
+    mode: Mode
+    read_limit: int | None
+    phase: str = ""
+    starting_timestamp: int | None = None
+    _frame: DataFrame | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def frame(self) -> DataFrame:
+        """The streaming DataFrame of the present phase.
+
+        Raises
+        ------
+        BacklogError
+            If the query has no phases.
+        """
+        if self._frame is None:
+            raise BacklogError("ctx.frame is for a query with phases.", "Pass backlog_query(…, source=bs.hybrid(…)).")
+        return self._frame
+
+    @property
+    def in_backlog(self) -> bool:
+        """Whether this is a round."""
+        return self.mode is Mode.BACKLOG
+
+    def scaled(self, normal: int) -> int:
+        """A limit of another unit, files or bytes, grown or shrunk as `read_limit` is; without one as it is.
+
+        Parameters
+        ----------
+        normal : int
+            The limit of the normal run, such as that of ``maxFilesPerTrigger``.
+        """
+        if self.read_limit is None:
+            return 2**31 - 1 if self.in_backlog else normal
+        return max(1, normal * self.read_limit // PROBE_ROWS)

@@ -1,0 +1,160 @@
+"""What a user writes for `aggregate`: a Python function that collects rows in an accumulator.
+
+Source: PyFlink's ``pyflink.datastream.functions.AggregateFunction``; here what it keeps and puts out is declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import pyarrow as pa
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators.lifecycle import TaskFunction
+from backlog_spark.operators.row_types import row_type
+from backlog_spark.operators.state_arrays import state_array
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+    from backlog_spark.operators.aggregates.aggregate import Aggregate
+
+__all__ = ["Accumulators", "AggregateFunction", "only_function"]
+
+
+class AggregateFunction(TaskFunction):
+    """Makes one result of many rows, by way of an accumulator; subclass it.
+
+    Rows are added where they are and the accumulators merged, in any order: so adding and merging have to come to the
+    same, whatever the order is, and the result must not depend on anything but the rows. An accumulator that is given
+    may be changed and returned. ``close`` is not called.
+
+    Attributes
+    ----------
+    accumulator : str or DataType
+        Spark type of what is kept. A struct is a tuple whose values have its names too; a map is a dict.
+    output : str or StructType
+        Columns of the result, for windows and keyed streams. Not needed for `AggregatingState`.
+
+    Examples
+    --------
+    >>> import backlog_spark as bs
+    >>> class Mean(bs.AggregateFunction):
+    ...     accumulator = "struct<total: double, rows: long>"
+    ...     output = "mean double"
+    ...
+    ...     def create_accumulator(self):
+    ...         return 0.0, 0
+    ...
+    ...     def add(self, row, accumulator):
+    ...         return accumulator.total + row.amount, accumulator.rows + 1
+    ...
+    ...     def merge(self, one, other):
+    ...         return one.total + other.total, one.rows + other.rows
+    ...
+    ...     def get_result(self, accumulator):
+    ...         return accumulator.total / accumulator.rows
+    """
+
+    accumulator: ClassVar[str | DataType] = ""
+    output: ClassVar[str | StructType] = ""
+
+    def create_accumulator(self) -> Any:
+        """An accumulator without rows."""
+        raise BacklogError(f"{type(self).__name__} has no create_accumulator.", "Define it.")
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """The accumulator with one more value: a row as a named tuple, or what was given to `AggregatingState.add`."""
+        raise BacklogError(f"{type(self).__name__} has no add.", "Define it.")
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """One accumulator made of two. An `AggregatingState` needs none."""
+        raise BacklogError(f"{type(self).__name__} has no merge.", "Define it: accumulators are merged in backlog too.")
+
+    def get_result(self, accumulator: Any) -> Any:
+        """The result: a tuple of the columns of `output`, or the value itself where there is one column."""
+        raise BacklogError(f"{type(self).__name__} has no get_result.", "Define it.")
+
+
+class Accumulators:
+    """An aggregate function with its accumulators in the form that it knows.
+
+    Parameters
+    ----------
+    function : AggregateFunction
+    kind : pyarrow.DataType
+        Of the accumulators.
+    """
+
+    def __init__(self, function: AggregateFunction, kind: pa.DataType) -> None:
+        self._function = function
+        self._what = type(function).__name__
+        self._kind = kind
+        self._is_map = pa.types.is_map(kind)
+        names = tuple(field.name for field in kind) if pa.types.is_struct(kind) else None
+        self._row: Any = None if names is None else row_type(names)
+
+    def read(self, value: Any) -> Any:
+        """Of a value of Arrow's."""
+        if self._row is not None and type(value) is dict:
+            return self._row(*value.values())
+        return dict(value) if self._is_map and type(value) is list else value
+
+    def _known(self, value: Any) -> Any:
+        """Of a value of the function's: a plain tuple with the names of the struct."""
+        if self._row is not None and type(value) is tuple and len(value) == len(self._row._fields):
+            return self._row(*value)
+        return value
+
+    def add(self, value: Any, accumulator: Any) -> Any:
+        """With one more value; the first one's accumulator is None."""
+        if accumulator is None:
+            accumulator = self._known(self._function.create_accumulator())
+        return self._known(self._function.add(value, accumulator))
+
+    def merge(self, one: Any, other: Any) -> Any:
+        """Of two; one that is NULL is as if it were not there."""
+        if one is None or other is None:
+            return other if one is None else one
+        return self._known(self._function.merge(one, other))
+
+    def result(self, accumulator: Any) -> Any:
+        """What comes of it."""
+        return self._function.get_result(accumulator)
+
+    def array(self, values: Sequence[Any]) -> pa.Array:
+        """As a column."""
+        plain = [list(v.items()) if type(v) is dict else v for v in values] if self._is_map else values
+        try:
+            return state_array(list(plain), self._kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
+            raise BacklogError(
+                f"{self._what} made an accumulator that is no {self._kind}: {error}.",
+                "Return accumulators of the declared type.",
+            ) from None
+
+
+def only_function(
+    aggregates: Sequence[Aggregate | AggregateFunction | str],
+) -> tuple[AggregateFunction | None, list[Aggregate | str]]:
+    """What ``aggregate`` was given: one function, or declared aggregates.
+
+    Raises
+    ------
+    BacklogError
+        For a class, and for a function beside other aggregates.
+    """
+    for each in aggregates:
+        if isinstance(each, type) and issubclass(each, AggregateFunction):
+            raise BacklogError(
+                f"aggregate was given the class {each.__name__}.", f"Pass an instance: {each.__name__}()."
+            )
+        if isinstance(each, AggregateFunction):
+            if len(aggregates) > 1:
+                raise BacklogError(
+                    f"aggregate was given {type(each).__name__} beside other aggregates.",
+                    "Pass it alone; one function may have several columns of output.",
+                )
+            return each, []
+    return None, [each for each in aggregates if not isinstance(each, AggregateFunction)]

@@ -1,0 +1,205 @@
+"""Rows of a key with numbers, in the order in which they arrived, and accumulators of spans of them.
+
+Rows that arrive together, in one batch or in one stay in backlog whose results come at its end, are in the order given
+to ``key_by``, and rows that it leaves equal in the order of a hash of all their columns. So a batch that is repeated
+gives the same windows, wherever its rows were shuffled to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import EXACT_JSON, identity_of
+from backlog_spark.operators.frames import ascending
+from backlog_spark.operators.over.results import is_ordered
+from backlog_spark.operators.sides import quoted
+from backlog_spark.state.keys import equal_runs
+from backlog_spark.state.tables import HASH, combine
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = [
+    "NUMBER",
+    "ORDER",
+    "TIE",
+    "Integers",
+    "Numbered",
+    "check_order",
+    "merged_spans",
+    "of_fresh_keys",
+    "tie_of",
+]
+
+NUMBER: Final = "n"
+"""Of state: the row's number within its key, counted from where a window can still begin; NULL if it has none yet."""
+TIE: Final = "tie"
+"""Of live rows, and of state as long as they have no number: the hash that orders rows which nothing else orders."""
+ORDER: Final = "order"
+"""Likewise the column that they are ordered by."""
+
+Integers = npt.NDArray[np.int64]
+
+
+def tie_of(schema: StructType) -> Column:
+    """A hash of all columns, of any type; of a row the same one each time."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType, VariantType
+
+    def told(field: StructField) -> tuple[StructField, Column]:
+        column = quoted(field.name)
+        if isinstance(field.dataType, ArrayType | StructType | MapType | VariantType):
+            column = _without_maps(column, field.dataType)
+            return StructField(field.name, StringType()), F.to_json(column, EXACT_JSON)
+        return field, column
+
+    return identity_of([told(field) for field in schema])
+
+
+def _without_maps(column: Column, kind: DataType) -> Column:
+    """With arrays of entries in the place of maps: of a binary key Spark's JSON tells where it is in memory."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import ArrayType, MapType, StructType
+
+    if isinstance(kind, MapType):
+        entry = StructType().add("key", kind.keyType).add("value", kind.valueType)
+        return _without_maps(F.map_entries(column), ArrayType(entry))
+    if isinstance(kind, ArrayType):
+        return F.transform(column, lambda each: _without_maps(each, kind.elementType))
+    if isinstance(kind, StructType):
+        fields = [_without_maps(column.getField(f.name), f.dataType).alias(f.name) for f in kind]
+        return F.when(column.isNotNull(), F.struct(*fields)) if fields else column
+    return column
+
+
+def check_order(order: str | None, schema: StructType) -> None:
+    """Refuse what rows cannot be ordered by.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if order is None:
+        return
+    if order not in schema.names:
+        raise BacklogError(
+            f"key_by: the stream has no column {order!r} to order by; it has {', '.join(schema.names)}.",
+            "Check the name and its case.",
+        )
+    if not is_ordered(schema[order].dataType):
+        raise BacklogError(
+            f"key_by: column {order!r} is {schema[order].dataType.simpleString()}, which does not order rows.",
+            "Order by a number, a time or a text.",
+        )
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """Rows of some keys, each key's together and in their order.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        Kept ones before new ones.
+    firsts, sizes : numpy.ndarray
+        Where each key begins, and how many rows it has.
+    is_new : numpy.ndarray of bool
+        Of each row.
+    numbers : numpy.ndarray
+        Of each row, within its key.
+    """
+
+    rows: pa.RecordBatch
+    firsts: Integers
+    sizes: Integers
+    is_new: npt.NDArray[np.bool_]
+    numbers: Integers
+
+    @classmethod
+    def of(cls, kept: pa.RecordBatch, fresh: pa.RecordBatch, keys: Sequence[str], order: str | None) -> Numbered:
+        """``order`` is the column that orders new rows. There is at least one."""
+        old = np.argsort(kept.column(NUMBER).to_numpy(), kind="stable")
+        new = np.argsort(fresh.column(TIE).to_numpy(), kind="stable")
+        if order is not None:
+            values = fresh.column(order).take(pa.array(new))
+            new = new[ascending(values)]
+        rows = combine([kept, fresh], fresh.schema).take(pa.array(np.concatenate([old, new + kept.num_rows])))
+        by_key, firsts = equal_runs(rows.column(HASH).to_numpy(), [rows.column(name) for name in keys])
+        rows = rows.take(pa.array(by_key))
+        is_new = by_key >= kept.num_rows
+        sizes = np.diff(np.append(firsts, rows.num_rows))
+        known = pc.fill_null(rows.column(NUMBER), 0).to_numpy()
+        before = np.add.reduceat((~is_new).astype(np.int64), firsts)
+        base = np.where(before > 0, known[firsts + np.maximum(before - 1, 0)], 0)
+        counted = np.arange(rows.num_rows) + np.repeat(base - before + 1 - firsts, sizes)
+        return cls(rows, firsts, sizes, is_new, np.where(is_new, counted, known))
+
+
+def of_fresh_keys(kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+    """Kept rows whose key, or one with its hash, has new ones; and the others."""
+    found = np.isin(kept.column(HASH).to_numpy(), fresh.column(HASH).to_numpy())
+    return kept.filter(pa.array(found)), kept.filter(pa.array(~found))
+
+
+def merged_spans(
+    merge: Callable[[Sequence[pa.Array], Integers], list[pa.Array]],
+    slots: Sequence[pa.Array],
+    low: Integers,
+    high: Integers,
+) -> list[pa.Array]:
+    """Accumulators of spans of rows, which may overlap.
+
+    Each span is put together from pieces of 1, 2, 4 … rows that spans share, so that all of them cost about as many
+    merges as there are rows times the logarithm of the longest. Only pieces of some span are made: others could
+    overflow where none of the results does.
+
+    Parameters
+    ----------
+    merge : callable
+        As `MergeFold.merge_groups`.
+    slots : sequence of pyarrow.Array
+        Accumulators of the rows, the older ones first.
+    low, high : numpy.ndarray of int64
+        First and last row of each span.
+    """
+    if not len(high):
+        return [values.slice(0, 0) for values in slots]
+    length, at = high - low + 1, high.copy()
+    parts: list[tuple[Integers, Integers]] = []
+    for level in range(int(length.max()).bit_length()):
+        takes = (length >> level) & 1 == 1
+        parts.append((np.flatnonzero(takes), at[takes]))
+        at[takes] -= 1 << level
+    # Of which pieces the last row is where, the longest ones first; each is made of two half as long.
+    needed = [np.unique(parts[-1][1])]
+    for level in range(len(parts) - 1, 0, -1):
+        both = [parts[level - 1][1], needed[-1], needed[-1] - (1 << (level - 1))]
+        needed.append(np.unique(np.concatenate(both)))
+    needed.reverse()
+    made = [values.take(pa.array(needed[0])) for values in slots]
+    found, spans = [], []
+    for level, (span, ends) in enumerate(parts):
+        if level:
+            half = 1 << (level - 1)
+            pairs = np.column_stack((needed[level] - half, needed[level])).ravel()
+            places = pa.array(np.searchsorted(needed[level - 1], pairs))
+            made = merge([values.take(places) for values in made], np.arange(0, len(pairs), 2))
+        places = pa.array(np.searchsorted(needed[level], ends))
+        found.append([values.take(places) for values in made])
+        spans.append(span)
+    # Longer pieces are older.
+    number = np.concatenate(spans[::-1])
+    order = np.argsort(number, kind="stable")
+    ordered = number[order]
+    starts = np.flatnonzero(np.concatenate(([True], ordered[1:] != ordered[:-1])))
+    rows = pa.array(order)
+    return merge([pa.concat_arrays(values[::-1]).take(rows) for values in zip(*found, strict=True)], starts)

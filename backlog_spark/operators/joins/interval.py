@@ -1,0 +1,386 @@
+"""Joining two streams by key where the right row's time is in an interval around the left row's.
+
+A row is kept as long as a row that is not late may still match it. With L and U the interval's inclusive ends, a left
+row of time t matches right ones of t + L to t + U, so it may go when the watermark is at t + U; a right one at t - L.
+
+Source: Flink's ``IntervalJoinOperator`` (``KeyedStream.intervalJoin``) and, for outer joins, ``TimeIntervalJoin``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.model.changes import identity_of, refuse_changes
+from backlog_spark.model.watermarks import MIN_WATERMARK
+from backlog_spark.operators.fold import Arrived, Clock, Gathered, StayEnd, Step
+from backlog_spark.operators.joins.matches import Matches
+from backlog_spark.operators.joins.pairs import OUTER, Output, check_kind, output_columns, paired
+from backlog_spark.operators.joins.pending_rows import DONE, TURN, advance_in_turn, rows_of_key
+from backlog_spark.operators.joins.span import AT, KEY, SPAN, SpanJoin
+from backlog_spark.operators.multiset import ROW
+from backlog_spark.operators.rows import SIDE_OF, TIME, RowsFold
+from backlog_spark.operators.sides import LEFT, RIGHT, SIDE, quoted, side_schema
+from backlog_spark.state.keys import normalised
+from backlog_spark.state.store import NEVER
+from backlog_spark.state.tables import HASH, arrow_schema, combine
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+__all__ = ["MATCHED", "PIECE_ROWS", "IntervalJoinFold"]
+
+MATCHED: Final = "matched"
+"""Of an outer join's state: whether a row has met another one; NULL in rows of backlog until that has been found."""
+
+PIECE_ROWS: Final = 200_000
+"""Pairs that are put together at a time: bounds what a key with many rows takes beside its output, 5 MB of places."""
+
+
+# 31,000 years: event times, which are within 292,000 years of 1970, never overflow with it in 64 bits.
+_LONGEST_MS: Final = 10**15
+
+
+class IntervalJoinFold(RowsFold):
+    """Pairs of rows with equal keys for which left time + lower <= right time <= left time + upper.
+
+    The output has all columns of the left rows, then all of the right ones; a key of one name on both sides comes once.
+    No column of it is marked as event time, as it holds those of both sides; that of a pair is the later one.
+
+    As in SQL, a NULL key equals no key. A row without an event time fails the query. Late rows are counted and dropped.
+
+    Parameters
+    ----------
+    schema : StructType
+        As `backlog_spark.operators.sides.tagged` makes it.
+    left_keys, right_keys : sequence of str
+        Key columns of each side, of equal types.
+    lower_ms, upper_ms : int
+        The interval, in milliseconds, within 10^15 of 0.
+    key_groups : int
+        ``spark.backlog.keyGroups``.
+    how : str
+        ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. Of an outer side, a row without a match comes out once, with
+        NULLs for the other side, when no row that could match it can come any more.
+    lower_exclusive, upper_exclusive : bool
+        Whether a bound itself is outside of the interval.
+    control_first : bool
+        Whether a batch's watermark comes before its rows: for the first operator of a chain.
+    cuts : bool
+        Whether a batch stops putting out pairs, between any two, when its budget is used up (FLIP-443). What is left
+        waits in the state, as with `JoinFold`; of its keys nothing is given up until then.
+
+    Raises
+    ------
+    SettingError
+        For another ``how``, and for an interval that holds no time or is too long.
+    BacklogError
+        For keys that do not fit, a side without event time, and columns of one name.
+    """
+
+    def __init__(
+        self,
+        schema: StructType,
+        left_keys: Sequence[str],
+        right_keys: Sequence[str],
+        lower_ms: int,
+        upper_ms: int,
+        key_groups: int,
+        *,
+        how: str = "inner",
+        lower_exclusive: bool = False,
+        upper_exclusive: bool = False,
+        control_first: bool = True,
+        cuts: bool = False,
+    ) -> None:
+        from pyspark.sql.types import BooleanType, LongType
+
+        check_kind(how, OUTER)
+        self._how = how
+        self._outer: tuple[int, ...] = OUTER[how]
+        # Times are whole milliseconds.
+        self._lower = lower_ms + int(lower_exclusive)
+        self._upper = upper_ms - int(upper_exclusive)
+        shown = f"{'(' if lower_exclusive else '['}{lower_ms} ms, {upper_ms} ms{')' if upper_exclusive else ']'}"
+        if self._lower > self._upper:
+            raise SettingError(
+                "interval", shown, "holds no time, so no rows would match.",
+                "Take a lower bound below the upper one; both are added to the left row's time.",
+            )  # fmt: skip
+        if max(abs(lower_ms), abs(upper_ms)) > _LONGEST_MS:
+            raise SettingError("interval", shown, f"has a bound beyond {_LONGEST_MS} ms.", "Take shorter ones.")
+        self._cuts = cuts
+        self.rows_a_pair = 1
+        own: list[tuple[str, DataType]] = [(MATCHED, BooleanType())] if self._outer else []
+        if cuts:
+            own += [(ROW, LongType()), (TURN, LongType()), (DONE, LongType())]
+        for side, keys in ((LEFT, left_keys), (RIGHT, right_keys)):
+            refuse_changes("interval_join", side_schema(schema, side), keys)
+        super().__init__(
+            "interval_join", schema, left_keys, right_keys, key_groups, own=own, control_first=control_first
+        )
+        self._times = (self.event_time_needed(LEFT), self.event_time_needed(RIGHT))
+        self._columns = self.pair_columns()
+        self._spans = SpanJoin(how, self._lower, self._upper, len(self.keys), self._columns)
+        self._arrow = arrow_schema(self.output_schema())
+        self._state_arrow = self.state.arrow()
+
+    def describe(self) -> dict[str, Any]:
+        return self.described(f"{self._how} join of right rows from {self._lower} ms to {self._upper} ms")
+
+    def pair_columns(self) -> list[Output]:
+        """The columns of a pair."""
+        return output_columns(self)
+
+    def output_schema(self) -> StructType:
+        from pyspark.sql.types import StructType
+
+        return StructType([column.field for column in self._columns])
+
+    # -- rows -----------------------------------------------------------------------------------------------
+
+    def placed(self, rows: DataFrame) -> DataFrame:
+        return super().placed(self._with_times(rows))
+
+    def more_placed(self) -> list[Column]:
+        # In its order rows are joined whose turn is counted.
+        fields = [(field, quoted(field.name)) for field in self.schema]
+        return [identity_of(fields).alias(ROW)] if self._cuts else []
+
+    def live_schema(self) -> pa.Schema:
+        schema = super().live_schema()
+        return schema.append(self.state.arrow().field(ROW)) if self._cuts else schema
+
+    def _with_times(self, rows: DataFrame) -> DataFrame:
+        """The same rows; they fail where one has no event time."""
+        from pyspark.sql import functions as F
+
+        columns = {name: quoted(name) for name in self.schema.names}
+        for number, (side, time) in enumerate(zip(self.sides, self._times, strict=True)):
+            name = side.columns[side.schema.names.index(time)]
+            missing = (quoted(SIDE) == number) & columns[name].isNull()
+            fails = F.raise_error(F.lit(str(self._without_time(number)))).cast(self.schema[name].dataType)
+            columns[name] = F.when(missing, fails).otherwise(columns[name])
+        return rows.select(*(c.alias(n, metadata=self.schema[n].metadata) for n, c in columns.items()))
+
+    def _without_time(self, side: int) -> BacklogError:
+        return BacklogError(
+            f"interval_join: column {self._times[side]!r} of a row of the {('left', 'right')[side]} stream is NULL, "
+            "and the stream needs an event time in each row.",
+            f"Leave such rows out with .filter('{self._times[side]} IS NOT NULL'), or give them a time.",
+        )
+
+    def _until(self, side: int, time: Any) -> Any:
+        """The watermark at which a row of this time may go: of numbers and of Spark expressions."""
+        return time + self._upper if side == LEFT else time - self._lower
+
+    # -- the sorted vehicle ---------------------------------------------------------------------------------
+
+    def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
+        return super().fold(self._with_times(rows), base)
+
+    def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
+        spans = self._spans
+
+        def side(number: int, *, near: bool) -> DataFrame:
+            return spans.spread(self._side_rows(version, number), number, near=near)
+
+        out = spans.matched(side(spans.near, near=True), side(spans.far, near=False), end.watermark)
+        if self._how == "full":
+            # Brought to the spans of the left rows, a right row would come as often without a match.
+            out = out.unionByName(spans.alone(side(RIGHT, near=True), side(LEFT, near=False), end.watermark))
+        return out
+
+    def _side_rows(self, version: DataFrame, side: int) -> DataFrame:
+        """One side's rows with normalised keys and time."""
+        from pyspark.sql import functions as F
+
+        given = self.sides[side]
+        names = dict(zip(given.schema.names, given.columns, strict=True))
+        keys = [normalised(names[k], self.schema).alias(KEY.format(i, side)) for i, k in enumerate(given.keys)]
+        time = F.unix_millis(quoted(names[self._times[side]])).alias(AT.format(side))
+        values = [quoted(c).alias(v) for c, v in zip(given.columns, self.values(side), strict=True)]
+        return version.where(quoted(SIDE) == side).select(*keys, time, *values)
+
+    def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
+        from pyspark.sql import functions as F
+
+        if self._how == "full":
+            # It takes the rows of each side in both roles.
+            return None
+        spans, span, time = self._spans, SPAN.format("both"), F.col(TIME)
+        placed = self.placed(self.fold(rows, base))
+        narrow = self.narrow(placed)
+        is_near = F.col(SIDE_OF) == spans.near
+        near, far = (spans.spans(side, time, near=side == spans.near) for side in (spans.near, spans.far))
+        # The hash is of the keys, and made anew.
+        spread = narrow.of(placed).drop(HASH).withColumn(span, F.explode(F.when(is_near, near).otherwise(far)))
+
+        def side_rows(together: DataFrame, side: int) -> DataFrame:
+            keys = [F.col(k).alias(KEY.format(i, side)) for i, k in enumerate(self.state.key_names)]
+            own = [F.col(span).alias(SPAN.format(side)), time.alias(AT.format(side))]
+            return together.where(F.col(SIDE_OF) == side).select(*keys, *own, *narrow.columns(self.values(side)))
+
+        def left(together: DataFrame, end: StayEnd) -> DataFrame:
+            once = together.where(is_near | (F.col(span) == far[0]))
+            return self.as_state(self.still_needed(self.with_hash(narrow.placed(once)), end))
+
+        def output(found: Gathered, end: StayEnd) -> DataFrame:
+            return spans.matched(side_rows(found.rows, spans.near), side_rows(found.rows, spans.far), end.watermark)
+
+        return Gathered(spread, (*self.state.key_names, span), left, output, sides=SIDE_OF)
+
+    def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
+        """Rows whose time is not over; of outer joins also those that tell whether such rows have a match.
+
+        Nothing is joined here: which of them have a match `advance` finds in the first batch that they come with.
+        """
+        from pyspark.sql import functions as F
+
+        rows = self.with_key(placed)
+        if end.watermark is None:
+            return rows
+        time, side = F.col(TIME), F.col(SIDE_OF)
+        until = F.when(side == LEFT, self._until(LEFT, time)).otherwise(self._until(RIGHT, time))
+        needed = until > end.watermark
+        if not self._outer:
+            return rows.where(needed)
+        # The earliest that a row whose time is not over can have matched.
+        tells = side.isin([RIGHT - side for side in self._outer]) & (time > end.watermark - (self._upper - self._lower))
+        # Of those nothing is to come out any more.
+        matched = F.when(needed, F.lit(None)).otherwise(True).cast("boolean")
+        return rows.where(needed | tells).withColumn(MATCHED, matched)
+
+    # -- the stream vehicle ---------------------------------------------------------------------------------
+
+    def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        until = self._over_at(state)
+        if self._cuts:
+            # At once, and before any watermark goes on.
+            until = np.where(_bits(state.column(TURN).is_valid()), MIN_WATERMARK, until)
+        return until, np.full(state.num_rows, NEVER, dtype=np.int64)
+
+    def _over_at(self, rows: pa.RecordBatch) -> np.ndarray:
+        """The watermark at which each row may go."""
+        side, time = rows.column(SIDE_OF).to_numpy(), rows.column(TIME).to_numpy()
+        found: np.ndarray = np.where(side == LEFT, self._until(LEFT, time), self._until(RIGHT, time))
+        return found
+
+    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
+        step = super().step(old, arrived, clock)
+        return replace(step, fired=sum(rows.num_rows for _, rows in step.outputs)) if self._cuts else step
+
+    def advance(
+        self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
+    ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        if fresh.column(TIME).null_count:
+            side = fresh.column(SIDE_OF).to_numpy()
+            raise self._without_time(int(side[_bits(fresh.column(TIME).is_null())][0]))
+        if not self._cuts:
+            rows, out = self.worked(kept, fresh)
+            return self._kept_on(rows, np.zeros(rows.num_rows, dtype=bool), clock, out)
+        waits = kept.column(TURN).is_valid()
+        settled = self.settled(kept.filter(pc.invert(waits)), combine([], self._state_arrow))
+        kept = combine([settled, kept.filter(waits)], self._state_arrow)
+        rows, out = advance_in_turn(self, kept, fresh, clock.budget)
+        # What waits is to meet what it would have met, whatever time it is by then.
+        hashes = rows.column(HASH).to_numpy()
+        return self._kept_on(rows, np.isin(hashes, hashes[_bits(rows.column(TURN).is_valid())]), clock, out)
+
+    def _kept_on(
+        self, rows: pa.RecordBatch, held: np.ndarray, clock: Clock, out: list[pa.RecordBatch]
+    ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """Rows that later ones may meet, or that are ``held``; rows of outer sides that go without a match come out."""
+        over = ~held & (~self.keyed(rows) | (self._over_at(rows) <= clock.watermark))
+        if self._outer:
+            side, matched = rows.column(SIDE_OF).to_numpy(), _bits(pc.fill_null(rows.column(MATCHED), False))
+            for outer in self._outer:
+                alone = np.flatnonzero(over & ~matched & (side == outer))
+                out += self._paired(rows, alone, None) if outer == LEFT else self._paired(rows, None, alone)
+        return rows.filter(pa.array(~over)), out
+
+    def worked(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
+        """All rows, with what new ones make known of matches, and the pairs that they make."""
+        rows, matches = self._matched(kept, fresh)
+        places = (each for found in matches for each in found.pieces(PIECE_ROWS))
+        return rows, [batch for each in places for batch in self._paired(rows, *each)]
+
+    def settled(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> pa.RecordBatch:
+        """All rows, with what new ones make known of matches; the pairs have been put out."""
+        return self._matched(kept, fresh)[0]
+
+    def _matched(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Matches]]:
+        rows = combine([kept, fresh], self._state_arrow)
+        side, time = rows.column(SIDE_OF).to_numpy(), rows.column(TIME).to_numpy()
+        is_new = np.arange(len(side)) >= kept.num_rows
+        matched = np.zeros(len(side), dtype=bool)
+        unknown = np.zeros(len(side), dtype=bool)
+        if self._outer:
+            matched = _bits(pc.fill_null(rows.column(MATCHED), False))
+            unknown = ~is_new & _bits(rows.column(MATCHED).is_null())
+        hashes = rows.column(HASH).to_numpy()
+        # Of what is kept, most are other keys that share a bucket with the new ones.
+        chosen = np.flatnonzero(self.keyed(rows) & np.isin(hashes, hashes[is_new | unknown]))
+        code = self.codes(rows, chosen)
+        left, right = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
+
+        def match(lefts: np.ndarray, rights: np.ndarray) -> Matches:
+            matches = Matches.of(lefts, rights, code, time, self._lower, self._upper)
+            matches.mark(matched)
+            return matches
+
+        if unknown.any():
+            match(left[~is_new[left]], right[~is_new[right]])
+        found = [match(left[is_new[left]], right), match(left[~is_new[left]], right[is_new[right]])]
+        if self._outer:
+            rows = rows.set_column(rows.schema.get_field_index(MATCHED), MATCHED, pa.array(matched))
+        return rows, found
+
+    def settled_order(self, handed_over: pa.RecordBatch) -> pa.RecordBatch:
+        return self.in_one_order(handed_over) if self._cuts else handed_over
+
+    def in_one_order(self, fresh: pa.RecordBatch) -> pa.RecordBatch:
+        # The sides one after the other: `most_matches` tells of rows of one side.
+        numbers = [fresh.column(name).to_numpy() for name in (ROW, HASH, SIDE_OF)]
+        return fresh.take(pa.array(np.lexsort(numbers)))
+
+    def most_matches(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> np.ndarray:
+        side = work.column(SIDE_OF).to_numpy()
+        mine = int(side[0])
+        # Rows of one side do not meet each other.
+        count = int(np.argmax(side != mine)) or len(side)
+        rows = combine([settled, work.slice(0, count)], self._state_arrow)
+        hashes, side = rows.column(HASH).to_numpy(), rows.column(SIDE_OF).to_numpy()
+        is_new = np.arange(len(side)) >= settled.num_rows
+        chosen = np.flatnonzero(self.keyed(rows) & np.isin(hashes, hashes[is_new]) & (is_new | (side != mine)))
+        sides = [chosen[is_new[chosen]], chosen[~is_new[chosen]]]
+        lefts, rights = sides if mine == LEFT else sides[::-1]
+        times = rows.column(TIME).to_numpy()
+        matches = Matches.of(lefts, rights, self.codes(rows, chosen), times, self._lower, self._upper)
+        return matches.counts(mine, rows.num_rows)[settled.num_rows :]
+
+    def meets(self, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        others = rows_of_key(self, settled, row)[1]
+        time, mine = settled.column(TIME).to_numpy()[others], row.column(TIME)[0].as_py()
+        after = time - mine if row.column(SIDE_OF)[0].as_py() == LEFT else mine - time
+        return others[:0], others[(after >= self._lower) & (after <= self._upper)]
+
+    def _paired(
+        self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of the output; see `paired`."""
+        for columns in paired(rows, self._columns, self._arrow, left, right):
+            yield pa.RecordBatch.from_arrays(columns, schema=self._arrow)
+
+
+def _bits(column: pa.Array) -> np.ndarray:
+    found: np.ndarray = column.to_numpy(zero_copy_only=False)
+    # Arrow hands out what it must not have written to.
+    return found.astype(bool, copy=True)

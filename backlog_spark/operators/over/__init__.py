@@ -1,0 +1,1 @@
+"""Functions over the rows around each row."""

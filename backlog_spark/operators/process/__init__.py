@@ -1,0 +1,1 @@
+"""Process functions: state, timers, side outputs."""

@@ -1,0 +1,1 @@
+"""Windows: assigners, triggers and their folds."""

@@ -1,0 +1,110 @@
+"""The columns by which rows tell of their window: within operators, and in what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.watermarks import EVENT_TIME
+from backlog_spark.operators.sides import quoted
+from backlog_spark.operators.windows.assigners import FOREVER
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "END",
+    "START",
+    "WINDOW_COLUMNS",
+    "check_window_keys",
+    "check_window_result",
+    "check_window_rows",
+    "named_windows",
+    "unnamed_windows",
+]
+
+START: Final = "__backlog_start"
+END: Final = "__backlog_end"
+WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
+"""What comes out of a window, behind the keys."""
+
+
+def check_window_keys(keys: Sequence[str]) -> None:
+    """Refuse keys that have the name of one of `WINDOW_COLUMNS`; as in Spark, in whatever case.
+
+    Raises
+    ------
+    BacklogError
+    """
+    taken = [name for name in keys if name.lower() in WINDOW_COLUMNS]
+    if taken:
+        raise BacklogError(
+            f"window: the key {taken[0]!r} has the name of a column that comes out.",
+            f"Rename it before key_by: .map('*', '{taken[0]} AS …').",
+        )
+
+
+def check_window_result(name: str) -> None:
+    """Refuse a result that has the name of one of `WINDOW_COLUMNS`.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if name.lower() in WINDOW_COLUMNS:
+        raise BacklogError(
+            f"window: the aggregate {name!r} has the name of a column that comes out.",
+            "Name it otherwise: max(x) AS greatest.",
+        )
+
+
+def check_window_rows(schema: StructType) -> None:
+    """Refuse rows that have some of `WINDOW_COLUMNS` but have not come out of windows, which have them all.
+
+    Those of rows that have are replaced, by those of the window that they are in now.
+
+    Raises
+    ------
+    BacklogError
+    """
+    taken = [field for field in schema if field.name.lower() in WINDOW_COLUMNS]
+    are_windows = {field.name for field in taken} == set(WINDOW_COLUMNS)
+    if taken and not (are_windows and all(field.dataType.typeName() == "timestamp" for field in taken)):
+        raise BacklogError(
+            f"window: the column {taken[0].name!r} has the name of a column that comes out.",
+            f"Rename it before key_by: .transform(lambda rows: rows.withColumnRenamed({taken[0].name!r}, '…')).",
+        )
+
+
+def named_windows(finished: DataFrame, keys: Sequence[str], event_time: str | None) -> DataFrame:
+    """Keys, then `WINDOW_COLUMNS` in the place of start and end, then the other columns.
+
+    The window's last millisecond is the event time of what comes out, so that windows can follow windows.
+    """
+    from pyspark.sql import functions as F
+
+    start, end = F.col(START), F.col(END)
+    bounded = (end < F.lit(FOREVER)) & (start > F.lit(-FOREVER))
+    marks = {} if event_time is None else {EVENT_TIME: "window_time"}
+    span = [
+        F.when(bounded, F.timestamp_millis(start)).alias("window_start"),
+        F.when(bounded, F.timestamp_millis(end)).alias("window_end"),
+        F.when(bounded, F.timestamp_millis(end - 1)).alias("window_time", metadata=marks),
+    ]
+    # Rows that came out of windows, and are reduced in others, tell of the window that they are in now.
+    gone = {START, END, *keys, *(name for name in finished.columns if name.lower() in WINDOW_COLUMNS)}
+    rest = [name for name in finished.columns if name not in gone]
+    return finished.select(*map(quoted, keys), *span, *map(quoted, rest))
+
+
+def unnamed_windows(finished: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """As `named_windows`, for windows without start and end: they are those that the rows have, or NULL."""
+    from pyspark.sql import functions as F
+
+    own = {name.lower(): name for name in finished.columns}
+    nothing = F.lit(None).cast("timestamp")
+    span = [quoted(own[name]) if name in own else nothing.alias(name) for name in WINDOW_COLUMNS]
+    gone = {START, END, *keys, *(own.get(name) for name in WINDOW_COLUMNS)}
+    return finished.select(*map(quoted, keys), *span, *(quoted(name) for name in finished.columns if name not in gone))

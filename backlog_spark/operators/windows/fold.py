@@ -1,0 +1,435 @@
+"""Declared aggregates, and reduce, over windows of a key.
+
+A window is one more part of the key: its rows are merged as those of a key are, by the same folds, and it is put out
+when its end has come instead of whenever it changes. In backlog Spark aggregates by key and window; when the stay ends,
+windows up to its watermark are put out at once and only the others are handed over.
+
+Source: Flink's ``WindowOperator``; FLIP-327, "Timer Service".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import ASKED, is_change_stream, refuse_change_type
+from backlog_spark.model.watermarks import MIN_WATERMARK, event_time_of
+from backlog_spark.operators.fold import Arrived, Clock, Fold, StayEnd, Step
+from backlog_spark.operators.merge import CODE, MergeFold, change_type_of, codes_of
+from backlog_spark.operators.sides import quoted
+from backlog_spark.operators.windows.assigners import FOREVER, WindowAssigner
+from backlog_spark.operators.windows.columns import END, START, check_window_keys, named_windows, unnamed_windows
+from backlog_spark.operators.windows.triggers import CountedRows, Trigger
+from backlog_spark.state.keys import check_keys
+from backlog_spark.state.seeds import LIVE, Unpack, gathered, packed
+from backlog_spark.state.store import NEVER
+from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine, merged
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import StructType
+
+__all__ = ["WindowFold", "WindowOptions"]
+
+# Whether the window has been put out: it is then kept for its allowed lateness alone.
+_FIRED: Final = "fired"
+# Of live rows: how many of the user's rows they stand for, a row of several windows counted in the one that ends last.
+_ROWS: Final = "__backlog_rows"
+# Of a row: Spark is given an expression for each, which is faster, and takes it minutes where there are hundreds.
+_MOST_WINDOWS: Final = 16
+
+
+@dataclass(frozen=True)
+class WindowOptions:
+    """How windows are kept.
+
+    Parameters
+    ----------
+    assigner : WindowAssigner
+    lateness_ms : int
+        How long after its end a window takes late rows in, each time being put out again.
+    late_output : str or None
+        Name of a side output for rows that come later than that; without one they are counted and left out.
+    control_first : bool
+        Whether a batch's watermark comes before its rows: for the first operator of a chain.
+    counted : CountedRows or None
+        Of global windows: which rows are put out, and when.
+    trigger : Trigger or None
+        Of global windows: a trigger of the user's.
+    """
+
+    assigner: WindowAssigner
+    lateness_ms: int = 0
+    late_output: str | None = None
+    control_first: bool = True
+    counted: CountedRows | None = None
+    trigger: Trigger | None = None
+
+
+MakeInner = Callable[[Sequence[str], "StructType", Sequence[str]], MergeFold]
+
+
+class WindowFold(Fold):
+    """A fold by key and window, for windows whose bounds do not depend on other rows.
+
+    A window of which the fold has no result, as all of its rows have been taken back, is not put out.
+
+    Parameters
+    ----------
+    keys : sequence of str
+    make : callable
+        From key columns, the schema of the rows and those of the keys that are no columns of the user's, to the fold
+        that merges rows.
+    schema : StructType
+        Of the rows.
+    options : WindowOptions
+    changes : str, optional
+        Value of `changes.MARK` if windows that are put out again are to come as changes: what was put
+        out before as ``update_preimage`` or ``delete``. With an allowed lateness over a change stream they do anyway.
+    """
+
+    timed = True
+    mergeable = False
+    # What it puts out does not depend on when it does so.
+    interruptible = True
+    waits = True
+
+    def __init__(
+        self, keys: Sequence[str], make: MakeInner, schema: StructType, options: WindowOptions, changes: str = ""
+    ) -> None:
+        from pyspark.sql.types import BooleanType, LongType, StructType
+
+        check_keys(keys, schema)
+        check_window_keys(keys)
+        assigner = options.assigner
+        self.keys = tuple(keys)
+        self.options = options
+        takes_back = is_change_stream(schema, keys)
+        self.changes = (changes or (ASKED if takes_back else "")) if options.lateness_ms else ""
+        if self.changes:
+            refuse_change_type("key_by", "key", keys)
+        self._schema = schema
+        self._time = event_time_of(schema)
+        self._lifted: pa.Schema | None = None
+        if assigner.is_event_time and not assigner.is_unbounded and self._time is None:
+            raise BacklogError(
+                f"{type(assigner).__name__}: the stream has no event time.",
+                'Add .with_watermark("<column>", "<delay>") before key_by, or take windows of processing time.',
+            )
+        spans = StructType(list(schema.fields)).add(START, LongType()).add(END, LongType())
+        self.inner = make((*keys, *self._window_keys()), spans, (START, END))
+        self.state = self._state(LongType(), BooleanType())
+        # Else it has rows that are no windows.
+        self.hands_over_version = not self.inner.changes
+
+    def _window_keys(self) -> tuple[str, ...]:
+        return (START, END)
+
+    def _state(self, long: Any, boolean: Any) -> StateSchema:
+        inner = self.inner.state
+        return StateSchema(inner.keys, (boolean, *inner.slots), (_FIRED, *inner.slot_names))
+
+    def describe(self) -> dict[str, Any]:
+        said = self.inner.describe()
+        time = f" of {self._time}" if self.options.assigner.is_event_time and self._time else ""
+        return {**said, "meaning": f"{said['meaning']}: {self.options.assigner.describe()}{time}"}
+
+    @property
+    def side_outputs(self) -> Mapping[str, StructType]:
+        return {} if self.options.late_output is None else {self.options.late_output: self._schema}
+
+    # -- rows and their windows -----------------------------------------------------------------------------
+
+    def _windowed(self, rows: DataFrame) -> DataFrame:
+        """A row for each window of each row: its columns, start, end, and whether it is the row's last window."""
+        from pyspark.sql import functions as F
+
+        assigner = self.options.assigner
+        if assigner.is_unbounded:
+            time = F.lit(0).cast("long")
+        elif assigner.is_event_time:
+            assert self._time is not None
+            message = f"{type(assigner).__name__}: the event time {self._time} is NULL in a row. Filter such rows out."
+            column = quoted(self._time)
+            time = F.unix_millis(F.when(column.isNull(), F.raise_error(F.lit(message))).otherwise(column))
+        else:
+            time = F.unix_millis(F.current_timestamp())
+        count = assigner.windows_a_row
+        if count == 1:
+            start, end, _ = assigner.window_of(time, 0)
+            return rows.select("*", start.alias(START), end.alias(END), F.lit(1).cast("long").alias(_ROWS))
+
+        def window(number: Column | int) -> Column:
+            start, end, inside = assigner.window_of(time, number)
+            of_row = (F.lit(number) == 0).cast("long")
+            return F.when(inside, F.struct(start.alias(START), end.alias(END), of_row.alias(_ROWS)))
+
+        if count <= _MOST_WINDOWS:
+            made = F.array(*map(window, range(count)))
+        else:
+            made = F.transform(F.sequence(F.lit(0), F.lit(count - 1)), window)
+        listed = rows.select("*", F.explode(F.array_compact(made)).alias("__backlog_window"))
+        return listed.select(*map(quoted, self._schema.names), "__backlog_window.*")
+
+    def lift(self, rows: DataFrame) -> DataFrame:
+        return self.inner.lift(self._windowed(rows), *self._more())
+
+    def _more(self) -> list[Column]:
+        """Columns of lifted rows behind those of the inner fold."""
+        from pyspark.sql import functions as F
+
+        more = [F.col(_ROWS)]
+        if self.options.late_output is not None:
+            more += [quoted(name).alias(f"r{i}") for i, name in enumerate(self._schema.names)]
+        return more
+
+    def live_schema(self) -> pa.Schema:
+        if self.options.late_output is None:
+            return pa.schema([*self._merged_schema(), pa.field(_ROWS, pa.int64())])
+        return self._lifted or self._merged_schema()
+
+    def _merged_schema(self) -> pa.Schema:
+        """Of rows that have been merged by key and window."""
+        return self.inner.state.arrow()
+
+    def merge(self, batch: pa.RecordBatch, *, lifted: bool) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
+        """One row a key and window, from rows of lifted values or of accumulators; as `merged`."""
+        # Behind them may stand the rows that they were lifted from.
+        width = next((i for i, name in enumerate(batch.schema.names) if name == _ROWS), batch.num_columns)
+        return merged(batch.select(list(range(width))), self.inner.state, self.inner, lifted=lifted)
+
+    def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
+        # Of what types lifted values are is known from the plan alone; the workers' copy is made after this.
+        self._lifted = lifted.remove(0)
+        return PackWindows(self, lifted)
+
+    # -- the stream vehicle ---------------------------------------------------------------------------------
+
+    def _ends(self, rows: pa.RecordBatch) -> np.ndarray:
+        """The ends of windows, of merged rows or rows of state."""
+        found: np.ndarray = rows.column(f"k{len(self.inner.keys) - 1}").to_numpy()
+        return found
+
+    def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
+        ends = self._ends(state)
+        never = np.full(len(ends), NEVER, dtype=np.int64)
+        if not self.options.assigner.is_event_time:
+            return never, ends
+        fired = state.column(_FIRED).to_numpy(zero_copy_only=False)
+        return np.where(fired, _plus(ends - 1, self.options.lateness_ms), ends - 1), never
+
+    def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
+        assigner = self.options.assigner
+        silent = [batch for batch, emit in arrived.seeds if not emit]
+        kept = combine([old, *silent], self.state.arrow())
+        fresh, late, outputs = self._on_time(arrived.live, clock, kept)
+        loud = [batch.drop_columns([_FIRED]) for batch, emit in arrived.seeds if emit]
+        fresh = combine([*loud, fresh], self._merged_schema())
+        now = MIN_WATERMARK if clock.now is None else clock.now
+        event, processing = self.due(kept) if kept.num_rows else (np.zeros(0, np.int64),) * 2
+        if not fresh.num_rows and not silent and not ((event <= clock.watermark) | (processing <= now)).any():
+            return Step(None, outputs, late)
+        both = combine([kept.drop_columns([_FIRED]), fresh], self._merged_schema())
+        rows, order, starts = self.merge(both, lifted=False)
+        is_new = np.repeat([False, True], [kept.num_rows, fresh.num_rows])[order]
+        was_fired = np.concatenate(
+            [kept.column(_FIRED).to_numpy(zero_copy_only=False), np.zeros(fresh.num_rows, dtype=bool)]
+        )[order].astype(bool)
+        touched = np.logical_or.reduceat(is_new, starts)
+        fired = np.logical_or.reduceat(was_fired, starts)
+        ends = self._ends(rows)
+        if assigner.is_event_time:
+            over = ends - 1 <= clock.watermark
+            gone = _plus(ends - 1, self.options.lateness_ms) <= clock.watermark
+        else:
+            over = gone = ends <= now
+        has = over & (touched | ~fired) & self.inner.results(rows)
+        if self.changes:
+            out = self._changes(both, was_fired, rows, order, starts, touched, has)
+        else:
+            out = rows.filter(pa.array(has))
+        state = rows.filter(pa.array(~gone))
+        columns = dict(zip(state.schema.names, state.columns, strict=True))
+        columns[_FIRED] = pa.array(over[~gone])
+        schema = self.state.arrow()
+        state = pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+        return Step(state, [(0, out)] * bool(out.num_rows) + outputs, late)
+
+    def _changes(
+        self,
+        before: pa.RecordBatch,
+        was_fired: np.ndarray,
+        after: pa.RecordBatch,
+        order: np.ndarray,
+        starts: np.ndarray,
+        touched: np.ndarray,
+        has: np.ndarray,
+    ) -> pa.RecordBatch:
+        """Windows with their codes: those that were put out and have changed, and those that are put out now.
+
+        ``before``, in its ``order``, makes the windows ``after``, one from each of ``starts`` on. Sessions may have
+        merged, and then they are other windows.
+        """
+        of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
+        had = np.flatnonzero(was_fired & touched[of] & self.inner.results(before.take(pa.array(order))))
+        old, of = before.take(pa.array(order[had])), of[had]
+        names = [name for name in self._merged_schema().names if name not in self.inner.state.slot_names]
+        same = np.ones(len(of), dtype=bool)
+        for name in names:
+            same &= pc.equal(old.column(name), after.column(name).take(pa.array(of))).fill_null(True).to_numpy(False)
+        goes_on = np.zeros(len(starts), dtype=bool)
+        goes_on[of[same]] = True
+        codes = codes_of(np.ones(len(of), dtype=bool), same & has[of])[0], codes_of(goes_on, has)[1]
+        new = after.filter(pa.array(has))
+        pieces = [
+            rows.append_column(CODE, pa.array(code, pa.int32()))
+            for rows, code in ((old, codes[0]), (new, codes[1][has]))
+        ]
+        return combine(pieces, self._coded_schema())
+
+    def _coded_schema(self) -> pa.Schema:
+        return self._merged_schema().append(pa.field(CODE, pa.int32()))
+
+    def _on_time(
+        self, live: pa.RecordBatch, clock: Clock, kept: pa.RecordBatch
+    ) -> tuple[pa.RecordBatch, int, list[tuple[int, pa.RecordBatch]]]:
+        """Rows whose windows still take them, merged by window; how many were late; those for the side output."""
+        shipped_raw = self.options.late_output is not None
+        late = np.zeros(live.num_rows, dtype=bool)
+        watermark = clock.watermark if self.options.control_first else clock.before
+        if live.num_rows and self.options.assigner.is_event_time and watermark > MIN_WATERMARK:
+            late = self._late(live, watermark, kept)
+        on_time = live.filter(pa.array(~late)) if late.any() else live
+        behind = live.filter(pa.array(late))
+        if not shipped_raw:
+            return on_time.drop_columns([_ROWS]), pc.sum(behind.column(_ROWS)).as_py() or 0, []
+        outputs = []
+        # A row of several windows is late when even the last of them is over.
+        behind = behind.filter(pc.equal(behind.column(_ROWS), 1))
+        if behind.num_rows:
+            columns = [behind.column(f"r{i}") for i in range(len(self._schema))]
+            outputs = [(1, pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self._schema)))]
+        if not on_time.num_rows:
+            return combine([], self._merged_schema()), 0, outputs
+        return self.merge(on_time, lifted=True)[0], 0, outputs
+
+    def _late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
+        """Which live rows are of windows that have been given up."""
+        return _plus(self._ends(live) - 1, self.options.lateness_ms) <= watermark
+
+    # -- the sorted vehicle ---------------------------------------------------------------------------------
+
+    def version_schema(self) -> StructType:
+        return self.inner.version_schema()
+
+    def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
+        return self.inner.fold(self._windowed(rows).drop(_ROWS), base)
+
+    def reduces_by(self) -> Sequence[Column]:
+        return self.inner.reduces_by()
+
+    def state_of(self, version: DataFrame) -> DataFrame:
+        return self.inner.state_of(version)
+
+    def output_of(self, version: DataFrame) -> DataFrame:
+        raise TypeError("it waits for the end of the stay")
+
+    def _last_millisecond(self) -> Column:
+        from pyspark.sql import functions as F
+
+        return F.col(f"k{len(self.inner.keys) - 1}") - 1
+
+    def _is_over(self, end: StayEnd, lateness_ms: int = 0) -> Column:
+        """Whether a window of a version has ended so long before the watermark."""
+        from pyspark.sql import functions as F
+
+        if end.watermark is None or not self.options.assigner.is_event_time:
+            return F.lit(False)
+        # Whatever is taken from the watermark cannot overflow; the end of a window may be the end of time.
+        return self._last_millisecond() <= F.lit(max(end.watermark - lateness_ms, MIN_WATERMARK))
+
+    def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        windows = self.state_of(version).where(self._is_over(end))
+        return self._put_out(windows, F.lit(codes_of(np.zeros(1, bool), np.ones(1, bool))[1].item()))
+
+    def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        # There is no watermark in backlog, and so nothing late.
+        nothing = [F.lit(None).cast(f.dataType).alias(f.name) for f in self._schema]
+        return version.where("false").select(*nothing)
+
+    def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        state = self.state_of(version)
+        if end is None:
+            state = state.withColumn(_FIRED, F.lit(False))
+        else:
+            state = state.where(~self._is_over(end, self.options.lateness_ms)).withColumn(_FIRED, self._is_over(end))
+        return state.select(HASH, *self.state.key_names, *self.state.slot_names)
+
+    # -- what comes out -------------------------------------------------------------------------------------
+
+    def unpack(self, packed: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+        from pyspark.sql.types import IntegerType, StructType
+
+        arrow = self._coded_schema() if self.changes else self._merged_schema()
+        fields = [f for f in self.state.spark().fields if f.name != _FIRED]
+        schema = StructType(fields[1:])
+        if self.changes:
+            schema = schema.add(CODE, IntegerType())
+        chosen = packed.where("tag = 0").select("data")
+        return self._put_out(chosen.mapInArrow(Unpack(arrow, arrow_schema(schema), skip=1), schema), F.col(CODE))
+
+    def unpack_side_output(self, packed: DataFrame, name: str) -> DataFrame:
+        arrow = arrow_schema(self._schema)
+        return packed.where("tag = 1").select("data").mapInArrow(Unpack(arrow, arrow), self._schema)
+
+    def _put_out(self, windows: DataFrame, code: Column) -> DataFrame:
+        return self.finish(windows, *([change_type_of(code, self.changes)] if self.changes else []))
+
+    def finish(self, state: DataFrame, *more: Column) -> DataFrame:
+        """Keys, the window, results."""
+        finished = self.inner.finish(state, *self._span(), *more)
+        if self.options.assigner.is_unbounded:
+            return unnamed_windows(finished, self.keys)
+        return named_windows(finished, self.keys, self._time)
+
+    def _span(self) -> list[Column]:
+        """Start and end in rows of state, where they are no keys of the inner fold."""
+        return []
+
+
+class PackWindows:
+    """For ``mapInArrow``: lifted rows packed by key group; merged by key and window, unless late ones are kept."""
+
+    def __init__(self, fold: WindowFold, lifted: pa.Schema) -> None:
+        self._fold = fold
+        self._lifted = lifted
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for pending in gathered(batches):
+            whole = combine(pending, self._lifted)
+            if self._fold.options.late_output is not None:
+                yield from packed(whole.column(0), whole.remove_column(0), LIVE)
+                continue
+            rows, order, starts = self._fold.merge(whole.drop_columns([GROUP, _ROWS]), lifted=True)
+            counts = np.add.reduceat(whole.column(_ROWS).to_numpy()[order], starts)
+            rows = rows.append_column(_ROWS, pa.array(counts, pa.int64()))
+            yield from packed(whole.column(0).take(pa.array(order[starts])), rows, LIVE)
+
+
+def _plus(times: np.ndarray, more: int) -> np.ndarray:
+    """A sum that ends where time does."""
+    found: np.ndarray = np.minimum(times, FOREVER - more) + more
+    return found

@@ -1,0 +1,219 @@
+"""What a user writes for the rows of a window: functions of one stream's rows and of two streams' rows.
+
+Source: PyFlink's ``pyflink.datastream.functions`` and Flink's ``CoGroupFunction``; here what they put out is declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.operators.lifecycle import TaskFunction
+from backlog_spark.operators.row_types import row_type
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+__all__ = [
+    "CoGroupFunction",
+    "Groups",
+    "Made",
+    "ProcessWindowFunction",
+    "Rows",
+    "TimeWindow",
+    "WindowContext",
+    "WindowFunction",
+]
+
+
+@dataclass(frozen=True)
+class TimeWindow:
+    """A window: milliseconds since 1970 from ``start`` to before ``end``."""
+
+    start: int
+    end: int
+
+    def max_timestamp(self) -> int:
+        """The last millisecond that belongs to it."""
+        return self.end - 1
+
+
+@dataclass(frozen=True)
+class Groups:
+    """The rows of many keys and windows, for vectorised functions.
+
+    Parameters
+    ----------
+    keys : pyarrow.RecordBatch
+        The key columns; a row for each group.
+    starts, ends : numpy.ndarray of int64
+        The window of each group.
+    sides : tuple of (pyarrow.RecordBatch, numpy.ndarray)
+        For each input its rows, those of a group together and in the order given to ``key_by``, and where each
+        group's begin: one number more than there are groups.
+    """
+
+    keys: pa.RecordBatch
+    starts: np.ndarray
+    ends: np.ndarray
+    sides: tuple[tuple[pa.RecordBatch, np.ndarray], ...]
+
+    @property
+    def rows(self) -> tuple[pa.RecordBatch, np.ndarray]:
+        """Rows and bounds of the only input, or of the left one."""
+        return self.sides[0]
+
+
+class Made:
+    """The rows of a batch as named tuples, made when the first of them is asked for."""
+
+    def __init__(self, batch: pa.RecordBatch) -> None:
+        self._batch = batch
+        self._rows: list[Any] | None = None
+
+    def rows(self) -> list[Any]:
+        """All of them."""
+        if self._rows is None:
+            from backlog_spark.operators.key_loop import python_values
+
+            make = partial(tuple.__new__, row_type(tuple(self._batch.schema.names)))
+            self._rows = list(map(make, zip(*(python_values(c) for c in self._batch.columns), strict=True)))
+        return self._rows
+
+
+class Rows(Sequence[Any]):
+    """Rows of one window, named tuples of all columns with Python values; timestamps are aware, in UTC.
+
+    They are made when the first row is looked at: what asks for their number alone costs next to nothing.
+    """
+
+    __slots__ = ("_end", "_made", "_start")
+
+    def __init__(self, made: Made, start: int, end: int) -> None:
+        self._made, self._start, self._end = made, start, end
+
+    def __len__(self) -> int:
+        return self._end - self._start
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._made.rows()[self._start : self._end][index]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._made.rows()[self._start : self._end])
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == (list(other) if isinstance(other, Rows) else other)
+
+    def __repr__(self) -> str:
+        return repr(list(self))
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class _Function(TaskFunction):
+    """What the functions of windows share.
+
+    Attributes
+    ----------
+    output : str or StructType
+        Columns of the rows that it puts out; to be set in the subclass. A timestamp column ``window_time`` is the event
+        time of what comes out.
+    """
+
+    output: ClassVar[str | StructType] = ""
+
+    def process_groups(self, groups: Groups) -> pa.RecordBatch:
+        """The vectorised form: called for many windows at once instead of one by one, if it is defined.
+
+        Returns
+        -------
+        pyarrow.RecordBatch
+            Rows of `output`.
+        """
+        raise BacklogError(f"{type(self).__name__} has no process_groups.", "Define it.")
+
+    @property
+    def is_vectorised(self) -> bool:
+        """Whether it takes many windows at once."""
+        return type(self).process_groups is not _Function.process_groups
+
+
+class WindowFunction(_Function):
+    """A function of the rows of one window; subclass it. Called once for each window that is put out."""
+
+    def apply(self, key: Any, window: TimeWindow, rows: Rows) -> Iterable[Any]:
+        """Called for each window.
+
+        Parameters
+        ----------
+        key : Any
+            The key's value, or a tuple of them if the stream is keyed by several columns.
+        window : TimeWindow
+        rows : Rows
+            A sequence of named tuples.
+
+        Returns
+        -------
+        iterable of tuple
+            Rows of `output`, in its order, usually yielded.
+        """
+        raise BacklogError(f"{type(self).__name__} has neither apply nor process_groups.", "Define one of them.")
+
+
+@dataclass(frozen=True)
+class WindowContext:
+    """What a `ProcessWindowFunction` can ask about the window that it is given."""
+
+    _window: TimeWindow
+    _watermark: int
+
+    def window(self) -> TimeWindow:
+        """The window."""
+        return self._window
+
+    def current_watermark(self) -> int:
+        """The watermark, in milliseconds since 1970."""
+        return self._watermark
+
+
+class ProcessWindowFunction(_Function):
+    """As `WindowFunction`, with a context."""
+
+    def process(self, key: Any, context: WindowContext, rows: Rows) -> Iterable[Any]:
+        """Called for each window; see `WindowFunction.apply`."""
+        raise BacklogError(f"{type(self).__name__} has neither process nor process_groups.", "Define one of them.")
+
+
+class CoGroupFunction(_Function):
+    """A function of the rows that two streams have in one window of one key; subclass it.
+
+    Examples
+    --------
+    >>> import backlog_spark as bs
+    >>> class Differences(bs.CoGroupFunction):
+    ...     output = "orders long, payments long"
+    ...
+    ...     def co_group(self, left, right):
+    ...         if len(left) != len(right):
+    ...             yield len(left), len(right)
+    """
+
+    def co_group(self, left: Rows, right: Rows) -> Iterable[Any]:
+        """Called for each window and key in which either stream has a row.
+
+        Parameters
+        ----------
+        left, right : Rows
+            Sequences of named tuples. One of them may be empty.
+
+        Returns
+        -------
+        iterable of tuple
+            Rows of `output`, in its order, usually yielded.
+        """
+        raise BacklogError(f"{type(self).__name__} has neither co_group nor process_groups.", "Define one of them.")

@@ -1,0 +1,202 @@
+"""When a window of all rows of a key is put out: after every so many rows, or as a user's trigger says (pure).
+
+Source: Flink's ``GlobalWindows``, ``CountTrigger``, ``PurgingTrigger`` and ``CountEvictor``; PyFlink's ``Trigger``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.operators.lifecycle import TaskFunction
+from backlog_spark.operators.process.functions import State, declared_in
+from backlog_spark.operators.timers import ProcessContext
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from backlog_spark.operators.windows.functions import TimeWindow
+
+__all__ = [
+    "CountTrigger",
+    "CountedRows",
+    "PurgingTrigger",
+    "Trigger",
+    "TriggerContext",
+    "TriggerResult",
+    "whole_number",
+]
+
+
+def whole_number(value: object, setting: str) -> int:
+    """A number of rows.
+
+    Raises
+    ------
+    SettingError
+        For what is no int of 1 or more.
+    """
+    if type(value) is not int or value < 1:
+        raise SettingError(setting, value, "is no number of rows.", "Give an int of 1 or more.")
+    return value
+
+
+@dataclass(frozen=True)
+class CountedRows:
+    """Windows that a number of rows ends.
+
+    Parameters
+    ----------
+    every : int
+        A window is put out at each row of a key whose number this divides; the first row has the number 1.
+    last : int or None
+        How many of the last rows are in it, fewer if there are not so many yet; None for all.
+    """
+
+    every: int
+    last: int | None
+
+    def describe(self) -> str:
+        """As kept in the checkpoint."""
+        return f"the last {'rows' if self.last is None else self.last} at every {self.every}"
+
+
+@dataclass(frozen=True)
+class CountTrigger:
+    """Puts a window out at every so many rows of a key, and keeps its rows: the next one has them too."""
+
+    count: int
+
+    @classmethod
+    def of(cls, count: int) -> Self:
+        """At every ``count`` rows.
+
+        Raises
+        ------
+        SettingError
+            For what is no int of 1 or more.
+        """
+        return cls(whole_number(count, "CountTrigger count"))
+
+    def rows(self) -> CountedRows:
+        """Which rows are put out, and when."""
+        return CountedRows(self.count, None)
+
+
+@dataclass(frozen=True)
+class PurgingTrigger:
+    """As the trigger that it is made of, but a row is put out once: the next window begins behind it."""
+
+    trigger: CountTrigger
+
+    @classmethod
+    def of(cls, trigger: CountTrigger) -> Self:
+        """The trigger with its rows forgotten whenever it has put them out.
+
+        Raises
+        ------
+        BacklogError
+            For another trigger than a `CountTrigger`.
+        """
+        if not isinstance(trigger, CountTrigger):
+            raise BacklogError(f"PurgingTrigger was given {trigger!r:.100}.", "Pass bs.CountTrigger.of(100).")
+        return cls(trigger)
+
+    def rows(self) -> CountedRows:
+        """Which rows are put out, and when."""
+        return CountedRows(self.trigger.count, self.trigger.count)
+
+
+class TriggerResult(Enum):
+    """What a trigger wants done with a window (PyFlink's ``TriggerResult``)."""
+
+    CONTINUE = (False, False)
+    FIRE = (True, False)
+    """Put it out, and keep its rows."""
+    PURGE = (False, True)
+    """Forget its rows."""
+    FIRE_AND_PURGE = (True, True)
+
+    def is_fire(self) -> bool:
+        """Whether the window is put out."""
+        return self.value[0]
+
+    def is_purge(self) -> bool:
+        """Whether its rows are forgotten."""
+        return self.value[1]
+
+
+class TriggerContext:
+    """Clocks and timers of the present key's window, for a `Trigger`. Times are milliseconds since 1970 UTC."""
+
+    def __init__(self, context: ProcessContext) -> None:
+        timers = context.timer_service()
+        self.get_current_watermark = timers.current_watermark
+        self.get_current_processing_time = timers.current_processing_time
+        self.register_event_time_timer = timers.register_event_time_timer
+        self.register_processing_time_timer = timers.register_processing_time_timer
+        self.delete_event_time_timer = timers.delete_event_time_timer
+        self.delete_processing_time_timer = timers.delete_processing_time_timer
+
+    def get_partitioned_state(self, descriptor: object) -> Any:
+        """Refused: state is declared.
+
+        Raises
+        ------
+        BacklogError
+        """
+        raise BacklogError(
+            "A trigger called get_partitioned_state: state is declared in the class, as its columns have to be known "
+            "before a task starts.",
+            'Write it as an attribute of the trigger, such as count = bs.ValueState("long", default=0).',
+        )
+
+
+class Trigger(TaskFunction):
+    """Says when the window of a key is put out, for `GlobalWindows`; subclass it.
+
+    Its state is declared as that of a `KeyedProcessFunction`, and each key has its own. Timers fire as there: in
+    backlog those of event time wait for the switch. ``clear`` and ``on_merge`` of PyFlink's are not called, as these
+    windows never end and never merge.
+
+    Examples
+    --------
+    >>> import backlog_spark as bs
+    >>> class Until(bs.Trigger):
+    ...     total = bs.ValueState("long", default=0)
+    ...
+    ...     def on_element(self, row, timestamp, window, ctx):
+    ...         self.total.update(self.total.value() + row.amount)
+    ...         if self.total.value() < 100:
+    ...             return bs.TriggerResult.CONTINUE
+    ...         self.total.clear()
+    ...         return bs.TriggerResult.FIRE_AND_PURGE
+    """
+
+    def on_element(self, row: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """Called for each row, which is in the window already.
+
+        Parameters
+        ----------
+        row : named tuple
+        timestamp : int or None
+            Its event time; None without a watermark.
+        window : TimeWindow
+            The only one, which has neither start nor end.
+        ctx : TriggerContext
+        """
+        raise BacklogError(f"{type(self).__name__} has no on_element.", "Define it.")
+
+    def on_event_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """Called when the watermark has reached a timer of the window."""
+        return TriggerResult.CONTINUE
+
+    def on_processing_time(self, time: int, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
+        """Called when the clock has reached a timer of the window."""
+        return TriggerResult.CONTINUE
+
+    def declared_states(self) -> dict[str, State]:
+        """The declared state by name, in the order of declaration."""
+        return declared_in(self, State)

@@ -1,0 +1,1 @@
+"""Runs a query: starts, batches, time, restarts."""

@@ -1,0 +1,54 @@
+"""How far a backlog is, with the batch under way: an estimate, for display only."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.runner.query_progress import QueryTracker
+    from backlog_spark.spark.checkpoint import Checkpoint
+
+__all__ = ["backlog_rows", "rows_before"]
+
+
+def rows_before(checkpoint: Checkpoint) -> int:
+    """Rows of the backlog that are committed, as the sources count them: those of earlier processes."""
+    committed = checkpoint.latest_committed()
+    return 0 if committed is None else _sums(checkpoint.offsets(committed))[0]
+
+
+def backlog_rows(
+    spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker, before: int = 0
+) -> tuple[float, int]:
+    """Rows of the backlog done so far, and of all as the sources estimate them; 0 for unknown.
+
+    ``before`` are those of earlier processes.
+    """
+    committed, total = before + tracker.progress.backlog_rows, tracker.progress.backlog_total or 0
+    newest = checkpoint.latest_batch()
+    if newest is None or newest <= tracker.last_batch:
+        return float(committed), total
+    planned = _sums(checkpoint.offsets(newest))
+    at_start = _sums(checkpoint.offsets(newest - 1)) if newest else (0, 0)
+    return committed + (planned[0] - at_start[0]) * _share_of_tasks(spark), planned[1] or total
+
+
+def _share_of_tasks(spark: SparkSession) -> float:
+    """Of the batch under way, by the tasks that have finished of its widest stage."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]
+    widest = max((s for s in stages if s), key=lambda s: s.numTasks, default=None)
+    return widest.numCompletedTasks / widest.numTasks if widest and widest.numTasks else 0.0
+
+
+def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
+    """Rows planned and rows in all, over the sources that tell."""
+    told = [o for o in offsets or [] if o]
+    return sum(_whole(o.get("rows")) for o in told), sum(_whole(o.get("total")) for o in told)
+
+
+def _whole(value: Any) -> int:
+    """A foreign source may use the same key for something else."""
+    return value if type(value) is int else 0

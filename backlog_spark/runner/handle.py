@@ -1,0 +1,155 @@
+"""The part of a query's handle that reads like Spark's ``StreamingQuery``, whichever run is the present one."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.common.familiar_names import HANDLE, Guided
+from backlog_spark.decide.coordinator import Mode
+from backlog_spark.runner.query_progress import BacklogProgress, QueryTracker, Switch
+
+if TYPE_CHECKING:
+    import threading
+
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["JobStatus", "QueryHandle"]
+
+
+class JobStatus(StrEnum):
+    """Where a query is, with Flink's names."""
+
+    RUNNING = "RUNNING"
+    """It runs, or is about to be restarted after a failure."""
+    FINISHED = "FINISHED"
+    """It has come to the end of its input, and all of it is committed."""
+    CANCELED = "CANCELED"
+    """It was stopped, by its own ``stop`` or by way of Spark."""
+    FAILED = "FAILED"
+    """It failed, and restarts did not help."""
+
+
+class QueryHandle(Guided, ABC):
+    """What a ``StreamingQuery`` offers, and the backlog's state. `BacklogQuery` is the one subclass."""
+
+    _habits = HANDLE
+    _name: str
+    _tracker: QueryTracker
+    _ended: threading.Event
+    _stopping: threading.Event
+    _failure: BaseException | None
+
+    @property
+    @abstractmethod
+    def streamingQuery(self) -> StreamingQuery:
+        """Spark's own handle of the present run; another one after a restart."""
+
+    @property
+    @abstractmethod
+    def backlogRowsCommitted(self) -> int:
+        """Rows of the backlog that have been committed."""
+
+    @abstractmethod
+    def backlogRows(self) -> tuple[float, int]:
+        """Rows of the backlog that have been read, with the share of the batch under way, and about how many it has."""
+
+    # -- the backlog's state --------------------------------------------------------------------------------
+
+    @property
+    def isProcessingBacklog(self) -> bool:
+        """Whether any running source reports backlog, as of the last committed batch that was reported."""
+        return self._tracker.is_processing_backlog
+
+    @property
+    def mode(self) -> Mode:
+        """``Mode.BACKLOG`` or ``Mode.STREAM``; always the latter with the interval during backlog unset."""
+        return self._tracker.mode
+
+    @property
+    def history(self) -> tuple[Switch, ...]:
+        """The mode at the start and every switch since, in this process."""
+        return self._tracker.history
+
+    @property
+    def backlogProgress(self) -> BacklogProgress:
+        """Rows, commits and restarts so far."""
+        return self._tracker.progress
+
+    # -- what a StreamingQuery offers -----------------------------------------------------------------------
+
+    @property
+    def id(self) -> str:
+        """Spark's query id: the same for all runs on one checkpoint."""
+        return str(self.streamingQuery.id)
+
+    @property
+    def runId(self) -> str:
+        """Spark's id of the present run."""
+        return str(self.streamingQuery.runId)
+
+    @property
+    def name(self) -> str:
+        """The query's name."""
+        return self._name
+
+    @property
+    def isActive(self) -> bool:
+        """Whether the query runs or is about to be restarted."""
+        return not self._ended.is_set()
+
+    @property
+    def jobStatus(self) -> JobStatus:
+        """Whether it runs, and how it ended. A query whose sources have all finished ends by itself (FLIP-147)."""
+        if not self._ended.is_set():
+            return JobStatus.RUNNING
+        if self._failure is not None:
+            return JobStatus.FAILED
+        return JobStatus.CANCELED if self._stopping.is_set() else JobStatus.FINISHED
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Spark's status of the present run."""
+        return dict(self.streamingQuery.status)
+
+    @property
+    def lastProgress(self) -> Any:
+        """Spark's progress of the last trigger, or None."""
+        return self.streamingQuery.lastProgress
+
+    @property
+    def recentProgress(self) -> Any:
+        """Spark's progress of the last triggers of the present run."""
+        return self.streamingQuery.recentProgress
+
+    def exception(self) -> BaseException | None:
+        """Why the query ended, or None if it runs, was stopped or came to its input's end."""
+        return self._failure if self._ended.is_set() else None
+
+    def awaitTermination(self, timeout: float | None = None) -> bool | None:
+        """Wait until the query ends.
+
+        Parameters
+        ----------
+        timeout : float, optional
+            Seconds. Default: no limit.
+
+        Returns
+        -------
+        bool or None
+            With a timeout, whether the query has ended; else None.
+
+        Raises
+        ------
+        Exception
+            What the query failed with.
+        """
+        ended = self._ended.wait(timeout)
+        if self._failure is not None and ended:
+            raise self._failure
+        return None if timeout is None else ended
+
+    def explain(self, extended: bool = False) -> None:
+        """Print the plan of the last batch."""
+        self.streamingQuery.explain(extended)

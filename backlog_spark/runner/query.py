@@ -1,0 +1,454 @@
+"""The query runner: runs a query and carries the coordinator's decisions out.
+
+Sources of ours pace themselves (`backlog_spark.spi.pacing`): the query runs with an immediate trigger throughout, the
+source sizes batches in backlog and spaces them afterwards. It asks the runner whether another source is in backlog, and
+then spaces them by the interval during backlog. The switch is a batch boundary of a running query and costs nothing.
+Beside streaming DataFrames, which do not pace themselves, the trigger spaces batches, and the source sizes those that a
+tick begins. With the interval during backlog unset the query is plain Spark with a processing-time trigger. Where
+keyed operators commit nothing during backlog it runs twice instead, first sorted, then as stream
+(`backlog_spark.runner.keyed_query`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from backlog_spark.common.failure_causes import first_line, next_step, was_interrupted
+from backlog_spark.common.intervals import INTERVAL_OPTIONS, Intervals, resolve_intervals
+from backlog_spark.common.loopback import LoopbackServer
+from backlog_spark.common.settings import parse_settings
+from backlog_spark.decide.reports import ProgressReport
+from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.nodes import (
+    FrameNode,
+    Node,
+    SourceNode,
+    SourceSpec,
+    has_frames,
+    informed,
+    sources_of,
+    state_name,
+)
+from backlog_spark.model.plan_checks import check_source_names
+from backlog_spark.runner.keyed_query import KeyedPlan
+from backlog_spark.runner.query_progress import QueryTracker
+from backlog_spark.runner.runs import QueryRuns
+from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext
+from backlog_spark.sinks.outputs import Outputs
+from backlog_spark.spark.batch_frames import arrow_batches, persisted
+from backlog_spark.spark.checkpoint import Checkpoint, check_is_no_pattern
+from backlog_spark.spark.outstanding_files import Outstanding
+from backlog_spark.spark.own_settings import start_with
+from backlog_spark.spark.plan_builder import Plans
+from backlog_spark.spark.py4j_helpers import own_conf
+from backlog_spark.spark.session import load, loading, register, session_conf
+from backlog_spark.spark.source_layout import DeclaredSources
+from backlog_spark.spark.stop_between_batches import end_after_batch, set_interval_after_batch
+from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN, poll_every_ms
+from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_start, inspect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
+
+
+__all__ = ["BacklogQuery"]
+
+_log = logging.getLogger(__name__)
+
+# A source that waits for rows itself does so for this long, then Spark may look whether the query is to be stopped.
+_POLL_WAIT_MS = 500
+# Spark's own 10 ms between two questions for new rows would keep a third of a core busy with asking a Python source.
+_LONGEST_POLL_MS = 1_000
+_POLLING_DELAY = "spark.sql.streaming.pollingDelay"
+# Beside sources that do not pace themselves the trigger has to be the interval. A batch that ends before the next tick
+# then seems to take until it: were it sized for less than that, each would be made smaller than the one before.
+_LONGER_THAN_A_TICK = 1.25
+# A batch fires timers for so long if there is no interval.
+_FIRING_MS = 1_000
+# Between two runs of the sorted vehicle that found nothing.
+_IDLE_RUN_MS = 1_000
+# The form in which Spark recognises that a Python sink was interrupted by stop(), which is no failure.
+_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
+_LONGEST_ERROR = 500
+
+
+class BacklogQuery(QueryRuns):
+    """A running query. Offers what Spark's ``StreamingQuery`` offers, and the backlog's state.
+
+    Made by ``BacklogStreamWriter.start``; recovery needs nothing but the same call with the same checkpoint.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        node: Node,
+        sinks: Mapping[str, Sink],
+        *,
+        name: str,
+        checkpoint_location: str,
+        intervals: Mapping[str, object],
+        available_now: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        check_source_names(node)
+        if node.is_keyed:
+            check_is_no_pattern(checkpoint_location)
+        conf = own_conf(spark)
+        settings = parse_settings(conf)
+        self.intervals: Intervals = resolve_intervals(intervals, conf, [(s.name, s.options) for s in sources_of(node)])
+        tracker = QueryTracker(name, self.intervals)
+        super().__init__(spark, name, Checkpoint(spark, checkpoint_location), tracker, settings)
+        register(spark)
+        self._infos = [inspect(s.format, {**s.options, **self._metadata_location(s)}) for s in sources_of(node)]
+        self._node = node = informed(node, self._infos)
+        self._outputs = Outputs(sinks)
+        self._available_now = available_now
+        self._options = dict(options or {})
+        self._sink_error: BacklogError | None = None
+        self._last_run = False
+        self._is_ticking = False  # Spark's trigger has an interval
+        self._goes_on_at_once = False  # but for the present
+        self._finishing = False  # all sources have come to their end, and the run ends by itself
+        self._mixed = False  # keyed operators run sorted while there is backlog
+        self._runner: LoopbackServer | None = None
+        self._in_backlog = False  # any source of ours, at the end of the newest batch
+        self._has_frames = has_frames(node)
+        self._declared = DeclaredSources(self._checkpoint, node, self._infos)
+        rules, min_stay_ms = parse_rules(settings)
+        self._judge = Judge(rules if self._has_frames else (), min_stay_ms)
+        self._outstanding = Outstanding(spark, self._checkpoint, self._judge.needs)
+        self._keyed: KeyedPlan | None = None
+        if node.is_keyed:
+            key_groups = int(settings["spark.backlog.keyGroups"] or 0) or None
+            enabled = settings["spark.backlog.sortedBatch.enabled"] == "true"
+            during = self.intervals.during_backlog_ms
+            self._mixed = during == 0 or (enabled and during is not None)
+            self._keyed = KeyedPlan(
+                spark, self._checkpoint, node, key_groups, mixed=self._mixed, collects=during == 0,
+                has_rules=bool(self._judge.needs), max_firing_ms=_max_firing_ms(settings, self.intervals),
+            )  # fmt: skip
+
+    # -- starting -------------------------------------------------------------------------------------------
+
+    def start(self) -> BacklogQuery:
+        """Start and follow the query. Called once, by the writer.
+
+        Raises
+        ------
+        BacklogError
+            Before any row is read.
+        """
+        self._begin()
+        return self
+
+    def _recall(self) -> None:
+        if self._checkpoint.latest_batch() is None:  # later what was read may be gone
+            for spec in sources_of(self._node):
+                with loading(spec.format):
+                    check_start(spec.format, {**spec.options, **self._metadata_location(spec)})
+        self._declared.recall()
+
+    def _paced(self) -> bool:
+        """Whether the sources keep the intervals themselves; others would commit as fast as they can without a tick."""
+        ours = bool(self._infos) and all(info is not None for info in self._infos)
+        foreign = any(isinstance(node, FrameNode) for node in self._node.walk())
+        return self.intervals.during_backlog_ms is not None and ours and not foreign
+
+    @property
+    def _waits_in_source(self) -> bool:
+        """Whether the source itself may wait for rows: it is the only one, and Spark has no tick to wait for."""
+        ticks = not self._paced() and bool(self.intervals.interval_ms)
+        alone = len(self._infos) == 1 and not self._has_frames and self._keyed is None
+        return alone and not ticks and self._infos[0] is not None and self._infos[0].waits_for_rows
+
+    def _metadata_location(self, spec: SourceSpec) -> dict[str, str]:
+        """Where a source keeps files of its own, if it does and the user has not said."""
+        given = "metadatalocation" in {option.lower() for option in spec.options}
+        if given or spec.format not in KEEPS_METADATA:
+            return {}
+        return {"metadataLocation": self._checkpoint.location_of(f"backlog/sources/{state_name(spec.name)}")}
+
+    def _load(self, node: SourceNode, target: str | None) -> DataFrame:
+        """A source with what the runner adds to its options, or takes away because the trigger does it.
+
+        ``target`` is where a run that ends by itself ends, or None.
+        """
+        more: dict[str, str | None] = {}
+        if node.spec.format in CONNECTORS:
+            more = {**dict.fromkeys(INTERVAL_OPTIONS), **self._metadata_location(node.spec)}
+            if self._paced():
+                more["interval"] = f"{self.intervals.interval_ms} ms"
+            if (during := self.intervals.during_backlog_ms) is not None:
+                if during and target is None and not self._paced():
+                    during = max(during, int(self.intervals.interval_ms * _LONGER_THAN_A_TICK))
+                more["intervalDuringBacklog"] = f"{during} ms"
+                if target is None:
+                    more[QUERY_TOKEN] = self._runner_token()
+            if target is None and self._waits_in_source:
+                more[POLL_WAIT] = str(_POLL_WAIT_MS)
+            if target is not None:
+                more["availableNowTarget"] = target
+        frame = load(self._spark, node.spec, more)
+        self._declared.add(node, frame)
+        return frame
+
+    def _runner_token(self) -> str:
+        """What lets the sources ask whether the query is in backlog; `_close` ends it."""
+        if self._runner is None:
+            self._runner = LoopbackServer(lambda _: {"isProcessingBacklog": self._in_backlog or self._judge.is_backlog})
+        return f"{self._runner.port}:{self._runner.token}"
+
+    def _prepare(self) -> tuple[DataFrame, StructType, dict[str, str]]:
+        """The streaming DataFrame of the next run, the schema of its output, and the configuration that it needs."""
+        if self._keyed is None:
+            frame = Plans(self._spark, lambda node: self._load(node, None)).stream(self._node)
+            return frame, frame.schema, {}
+        flag = self._checkpoint.in_backlog()
+        if flag is None:
+            flag = any(self._declared.flags())
+        in_backlog = (flag or self._judge.is_backlog) and self._mixed and not self._last_run
+        return self._keyed.start(
+            in_backlog=in_backlog, flags=self._declared.flags(), finished=self._declared.finished(), load=self._load
+        )
+
+    def _has_ended(self, batch_id: int | None = None) -> bool:
+        """Whether all sources have finished, at the end of a batch or of the newest one."""
+        finished = self._declared.finished(batch_id)
+        return bool(finished) and all(finished) and not self._has_frames
+
+    @property
+    def _ends_by_itself(self) -> bool:
+        """Whether another run follows when the present one has come to its end."""
+        return self._keyed is not None and self._keyed.ends_by_itself
+
+    def _leave(self) -> bool:
+        if self._ends_by_itself or self._available_now or self._finishing:
+            return False
+        if not self._tracker.has_running_sources and self._has_ended(self._checkpoint.latest_committed()):
+            return True  # no row will come: what is left is one run that ends by itself
+        # Whether a rule holds is known from here alone.
+        return self._sorts_next(self._tracker.is_processing_backlog)
+
+    def _sorts_next(self, in_backlog: bool) -> bool:
+        """Whether a stream run is to end, as there is backlog again that the sorted vehicle works off."""
+        if self._keyed is None or self._ends_by_itself or self._available_now or self._finishing:
+            return False
+        return in_backlog and self._mixed and self._keyed.sorts_again
+
+    def _run(self) -> StreamingQuery:
+        self._declared.load_again()
+        frame, schema, conf = self._prepare()
+        if self._declared.settle(frame):
+            self._tracker.begin(self._declared.flags_by_number(), self._declared.names_by_number())
+        self._in_backlog = any(self._declared.flags())
+        self._finishing = self._has_ended() and not self._ends_by_itself
+        self._open_sinks(schema)
+        writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
+        if self._keyed is not None:
+            writer = writer.outputMode("update")
+        self._is_ticking = self._goes_on_at_once = False
+        if self._available_now or self._ends_by_itself or self._finishing:
+            writer = writer.trigger(availableNow=True)
+        elif self._paced() or not self.intervals.interval_ms:
+            writer = writer.trigger(processingTime="0 seconds")
+        else:
+            self._is_ticking = True
+            writer = writer.trigger(processingTime=f"{self.intervals.interval_ms} milliseconds")
+        if self._paced() or self._waits_in_source:
+            delay = poll_every_ms(0 if self._waits_in_source else self.intervals.interval_ms)
+            conf = {**conf, _POLLING_DELAY: f"{delay}ms"}
+        return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
+
+    def _open_sinks(self, schema: StructType) -> None:
+        self._outputs.open(
+            SinkContext(
+                self._spark,
+                self._checkpoint.identity(),
+                schema,
+                self._unique_in_backlog(),
+                self._checkpoint.latest_batch(),
+                self._checkpoint.latest_committed(),
+                rows_are_results=self._keyed is not None,
+            ),
+            {} if self._keyed is None else self._keyed.side_outputs,
+        )
+
+    def _unique_in_backlog(self) -> bool:
+        """Whether backlog batches may be appended: one source, its rows as they are, keyed as the sink is."""
+        info = self._infos[0] if len(self._infos) == 1 else None
+        keys = {k.lower() for k in getattr(self._outputs.main, "keys", ())}
+        return bool(
+            info
+            and info.unique_in_backlog
+            and isinstance(self._node, SourceNode)
+            and keys == {k.lower() for k in info.key}
+        )
+
+    def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            self._hand_over(batch, BatchInfo(batch_id, self._checkpoint.is_backlog(batch_id)))
+        except Exception as error:
+            # Spark looks through the text of an error raised here with a regular expression that overflows the
+            # stack on a long Java trace; its thread would then die without a word. So it gets one line.
+            interrupted = was_interrupted(error)
+            if self._stopping.is_set() and not interrupted:
+                _log.warning(
+                    "Batch %d of query %s failed while it was stopped: %s", batch_id, self._name, first_line(error)
+                )
+            if self._stopping.is_set() or (self._leaving and interrupted):
+                raise RuntimeError(_INTERRUPTED) from None
+            problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
+            self._sink_error = BacklogError(problem, next_step(str(error)))
+            self._sink_error.__cause__ = error
+            raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
+
+    def _hand_over(self, batch: DataFrame, info: BatchInfo) -> None:
+        flags = self._declared.flags(info.batch_id)
+        self._in_backlog = any(flags)  # the sources are asked for the next batch when this one has committed
+        if self._keyed is None:
+            self._outputs.write(batch, {}, info)
+            self._tracker.wrote(self._outputs.main.written)
+            return
+        taken = self._keyed.take(batch, self._name)
+        # Several sinks or operators read it, and each would run the plan again.
+        several = self._keyed.reads_several_times(several_outputs=self._outputs.several)
+        spark, settings = batch.sparkSession, self._keyed.settings_of_batch
+        with persisted(taken.raw) if several else contextlib.nullcontext(), session_conf(spark, settings):
+            finished = self._declared.finished(info.batch_id)
+            at_start = self._declared.flags(info.batch_id - 1), self._declared.finished(info.batch_id - 1)
+            output, sides = self._keyed.output(taken, info.batch_id, self._name, flags, finished, at_start)
+            with session_conf(spark, arrow_batches(output) if settings else {}):
+                self._outputs.write(output, sides, info)
+            self._tracker.wrote(self._outputs.main.written)
+            self._keyed.written(taken, info.batch_id, self._name, flags, finished)
+        # The next batch would run as it was planned to before the flag was known.
+        if self._keyed.must_leave or self._sorts_next(self._in_backlog):
+            self._leaving = True
+            for query in self._active():
+                end_after_batch(query)
+        if self._is_ticking and self._goes_on_at_once != self._keyed.is_firing:
+            self._goes_on_at_once = self._keyed.is_firing
+            for query in self._active():
+                set_interval_after_batch(query, 0 if self._goes_on_at_once else self.intervals.interval_ms)
+
+    def _active(self) -> list[StreamingQuery]:
+        """The present run, also in its first batch."""
+        return [query for query in self._spark.streams.active if query.name == self._name]
+
+    def _take(self, report: ProgressReport) -> None:
+        report, foreign = self._declared.reported(report), self._declared.foreign
+        if self._judge.needs:
+            told = replace(report, sources=tuple(s for s in report.sources if s.index in foreign))
+            before = self._judge.is_backlog
+            interval = None if self._ends_by_itself else self.intervals.interval_ms
+            found = figures(told, time.time() * 1000, interval, self._outstanding.of(told))
+            after = self._judge.take(found, time.monotonic() * 1000)
+            report = flagged(report, dict.fromkeys(foreign, after), dict.fromkeys(foreign, before))
+        super()._take(report)
+
+    # -- between runs, in the runner's own thread ------------------------------------------------------------
+
+    def _go_on(self, *, idle: bool, left: bool) -> bool:
+        if self._finishing and (idle or self._keyed is None or self._keyed.has_ended):
+            return False
+        if not self._ends_by_itself and not left and not self._finishing:
+            return False
+        if idle:
+            # All that streaming DataFrames have has been read, whatever the figures of the last batch were.
+            self._judge.end(time.monotonic() * 1000)
+            self._tracker.all_read(self._declared.foreign)
+        # Still in backlog, by a source that has nothing to read: do not start over without end.
+        if idle and self._stopping.wait(max(self.intervals.interval_ms, _IDLE_RUN_MS) / 1000):
+            return False
+        # What is there now has been read: one run of the stream vehicle takes the state over and ends the query.
+        self._last_run = idle and self._available_now
+        return True
+
+    def _why(self) -> BaseException | None:
+        error, self._sink_error = self._sink_error or self.streamingQuery.exception(), None
+        return error
+
+    def _close(self) -> None:
+        if self._runner is not None:
+            self._runner.close()
+        if self._keyed is not None:
+            self._keyed.close()
+
+    # -- the query's state ---------------------------------------------------------------------------------
+
+    @property
+    def node(self) -> Node:
+        """The last step of what it was started from."""
+        return self._node
+
+    @property
+    def keyed(self) -> KeyedPlan | None:
+        """Its keyed part, if there is a keyed operator; for `backlog_spark.explain`, to be read only."""
+        return self._keyed
+
+    @property
+    def sortsBacklog(self) -> bool:
+        """Whether its keyed operators are sorted while there is backlog; whether now, `keyed` tells."""
+        return self._mixed
+
+    @property
+    def sourcesInBacklog(self) -> tuple[str, ...]:
+        """Names of the sources that report backlog, as of the newest batch; a rule speaks for streaming DataFrames."""
+        flagged = zip(sources_of(self._node), self._declared.flags(), strict=True)
+        told = ("streaming DataFrames",) if self._judge.is_backlog else ()
+        return (*(source.name for source, is_backlog in flagged if is_backlog), *told)
+
+    @property
+    def lateRows(self) -> int:
+        """Rows that came behind the watermark and went to no side output, since the query was started here."""
+        return 0 if self._keyed is None else self._keyed.late_rows
+
+    def state(self, name: str) -> DataFrame:
+        """A keyed operator's state, as the rows that it would put out for every key; for debugging.
+
+        Parameters
+        ----------
+        name : str
+            The operator's name.
+
+        Raises
+        ------
+        BacklogError
+            No such operator.
+        """
+        if self._keyed is None:
+            raise BacklogError(f"The query {self._name!r} has no keyed operator.", "State is kept after a key_by.")
+        return self._keyed.state(name)
+
+    # -- waiting and stopping ------------------------------------------------------------------------------
+
+    def processAllAvailable(self) -> None:
+        """Wait until all data present now are committed. For tests; as Spark's own.
+
+        Spark's own would return at once while a source waits for its next tick, so this goes on until a whole
+        interval has brought nothing new.
+        """
+        while True:
+            before = self._checkpoint.latest_committed()
+            self.streamingQuery.processAllAvailable()
+            if self._paced() or self._ends_by_itself:
+                time.sleep((self.intervals.interval_ms + _LONGEST_POLL_MS) / 1000)
+                self.streamingQuery.processAllAvailable()
+            if self._checkpoint.latest_committed() == before or not self._paced():
+                return
+
+
+def _max_firing_ms(settings: Mapping[str, int | float | str | None], intervals: Intervals) -> int | None:
+    """How long a batch may fire timers; None if it is not to be interrupted."""
+    if settings["spark.backlog.timers.interruptible.enabled"] != "true":
+        return None
+    given = settings["spark.backlog.timers.maxFiringTime"]
+    return (intervals.interval_ms or _FIRING_MS) if given is None else int(given)

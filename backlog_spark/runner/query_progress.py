@@ -1,0 +1,244 @@
+"""Where a query is: its reports taken into the coordinator, the history of switches and the counts (pure)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from backlog_spark.common.intervals import Intervals
+from backlog_spark.decide.coordinator import Coordinator, Decision, Mode
+from backlog_spark.decide.reports import ProgressReport, SourceReport
+
+if TYPE_CHECKING:
+    from backlog_spark.sinks.base import Written
+
+__all__ = ["BacklogProgress", "QueryTracker", "Switch"]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """A change of mode.
+
+    Parameters
+    ----------
+    batch_id : int
+        The first batch of the new mode; -1 for the mode that the query was started in.
+    mode : Mode
+        The new mode.
+    commit_interval_ms : int or None
+        Milliseconds from then on; None: no commit until the backlog ends.
+    timestamp : float
+        Seconds since 1970 at which the runner learned of it.
+    """
+
+    batch_id: int
+    mode: Mode
+    commit_interval_ms: int | None
+    timestamp: float
+
+
+@dataclass(frozen=True)
+class BacklogProgress:
+    """How far the query is, over all its runs in this process.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of committed batches.
+    backlog_rows, backlog_total : int, int or None
+        Rows of the backlog that are committed, and an estimate of all of them if a source gives one.
+    rows_per_second : float
+        Of the last committed batch with rows; 0.0 before the first.
+    commits_in_backlog, commits_after : int
+        Committed batches with rows, by their flag at the start.
+    commits_of_flag_only : int
+        Committed batches without rows.
+    restarts : int
+        Restarts after failures.
+    direct_commits : int
+        Batches that the sink committed from the driver, without Spark.
+    last_write : Written or None
+        How the main output's newest batch was written, and why so, if its sink tells.
+    """
+
+    rows: int = 0
+    backlog_rows: int = 0
+    backlog_total: int | None = None
+    rows_per_second: float = 0.0
+    commits_in_backlog: int = 0
+    commits_after: int = 0
+    commits_of_flag_only: int = 0
+    restarts: int = 0
+    direct_commits: int = 0
+    last_write: Written | None = None
+
+
+class QueryTracker:
+    """Follows one query over all its runs in this process. The runner writes; any thread may read.
+
+    Parameters
+    ----------
+    name : str
+        The query's name, for the log.
+    intervals : Intervals
+    clock : callable
+        Seconds since 1970.
+    """
+
+    def __init__(self, name: str, intervals: Intervals, clock: Callable[[], float] = time.time) -> None:
+        self._name = name
+        self._clock = clock
+        self._coordinator = Coordinator(intervals.interval_ms, intervals.during_backlog_ms)
+        self._lock = threading.Lock()
+        self._history: list[Switch] = []
+        self._progress = BacklogProgress()
+        self._last_batch = -1
+        self._names: dict[int, str] = {}
+
+    def begin(self, flags: Mapping[int, bool], names: Mapping[int, str] | None = None) -> None:
+        """Called once, before any `take`.
+
+        Parameters
+        ----------
+        flags : mapping of int to bool
+            The declared sources' flags before the first report, by Spark's number of each.
+        names : mapping of int to str, optional
+            Their names, by the same.
+        """
+        with self._lock:
+            self._names = dict(names or {})
+            for index, flag in flags.items():
+                self._coordinator.register(index)
+                self._coordinator.report(index, flag)
+            self._note(self._coordinator.decision, -1)
+
+    def take(self, report: ProgressReport) -> None:
+        """A batch was committed. One that is told again after a restart is not counted twice."""
+        with self._lock:
+            first_time = report.batch_id > self._last_batch
+            self._last_batch = max(self._last_batch, report.batch_id)
+            for source in report.sources:
+                self._warn_of_mixed_rows(source, report.batch_id)
+                self._report(source, report.batch_id)
+            if first_time:
+                self._count(report, report.sources)
+
+    def all_read(self, sources: frozenset[int] | None = None) -> None:
+        """A run found nothing more to read: these sources, or all, are not in backlog, whatever was reported last."""
+        with self._lock:
+            for source in self._coordinator.sources:
+                if sources is None or source in sources:
+                    self._decide(self._coordinator.report(source, False), self._last_batch + 1)
+
+    def wrote(self, written: Written | None) -> None:
+        """The main output's sink has written a batch, which Spark has yet to commit."""
+        with self._lock:
+            before, direct = self._progress.last_write, written is not None and written.road == "direct"
+            self._progress = replace(
+                self._progress, last_write=written, direct_commits=self._progress.direct_commits + direct
+            )
+        if written is not None and (before is None or before.road != written.road):
+            _log.info(
+                "Query %s: batch %d was written by road %s%s",
+                self._name, written.batch_id, written.road, f", as {written.reason}" if written.reason else "",
+            )  # fmt: skip
+
+    def restarted(self) -> None:
+        """The query runs again after a failure."""
+        with self._lock:
+            self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
+
+    def _warn_of_mixed_rows(self, source: SourceReport, batch_id: int) -> None:
+        """Warn, once, of a batch that began in backlog and took all that there was, though it ended outside of it."""
+        left = source.is_backlog and not source.is_processing_backlog and not source.finished
+        if not (left and source.num_input_rows and source.takes_no_limit):
+            return
+        name = self._names.pop(source.index, None)
+        if name is not None:
+            _log.warning(
+                "Query %s: batch %d began in the backlog of source %s and ended behind it, and the source takes no "
+                "read limit: live rows may be among its rows, and count as backlog. Give its reader "
+                "latestOffset(start, limit), and end a batch where the backlog ends (docs/sources.md).",
+                self._name, batch_id, name,
+            )  # fmt: skip
+
+    def _report(self, source: SourceReport, batch_id: int) -> None:
+        if source.start_offset != source.end_offset or source.num_input_rows:
+            self._decide(self._coordinator.report(source.index, source.is_backlog), batch_id)
+        if source.finished:
+            self._decide(self._coordinator.finish(source.index), batch_id + 1)
+        else:
+            self._decide(self._coordinator.report(source.index, source.is_processing_backlog), batch_id + 1)
+
+    def _decide(self, decision: Decision, batch_id: int) -> None:
+        if decision.switched:
+            self._note(decision, batch_id)
+            _log.info("Query %s: %s mode from batch %d on", self._name, decision.mode, batch_id)
+
+    def _note(self, decision: Decision, batch_id: int) -> None:
+        self._history.append(Switch(batch_id, decision.mode, decision.commit_interval_ms, self._clock()))
+
+    def _count(self, report: ProgressReport, sources: Sequence[SourceReport]) -> None:
+        p = self._progress
+        rows = sum(s.num_input_rows for s in sources)
+        backlog = any(s.is_backlog for s in sources if s.start_offset != s.end_offset)
+        # A live source may have waited for its rows when Spark asked for them.
+        waited = 0 if backlog else report.duration_ms.get("latestOffset", 0)
+        took = max(1, report.duration_ms.get("triggerExecution", 1) - waited)
+        totals = [s.end_offset["total"] for s in sources if s.end_offset and "total" in s.end_offset]
+        backlog_rows = p.backlog_rows + (rows if backlog else 0)
+        total = max(sum(totals), backlog_rows) if totals else p.backlog_total
+        if total is not None and not self._coordinator.is_processing_backlog:
+            total = backlog_rows  # what was only estimated would look as if it had got lost
+        self._progress = replace(
+            p,
+            rows=p.rows + rows,
+            backlog_rows=backlog_rows,
+            backlog_total=total,
+            rows_per_second=rows * 1000 / took if rows else p.rows_per_second,
+            commits_in_backlog=p.commits_in_backlog + (1 if rows and backlog else 0),
+            commits_after=p.commits_after + (1 if rows and not backlog else 0),
+            commits_of_flag_only=p.commits_of_flag_only + (0 if rows else 1),
+        )
+
+    @property
+    def last_batch(self) -> int:
+        """Newest batch that was reported as committed; -1 before the first."""
+        with self._lock:
+            return self._last_batch
+
+    @property
+    def has_running_sources(self) -> bool:
+        """Whether any source may still have rows, as far as has been reported."""
+        with self._lock:
+            return bool(self._coordinator.sources)
+
+    @property
+    def is_processing_backlog(self) -> bool:
+        """Whether any running source reports backlog."""
+        with self._lock:
+            return self._coordinator.is_processing_backlog
+
+    @property
+    def mode(self) -> Mode:
+        """The coordinator's mode."""
+        with self._lock:
+            return self._coordinator.mode
+
+    @property
+    def history(self) -> tuple[Switch, ...]:
+        """The mode at the start and every switch since."""
+        with self._lock:
+            return tuple(self._history)
+
+    @property
+    def progress(self) -> BacklogProgress:
+        """Rows, commits and restarts so far."""
+        with self._lock:
+            return self._progress

@@ -1,0 +1,338 @@
+"""One query over several Spark runs: follows the present one, starts the next, restarts after failures.
+
+One thread owns the Spark query. The listener only puts reports on its queue, so nothing is ever switched, stopped or
+started from inside a listener callback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import sys
+import threading
+import time
+from abc import abstractmethod
+from typing import TYPE_CHECKING
+
+from backlog_spark.common.durations import format_duration
+from backlog_spark.common.failure_causes import first_line, next_step, with_next_step
+from backlog_spark.decide.reports import ProgressReport, Report, Terminated
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.runner.estimate import backlog_rows, rows_before
+from backlog_spark.runner.handle import QueryHandle
+from backlog_spark.spark.session import session_listener
+from backlog_spark.spark.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from backlog_spark.runner.query_progress import QueryTracker
+    from backlog_spark.spark.checkpoint import Checkpoint
+
+__all__ = ["QueryRuns"]
+
+_log = logging.getLogger(__name__)
+
+# How often the runner looks whether the query still runs, beside the reports.
+_LOOK_S = 0.5
+# How often it looks while the query is to be told to end, for which it must be in the midst of a batch.
+_LOOK_TO_END_S = 0.02
+# The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
+_LAST_REPORT_S = 5.0
+_MAX_RESTART_DELAY_MS = 60_000
+# The running queries of this process by checkpoint: Spark lets a newer run stop an older one, whose query would restart
+# it and so on.
+_running: dict[str, QueryRuns] = {}
+_claiming = threading.Lock()
+
+
+class QueryRuns(QueryHandle):
+    """The runs of one query. Subclasses say what a run is and what follows it.
+
+    A query that fails is restarted up to ``spark.backlog.restart.maxAttempts`` times in a row without a commit in
+    between, after ``spark.backlog.restart.delay``, doubled each time.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        checkpoint: Checkpoint,
+        tracker: QueryTracker,
+        settings: Mapping[str, int | float | str | None],
+    ) -> None:
+        self._spark = spark
+        self._name = name
+        self._checkpoint = checkpoint
+        self._tracker = tracker
+        self._max_attempts = int(settings["spark.backlog.restart.maxAttempts"] or 0)
+        self._restart_delay_ms = int(settings["spark.backlog.restart.delay"] or 0)
+        self._show = str(settings["spark.backlog.progress"])
+        self._reports: queue.Queue[Report] = queue.Queue()
+        self._query: StreamingQuery | None = None
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._failure: BaseException | None = None
+        self._leaving = False
+        self._rows_before = 0
+        self._thread: threading.Thread | None = None
+
+    # -- what subclasses say --------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _recall(self) -> None:
+        """What the checkpoint tells of earlier runs. Called by `_begin`, once no other query runs on it."""
+
+    @abstractmethod
+    def _run(self) -> StreamingQuery:
+        """Start the next run and subscribe to it (`_subscribe`). Called by `_begin`, then by the runner's thread."""
+
+    @abstractmethod
+    def _go_on(self, *, idle: bool, left: bool) -> bool:
+        """Whether another run follows one that ended without an error.
+
+        Parameters
+        ----------
+        idle : bool
+            It committed nothing.
+        left : bool
+            It ended because `_leave` said so.
+        """
+
+    def _take(self, report: ProgressReport) -> None:
+        """A batch was committed."""
+        self._tracker.take(report)
+
+    def _leave(self) -> bool:
+        """Whether the present run is to end at the next batch boundary. Asked after each `_take`."""
+        return False
+
+    def _why(self) -> BaseException | None:
+        """Why the run ended; None after a stop or at the end of input."""
+        return self.streamingQuery.exception()
+
+    def _close(self) -> None:
+        """Called once, when no run follows."""
+
+    # -- starting -------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """Start the first run, and follow it.
+
+        Raises
+        ------
+        SettingError
+            If another query of this process runs on the checkpoint.
+        """
+        try:
+            self._claim()
+            with with_next_step(f"Query {self._name!r} could not be started"):
+                self._recall()
+                self._rows_before = rows_before(self._checkpoint)
+                self._query = self._run()
+        except BaseException:
+            self._release()
+            self._close()
+            raise
+        self._thread = threading.Thread(target=self._follow, name=f"backlog-{self._name}", daemon=True)
+        self._thread.start()
+
+    def _claim(self) -> None:
+        location = self._checkpoint.qualified()
+        with _claiming:
+            other = _running.get(location)
+            if other is not None and other._spark.sparkContext._jsc is not None:
+                raise SettingError(
+                    "checkpointLocation", self._checkpoint.location, f"the query {other.name!r} runs on it.",
+                    "Stop that query first, or give this one a checkpoint of its own.",
+                )  # fmt: skip
+            _running[location] = self
+
+    def _release(self) -> None:
+        with _claiming:
+            for location in [location for location, query_ in _running.items() if query_ is self]:
+                del _running[location]
+
+    def _subscribe(self, started: StreamingQuery) -> StreamingQuery:
+        session_listener(self._spark).subscribe(str(started.id), self._reports)
+        return started
+
+    # -- following, in the runner's own thread --------------------------------------------------------------
+
+    def _follow(self) -> None:
+        from backlog_spark.runner.progress_line import ProgressLine
+
+        with contextlib.ExitStack() as stack:
+            if self._show != "off":
+                stack.enter_context(ProgressLine(self, sys.stderr, force=self._show == "on"))
+            self._follow_runs()
+
+    def _follow_runs(self) -> None:
+        try:
+            attempts = 0
+            while True:
+                before = self._tracker.last_batch
+                error = self._told(self._until_it_ends())
+                left, self._leaving = self._leaving, False
+                if self._stopping.is_set():
+                    return
+                if error is None:
+                    if not left and self._was_stopped():
+                        _log.warning("Query %s was stopped by way of Spark, not of its own stop().", self._name)
+                        self._stopping.set()
+                        return
+                    idle = self._tracker.last_batch == before and not left
+                    if not self._go_on(idle=idle, left=left):
+                        return
+                    error = self._next_run()
+                    if error is None:
+                        continue
+                attempts = 1 if self._tracker.last_batch > before else attempts + 1
+                error = self._restart(attempts, error)
+                if error is not None:
+                    self._failure = error
+                    return
+        except Exception as error:
+            self._failure = error  # which awaitTermination raises
+            _log.error("Query %s ended: %s", self._name, first_line(error))
+        except BaseException as error:
+            self._failure = error
+            raise
+        finally:
+            self._wind_up()
+
+    def _wind_up(self) -> None:
+        """The last that is done. A failure may be the runner's own, while the Spark query runs on."""
+        try:
+            if self._query is not None and self._failure is not None:
+                try:
+                    self._query.stop()
+                except Exception as error:  # the JVM may be what failed
+                    _log.warning("Query %s could not be stopped: %s", self._name, first_line(error))
+            if self._query is not None:
+                session_listener(self._spark).unsubscribe(str(self._query.id))
+            self._close()
+        finally:
+            self._release()
+            self._ended.set()
+
+    def _was_stopped(self) -> bool:
+        """Whether a run that ended without an error had not come to its end: somebody stopped Spark's query.
+
+        Raises
+        ------
+        BacklogError
+            If that cannot be told: what follows would leave out what the run had still to read.
+        """
+        query_ = self.streamingQuery
+        ends = ends_by_itself(query_)
+        if ends is False or self._checkpoint.latest_batch() != self._checkpoint.latest_committed():
+            return True
+        found = None if ends is None else found_the_end(query_)
+        if found is None:
+            raise BacklogError(
+                f"Query {self._name!r}: this Spark does not tell whether the run came to the end of its input "
+                "or was stopped before that.",
+                "Use a version of Spark that is known (see setup.cfg), and start the query again on its checkpoint.",
+            )
+        return not found
+
+    def _next_run(self) -> BaseException | None:
+        """Start the next run; why that failed, or None."""
+        if self._stopping.is_set():
+            return None
+        try:
+            self._query = self._run()
+        except Exception as error:
+            return self._told(error)
+        if self._stopping.is_set():
+            self._query.stop()
+        return None
+
+    def _told(self, error: BaseException | None) -> BaseException | None:
+        """The same error, or one that says what to do about it."""
+        hint = "" if error is None or isinstance(error, BacklogError) else next_step(str(error))
+        if error is None or not hint:
+            return error
+        told = BacklogError(f"Query {self._name!r} failed: {first_line(error)}", hint)
+        told.__cause__ = error
+        return told
+
+    def _until_it_ends(self) -> BaseException | None:
+        """Take reports until the run is over; its error, or None after a stop or at the end of input."""
+        assert self._query is not None
+        run_id = str(self._query.runId)
+        last_look = None
+        told = False
+        while True:
+            if self._leaving and not told:
+                told = not is_running(self._query) or end_at_boundary(self._query)
+            try:
+                report = self._reports.get(timeout=_LOOK_TO_END_S if self._leaving and not told else _LOOK_S)
+            except queue.Empty:
+                if self._query.isActive or is_running(self._query):
+                    continue
+                last_look = last_look or time.monotonic()
+                if time.monotonic() - last_look > _LAST_REPORT_S:
+                    return self._why()
+                continue
+            if isinstance(report, ProgressReport):
+                self._take(report)
+                self._leaving = self._leaving or self._leave()
+            elif isinstance(report, Terminated) and report.run_id == run_id:
+                return self._why()
+
+    def _restart(self, attempts: int, error: BaseException) -> BaseException | None:
+        """Start again after a failure; what it failed with in the end, or None if it runs."""
+        while attempts <= self._max_attempts and not self._stopping.is_set():
+            delay = min(_MAX_RESTART_DELAY_MS, self._restart_delay_ms * 2 ** (attempts - 1))
+            _log.warning(
+                "Query %s failed and is restarted in %s (attempt %d of %d): %s",
+                self._name, format_duration(delay), attempts, self._max_attempts, first_line(error),
+            )  # fmt: skip
+            if self._stopping.wait(delay / 1000):
+                return None
+            again = self._next_run()
+            if again is not None:
+                error, attempts = again, attempts + 1
+                continue
+            self._tracker.restarted()
+            return None
+        return error
+
+    # -- waiting and stopping -------------------------------------------------------------------------------
+
+    @property
+    def streamingQuery(self) -> StreamingQuery:
+        """Spark's own handle of the present run; another one after a restart."""
+        assert self._query is not None, "start() comes first"
+        return self._query
+
+    @property
+    def backlogRowsCommitted(self) -> int:
+        """Rows of the backlog that are committed, those of earlier processes too where the sources count them."""
+        return self._rows_before + self._tracker.progress.backlog_rows
+
+    def backlogRows(self) -> tuple[float, int]:
+        """Rows of the backlog done so far and an estimate of all (0: unknown), with the batch under way.
+
+        The share of the running batch is taken from its finished tasks, so this is for display only.
+        """
+        return backlog_rows(self._spark, self._checkpoint, self._tracker, self._rows_before)
+
+    def stop(self) -> None:
+        """Stop the query and wait for it. A batch under way is interrupted and replayed at the next start."""
+        self._stopping.set()
+        query_ = self._query
+        if query_ is not None:
+            query_.stop()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __repr__(self) -> str:
+        kind = type(self).__name__
+        return f"{kind}({self._name!r}, mode={self.mode}, isProcessingBacklog={self.isProcessingBacklog})"

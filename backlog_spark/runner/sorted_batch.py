@@ -1,0 +1,215 @@
+"""A batch of backlog, inside ``foreachBatch``: what it is made of, and the tree evaluated over it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.model.nodes import KeyedNode, Node, PairNode, TransformNode
+from backlog_spark.operators.fold import Fold, Gathered, StayEnd
+from backlog_spark.operators.sides import tagged
+from backlog_spark.spark.batch_frames import bytes_of, empty_frame, frame_of, united
+from backlog_spark.spark.cardinality import sample_of
+from backlog_spark.spark.plan_builder import RawRows, last_keyed, put_after, union_of
+from backlog_spark.spark.py4j_helpers import elements
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["BatchFolds", "TakenBatch"]
+
+# To write a part of a version takes a job; to move files on an object store is to copy them, one after the other.
+_MOVED_AS_IT_IS = 64 << 20
+
+
+class TakenBatch:
+    """A batch of a keyed query; one of backlog in its two parts: raw rows, and stateful branches that stand by.
+
+    These have nothing to give, but Spark asks for the commits of their stores with each batch. They are run by
+    themselves, when the batch has been put out.
+
+    Parameters
+    ----------
+    batch : DataFrame
+        As ``foreachBatch`` has it.
+    execution : object or None
+        Spark's execution of it, if it is known.
+    stands_by : bool
+        Whether it is of `backlog_spark.spark.plan_builder.Plans.backlog`.
+    """
+
+    def __init__(self, batch: DataFrame, execution: Any, *, stands_by: bool) -> None:
+        self.raw = batch
+        """Its rows; of a batch of backlog the raw ones, though others may be among them."""
+        self.is_read = False
+        """Whether they have been read. Set by who does so."""
+        self._batch = batch
+        self._plan: Any = None if execution is None else execution.executedPlan()
+        self._branches: list[Any] = []
+        if stands_by and self._plan is not None and self._plan.nodeName() == "Union":
+            branches = elements(self._plan.children())
+            # Of inputs without rows Spark leaves out the branch, and with the last one of them the union.
+            self._branches = branches if len(branches) > 1 and _stores(branches[-1]) is not None else []
+        if self._branches:
+            # A branch remembers its rows: these are the ones that the union has.
+            rows = united([branch.execute() for branch in branches[:-1]])
+            self.raw = frame_of(batch.sparkSession, self._plan.output(), rows)
+
+    @cached_property
+    def sample(self) -> DataFrame | None:
+        """Some of its raw rows, as if they were a batch, read apart from the others; None where that is not cheap."""
+        return sample_of(self.raw.sparkSession, self._branches[:-1])
+
+    def ensure_read(self) -> None:
+        """Have the raw rows been read, and so their event times known: a replay whose state is there reads none."""
+        if not self._branches:
+            # Observations do not tell whether it was executed: a plan that never ran has empty ones.
+            if self._plan is None or not _stores(self._plan):
+                self._batch.write.format("noop").mode("overwrite").save()
+            return
+        for branch in self._branches[:-1]:
+            found = _rows_read(branch)
+            # A table that is broadcast to be joined with them is read without them.
+            if not (any if self.is_read else all)(found):
+                branch.execute().count()
+
+    def finish(self) -> None:
+        """Run what has not been run of it."""
+        self.ensure_read()
+        if self._branches and not _stores(self._branches[-1]):
+            self._branches[-1].execute().count()
+
+
+def _rows_read(plan: Any) -> list[int]:
+    """How many rows each of a plan's sources has given."""
+    metrics = [leaf.metrics().get("numOutputRows") for leaf in elements(plan.collectLeaves())]
+    return [int(metric.get().value()) for metric in metrics if metric.isDefined()]
+
+
+def _stores(plan: Any) -> int | None:
+    """How many state stores a plan has opened; None if there are none in it."""
+    metric = plan.metrics().get("numStateStoreInstances")
+    if metric.isDefined():
+        return int(metric.get().value())
+    # The stateful branches of a union are behind its raw rows.
+    found = (_stores(child) for child in reversed(elements(plan.children())))
+    return next((each for each in found if each is not None), None)
+
+
+class BatchFolds:
+    """Evaluates the tree over one batch of backlog, inside ``foreachBatch``.
+
+    Parameters
+    ----------
+    folds : dict
+        The operators' folds, from `Plans`.
+    raw : RawRows
+        From `Plans`.
+    sample : callable
+        Some of the batch's raw rows, read apart from it, if that is cheap.
+    fold : callable
+        Folds rows into an operator's batch state and gives the new version; is given a sample of them, if there is one.
+    gather : callable
+        In a stay's last batch: rows of an operator that waits as its results are made of them, executed; None if a
+        version is to be made.
+    end : callable
+        The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
+    collects : bool
+        Whether nothing is put out before the stay's last batch, then all.
+    is_last : bool
+        Whether this is known to be the last one.
+    """
+
+    def __init__(
+        self,
+        folds: dict[str, Fold],
+        raw: RawRows,
+        sample: Callable[[], DataFrame | None],
+        fold: Callable[[str, Fold, DataFrame, Callable[[], DataFrame | None]], DataFrame],
+        gather: Callable[[str, Fold, DataFrame], Gathered | None],
+        end: Callable[[], StayEnd | None],
+        *,
+        collects: bool = False,
+        is_last: bool = False,
+    ) -> None:
+        self._folds = folds
+        self._raw = raw
+        self._sample = sample
+        self._fold = fold
+        self._gather = gather
+        self._end = end
+        self._collects = collects
+        self._holds = collects and not is_last
+        self.handed_over: dict[str, Callable[[], DataFrame]] = {}
+        """What operators that wait hand over and is to be kept when the results have been put out, unless their version
+        is handed over as it is. It is made of the same rows as those, or of rows that a replay gives again."""
+
+    def run(self, root: Node, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
+        """The output of the tree for a batch made by `Plans.backlog`, and the last keyed operator's side outputs."""
+        last = last_keyed(root)
+        assert last is not None
+        out, sides = self._results(last, batch)
+        return put_after(root, last, out), sides
+
+    def _results(self, node: KeyedNode, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
+        """An operator's output and its side outputs."""
+        fold, rows = self._folds[node.name], self._rows(node.parent, batch)
+        if self._holds and not _takes_raw_rows(node.parent):
+            # It is given all of its rows at once, in the last batch.
+            return self._output(node.name, empty_frame(batch.sparkSession, fold.version_schema())), {}
+        gathered = self._gather(node.name, fold, rows) if fold.waits and self._is_repeatable(node) else None
+        if gathered is None:
+            version = self._fold(node.name, fold, rows, partial(self._sample_for, node))
+            out = self._output(node.name, version)
+        else:
+            end = self._end()
+            assert end is not None, "it is the stay's last batch"
+            self.handed_over[node.name] = partial(gathered.left, gathered.rows, end)
+            out = gathered.output(gathered, end)
+            version = empty_frame(batch.sparkSession, fold.version_schema())
+        return out, {name: fold.side_output_of(version, name) for name in fold.side_outputs}
+
+    def _sample_for(self, node: KeyedNode) -> DataFrame | None:
+        sample = None if node.parent.is_keyed else self._sample()
+        return None if sample is None else self._raw.of(node.parent, sample)
+
+    def _is_repeatable(self, node: KeyedNode) -> bool:
+        """Whether a replay gives an operator the same rows.
+
+        Else what it hands over before a crash and what it puts out after that could be of different ones. What an
+        operator in front makes of its rows, by a user's function perhaps, is kept only where that is its version.
+        """
+        in_front = [self._folds[each.name] for each in node.parent.walk() if isinstance(each, KeyedNode)]
+        return self._raw.are_repeatable and not any(f.waits and not f.hands_over_version for f in in_front)
+
+    def _rows(self, node: Node, batch: DataFrame) -> DataFrame:
+        if not node.is_keyed:
+            return self._raw.of(node, batch)
+        if isinstance(node, KeyedNode):
+            return self._results(node, batch)[0]
+        if isinstance(node, TransformNode):
+            return node.apply(self._rows(node.parent, batch))
+        assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"
+        left, right = self._rows(node.left, batch), self._rows(node.right, batch)
+        return union_of(tagged(left, right, self._raw.pairs[id(node)]))
+
+    def _output(self, name: str, version: DataFrame) -> DataFrame:
+        fold = self._folds[name]
+        if not fold.waits:
+            if not self._collects:
+                return fold.output_of(version)
+            return fold.output_of_stay(version.where("false") if self._holds else version)
+        end = self._end()
+        if end is None:
+            return fold.output_at_end(version.where("false"), StayEnd(None))
+        if not fold.hands_over_version or bytes_of(version) > _MOVED_AS_IT_IS:
+            self.handed_over[name] = partial(fold.handed_over, version, end)
+        return fold.output_at_end(version, end)
+
+
+def _takes_raw_rows(node: Node) -> bool:
+    """Whether an operator over a node takes rows that have been through no other one."""
+    if not node.is_keyed:
+        return True
+    return not isinstance(node, KeyedNode) and any(map(_takes_raw_rows, node.parents))

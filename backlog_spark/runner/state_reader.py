@@ -1,0 +1,161 @@
+"""Keyed state for a user to look at: where an operator's state is at the moment, read as a DataFrame."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from backlog_spark.decide.ledger import Ledger, Run, Vehicle
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.nodes import Node, keyed_from_output
+from backlog_spark.operators.sides import quoted
+from backlog_spark.spark.versions import BatchState, seeds_of
+from backlog_spark.state.state_codec import UnpackHashes, UnpackRows
+from backlog_spark.state.tables import HASH, arrow_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from backlog_spark.operators.fold import Fold
+    from backlog_spark.runner.backlog_ends import StayEnds
+    from backlog_spark.spark.checkpoint import Checkpoint
+
+__all__ = ["StateReader"]
+
+# A reader waits so long for a hand-over, and looks so often.
+_HAND_OVER_S, _LOOK_S = 60, 0.2
+# Names of our own columns begin so.
+_OURS = "__backlog_"
+
+
+class StateReader:
+    """Reads the state of one query's keyed operators, while it runs or afterwards.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    checkpoint : Checkpoint
+    root : Node
+        The query's tree.
+    stays : StayEnds
+        Of the same checkpoint.
+    ledger : callable
+        Reads the checkpoint's ledger; None if there is none yet.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        checkpoint: Checkpoint,
+        root: Node,
+        stays: StayEnds,
+        ledger: Callable[[], Ledger | None],
+    ) -> None:
+        self._spark = spark
+        self._checkpoint = checkpoint
+        self._stays = stays
+        self._ledger = ledger
+        self._operators = keyed_from_output(root)
+
+    def read(self, name: str, fold: Fold, run: Callable[[], Run]) -> DataFrame:
+        """An operator's state as rows of its output, as of the last committed batch, without columns of our own.
+
+        In a later stay in backlog it is what the stay has collected so far. While state is handed over this waits.
+
+        Parameters
+        ----------
+        name : str
+            The operator's.
+        fold : Fold
+            The operator's.
+        run : callable
+            The query's present run.
+
+        Raises
+        ------
+        BacklogError
+            The hand-over takes longer than a minute.
+        """
+        limit = time.monotonic() + _HAND_OVER_S
+        while True:
+            present = run()
+            if not self._handing_over(present):
+                if present.vehicle is Vehicle.STREAM:
+                    return _shown(self._of_stream(name, fold))
+                found = self._of_batch(name, fold, present, run)
+                if found is not None:
+                    return _shown(found)
+            if time.monotonic() > limit:
+                raise BacklogError(
+                    f"The state of {name!r} has been on its way to stream mode for {_HAND_OVER_S} s.",
+                    "Ask again after the next commit.",
+                )
+            time.sleep(_LOOK_S)
+
+    def _handing_over(self, run: Run) -> bool:
+        """Whether the state is neither where batch mode has it, nor yet in a committed batch of stream mode."""
+        if run.vehicle is Vehicle.SORTED:
+            ledger = self._ledger()
+            return ledger is not None and ledger.publishing >= run.epoch
+        committed = self._checkpoint.latest_committed()
+        taken_in = committed is not None and committed >= run.first_batch
+        return not taken_in and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
+
+    def _of_batch(self, name: str, fold: Fold, present: Run, run: Callable[[], Run]) -> DataFrame | None:
+        """Read now, as its files are about to move; None if they did so meanwhile."""
+        versions = BatchState(self._checkpoint, name, present.epoch)
+        # The stay's end first: what is handed over is there when it says so.
+        end = self._stays.put_out()
+        newest, left = versions.newest(), versions.handed_over()
+        try:
+            if end is not None and left is not None:
+                state = versions.read_handed_over(self._spark, fold.state.spark(), left)
+            elif newest is not None:
+                state = fold.handed_over(versions.read(self._spark, fold, newest), end)
+            else:
+                state = self._spark.createDataFrame([], fold.state.spark())
+            found = fold.finish(state).localCheckpoint()
+        except Exception:
+            if run() == present and not self._handing_over(present):
+                raise
+            return None
+        return None if self._handing_over(present) else found
+
+    def _of_stream(self, name: str, fold: Fold) -> DataFrame:
+        from pyspark.sql.types import LongType, StructType
+
+        committed = self._checkpoint.latest_committed()
+        buckets = self._variable(name, "buckets", committed).select("user_map_value.rows", "user_map_value.slots")
+        schema = fold.state.spark()
+        unpack = UnpackRows(fold.state, arrow_schema(schema))
+        rows = buckets.mapInArrow(unpack, schema)
+        if not fold.timed:  # what has changed may be kept apart
+            heads = self._variable(name, "head", committed).where("value.recent IS NOT NULL")
+            recent = heads.select("value.recent", "value.slots").mapInArrow(unpack, schema)
+            gone = heads.select("value.gone").mapInArrow(UnpackHashes(), StructType().add(HASH, LongType()))
+            rows = rows.join(recent.select(HASH).union(gone), HASH, "left_anti").union(recent)
+        return fold.finish(rows.drop(HASH))
+
+    def _variable(self, name: str, variable: str, batch: int | None) -> DataFrame:
+        reader = self._spark.read.format("statestore").option("operatorId", self._operators.index(name))
+        # A map's entries by themselves, not one row a key group that holds them all.
+        reader = reader.option("stateVarName", variable).option("flattenCollectionTypes", "true")
+        if batch is not None:  # both variables as of one batch
+            reader = reader.option("batchId", batch)
+        return reader.load(self._checkpoint.location)
+
+
+def _shown(state: DataFrame) -> DataFrame:
+    """The state with the columns of a row that was picked whole, and without others that only plans know of."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    columns = []
+    for field in state.schema:
+        if not field.name.startswith(_OURS):
+            columns.append(quoted(field.name))
+        elif isinstance(field.dataType, StructType):
+            new = [name for name in field.dataType.names if name not in state.columns]
+            columns += [F.col(field.name).getField(name).alias(name) for name in new]
+    return state.select(*columns)

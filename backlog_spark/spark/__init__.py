@@ -1,0 +1,1 @@
+"""All contact with Spark's JVM and internals."""

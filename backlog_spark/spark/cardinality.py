@@ -1,0 +1,108 @@
+"""How many different keys a batch of backlog has, estimated from a few of its rows, and what follows from it.
+
+Spark aggregates rows where they are, and then what is left of them by key. With many keys hardly anything is left out
+by the first step, which costs more than all else: ten million rows of six million keys took 3.9 s of two cores. Brought
+together by key at once, in partitions whose hash tables fit into the processor's cache, they took 2.4 s. With two
+hundred thousand keys it is the other way about, 1.8 s in the place of 1.4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from backlog_spark.spark.batch_frames import frame_of, united
+from backlog_spark.spark.py4j_helpers import as_seq, elements, java_class
+
+if TYPE_CHECKING:
+    import numpy as np
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+__all__ = ["brought_together", "estimated_distinct", "sample_of"]
+
+_SAMPLED_ROWS = 20_000
+# A sample costs a tenth of a second.
+_WORTH_IT_BYTES = 32 << 20
+# About where both ways take the same time, on one machine.
+_MANY_KEYS = 350_000
+_KEYS_A_PARTITION, _MOST_PARTITIONS, _LEAST_PER_CORE, _TASKS_PER_CORE = 100_000, 1024, 4, 2
+# Steps of an executed plan that can be run once more, for part of the rows, at no more than that part's cost.
+_PLAIN = {"CollectMetrics", "ColumnarToRow", "EventTimeWatermark", "Filter", "InputAdapter", "Project", "Union"}
+_GENERATED = "WholeStageCodegen"
+
+
+def sample_of(session: SparkSession, plans: Sequence[Any]) -> DataFrame | None:
+    """Rows of some executed plans, which have the same columns: of one partition of each.
+
+    They are run as other plans, whose metrics are not those of the batch. Plans are left out whose rows are not those
+    of files, as others may take long to read twice, and where something is done with them that may take long or must
+    not be done twice.
+
+    Returns
+    -------
+    DataFrame or None
+        None if that leaves nothing, or small files.
+    """
+    plans = [plan for plan in plans if _is_plain(plan)]
+    leaves = [leaf for plan in plans for leaf in elements(plan.collectLeaves())]
+    if not leaves or sum(int(leaf.relation().location().sizeInBytes()) for leaf in leaves) < _WORTH_IT_BYTES:
+        return None
+    parts = []
+    for plan in plans:
+        rows = plan.clone().execute()
+        # A set is a function that says what is in it.
+        middle = as_seq(session, [rows.getNumPartitions() // 2]).toSet()
+        parts.append(java_class(session, "org.apache.spark.rdd.PartitionPruningRDD").create(rows, middle))
+    return frame_of(session, plans[0].output(), united(parts))
+
+
+def _is_plain(plan: Any) -> bool:
+    children = elements(plan.children())
+    if not children:
+        return bool(plan.getClass().getSimpleName() == "FileSourceScanExec")
+    name = str(plan.nodeName())
+    return (name in _PLAIN or name.startswith(_GENERATED)) and all(map(_is_plain, children))
+
+
+def estimated_distinct(hashes: np.ndarray) -> float | None:
+    """How many different values there are, from the hashes of some that stand together; None of too few.
+
+    As many pairs are equal as with so many equally frequent values. Where some are much more frequent than others it is
+    too low, by which rows are aggregated where they are.
+    """
+    import numpy as np
+
+    number = len(hashes)
+    if number < _SAMPLED_ROWS // 10:
+        return None
+    equal = number - len(np.unique(hashes))
+    return number * number / 2 / max(equal, 0.5)
+
+
+def brought_together(rows: DataFrame, sample: DataFrame | None, by: Sequence[Column]) -> tuple[DataFrame, int] | None:
+    """Rows brought together by key before they are aggregated, if a sample of them says that this is faster.
+
+    Parameters
+    ----------
+    rows : DataFrame
+    sample : DataFrame or None
+    by : sequence of Column
+        The key.
+
+    Returns
+    -------
+    (DataFrame, int) or None
+        The rows, in many partitions, and to how many the result of an aggregation is to be coalesced.
+    """
+    if sample is None:
+        return None
+    from pyspark.sql import functions as F
+
+    hashes = sample.select(F.xxhash64(*by).alias("hash")).limit(_SAMPLED_ROWS).toArrow().column("hash").to_numpy()
+    keys = estimated_distinct(hashes)
+    if keys is None or keys < _MANY_KEYS:
+        return None
+    cores = rows.sparkSession.sparkContext.defaultParallelism
+    partitions = max(_LEAST_PER_CORE * cores, min(_MOST_PARTITIONS, math.ceil(keys / _KEYS_A_PARTITION)))
+    return rows.repartition(partitions, *by), _TASKS_PER_CORE * cores

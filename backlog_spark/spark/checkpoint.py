@@ -1,0 +1,428 @@
+"""Reads Spark's offset and commit logs of a checkpoint, and keeps our own small metadata beside them.
+
+All access goes through Spark's own ``CheckpointFileManager``, as Spark's logs do: it works on every Hadoop
+filesystem, and a file is either complete or absent, also on stores that cannot rename.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, cast
+
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
+
+from backlog_spark.decide.reports import parse_offset
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.spark.py4j_helpers import java_class, qualified
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["Checkpoint", "check_is_no_pattern"]
+
+_IDENTITY = "identity"
+_REPLACING = "replacing"
+# Spark's OffsetSeqLog: a source without an offset in this batch.
+_NO_OFFSET = "-"
+_BATCHES_KNOWN = 3
+# Of Hadoop's patterns for paths.
+_PATTERN = "*?[{\\"
+
+
+class Checkpoint:
+    """A streaming query's checkpoint, read from the driver.
+
+    Each call reads what is there now, but for the offsets of the newest batches: an entry of that log never changes.
+    A read costs a few py4j calls and one small file, so it is meant for once a batch or once a start.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Any classic (not Connect) session; its Hadoop configuration is used.
+    location : str
+        The ``checkpointLocation`` of the query. It need not exist yet.
+    """
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        self.location = location
+        # py4j is untyped: a JVM proxy answers to any name.
+        self._path_class: Any = java_class(spark, "org.apache.hadoop.fs.Path")
+        self._conf: Any = cast("Any", spark)._jsparkSession.sessionState().newHadoopConf()
+        self._root = qualified(spark, location)
+        managers = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager")
+        self._files: Any = managers.create(self._root, self._conf)
+        self._lines: dict[int, dict[str, str | None]] = {}
+
+    def offsets(self, batch_id: int) -> list[dict[str, Any] | None] | None:
+        """The end offsets of a batch from Spark's offset log, one per source in plan order; of named sources in any.
+
+        Parameters
+        ----------
+        batch_id : int
+            The micro-batch, from 0. Its entry is written before the batch runs.
+
+        Returns
+        -------
+        list of (dict or None), or None
+            None if the log has no such batch (not planned yet, or purged: Spark keeps the last 100 by
+            default). A source's entry is None when it has no offset yet or when its offset is not a JSON
+            object; the last ones without an offset may be missing.
+
+        Raises
+        ------
+        BacklogError
+            If the entry is not in one of Spark's text formats, versions 1 and 2.
+        """
+        lines = self._offset_lines(batch_id)
+        if lines is None:
+            return None
+        if not all(name.isdecimal() for name in lines):
+            return [parse_offset(line) for line in lines.values()]
+        count = max(map(int, lines), default=-1) + 1
+        return [parse_offset(lines.get(str(index))) for index in range(count)]
+
+    def latest_batch(self) -> int | None:
+        """Newest batch in the offset log, that is planned and perhaps not done; None before the first."""
+        return max(self._ids("offsets"), default=None)
+
+    def latest_committed(self) -> int | None:
+        """Newest batch in the commit log; None before the first commit."""
+        return max(self._ids("commits"), default=None)
+
+    def is_backlog(self, batch_id: int) -> bool:
+        """RecordAttributes of a batch: whether any of its rows is a backlog record.
+
+        Called in ``foreachBatch``, where the batch's offsets are already logged, so a replay gets the same
+        answer. A source counts if its offset changed in this batch and was in backlog at the batch's *start*
+        offset; in a source's first batch, which has no start offset, ``isBacklog`` of its end offset decides.
+
+        Raises
+        ------
+        BacklogError
+            If the offset log has no such batch.
+        """
+        ends = self._offset_lines(batch_id)
+        if ends is None:
+            raise BacklogError(
+                f"The offset log of {self.location} has no batch {batch_id} (newest: {self.latest_batch()}).",
+                "Ask only for a batch that Spark has planned, with the checkpointLocation of that query.",
+            )
+        starts = (self._offset_lines(batch_id - 1) if batch_id > 0 else None) or {}
+        return any(_is_backlog(starts.get(source), end) for source, end in ends.items())
+
+    def in_backlog(self) -> bool | None:
+        """Whether any running source was in backlog at the newest planned batch's end.
+
+        Returns
+        -------
+        bool or None
+            None before the first batch. A source that is finished does not count.
+        """
+        newest = self.latest_batch()
+        offsets = None if newest is None else self.offsets(newest)
+        if offsets is None:
+            return None
+        return any(
+            offset.get("isProcessingBacklog") is True and offset.get("isFinished") is not True
+            for offset in offsets
+            if offset is not None
+        )
+
+    def identity(self) -> str:
+        """A UUID that belongs to this checkpoint for ever; sinks use it as their transaction id.
+
+        Called before every start. Before the first one it creates ``<checkpoint>/backlog/identity.json``; of
+        several concurrent callers one creates the file and all return its UUID.
+
+        Returns
+        -------
+        str
+            The UUID in its canonical form.
+
+        Raises
+        ------
+        BacklogError
+            If the file is missing although the checkpoint has an offset log: a new identity would make sinks
+            take a replayed batch for a new one, and write it twice. Also if the file is not ours.
+        """
+        found = self.read_metadata(_IDENTITY)
+        if found is None:
+            newest = self.latest_batch()
+            if newest is not None:
+                raise BacklogError(
+                    f"{self._path_of(_IDENTITY)} is missing, but the checkpoint has batches up to {newest}: "
+                    "it was made by a plain Spark query, or the file was deleted.",
+                    "Restore the file, or start on a new checkpointLocation. A new identity on an old "
+                    "checkpoint would write the replayed batch twice.",
+                )
+            self.write_metadata(_IDENTITY, {"version": 1, "id": str(uuid.uuid4())})
+            found = self.read_metadata(_IDENTITY)
+        try:
+            if found is None:
+                raise ValueError("vanished")
+            return str(uuid.UUID(found["id"]))
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise BacklogError(
+                f"{self._path_of(_IDENTITY)} holds no identity: {found!r}.", "Restore the file from a backup."
+            ) from error
+
+    def read_metadata(self, name: str) -> dict[str, Any] | None:
+        """Read ``<checkpoint>/backlog/<name>.json``.
+
+        Returns
+        -------
+        dict or None
+            None if there is no such file.
+
+        Raises
+        ------
+        BacklogError
+            If the file is not a JSON object.
+        """
+        text = self._read(self._path_of(name))
+        if text is None:
+            return None
+        value = parse_offset(text)
+        if value is None:
+            raise BacklogError(f"{self._path_of(name)} is not a JSON object: {text[:80]!r}.", "Restore the file.")
+        return value
+
+    def write_metadata(self, name: str, value: dict[str, Any]) -> bool:
+        """Write ``<checkpoint>/backlog/<name>.json`` atomically: readers see all of it or none.
+
+        Parameters
+        ----------
+        name : str
+            File name without ``.json``.
+        value : dict
+            A JSON object, small: it goes through py4j.
+
+        Returns
+        -------
+        bool
+            True if this call's value is now in the file; False if there was one, also one that another driver creates
+            at the same moment.
+        """
+        self._files.mkdirs(self._path("backlog"))
+        path = self._path_of(name)
+        if self._files.exists(path):
+            return False
+        stream = None
+        try:
+            stream = self._files.createAtomic(path, False)
+            stream.write(json.dumps(value).encode())
+            stream.close()
+        except Py4JJavaError as error:
+            if stream is not None:
+                stream.cancel()
+            if _is_a(error, "FileAlreadyExistsException"):
+                return False
+            raise
+        return True
+
+    def newest_metadata(self, name: str) -> dict[str, Any] | None:
+        """What `replace_metadata` wrote last; None if it never did."""
+        versions = self._versions(name)
+        return self.read_metadata(f"{name}-{versions[-1]}") if versions else None
+
+    def replace_metadata(self, name: str, value: dict[str, Any]) -> bool:
+        """Write ``<checkpoint>/backlog/<name>-<n>.json`` with the next n, and remove the older ones.
+
+        A filesystem may be unable to put a file in the place of another, or do so by deleting that first.
+
+        Returns
+        -------
+        bool
+            False if another driver wrote that one at the same moment; then nothing is changed.
+        """
+        versions = self._versions(name)
+        if not self.write_metadata(f"{name}-{versions[-1] + 1 if versions else 0}", value):
+            return False
+        for old in versions:
+            self.delete(f"backlog/{name}-{old}.json")
+        return True
+
+    def _versions(self, name: str) -> list[int]:
+        form = re.compile(rf"{re.escape(name)}-(\d+)\.json")
+        return sorted(int(found[1]) for file in self.names_in("backlog") if (found := form.fullmatch(file)))
+
+    # -- files of our own, by their path below the checkpoint -----------------------------------------------
+
+    def qualified(self) -> str:
+        """The location with its filesystem, the same however it was written."""
+        return str(self._root.toString())
+
+    def location_of(self, name: str) -> str:
+        """Full path of a file or directory below the checkpoint, with its filesystem: also for readers not of Spark."""
+        return str(self._path(name).toString())
+
+    def names_in(self, name: str) -> list[str]:
+        """Names in a directory; empty if there is none."""
+        return [str(status.getPath().getName()) for status in self._listed(name)]
+
+    def sizes_in(self, name: str) -> list[int]:
+        """Bytes of each file in a directory; empty if there is none."""
+        return [int(status.getLen()) for status in self._listed(name)]
+
+    def _listed(self, name: str) -> Iterable[Any]:
+        directory = self._path(name)
+        return self._files.list(directory) if self._files.exists(directory) else ()
+
+    def make_directory(self, name: str) -> None:
+        """Create a directory and those above it, where they are missing."""
+        self._files.mkdirs(self._path(name))
+
+    def read_file(self, name: str) -> str | None:
+        """A small file's text; None if there is none."""
+        return self._read(self._path(name))
+
+    def write_file(self, name: str, text: str) -> None:
+        """Write a small file atomically, over an older one; its directory must exist.
+
+        Where the filesystem cannot put a file in the place of another the older one is deleted first.
+        """
+        path = self._path(name)
+        for _ in range(2):
+            stream = self._files.createAtomic(path, True)
+            try:
+                stream.write(text.encode())
+                stream.close()
+            except Py4JJavaError:
+                stream.cancel()
+                raise
+            # Spark's manager by ``FileSystem.rename`` only logs that the older one stays.
+            if self._read(path) == text:
+                return
+            self.delete(name)
+        raise BacklogError(f"{path} cannot be written: it holds something else.", "Start the query on one driver only.")
+
+    def replace_file(self, name: str, text: str) -> None:
+        """Write a small file over an older one that must never be missing, such as one of Spark's own log.
+
+        A filesystem may delete the older one first. So the new text is written to a file of its own before, and
+        `finish_replacing` puts it in place after a crash.
+        """
+        self.replace_metadata(_REPLACING, {"name": name, "text": text})
+        self.finish_replacing()
+
+    def finish_replacing(self) -> None:
+        """Put the file in place that `replace_file` was writing, if it did not end. Called before each start."""
+        found = self.newest_metadata(_REPLACING)
+        if found is None:
+            return
+        self.write_file(found["name"], found["text"])
+        for version in self._versions(_REPLACING):
+            self.delete(f"backlog/{_REPLACING}-{version}.json")
+
+    def delete(self, name: str) -> None:
+        """Remove a file, or a directory and all in it; nothing if there is none."""
+        path = self._path(name)
+        if self._files.exists(path):
+            self._file_system(path).delete(path, True)
+
+    def rename(self, name: str, to: str) -> None:
+        """Move a file within the checkpoint.
+
+        Raises
+        ------
+        BacklogError
+            If the filesystem refuses, as when there is a file of that name.
+        """
+        source, target = self._path(name), self._path(to)
+        if not self._file_system(source).rename(source, target):
+            raise BacklogError(f"{source} could not be renamed to {target}.", "Check the checkpoint's permissions.")
+
+    def _file_system(self, path: Any) -> Any:
+        return path.getFileSystem(self._conf)
+
+    def _path(self, *names: str) -> Any:
+        return self._path_class(self._root, "/".join(names))
+
+    def _path_of(self, name: str) -> Any:
+        return self._path("backlog", f"{name}.json")
+
+    def _read(self, path: Any) -> str | None:
+        # PySpark takes 30 ms to translate an exception.
+        if not self._files.exists(path):
+            return None
+        try:
+            stream = self._files.open(path)
+        except Py4JJavaError as error:
+            # Spark purges old entries meanwhile.
+            if _is_a(error, "FileNotFoundException"):
+                return None
+            raise
+        try:
+            return bytes(stream.readAllBytes()).decode()
+        finally:
+            stream.close()
+
+    def _ids(self, log: str) -> list[int]:
+        # Anything else is a temporary file of a write under way, or a checksum.
+        return [int(name) for name in self.names_in(log) if name.isascii() and name.isdigit()]
+
+    def _offset_lines(self, batch_id: int) -> dict[str, str | None] | None:
+        """A raw line per source, by its name or index, None where it has no offset; None if there is no such batch."""
+        known = self._lines.get(batch_id)
+        if known is not None:
+            return known
+        path = self._path("offsets", str(batch_id))
+        text = self._read(path)
+        if text is None:
+            return None
+        found = _offsets_of(text, path)
+        self._lines = {number: lines for number, lines in self._lines.items() if number > batch_id - _BATCHES_KNOWN}
+        self._lines[batch_id] = found
+        return found
+
+
+def check_is_no_pattern(location: str) -> None:
+    """See that Spark's readers take a checkpoint's location as it is; that of streams always looks for patterns.
+
+    Raises
+    ------
+    SettingError
+        Before a backlog has been read whose state could not be handed over, or would be mixed with another query's.
+    """
+    found = [sign for sign in _PATTERN if sign in location]
+    if found:
+        raise SettingError(
+            "checkpointLocation",
+            location,
+            f"it contains {' '.join(found)}, so Spark's readers take it for a pattern and not for the directory.",
+            "Choose a path without * ? [ { and backslashes: the state of keyed operators is read from it.",
+        )
+
+
+def _offsets_of(text: str, path: object) -> dict[str, str | None]:
+    lines = text.split("\n")
+    # Line 1 is Spark's own metadata (watermark, pinned confs).
+    offsets = [line for line in lines[2:] if line]
+    if lines[0] == "v1":
+        return {str(index): None if line == _NO_OFFSET else line for index, line in enumerate(offsets)}
+    if lines[0] == "v2":
+        # Each has its source's name before it, which is its index unless the user named it. They are in any order, and
+        # those without an offset are left out.
+        named = (line.partition(":") for line in offsets)
+        return {name: None if offset == _NO_OFFSET else offset for name, _, offset in named}
+    raise BacklogError(
+        f"{path} is in format {lines[0][:20]!r}; Spark's offset log formats v1 and v2 can be read.",
+        "Set spark.sql.streaming.offsetLog.formatVersion=1 and start on a new checkpointLocation.",
+    )
+
+
+def _is_backlog(start: str | None, end: str | None) -> bool:
+    # Compared as text, as Spark does: an unchanged offset means that the source gave no rows to this batch.
+    if end is None or start == end:
+        return False
+    if start is not None:
+        return (parse_offset(start) or {}).get("isProcessingBacklog") is True
+    return (parse_offset(end) or {}).get("isBacklog") is True
+
+
+def _is_a(error: Py4JJavaError, simple_name: str) -> bool:
+    """True if the Java exception's class ends with this name; Java, NIO, Hadoop and Spark each have their own."""
+    return bool(error.java_exception.getClass().getSimpleName().endswith(simple_name))

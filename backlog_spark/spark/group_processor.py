@@ -1,0 +1,192 @@
+"""The stream vehicle's worker side: what arrives for a key group, folded into its state.
+
+Packed rows come and go as rows of Spark's. Its other form, pandas, makes a DataFrame of what each key group is given
+and of what it puts out, which takes a third of Python's time in small batches.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import Row
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from backlog_spark.common.gc_tuning import collect_rarely, keep_imports
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.watermarks import MIN_WATERMARK
+from backlog_spark.operators.fold import Arrived, Clock
+from backlog_spark.state.bucket_pieces import Piece, unpacked_pieces
+from backlog_spark.state.seeds import CONTROL, DATA_ROWS, LIVE, SEED_OUTPUT, SEED_PIECES, SEED_SILENT, Control
+from backlog_spark.state.store import GroupStore
+from backlog_spark.state.tables import combine, cut, from_bytes, to_bytes
+from backlog_spark.state.timer_reports import GroupReport
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from pyspark.accumulators import Accumulator
+
+    from backlog_spark.operators.fold import Fold
+
+__all__ = ["GroupProcessor", "PandasProcessor", "frames_of", "pieces_of", "rows_of"]
+
+# Of what Spark takes in one piece: a column of bytes in Arrow ends at 2 GiB.
+_MOST_BYTES: Final = (2 << 30) - 1
+_FRAME_BYTES: Final = 256 << 20
+_Packed: Final = Row("tag", "data")
+
+
+class GroupProcessor(StatefulProcessor):
+    """Folds what arrives for a key group into its state and puts out what the fold gives.
+
+    Parameters
+    ----------
+    fold : Fold
+    name : str
+        The operator's.
+    report : Accumulator, optional
+        Of `backlog_spark.state.timer_reports.GroupReports`: told of the group's timers and of late rows.
+    watermark : int, optional
+        That of a group without state, in milliseconds since 1970: of the stay in backlog whose results are out.
+    """
+
+    def __init__(
+        self,
+        fold: Fold,
+        name: str = "",
+        report: Accumulator[Any] | None = None,
+        watermark: int | None = None,
+    ) -> None:
+        self._fold = fold
+        self._name = name
+        self._report = report
+        self._watermark = MIN_WATERMARK if watermark is None else watermark
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        collect_rarely()
+        keep_imports()
+        self._schema = self._fold.state.arrow()
+        self._live = self._fold.live_schema()
+        self._store = GroupStore(handle, self._fold.state, self._fold.due if self._fold.timed else None)
+
+    def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Iterator[Any]:
+        packed = ((row.origin, row.slots, row.data) for row in rows)
+        yield from rows_of(self._outputs(key, packed), key[0], self._name)
+
+    def _outputs(self, key: Any, rows: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, bytes]]:
+        """Folds packed rows (origin, slots, data) of a key group; gives what it puts out, packed, by output."""
+        store, began = self._store, time.perf_counter()
+        store.open(self._watermark)
+        outputs = list[tuple[int, bytes]]()
+        arrived, control, pieces = self._read(rows, outputs)
+        yield from outputs
+        if pieces and store.is_new and not arrived.seeds:
+            store.take_in(pieces)
+        else:
+            rows_of_pieces = ((piece.unpacked(self._fold.state), False) for piece in pieces)
+            arrived = replace(arrived, seeds=(*arrived.seeds, *rows_of_pieces))
+        clock = Clock(
+            before=store.watermark,
+            watermark=max(store.watermark, control.watermark),
+            now=control.now,
+            backlog=store.backlog if control.backlog is None else control.backlog,
+            budget=control.budget,
+            told_at=control.at,
+        )
+        store.watermark, store.backlog = clock.watermark, clock.backlog
+        if self._fold.sees_no_time_in_backlog:
+            clock = clock.timeless
+        old = store.load(arrived.hashes(), clock.watermark, clock.now or MIN_WATERMARK, clock.budget)
+        result = self._fold.step(old, arrived, clock)
+        if result.state is not None:
+            store.save(result.state)
+        store.close()
+        if self._report is not None:
+            context = TaskContext.get()
+            fired = result.fired or store.due_rows
+            report = GroupReport(
+                watermark=clock.watermark,
+                next_event=store.next_event_timer,
+                next_processing=store.next_processing_timer,
+                partition=0 if context is None else context.partitionId(),
+                late=result.late,
+                fired=fired,
+                seconds=(result.firing_seconds or time.perf_counter() - began) if fired else 0.0,
+            )
+            self._report.add({(self._name, int(key[0])): report})
+        yield from pieces_of(result.outputs)
+
+    def _read(
+        self, rows: Iterable[tuple[int, int, Any]], outputs: list[tuple[int, bytes]]
+    ) -> tuple[Arrived, Control, list[Piece]]:
+        """What has come; outputs that are handed over packed are added to ``outputs``."""
+        control = Control()
+        seeds, live, pieces = [], [], list[Piece]()
+        for origin, slots, data in rows:
+            if origin == CONTROL:
+                control = Control.from_bytes(bytes(data))
+            elif origin == LIVE:
+                live.append(from_bytes(bytes(data), self._live))
+            elif origin == SEED_PIECES:
+                pieces += unpacked_pieces(bytes(data))
+            elif origin == SEED_OUTPUT:
+                outputs.append((int(slots), bytes(data)))
+            else:
+                state = self._fold.state
+                batch = from_bytes(bytes(data), state.first(int(slots)).arrow())
+                seeds.append((state.widened(batch), origin != SEED_SILENT))
+        return Arrived(tuple(seeds), combine(live, self._live)), control, pieces
+
+    def close(self) -> None:
+        self._fold.close()
+
+
+class PandasProcessor(GroupProcessor):
+    """The same for ``transformWithStateInPandas``: a query goes on as it was begun, as Spark tells the two apart."""
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
+        packed = (row for frame in rows for row in zip(frame["origin"], frame["slots"], frame["data"], strict=True))
+        yield from frames_of(self._outputs(key, packed))
+
+
+def pieces_of(outputs: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, bytes]]:
+    """What a key group puts out, packed."""
+    for tag, batch in outputs:
+        for piece in cut(batch, DATA_ROWS):
+            yield tag, to_bytes(piece)
+
+
+def rows_of(packed: Iterable[tuple[int, bytes]], group: int, operator: str) -> Iterator[Row]:
+    """Packed output as Spark's rows, all of a key group in one piece."""
+    size = 0
+    for tag, data in packed:
+        size += len(data)
+        if size > _MOST_BYTES:
+            raise BacklogError(
+                f"Key group {group} of the operator {operator!r} puts out more than 2 GiB in one batch.",
+                "Let the sources give smaller batches, or raise spark.backlog.keyGroups on a new checkpointLocation.",
+            )
+        yield _Packed(tag, data)
+
+
+def frames_of(packed: Iterable[tuple[int, bytes]]) -> Iterator[pd.DataFrame]:
+    """The same in pandas: at least one frame, and none of more than Arrow takes."""
+    pieces, size = list[tuple[int, bytes]](), 0
+    for tag, data in packed:
+        pieces.append((tag, data))
+        size += len(data)
+        if size >= _FRAME_BYTES:
+            yield _frame(pieces)
+            pieces, size = [], 0
+    yield _frame(pieces)
+
+
+def _frame(pieces: list[tuple[int, bytes]]) -> pd.DataFrame:
+    import pandas as pd
+
+    tags = pd.Series([tag for tag, _ in pieces], dtype="int32")
+    return pd.DataFrame({"tag": tags, "data": pd.Series([data for _, data in pieces], dtype=object)})

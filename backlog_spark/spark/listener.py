@@ -1,0 +1,195 @@
+"""Turns Spark's progress events into reports on a queue, and nothing else."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from pyspark import SparkContext
+from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryProgressEvent, StreamingQueryListener
+
+from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated, parse_offset
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import (
+        QueryIdleEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+        SourceProgress,
+        StreamingQueryProgress,
+    )
+
+__all__ = ["BacklogListener", "to_report"]
+
+_log = logging.getLogger(__name__)
+
+
+# Events between start() and subscribe(): a query that fails at once sends two or three, a fast one a few
+# batches. Queries that nobody subscribes to also pass through here, hence a bound, and one that several of
+# them can share.
+_UNCLAIMED = 256
+
+
+class _EventsAsJson(JStreamingQueryListener):
+    """What the JVM calls: takes a progress event as one text.
+
+    PySpark's own asks for every field and every metric by itself: 1,700 calls to the JVM for a batch with a stateful
+    operator, more than a tenth of a second of both processes, while whoever waits for the end of a run waits.
+    """
+
+    def onQueryProgress(self, jevent: Any) -> None:
+        try:
+            event = QueryProgressEvent.fromJson({"progress": json.loads(jevent.progress().json())})
+        except Exception:  # Spark's JSON leaves out rates that are no numbers
+            event = QueryProgressEvent.fromJObject(jevent)
+        self.pylistener.onQueryProgress(event)
+
+
+class BacklogListener(StreamingQueryListener):
+    """Puts a report on a queue for each event of a subscribed query.
+
+    Spark calls the ``on…`` methods on its listener bus, one at a time, some time after the fact. They
+    never raise, never block and, but for `starts`, never call Spark: a callback that stops a query from here would
+    wait for the bus it runs on. Events of one query arrive in order, so within a run `Terminated` is the last report.
+
+    One instance serves all queries of a session (``spark.streams.addListener``). `subscribe` may be called at
+    any time, from any thread, also after ``start()``: the last 256 events of queries without a subscriber are
+    kept, and those of the query are delivered on subscription, so that the end of a query that fails at once
+    is not missed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._queues: dict[str, queue.Queue[Report]] = {}
+        self._unclaimed: deque[Report] = deque(maxlen=_UNCLAIMED)
+        self.starts: list[Callable[[str], None]] = []
+        """What is called with the id of a query that starts, before it reads its settings. They must not raise."""
+
+    @functools.cached_property
+    def _jlistener(self) -> Any:
+        jvm: Any = SparkContext._jvm
+        return jvm.PythonStreamingQueryListenerWrapper(_EventsAsJson(self))
+
+    def subscribe(self, query_id: str, queue: queue.Queue[Report]) -> None:
+        """Deliver the reports of a query from now on, and those it has already sent unheard.
+
+        Parameters
+        ----------
+        query_id : str
+            ``query.id``: it stays the same when the query restarts on its checkpoint, and so does the
+            subscription. Reports of an earlier run carry another ``run_id``.
+        queue : queue.Queue
+            Where reports are put, never waiting: a report that a bounded, full queue refuses is dropped and
+            logged. A second subscription of the same query replaces the first.
+        """
+        query_id = str(query_id)
+        with self._lock:
+            self._queues[query_id] = queue
+            missed = [report for report in self._unclaimed if report.query_id == query_id]
+            kept = [report for report in self._unclaimed if report.query_id != query_id]
+            self._unclaimed = deque(kept, maxlen=_UNCLAIMED)
+            for report in missed:
+                _put(queue, report)
+
+    def unsubscribe(self, query_id: str) -> None:
+        """Stop delivering a query's reports. An unknown id has no effect."""
+        with self._lock:
+            self._queues.pop(str(query_id), None)
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Called inside ``start()``, in which Spark waits for it: no bus is blocked, and it must return at once."""
+        for told in tuple(self.starts):
+            told(str(event.id))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Put a `ProgressReport`. Called after each committed batch."""
+        self._deliver(lambda: to_report(event.progress))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Put an `Idle`. Called while triggers find no new data."""
+        self._deliver(lambda: Idle(str(event.id), str(event.runId), event.timestamp))
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Put a `Terminated`. Called once at the end of each run."""
+        self._deliver(lambda: Terminated(str(event.id), str(event.runId), event.exception))
+
+    def _deliver(self, convert: Callable[[], Report]) -> None:
+        # An exception here would only be logged by Spark's bus, after py4j, far from its cause.
+        try:
+            report = convert()
+            with self._lock:
+                subscriber = self._queues.get(report.query_id)
+                if subscriber is None:
+                    self._unclaimed.append(report)
+                else:
+                    _put(subscriber, report)
+        except Exception:
+            _log.exception("a streaming event could not be reported")
+
+
+def _put(subscriber: queue.Queue[Report], report: Report) -> None:
+    try:
+        subscriber.put_nowait(report)
+    except queue.Full:
+        _log.warning("a full queue dropped a report of query %s", report.query_id)
+
+
+def to_report(progress: StreamingQueryProgress) -> ProgressReport:
+    """Convert Spark's progress into a report that holds plain Python values only.
+
+    Parameters
+    ----------
+    progress : StreamingQueryProgress
+        As in ``event.progress`` and ``query.lastProgress``, or ``StreamingQueryProgress.fromJson``.
+
+    Returns
+    -------
+    ProgressReport
+        Offsets of foreign sources that are not JSON objects become None and their flags false.
+    """
+    return ProgressReport(
+        # progress.id is a UUID whereas query.id is a str: subscriptions are by str.
+        query_id=str(progress.id),
+        run_id=str(progress.runId),
+        batch_id=progress.batchId,
+        num_input_rows=progress.numInputRows or 0,
+        timestamp=progress.timestamp,
+        duration_ms=dict(progress.durationMs),
+        sources=tuple(_source_report(index, source) for index, source in enumerate(progress.sources)),
+        watermark_ms=_watermark((progress.eventTime or {}).get("watermark")),
+    )
+
+
+def _watermark(text: str | None) -> int | None:
+    # Spark has 1970 for a watermark that no row has moved yet.
+    at = datetime.fromisoformat(text) if text else None
+    return int(at.timestamp() * 1000) or None if at else None
+
+
+def _source_report(index: int, source: SourceProgress) -> SourceReport:
+    start = parse_offset(source.startOffset)
+    end = parse_offset(source.endOffset)
+    is_backlog = _flag(start, "isProcessingBacklog") if start is not None else _flag(end, "isBacklog")
+    return SourceReport(
+        index=index,
+        description=source.description,
+        start_offset=start,
+        end_offset=end,
+        latest_offset=parse_offset(source.latestOffset),
+        num_input_rows=source.numInputRows,
+        is_processing_backlog=_flag(end, "isProcessingBacklog"),
+        is_backlog=is_backlog,
+        finished=_flag(end, "isFinished"),
+    )
+
+
+def _flag(offset: dict[str, Any] | None, key: str) -> bool:
+    # Only a JSON true counts: a foreign source may use the same key for something else.
+    return offset is not None and offset.get(key) is True

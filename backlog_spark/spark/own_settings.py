@@ -1,0 +1,103 @@
+"""Starting a query of Spark's with settings of its own, which no other query of the session gets.
+
+A query takes a copy of the session's settings when it is made. Before it reads that copy it tells its listeners that it
+starts, and waits for them: then the settings are put into the copy. To set them in the session itself for that moment
+would give them to whatever else starts in it meanwhile. That is the fallback, where Spark's copy cannot be reached.
+
+Source: Spark 4.2, ``StreamExecution.runStream`` (``QueryStartedEvent``) and ``sparkSessionForStream``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
+
+from backlog_spark.common.failure_causes import first_line
+from backlog_spark.errors import BacklogError
+from backlog_spark.spark.session import session_conf, session_listener, starting
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+__all__ = ["start_with"]
+
+_log = logging.getLogger(__name__)
+
+_EXECUTION = "org.apache.spark.sql.execution.streaming.runtime.StreamExecution"
+_COPY = "sparkSessionForStream"
+# Spark takes this one from the session, when the query is made, and keeps it in a field.
+_POLLING_DELAY, _POLLING_FIELD = "spark.sql.streaming.pollingDelay", "pollingDelayMs"
+
+
+def start_with(
+    spark: SparkSession, checkpoint: str, values: Mapping[str, str], start: Callable[[], StreamingQuery]
+) -> StreamingQuery:
+    """Start a query.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        The session of the query's DataFrame.
+    checkpoint : str
+        Its checkpoint location, with the filesystem: by it the query is known.
+    values : mapping of str to str
+        Its settings, beside those of the session.
+    start : callable
+        ``DataStreamWriter.start``.
+
+    Raises
+    ------
+    BacklogError
+        If it has started without them. It is stopped then.
+    """
+    if not values:
+        return start()
+    field = _delay_field(spark)
+    if field is None:
+        with starting, session_conf(spark, values):
+            return start()
+    given: list[str] = []  # empty texts, or why not
+
+    def give(query_id: str) -> None:
+        try:
+            query = cast("Any", spark)._jsparkSession.streams().get(query_id)
+            execution = None if query is None else query.streamingQuery()
+            if execution is None or str(execution.resolvedCheckpointRoot()).rstrip("/") != checkpoint.rstrip("/"):
+                return  # another query that starts now
+            conf = getattr(execution, _COPY)().conf()
+            for name, value in values.items():
+                conf.set(name, value)
+            if _POLLING_DELAY in values:
+                field.setLong(execution, int(values[_POLLING_DELAY].removesuffix("ms")))
+            given.append("")
+        except Exception as error:
+            given.append(first_line(error))
+
+    listener = session_listener(spark)
+    listener.starts.append(give)
+    try:
+        started = start()
+    finally:
+        listener.starts.remove(give)
+    if given != [""]:
+        started.stop()
+        why = ", ".join(given) or "its start was not heard of"
+        raise BacklogError(f"Spark did not let the query {started.name!r} have its settings: {why}.", "Start it again.")
+    return started
+
+
+def _delay_field(spark: SparkSession) -> Any:
+    """The field of the polling delay; None where a query's copy of the session cannot be reached."""
+    try:
+        execution = cast("Any", spark)._jvm.java.lang.Class.forName(_EXECUTION)
+        execution.getMethod(_COPY, None)
+        field = execution.getDeclaredField(_POLLING_FIELD)
+        field.setAccessible(True)
+    except (Py4JError, TypeError) as error:
+        _log.warning("Settings of a query are set in its session for a moment: %s", error)
+        return None
+    return field

@@ -1,0 +1,102 @@
+"""The columns of a stream before anything runs: its tree evaluated over frames without rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from backlog_spark.model.nodes import (
+    FrameNode,
+    KeyedNode,
+    Node,
+    PairNode,
+    SourceNode,
+    TransformNode,
+    UnionNode,
+    WatermarkNode,
+)
+from backlog_spark.operators.sides import tagged
+from backlog_spark.spark.plan_builder import with_event_time
+from backlog_spark.spark.session import load, register
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.operators.fold import Fold
+
+__all__ = ["Schemas", "schema_of"]
+
+# Of how many key groups there are nothing depends that is asked here.
+_KEY_GROUPS = 1
+
+
+class Schemas:
+    """Schemas of the steps of chains; each step is evaluated once.
+
+    A source is asked for its schema as Spark asks for it, so its server or its files have to be there.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        # With the step, which must live as long as its identity is a key.
+        self._frames: dict[int, tuple[Node, DataFrame]] = {}
+        self._folds: dict[int, Fold] = {}
+
+    def of(self, node: Node) -> StructType:
+        """The columns that a step puts out, with the mark of event time.
+
+        Raises
+        ------
+        BacklogError
+            For what the step's operator refuses.
+        """
+        return self.frame(node).schema
+
+    def fold(self, node: KeyedNode) -> Fold:
+        """A keyed operator bound to its input."""
+        self.frame(node)
+        return self._folds[id(node)]
+
+    def empty(self, schema: StructType) -> DataFrame:
+        """A batch frame without rows."""
+        return self._spark.createDataFrame([], schema)
+
+    def frame(self, node: Node) -> DataFrame:
+        """A step's output for no rows: a plan with nothing in it but the step."""
+        if id(node) not in self._frames:
+            self._frames[id(node)] = node, self._evaluated(node)
+        return self._frames[id(node)][1]
+
+    def _evaluated(self, node: Node) -> DataFrame:
+        if isinstance(node, SourceNode):
+            register(self._spark)
+            return self.empty(load(self._spark, node.spec, {}).schema)
+        if isinstance(node, FrameNode):
+            return self.empty(node.frame.schema)
+        inputs = {id(parent): self.empty(self.of(parent)) for parent in node.parents}
+        if isinstance(node, TransformNode):
+            return node.apply(inputs[id(node.parent)])
+        if isinstance(node, WatermarkNode):
+            return with_event_time(node, inputs[id(node.parent)])
+        if isinstance(node, UnionNode):
+            frame = inputs[id(node.inputs[0])]
+            for other in node.inputs[1:]:
+                frame = frame.unionByName(inputs[id(other)])
+            return frame
+        if isinstance(node, PairNode):
+            left, right = inputs[id(node.left)], inputs[id(node.right)]
+            one, two = tagged(left, right, (left.schema, right.schema))
+            return one.unionByName(two)
+        assert isinstance(node, KeyedNode)
+        fold = cast("Fold", node.bind(self.of(node.parent), _KEY_GROUPS, not node.parent.is_keyed))
+        self._folds[id(node)] = fold
+        return fold.unpack(self._spark.createDataFrame([], "tag int, data binary"))
+
+
+def schema_of(spark: SparkSession, node: Node) -> StructType:
+    """The columns that a step puts out; see `Schemas`."""
+    return Schemas(spark).of(node)

@@ -1,0 +1,333 @@
+"""Making a SparkSession know the sources and the listener."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
+
+from backlog_spark.common.failure_causes import first_line, with_next_step
+from backlog_spark.common.familiar_names import choice, told
+from backlog_spark.common.requirements import refuse_other_than
+from backlog_spark.common.settings import parse_settings
+from backlog_spark.errors import BacklogError
+from backlog_spark.spark import startup
+from backlog_spark.spark.listener import BacklogListener
+from backlog_spark.spark.py4j_helpers import java_class, own_conf
+from backlog_spark.spi.registry import CONNECTORS, data_source
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.datasource import DataSource
+
+    from backlog_spark.model.nodes import SourceSpec
+
+__all__ = [
+    "REDACTION",
+    "check_session",
+    "load",
+    "loading",
+    "redaction",
+    "refuse_spark_connect",
+    "register",
+    "register_source",
+    "session_conf",
+    "session_copy",
+    "session_listener",
+    "starting",
+]
+
+REDACTION = "spark.sql.redaction.options.regex"
+"""Regular expression for names of options whose values Spark writes in no plan, and so in no error and event log."""
+
+# Streaming sources that come with Spark, or with Delta's and Kafka's jars.
+_FORMATS = frozenset({"avro", "csv", "delta", "json", "kafka", "orc", "parquet", "rate", "socket", "text", "xml"})
+
+# Held where Spark takes settings of the session that another query of ours may have set for itself: while a source is
+# loaded, and while a query starts, which then has a copy of its own.
+starting = threading.RLock()
+_lock = threading.Lock()
+_sources: weakref.WeakKeyDictionary[Any, dict[str, type[DataSource]]] = weakref.WeakKeyDictionary()
+# Those whose secrets the session does not show.
+_hidden: weakref.WeakKeyDictionary[Any, set[type[DataSource]]] = weakref.WeakKeyDictionary()
+# One listener a session: Spark calls each for every event of every query.
+_listeners: weakref.WeakKeyDictionary[Any, BacklogListener] = weakref.WeakKeyDictionary()
+
+
+def register(spark: SparkSession) -> None:
+    """Register the data sources and the listener with a session; again does no harm.
+
+    Afterwards ``spark.readStream.format("mysql_cdc")`` works. Queries started through `backlog_spark.source` call
+    this themselves. The conf `REDACTION` of the session grows by the sources' options that hold secrets.
+
+    Notes
+    -----
+    Spark runs Python sources with ``PYSPARK_PYTHON``, and with whatever ``python3`` is on the path when that is
+    unset, where the packages may be missing and a source dies only when it is read. With a local master the
+    interpreter that runs this function is taken instead.
+    """
+    check_session(spark)
+    context = spark.sparkContext
+    if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
+        found = shutil.which("python3")
+        if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
+            context.pythonExec = sys.executable
+    _start_faster(spark)
+    sources = [data_source(source_format) for source_format in CONNECTORS]
+    with _lock:
+        _hide_secrets(spark, sources)
+    for source in sources:
+        register_source(spark, source)
+    session_listener(spark)
+
+
+def refuse_spark_connect(thing: object) -> None:
+    """Refuse a session or DataFrame of Spark Connect.
+
+    Raises
+    ------
+    BacklogError
+    """
+    if type(thing).__module__.startswith("pyspark.sql.connect."):
+        raise BacklogError(
+            f"This is a Spark Connect {type(thing).__name__}. "
+            "A query of backlog_spark needs the driver's JVM beside its own process.",
+            "Run the job on the driver: with spark-submit, or SparkSession.builder.master(…) without remote(…) and "
+            "SPARK_REMOTE. The sources alone, such as spark.readStream.format('mysql_cdc'), may be used where the "
+            "Spark Connect server has the package.",
+        )
+
+
+def check_session(spark: Any) -> None:
+    """Refuse what no query can run in: a Spark Connect session, one that is stopped, another version of Spark.
+
+    Raises
+    ------
+    BacklogError
+    """
+    from pyspark.sql import SparkSession
+
+    refuse_spark_connect(spark)
+    if not isinstance(spark, SparkSession):
+        raise BacklogError(f"There is no SparkSession: found {told(spark)}.", "Create one, or pass spark=….")
+    if cast("Any", spark.sparkContext)._jsc is None:
+        raise BacklogError("The SparkSession is stopped.", "Create one again, with SparkSession.builder.getOrCreate().")
+    refuse_other_than(spark.version, "Spark", "SPARK_HOME and PySpark must be of one version: pyspark==4.2.*.")
+
+
+@contextmanager
+def loading(source_format: str) -> Iterator[None]:
+    """Say what to do where Spark cannot load a streaming source of a format."""
+    from pyspark.errors import ParseException
+
+    with with_next_step(f"The source {source_format} could not be loaded"):
+        try:
+            yield
+        except Exception as error:
+            text = str(error)
+            if isinstance(error, ParseException):
+                raise BacklogError(
+                    f"The schema of the source {source_format} cannot be read: {first_line(error)}",
+                    "Write it as in SQL: schema='id BIGINT, at TIMESTAMP'.",
+                ) from error
+            if "DATA_SOURCE_NOT_FOUND" not in text and "does not support streamed reading" not in text:
+                raise
+            hint = choice(source_format, [*CONNECTORS, *_FORMATS], "There are")
+            if source_format == "delta":
+                hint = f"Its jars are not in the session: see delta.configure_spark_with_delta_pip. {hint}"
+            raise BacklogError(
+                f"Spark finds no streaming source with the format {source_format!r}.",
+                f"{hint} One of your own is made known with spark.dataSource.register(…).",
+            ) from error
+
+
+def _start_faster(spark: SparkSession) -> None:
+    """Put `startup` on the path of Spark's Python processes; where it is missing it does no harm."""
+    ours = str(Path(startup.__file__).parent)
+    environment = spark.sparkContext.environment
+    before = environment.get("PYTHONPATH", "").split(os.pathsep)
+    wanted = parse_settings(own_conf(spark))["spark.backlog.fastPythonStart"] == "true"
+    if wanted and ours not in before:
+        environment["PYTHONPATH"] = os.pathsep.join(entry for entry in [*before, ours] if entry)
+        server = startup.fork_server(spark.sparkContext.pythonExec, _of_processes(spark), _ours(spark))
+        if server is not None:
+            environment[startup.SERVER] = server
+
+
+def _of_processes(spark: SparkSession) -> dict[str, str]:
+    """The environment that Spark gives to the Python processes of its driver."""
+    context, jvm = spark.sparkContext, cast("Any", spark._jvm)
+    of_jvm = {str(name): str(value) for name, value in jvm.System.getenv().items()}
+    added = context.environment
+    # As Spark's PythonWorkerFactory joins them.
+    path = [
+        jvm.org.apache.spark.api.python.PythonUtils.sparkPythonPath(),
+        *(e.get("PYTHONPATH") for e in (added, of_jvm)),
+    ]
+    return {
+        **of_jvm,
+        **added,
+        "PYTHONPATH": os.pathsep.join(entry for entry in path if entry),
+        "PYTHONUNBUFFERED": "YES",
+    }
+
+
+def _ours(spark: SparkSession) -> list[str]:
+    """Modules of ours that a process of the driver may import."""
+    if cast("Any", spark.sparkContext)._python_includes:
+        return []  # --py-files may bring others of the same names, and is put on the path later
+    return [
+        "backlog_spark.runner.control",
+        "backlog_spark.spark.group_processor",
+        "connectors.mysql_cdc",
+        "connectors.hybrid",
+    ]
+
+
+def register_source(spark: SparkSession, source: type[DataSource]) -> None:
+    """Register a data source with a session, unless it is there.
+
+    Spark warns of each that takes the place of another, again in each copy of the session that a query starts with.
+    """
+    with _lock:
+        known = _sources.setdefault(spark, {})
+        if known.get(source.name()) is not source:
+            # Kept with the source, so it has to be there now.
+            _start_faster(spark)
+            _hide_secrets(spark, [source])
+            if not _found_by_spark(spark, source.name()):
+                with _active(spark):
+                    spark.dataSource.register(source)
+            known[source.name()] = source
+
+
+def _found_by_spark(spark: SparkSession, name: str) -> bool:
+    """Whether Spark has found a source of ours by itself, as an installed package; it starts fast then, as ours do.
+
+    False where that cannot be known: it is registered once more then, which works and is warned of.
+    """
+    context = spark.sparkContext
+    try:
+        manager = cast("Any", spark)._jsparkSession.sessionState().dataSourceManager()
+        if not manager.dataSourceExists(name):
+            return False
+        function = manager.lookupDataSource(name).dataSourceCls()
+        if f"pyspark_{name}".encode() not in bytes(function.command().unsafeArray()):
+            return False  # somebody's own, under the same name
+        if function.pythonExec() != context.pythonExec:
+            return False
+        for key, value in context.environment.items():
+            function.envVars().put(key, value)
+    except (Py4JError, TypeError):
+        return False
+    return True
+
+
+def redaction(sources: Iterable[type[DataSource]], before: str) -> str:
+    """What `REDACTION` is to be, so that Spark shows no secret of the sources, and nothing that it has not shown."""
+    names = "|".join(secrets for source in sources if (secrets := getattr(source, "secrets", "")))
+    ours = f"(?i:^({names})$)"
+    return before if not names or ours in before else f"{ours}|{before}"
+
+
+def _hide_secrets(spark: SparkSession, sources: Iterable[type[DataSource]]) -> None:
+    """Keep secrets out of what Spark writes of plans, once a session and source."""
+    hidden = _hidden.setdefault(spark, set())
+    new = [source for source in sources if getattr(source, "secrets", "") and source not in hidden]
+    if new:
+        before = spark.conf.get(REDACTION) or ""
+        wanted = redaction(new, before)
+        if wanted != before:
+            spark.conf.set(REDACTION, wanted)
+        hidden.update(new)
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the thread's active one for a while.
+
+    Spark looks whether a source is there already in the session itself, then in the active one: what that knows it
+    refuses to a session that does not.
+    """
+    sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(cast("Any", spark)._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
+
+
+def session_listener(spark: SparkSession) -> BacklogListener:
+    """The session's listener, added on the first call."""
+    with _lock:
+        listener = _listeners.get(spark)
+        if listener is None:
+            listener = BacklogListener()
+            spark.streams.addListener(listener)
+            _listeners[spark] = listener
+        return listener
+
+
+# Of each session and setting that is set for a while: what it was before the first, then what each one still wants.
+_overruled: dict[tuple[str, str], list[tuple[object, str | None]]] = {}
+_overruling = threading.Lock()
+
+
+def session_copy(spark: SparkSession) -> SparkSession:
+    """A session with the same catalog and, for now, the same settings. What is set in it reaches no other query."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession(spark.sparkContext, cast("Any", spark)._jsparkSession.cloneSession())
+
+
+@contextmanager
+def session_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
+    """Set session confs for a while; afterwards each is as it was, or unset.
+
+    Several threads may do so at once: what was there before the first comes back with the end of the last.
+    """
+    session, own = str(cast("Any", spark)._jsparkSession.sessionUUID()), object()
+    try:
+        for name, value in values.items():
+            with _overruling:
+                wanted = _overruled.setdefault((session, name), [])
+                if not wanted:
+                    wanted.append((None, spark.conf.get(name, None)))
+                wanted.append((own, value))
+                spark.conf.set(name, value)
+        yield
+    finally:
+        for name in values:
+            with _overruling:
+                _end_overruling(spark, session, name, own)
+
+
+def _end_overruling(spark: SparkSession, session: str, name: str, own: object) -> None:
+    wanted = [each for each in _overruled.pop((session, name), []) if each[0] is not own]
+    if not wanted:
+        return
+    if len(wanted) > 1:
+        _overruled[session, name] = wanted
+    value = wanted[-1][1]
+    if value is None:
+        spark.conf.unset(name)
+    else:
+        spark.conf.set(name, value)
+
+
+def load(spark: SparkSession, source: SourceSpec, more: Mapping[str, str | None]) -> DataFrame:
+    """The streaming DataFrame of a declared source, with the runner's options put over the user's."""
+    with starting, loading(source.format):
+        return spark.readStream.format(source.format).options(**source.completed(more)).load()

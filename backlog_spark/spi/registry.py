@@ -1,0 +1,143 @@
+"""Which connectors there are, and how a query asks them.
+
+A connector is a module with a ``DataSource`` class and a function ``inspect(options) -> SourceInfo``. ``inspect``
+checks options and server in the driver's own process, so that a mistake is told before Spark is involved. Packages
+register theirs by an entry point of the group ``backlog_spark.connectors`` or by `add_connector`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from backlog_spark.errors import BacklogError
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.types import StructType
+
+    from backlog_spark.spi.source_info import SourceInfo
+
+__all__ = [
+    "CONNECTORS",
+    "KEEPS_METADATA",
+    "add_connector",
+    "check_start",
+    "data_source",
+    "inspect",
+    "part",
+]
+
+# Format name -> module with the DataSource class of that name and ``inspect``.
+CONNECTORS: dict[str, tuple[str, str]] = {
+    "mysql_cdc": ("connectors.mysql_cdc", "MySqlCdcDataSource"),
+    "hybrid": ("connectors.hybrid", "HybridDataSource"),
+}
+
+# What has the packages of each, as in ``pip install 'backlog-spark[mysql]'``.
+_EXTRAS = {"mysql_cdc": "mysql", "hybrid": "kafka,files"}
+# Formats that keep files of their own beside the checkpoint, in the directory of the option ``metadataLocation``.
+KEEPS_METADATA = {"hybrid"}
+
+
+def add_connector(source_format: str, module: str, data_source: str, *, keeps_metadata: bool = False) -> None:
+    """Make a connector of another package one that queries know.
+
+    Its offsets are JSON objects with ``isProcessingBacklog`` and ``isBacklog``. It takes the options ``interval``,
+    ``intervalDuringBacklog`` and ``availableNowTarget``, as ``mysql_cdc`` documents them. With the target
+    ``backlogEnd`` it still gives the offset in which only the flag has become false; with ``none`` it gives nothing
+    new. While it is not in backlog it hands out a batch when `backlog_spark.spi.pacing.Pacer` says so, which asks the
+    query by the option ``queryToken`` whether another source is.
+
+    Parameters
+    ----------
+    source_format : str
+        What ``DataSource.name`` of its class says.
+    keeps_metadata : bool
+        Whether it takes the option ``metadataLocation``: a directory for files of its own. A query sets it to one in
+        its checkpoint.
+    module, data_source : str
+        Where the class is; the module also has ``inspect(options) -> SourceInfo``, called once when a query is
+        started, and may have ``check_start(options)``, called when that is the first start on its checkpoint: it raises
+        a `BacklogError` where what the options name is not there. Executors must have the module too. A class may have
+        ``secrets``, a regular expression for the whole names of options whose values Spark is not to show.
+    """
+    CONNECTORS[source_format] = (module, data_source)
+    if keeps_metadata:
+        KEEPS_METADATA.add(source_format)
+
+
+def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None:
+    """Check a source before the start; None for a format that is not ours.
+
+    Raises
+    ------
+    BacklogError
+        As the connector's ``inspect``.
+    """
+    if source_format not in CONNECTORS:
+        return None
+    module = importlib.import_module(CONNECTORS[source_format][0])
+    info: SourceInfo = module.inspect(options)
+    return info
+
+
+def check_start(source_format: str, options: Mapping[str, str]) -> None:
+    """Look at what a source's options name, before a query first starts; nothing for a format that is not ours.
+
+    Raises
+    ------
+    BacklogError
+        As the connector's ``check_start``, if it has one.
+    """
+    if source_format in CONNECTORS:
+        check = getattr(importlib.import_module(CONNECTORS[source_format][0]), "check_start", None)
+        if check is not None:
+            check(options)
+
+
+def part(source_format: str, name: str) -> Any:
+    """A module of a connector's package, for what the core asks of one connector alone.
+
+    Parameters
+    ----------
+    name : str
+        Below the connector's package, such as ``"kafka.native_starts"``.
+    """
+    return importlib.import_module(f"{CONNECTORS[source_format][0]}.{name}")
+
+
+def data_source(source_format: str) -> type[DataSource]:
+    """The class of a format. Where a package is missing that it needs, one that says so when it is used."""
+    from backlog_spark.common.requirements import (
+        check_pyspark,  # in every session of Spark's, nothing is imported before
+    )
+
+    check_pyspark()
+    module, name = CONNECTORS[source_format]
+    try:
+        return cast("type[DataSource]", getattr(importlib.import_module(module), name))
+    except ImportError as missing:
+        return _missing(source_format, str(missing))
+
+
+def _missing(source_format: str, reason: str) -> type[DataSource]:
+    from pyspark.sql.datasource import DataSource
+
+    class Missing(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return source_format
+
+        def schema(self) -> StructType:
+            extra = _EXTRAS.get(source_format)
+            what = f"'backlog-spark[{extra}]'" if extra else "it"
+            raise BacklogError(
+                f"{source_format} cannot run in {sys.executable}: {reason}.",
+                f"Install what is missing there (-m pip install {what}), or set PYSPARK_PYTHON to an interpreter that "
+                "has it, on the driver and on every executor.",
+            )
+
+    return Missing

@@ -1,0 +1,61 @@
+"""What a source tells a query before it starts (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from backlog_spark.errors import BacklogError
+
+__all__ = ["SourceInfo", "WatermarkCharacteristic"]
+
+
+class WatermarkCharacteristic(StrEnum):
+    """Which watermarks a source can send (FLIP-326, Public Interfaces 3)."""
+
+    UNDEFINED = "UNDEFINED"
+    """Of event time only, and none without a watermark strategy. What holds for a source of which nothing is known."""
+    ANY_WATERMARK = "ANY_WATERMARK"
+    """Of event time with a watermark strategy, of processing time without one."""
+
+
+@dataclass(frozen=True)
+class SourceInfo:
+    """What a query needs to know of a source before it starts.
+
+    Parameters
+    ----------
+    key : tuple of str
+        Columns that identify a row of the source's table; empty if there are none.
+    starts_in_backlog : bool
+        ``isProcessingBacklog`` of the source's very first offset.
+    unique_in_backlog : bool
+        Its backlog batches together hold each key at most once, as an insert.
+    watermark_characteristic : WatermarkCharacteristic
+        ``ANY_WATERMARK``: its flag tells when it has left backlog, so that a temporal join by processing time may wait
+        for it. ``UNDEFINED``, the default: it cannot tell (FLIP-326).
+    use_processing_time : bool
+        Once it has left backlog, its event time goes on with the system time. Needs ``ANY_WATERMARK``.
+    waits_for_rows : bool
+        Takes the option ``pollWait``: for so many milliseconds its ``latestOffset`` may wait for rows, as
+        `backlog_spark.spi.pacing.LongPoll` does.
+
+    Raises
+    ------
+    BacklogError
+        For processing time with ``UNDEFINED``.
+    """
+
+    key: tuple[str, ...] = ()
+    starts_in_backlog: bool = False
+    unique_in_backlog: bool = False
+    watermark_characteristic: WatermarkCharacteristic = WatermarkCharacteristic.UNDEFINED
+    use_processing_time: bool = False
+    waits_for_rows: bool = False
+
+    def __post_init__(self) -> None:
+        if self.use_processing_time and self.watermark_characteristic is not WatermarkCharacteristic.ANY_WATERMARK:
+            raise BacklogError(
+                f"A source uses processing time, and its watermark characteristic is {self.watermark_characteristic}.",
+                "Give its SourceInfo watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK.",
+            )

@@ -1,0 +1,57 @@
+"""What has changed in a key group since its buckets were written: kept apart, and put into them now and then (pure).
+
+A batch that changes a few keys of many buckets would write them all. Kept apart its rows are a small value of their
+own, written anew by each batch until that has cost as much as the buckets do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from backlog_spark.state.keys import distinct, is_in
+from backlog_spark.state.tables import combine, rows_among
+
+__all__ = ["Recent"]
+
+
+@dataclass(frozen=True)
+class Recent:
+    """Rows of state that take the place of a key group's other ones.
+
+    All rows of one hash are in one place: hashes of different keys may be equal, and comparing them is enough so.
+
+    Parameters
+    ----------
+    rows : pyarrow.RecordBatch
+        Of state.
+    hashes : numpy.ndarray
+        Of which no row counts but these; ascending and all different. Some may have no row any more.
+    """
+
+    rows: pa.RecordBatch
+    hashes: np.ndarray
+
+    @classmethod
+    def nothing(cls, schema: pa.Schema) -> Recent:
+        """Before anything has changed."""
+        return cls(combine([], schema), np.zeros(0, dtype=np.int64))
+
+    @property
+    def gone(self) -> np.ndarray:
+        """Hashes that have no row any more."""
+        found: np.ndarray = self.hashes[~is_in(self.hashes, distinct(self.rows.column(0).to_numpy()))]
+        return found
+
+    def among(self, hashes: np.ndarray) -> pa.RecordBatch:
+        """The rows of these hashes, which ascend."""
+        return rows_among(self.rows, hashes)
+
+    def changed(self, hashes: np.ndarray, rows: pa.RecordBatch) -> Recent:
+        """With the rows that these hashes have now; they ascend and are all different."""
+        if not len(self.hashes):
+            return Recent(rows, hashes)
+        kept = self.rows.filter(pa.array(~is_in(self.rows.column(0).to_numpy(), hashes)))
+        return Recent(combine([kept, rows], rows.schema), distinct(np.concatenate([self.hashes, hashes])))

@@ -1,0 +1,157 @@
+"""Where a phase of Spark's own Kafka source begins, such that nothing is missing between it and the phases before.
+
+The source by itself looks when its phase begins, which may be days after the query's first start: what retention has
+removed by then, and what ``latest`` leaves out, it does not notice. So the offsets of the first start are kept, and
+turned into explicit ``startingOffsets`` by the same rules as in the source ``hybrid``. They are asked of the brokers by
+the very client of Kafka that the source has, with its options.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.spi.kafka_admin import AdminError, KafkaAdmin
+
+from .client import Lookups, Topic, TopicGone, Unreachable
+from .offsets import EARLIEST, Partition, to_json
+from .options import KafkaOptions
+from .pins import Pin
+from .planner import Planner
+from .properties import Properties
+
+__all__ = ["PLACES", "failed", "pinned", "starting_offsets"]
+
+PLACES = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
+"""Options of Spark's Kafka source that say where it begins, in lower case."""
+
+_OTHERS = (
+    "subscribe", "subscribepattern", "assign", "startingoffsetsbytimestampstrategy", "failondataloss",
+    "kafka.bootstrap.servers", "kafka.isolation.level",
+)  # fmt: skip
+
+
+def pinned(admin: KafkaAdmin, options: Mapping[str, str]) -> dict[str, Any]:
+    """What is to be known later of the topics as they are now.
+
+    Parameters
+    ----------
+    admin : KafkaAdmin
+    options : mapping of str to str
+        Of the Kafka source, names in lower case.
+
+    Raises
+    ------
+    BacklogError
+        Brokers or topics are not there.
+    """
+    parsed = _parsed(options)
+    return Planner(parsed, _Lookups(admin, parsed.properties, options)).pin(time.time() * 1000).to_json()
+
+
+def starting_offsets(
+    admin: KafkaAdmin,
+    options: Mapping[str, str],
+    pin: Mapping[str, Any] | None,
+    reached_ms: int | None,
+    listed: Mapping[str, Any] | None = None,
+) -> str:
+    """The ``startingOffsets`` of a phase that begins now; "" where there is no partition yet.
+
+    Parameters
+    ----------
+    admin : KafkaAdmin
+    options : mapping of str to str
+        As for `pinned`.
+    pin : mapping or None
+        What `pinned` gave when the query first started; None where that is now.
+    reached_ms : int or None
+        Time of the newest row of the phases before, milliseconds since 1970, if it is known.
+    listed : mapping or None
+        What `pinned` gave just before the files with that row were listed, which may be long after the first start.
+
+    Raises
+    ------
+    BacklogError
+        Records are missing, unless ``failOnDataLoss`` is false.
+    """
+    parsed = _parsed(options)
+    found = _Lookups(admin, parsed.properties, options)
+    if reached_ms is not None and parsed.starting.timestamp is not None:
+        # It is meant to go on where the rows before end, or so much earlier.
+        parsed = replace(parsed, from_files=True, overlap_ms=reached_ms - parsed.starting.timestamp)
+    then, later = (None if each is None else Pin.from_json(each) for each in (pin, listed))
+    begin = Planner(parsed, found).begin(reached_ms, "", time.time() * 1000, then, later)
+    return json.dumps(to_json(begin.offsets)) if begin.offsets else ""
+
+
+def failed(options: Mapping[str, str], error: AdminError) -> BacklogError:
+    """What a question of the client has failed with, without the values of secret options."""
+    return _error(_parsed(options).properties, options, error)
+
+
+def _parsed(options: Mapping[str, str]) -> KafkaOptions:
+    known = {name: value for name, value in options.items() if name in (*PLACES, *_OTHERS)}
+    # As Spark's source takes them where they are not set.
+    defaults = {"startingoffsets": "latest", "kafka.isolation.level": "read_uncommitted"}
+    return KafkaOptions.parse({**defaults, **known})
+
+
+def _error(properties: Properties, options: Mapping[str, str], error: AdminError) -> BacklogError:
+    text = error.text
+    for name, value in options.items():
+        if value and ("password" in name or "jaas" in name or name.endswith(".key")):
+            text = text.replace(value, "***")
+    kind = Unreachable if error.is_timeout else BacklogError
+    return kind(
+        f"{properties} could not be asked where the phase begins: {text}.",
+        "Check the options kafka.* and that the driver reaches every broker under the address that it advertises.",
+    )
+
+
+class _Lookups(Lookups):
+    """The planner's questions, asked of Kafka's own client."""
+
+    def __init__(self, admin: KafkaAdmin, properties: Properties, options: Mapping[str, str]) -> None:
+        super().__init__(properties)
+        self._admin = admin
+        self._options = options
+
+    def names(self) -> list[str]:
+        try:
+            return self._admin.names()
+        except AdminError as error:
+            raise self._failed(error) from None
+
+    def topics(self, names: Collection[str]) -> dict[str, Topic]:
+        try:
+            return {name: Topic(*topic) for name, topic in self._admin.topics(names).items()}
+        except AdminError as error:
+            raise self._failed(error) from None
+
+    def offsets(self, partitions: Collection[Partition], at: int, *, committed: bool) -> dict[Partition, int]:
+        try:
+            return self._admin.offsets(partitions, earliest=at == EARLIEST, committed=committed)
+        except AdminError as error:
+            raise self._failed(error) from None
+
+    def offsets_for_times(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
+        try:
+            found = self._admin.offsets_for_times(times, committed=self.properties.read_committed)
+        except AdminError as error:
+            raise self._failed(error) from None
+        return {partition: None if record is None else record[0] for partition, record in found.items()}
+
+    def first_time(self, partition: Partition, first: int, until: int) -> int | None:
+        try:
+            record = self._admin.offsets_for_times({partition: 0}, committed=False)[partition]
+        except AdminError as error:
+            raise self._failed(error) from None
+        return None if record is None else record[1]
+
+    def _failed(self, error: AdminError) -> Exception:
+        return TopicGone(error.text) if error.is_gone else _error(self.properties, self._options, error)

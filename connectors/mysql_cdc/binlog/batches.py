@@ -1,0 +1,211 @@
+"""Reading a binary log batch: changes after the snapshot's watermarks, as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from backlog_spark.common.gc_tuning import collect_rarely
+
+from ..bounded import PIECE_BYTES
+from ..offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, sequence_at
+from ..options import MySqlOptions
+from ..output.rows import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
+from ..schema.ddl.history import Layout
+from ..schema.ddl.timeline import Fixed, TableName
+from ..schema.key_order import Places
+from ..schema.keys import Key
+from ..schema.table import TableSchema
+from ..server.gtid import GtidSet
+from ..server.mysql import query
+from ..server.watermark import gtids_at, origin, watermark
+from ..server.worker_connection import worker_connection
+from .reading import DELETE, INSERT, RowsChange, TableAltered, TransactionEnd, read_changes
+from .records import Change
+
+__all__ = ["read_batch", "rows_of"]
+
+_BATCH_ROWS = 10_000
+_AS_DECLARED: Mapping[TableName, Layout] = {}
+
+
+class _SnapshotFilter:
+    """Which changes a table's snapshot holds already: those of a transaction that its key's low watermark includes."""
+
+    def __init__(self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange]) -> None:
+        self._options = options
+        # What is yet to be read will be read at a watermark that includes all of this.
+        self._rest = [] if ranges and ranges[-1].end is None else [True]
+        self._lows = [watermark(r.low) for r in ranges]
+        self._ends = [r.end for r in ranges if r.end is not None]
+        self._places = Places(schema.chunk_columns)
+        self._chunk_indexes = schema.indexes(schema.chunk_key)
+        self._ranges: KeyRanges | None = None
+        self._covered: list[bool] = []
+
+    def covered(self, change: RowsChange) -> bool | list[bool]:
+        """Whether the change's transaction is in the low watermark of all ranges, of none, or of which."""
+        if not self._covered:  # looked up once for the transaction, at its first change, which has rows
+            sequence = change.rows[0][0]
+            found = [low.includes(change.uuid, change.number, sequence) for low in self._lows]
+            self._covered = found + self._rest
+        some = any(self._covered)
+        return some if some == all(self._covered) else self._covered
+
+    def end(self) -> None:
+        """The transaction is over."""
+        self._covered = []
+
+    def unheld(self, found: ChangeRows) -> ChangeRows:
+        """Without the rows that the snapshot holds."""
+        undecided = [i for i, covered in enumerate(found.covered) if covered is not None]
+        if not undecided:
+            return found
+        keys: list[Key] = [tuple([found.rows[i][k] for k in self._chunk_indexes]) for i in undecided]
+        held = self._held(keys, [c for c in found.covered if c is not None])
+        gone = {i for i, h in zip(undecided, held, strict=True) if h}
+        return found.take([i for i in range(len(found.rows)) if i not in gone])
+
+    def _held(self, keys: list[Key], covered: list[list[bool]]) -> list[bool]:
+        """Whether the snapshot has each key's change, given which ranges cover the transaction."""
+
+        def ask(statement: str) -> list[tuple[Any, ...]]:
+            with worker_connection(self._options) as connection:
+                return query(connection, statement)
+
+        if self._ranges is None:
+            self._ranges = KeyRanges(self._places.of(ask, self._ends))
+        found = self._ranges
+        return [c[found.index(p)] for p, c in zip(self._places.of(ask, keys), covered, strict=True)]
+
+
+class _Changes:
+    """Collects the changes of one table and puts them out."""
+
+    def __init__(
+        self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange] | None, shift: int
+    ) -> None:
+        self._schema = schema
+        self._shift = shift
+        self._known = _SnapshotFilter(options, schema, ranges) if ranges is not None else None
+        self._key = schema.indexes(schema.key)
+        self._output = output_of(options.format, options.metadata)
+        self._found = ChangeRows()
+
+    def add(self, change: RowsChange) -> int:
+        """Take what an event has in; returns the number of rows."""
+        covered = self._known.covered(change) if self._known is not None else False
+        if covered is True:
+            return 0
+        found, before = self._found, len(self._found.rows)
+        for kind, row, sequence in _images(change, self._key):
+            found.rows.append(row)
+            found.kinds.append(kind)
+            found.sequences.append(sequence + self._shift)
+            found.origins.append(change)
+            found.covered.append(covered or None)
+        return len(found.rows) - before
+
+    def end(self) -> None:
+        """The transaction is over."""
+        if self._known is not None:
+            self._known.end()
+
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """What was collected."""
+        found = self._found if self._known is None else self._known.unheld(self._found)
+        self._found = ChangeRows()
+        if found.rows:
+            yield from self._output.changes(self._schema, found)
+
+
+def read_batch(
+    options: MySqlOptions,
+    tables: Sequence[TableSchema],
+    start: Offset,
+    until: BinlogPosition,
+    layouts: Mapping[TableName, Layout] = _AS_DECLARED,
+    only: str = "",
+) -> Iterator[pa.RecordBatch]:
+    """Changes of transactions after ``start`` up to ``until``, less what the snapshot holds.
+
+    An update is two rows, ``update_preimage`` and ``update_postimage``, or with ``format=debezium`` one; an update that
+    changes the primary key is a ``delete`` of the old and an ``insert`` of the new one, each judged by its own key's
+    watermark.
+
+    Parameters
+    ----------
+    layouts : mapping
+        Of the tables whose rows are laid out otherwise than declared.
+    only : str
+        A GTID set: of these transactions alone, wherever they are before ``until``; "" for all.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        As the option ``format`` says; of each table in log order.
+    """
+    changes = read_changes(options, tables, origin(start), until, timeline=Fixed(layouts, until))
+    return rows_of(options, tables, start, _only(changes, start, only) if only else changes)
+
+
+def rows_of(
+    options: MySqlOptions, tables: Sequence[TableSchema], start: Offset, changes: Iterable[Change]
+) -> Iterator[pa.RecordBatch]:
+    """The rows that `read_batch` gives for these changes, which come after ``start`` and are of these very tables."""
+    collect_rarely()
+    number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
+    collectors = {}
+    for schema in tables:
+        table = number[schema.database, schema.table]
+        ranges = start.ranges_of(table)
+        known = ranges if ranges or table in start.joining else None
+        collectors[id(schema)] = _Changes(options, schema, known, sequence_at(start.shift, 0))
+    collected = size = 0
+    for change in changes:
+        if isinstance(change, TransactionEnd):
+            for collector in collectors.values() if start.ranges or start.joining else ():
+                collector.end()
+            continue
+        if isinstance(change, TableAltered):
+            continue
+        if added := collectors[id(change.schema)].add(change):
+            collected += added
+            size += change.size
+        if collected >= _BATCH_ROWS or size >= PIECE_BYTES:
+            for collector in collectors.values():
+                yield from collector.flush()
+            collected = size = 0
+    for collector in collectors.values():
+        yield from collector.flush()
+
+
+def _only(changes: Iterable[Change], start: Offset, only: str) -> Iterator[Change]:
+    """The changes of the transactions of a GTID set, until all of them have come."""
+    wanted, done = GtidSet(only), gtids_at(start)
+    for change in changes:
+        if isinstance(change, TransactionEnd):
+            if isinstance(done, GtidSet):
+                done.passed(change.uuid, change.number)
+                if done.issuperset(wanted):
+                    return
+            yield change
+        elif isinstance(change, TableAltered) or wanted.contains(change.uuid, change.number):
+            yield change
+
+
+def _images(change: RowsChange, key: tuple[int, ...]) -> Iterator[tuple[str, list[Any], int]]:
+    for sequence, before, after in change.rows:
+        if before is None:
+            assert after is not None
+            yield INSERT, after, sequence
+        elif after is None:
+            yield DELETE, before, sequence
+        elif all(before[i] == after[i] for i in key):
+            yield UPDATE_BEFORE, before, sequence
+            yield UPDATE_AFTER, after, sequence + 1
+        else:
+            yield DELETE, before, sequence
+            yield INSERT, after, sequence + 1

@@ -1,0 +1,137 @@
+"""The connection over which a server sends its binary log, and what it says when it will not.
+
+python-mysql-replication opens the connection, negotiates checksums and sends the dump command; what comes
+back is read by `events`.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from typing import Any
+
+import pymysql
+from pymysqlreplication import BinLogStreamReader
+
+from backlog_spark.errors import BacklogError
+
+from ..offsets import FAR, FIRST_EVENT, BinlogPosition
+from ..options import MySqlOptions
+from ..server.connection import ServerConnection, check_identity, log_files
+from ..server.gtid import MariaDbGtids
+
+__all__ = ["Dump", "broken_off", "explained", "open_dump"]
+
+_LAST_READ = re.compile(r"last event read from '(?:.*/)?([^'/]+)' at")
+
+
+class Dump(BinLogStreamReader):  # type: ignore[misc]
+    """The library's connection and dump command, without its event loop.
+
+    Attributes
+    ----------
+    large : set of str or None
+        Once it is open, of a dump that leaves transactions out: the log's files of 4 GiB or more; of MariaDB's none.
+    after : int
+        Where the wanted part of the first file begins, if the dump begins before it.
+    """
+
+    wanted_server = ""
+    large: frozenset[str] | None = None
+    after = 0
+
+    def open(self) -> Any:
+        self._BinLogStreamReader__connect_to_stream()
+        return self._stream_connection
+
+    def _BinLogStreamReader__checksum_enabled(self) -> bool:
+        # The library goes by the present binlog_checksum, but files written before it was switched are otherwise,
+        # and a reader that does not say that it knows checksums is refused those. Each file tells by its format event.
+        with self._stream_connection.cursor() as cursor:
+            cursor.execute("SET @master_binlog_checksum = 'CRC32'")
+        if self.wanted_server:
+            check_identity(self._stream_connection, self.wanted_server)
+        if self.auto_position:
+            files = log_files(self._stream_connection)
+            self.large = frozenset(name for name, size in files if size >= FAR and not self.is_mariadb)
+        return False
+
+    def abandon(self) -> None:
+        """Close the socket at once: the server may still have much to send."""
+        stream = getattr(self, "_stream_connection", None)
+        if stream is not None and stream.open:
+            stream._force_close()
+
+
+def broken_off(error: Exception) -> str | None:
+    """The file of the log that ends in the middle of an event, if that is the error; else None."""
+    text = str(error.args[1]) if isinstance(error, pymysql.err.OperationalError) and len(error.args) > 1 else ""
+    if not text or error.args[0] != 1236 or "truncated in the middle of event" not in text.lower():
+        return None
+    found = _LAST_READ.search(text)
+    return found[1] if found else None
+
+
+def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> BacklogError:
+    code, text = error.args[0], str(error.args[1] if len(error.args) > 1 else "")
+    if code == 1236:
+        lowered = text.lower()
+        if "purged" in lowered or "could not find first log file" in lowered:
+            return BacklogError(
+                f"The server has purged binary logs that are still needed after {start}: {text} (1236).",
+                "The changes in them cannot be read any more: start with a new checkpoint, and raise "
+                "binlog_expire_logs_seconds above the longest time that the query may lag or be stopped.",
+            )
+        if "same server" in lowered:
+            return BacklogError(f"Another reader took this one's server id: {text} (1236).", "Start the query again.")
+        return BacklogError(
+            f"The server cannot read its binary log after {start}: {text} (1236).",
+            "If the server was restored or replaced, start with a new checkpoint.",
+        )
+    if code in (1045, 1044, 1227):
+        return BacklogError(
+            f"The server refused to send its binary log: {text} ({code}).",
+            "GRANT REPLICATION SLAVE ON *.* to the user.",
+        )
+    return BacklogError(f"Reading the binary log failed: {text} ({code}).")
+
+
+def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> Dump:
+    """A dump of what comes after a place, MySQL's GTID set, or the last transactions of a MariaDB's domains."""
+    # Two readers with one server id end each other, so every dump draws its own.
+    common: dict[str, Any] = {
+        "connection_settings": options.connect_arguments(),
+        "pymysql_wrapper": ServerConnection,
+        "server_id": random.SystemRandom().choice(options.server_ids),
+        "blocking": False,
+        "resume_stream": True,  # without it the library ignores the position
+        "slave_heartbeat": 10,
+        "enable_logging": False,
+    }
+    if isinstance(start, BinlogPosition):
+        # The command has 32 bits for the place. COM_BINLOG_DUMP_GTID has 64, but neither MariaDB nor a MySQL without
+        # GTIDs has that.
+        far = start.pos >= FAR
+        dump = _dump(options, log_file=start.file, log_pos=FIRST_EVENT if far else start.pos, **common)
+        dump.after = start.pos if far else 0
+        return dump
+    if isinstance(start, MariaDbGtids):
+        return _dump(options, auto_position=str(start), is_mariadb=True, **common)
+    if start:
+        return _dump(options, auto_position=start, **common)
+    # The library reads an empty GTID set as "from now on"; everything is meant.
+    connection = ServerConnection(**options.connect_arguments())
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SHOW BINARY LOGS")
+            first = cursor.fetchone()
+    finally:
+        connection.close()
+    assert first is not None, "the binary log is on: checked before"
+    return _dump(options, log_file=str(first[0]), log_pos=4, **common)
+
+
+def _dump(options: MySqlOptions, **arguments: Any) -> Dump:
+    dump = Dump(**arguments)
+    dump.wanted_server = options.server
+    return dump

@@ -1,0 +1,384 @@
+"""The events of a binary log, taken apart: the changes of some tables and every transaction's end.
+
+python-mysql-replication's own reading is not used, because it drops what it does not know, reconnects without end and
+in the middle of transactions, and decodes some values wrongly. Whatever this module does not understand is an error.
+
+Sources: MySQL source documentation, "Binlog Event"; MariaDB Knowledge Base, "Replication Protocol" (GTID_EVENT,
+QUERY_COMPRESSED_EVENT, ROWS_EVENT).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from backlog_spark.errors import BacklogError
+
+from ..offsets import FAR, FIRST_EVENT, BinlogPosition, sequence_at
+from ..schema.ddl.statements import (
+    ANY_DATABASE,
+    DML,
+    changed_tables,
+    dropped_database,
+    empties_memory_table,
+    first_word,
+    named_tables,
+    statement_text,
+    writes_system_table,
+)
+from ..schema.ddl.timeline import TableAltered, Timeline
+from ..schema.table import TableSchema
+from ..server.gtid import GtidSet
+from .log_position import FORMAT, HEADER, ROTATE, LogPlace
+from .records import DELETE, INSERT, UPDATE, Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from .row_decoder import RowDecoder, SchemaChanged, TableMap, read_length
+
+__all__ = ["Events", "NotYetSent"]
+
+_QUERY, _XID, _TABLE_MAP, _GTID, _ANONYMOUS_GTID = 2, 16, 19, 33, 34
+_ROWS = {23: INSERT, 24: UPDATE, 25: DELETE, 30: INSERT, 31: UPDATE, 32: DELETE}
+_ROWS_V1 = {23, 24, 25}
+_PARTIAL_UPDATE, _XA_PREPARE = 39, 38
+# Stop, intvar, rand, user var, heartbeats, ignorable, rows query, previous gtids, transaction context, view change
+# and MariaDB's annotated rows, binlog checkpoint, GTID list: nothing that changes a row. And its start of encryption:
+# that is how the file is kept, the events are sent as they were before.
+_IGNORED = {3, 5, 13, 14, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164}
+_IGNORABLE_FLAG = 0x80
+_GTID_OF_MARIADB, _COMPRESSED_QUERY = 162, 165
+_COMPRESSED_ROWS = range(166, 172)
+_STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags of MariaDB's GTID event
+# Of its second set: an ALTER TABLE that only starts, or failed (binlog_alter_two_phase); it is logged again at its end.
+_START_ALTER, _ROLLBACK_ALTER = 2, 8
+_TABLE_ID = 6  # bytes
+_MOST_TOLD = 1_000
+
+
+class NotYetSent(Exception):
+    """The place up to which the server has sent its log, before that up to which it is to be read."""
+
+
+class Events:
+    """Takes the events of one dump apart. Holds what one event says of the next: file, GTID, table maps.
+
+    Without tables it finds the ends of transactions alone, whatever is in them. ``timeline`` says how the tables' rows
+    are laid out.
+
+    Parameters
+    ----------
+    large, after
+        As `LogPlace` has them.
+    left_out : GtidSet, optional
+        Transactions that are passed over.
+    """
+
+    def __init__(
+        self,
+        connection: Any,
+        tables: Sequence[TableSchema],
+        until: BinlogPosition | None,
+        timeline: Timeline,
+        zero_date_fails: bool = False,
+        *,
+        large: frozenset[str] | None = None,
+        after: int = 0,
+        left_out: GtidSet | None = None,
+    ) -> None:
+        self._connection = connection
+        self._place = LogPlace(large, after)
+        self._left_out = left_out
+        self._leaves_out = False
+        self._tail = 0
+        self._tables = {(t.database, t.table): t for t in tables}
+        # By what a statement may call it: where names differ by case alone, several.
+        self._folded: dict[tuple[str, str], list[TableSchema]] = {}
+        for t in tables:
+            self._folded.setdefault((t.database.lower(), t.table.lower()), []).append(t)
+        self._until = until.sort_key() if until else None
+        self._timeline = timeline
+        self._zero_date_fails = zero_date_fails
+        self._altered: list[tuple[TableSchema, str]] = []
+        self._decoders: dict[int, RowDecoder | None] = {}
+        self._told: dict[bytes, RowDecoder | None] = {}
+        self._uuid, self._number = "", 0
+        self._began_at = 0
+        self._rows_seen = self._is_open = self._is_rolled_back = False
+        self._savepoint: Savepoint | None = None
+        self._xa = self._no_alter = False
+        # Only the transaction's last event ends it, be it a COMMIT or the one statement of a group of one.
+        self._of_mariadb = self._in_group = False
+
+    def read(self) -> Iterator[Change | Savepoint | TransactionBroken]:
+        """All up to ``until``; NotYetSent if MySQL sends less: it tells of places up to which it has not synced yet.
+
+        A transaction that ends behind 4 GiB is nearly always its file's last one; its end is then told as the next
+        file's beginning, from which a dump can begin.
+        """
+        place = self._place
+        far: TransactionEnd | None = None
+        while True:
+            packet = self._connection._read_packet()
+            if packet.is_eof_packet():
+                if far is not None:
+                    yield far
+                if self._until and (place.number, place.sent) < self._until:
+                    raise NotYetSent(f"{place.file}:{place.sent}")
+                return
+            data = packet.get_all_data()
+            if data[0]:  # neither an event nor an end of file
+                raise BacklogError(f"The binary log stream holds a packet that starts with {data[0]}.")
+            kind = data[5]
+            size = int.from_bytes(data[10:14], "little")
+            end = place.moved(data)
+            if far is not None:
+                if kind == ROTATE:
+                    far = replace(far, position=BinlogPosition(place.file, FIRST_EVENT))
+                yield far
+                far = None
+            is_end = False
+            if kind == ROTATE:
+                self._decoders.clear()
+            elif kind == FORMAT:
+                self._decoders.clear()
+                self._tail = 4 if data[-5] == 1 else 0  # the algorithm, then the format event's own checksum
+            elif place.is_before(end, size):
+                continue
+            elif kind in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB):
+                if self._until and (place.number, end - size) >= self._until:
+                    return
+                if self._is_open:
+                    yield TransactionBroken()
+                self._begin(data, kind)
+            elif self._leaves_out:
+                continue
+            elif kind == _TABLE_MAP:
+                self._table_map(data)
+            elif kind in _ROWS:
+                change = self._rows(data, kind, end - size)
+                if change is not None:
+                    self._is_open = True
+                    yield change
+            elif kind in (_XID, _XA_PREPARE):
+                is_end = True
+            elif kind in (_QUERY, _COMPRESSED_QUERY):
+                is_end = self._query(data, kind)
+                for schema, statement in self._altered:
+                    altered = TableAltered(schema, statement, BinlogPosition(place.file, end))
+                    self._timeline.altered(altered)
+                    self._told.clear()
+                    self._decoders.clear()
+                    yield altered
+                self._altered.clear()
+                if self._savepoint is not None:
+                    yield self._savepoint
+                    self._savepoint = None
+            elif kind == _PARTIAL_UPDATE:
+                if self._decoders.get(int.from_bytes(data[HEADER : HEADER + 6], "little")) is not None:
+                    raise self._refused("a partial JSON update", "Set binlog_row_value_options='' on the server.")
+            elif kind in _COMPRESSED_ROWS:
+                self._compressed_rows(data)
+            elif kind not in _IGNORED and not int.from_bytes(data[18:20], "little") & _IGNORABLE_FLAG:
+                raise self._refused(
+                    f"an event of type {kind}, which mysql_cdc does not read",
+                    "Type 40 is a compressed transaction: set binlog_transaction_compression=OFF.",
+                )
+            if is_end:
+                found = self._end(end)
+                if end >= FAR:
+                    far = found
+                else:
+                    yield found
+                if kind != _XA_PREPARE and self._until and (place.number, end) >= self._until:
+                    if far is not None:
+                        yield far
+                    return
+
+    def first_place(self) -> BinlogPosition | None:
+        """Where the first transaction begins; None if there is none up to the log's end."""
+        while True:
+            packet = self._connection._read_packet()
+            if packet.is_eof_packet():
+                return None
+            data = packet.get_all_data()
+            end, size = self._place.moved(data), int.from_bytes(data[10:14], "little")
+            if data[5] in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB) and not self._place.is_before(end, size):
+                return BinlogPosition(self._place.file, end - size)
+
+    def _refused(self, what: str, hint: str) -> BacklogError:
+        mark = "-" if self._of_mariadb else ":"
+        return BacklogError(f"The binary log has {what} in transaction {self._uuid}{mark}{self._number}.", hint)
+
+    def _begin(self, data: bytes, kind: int) -> None:
+        self._began_at = int.from_bytes(data[1:5], "little")
+        if kind == _GTID:
+            sid = data[HEADER + 1 : HEADER + 17].hex()
+            self._uuid = f"{sid[:8]}-{sid[8:12]}-{sid[12:16]}-{sid[16:20]}-{sid[20:]}"
+            self._number = int.from_bytes(data[HEADER + 17 : HEADER + 25], "little")
+        elif kind == _GTID_OF_MARIADB:
+            domain, server = data[HEADER + 8 : HEADER + 12], data[6:10]
+            self._uuid = f"{int.from_bytes(domain, 'little')}-{int.from_bytes(server, 'little')}"
+            self._number = int.from_bytes(data[HEADER : HEADER + 8], "little")
+        else:
+            self._uuid, self._number = "", 0
+        flags = data[HEADER + 12] if kind == _GTID_OF_MARIADB else 0
+        self._of_mariadb = kind == _GTID_OF_MARIADB
+        self._in_group = self._of_mariadb and not flags & _STANDALONE
+        self._xa = bool(flags & _PREPARED_XA)
+        at = HEADER + (21 if flags & _GROUP_COMMIT else 13)
+        has_more = self._of_mariadb and not flags & (_PREPARED_XA | _COMPLETED_XA) and len(data) - self._tail > at
+        self._no_alter = has_more and bool(data[at] & (_START_ALTER | _ROLLBACK_ALTER))
+        self._rows_seen = self._is_open = self._is_rolled_back = False
+        self._leaves_out = self._left_out is not None and self._left_out.contains(self._uuid, self._number)
+
+    def _end(self, end: int) -> TransactionEnd:
+        if not self._place.is_told:
+            raise self._refused("an end without a position", "Report this with the server's version.")
+        self._is_open = False
+        told = self._uuid, self._number, self._began_at, self._is_rolled_back, self._place.file
+        return TransactionEnd(BinlogPosition(self._place.file, end), *told)
+
+    def _table_map(self, data: bytes) -> None:
+        body = data[HEADER : len(data) - self._tail]
+        # Every transaction tells the tables that it changes again, nearly always as the one before did.
+        told = body[_TABLE_ID:]
+        if told in self._told:
+            self._decoders[int.from_bytes(body[:_TABLE_ID], "little")] = self._told[told]
+            return
+        table_id, database, table = TableMap.table_name(body)
+        schema = self._tables.get((database, table)) if self._timeline.decodes else None
+        decoder = None
+        if schema is not None:
+            layout = self._timeline.layout(schema)
+            decoder = RowDecoder(schema, TableMap.parse(body), layout, zero_date_fails=self._zero_date_fails)
+        if len(self._told) >= _MOST_TOLD:
+            self._told.clear()
+        self._told[told] = self._decoders[table_id] = decoder
+
+    def _rows(self, data: bytes, kind: int, event_start: int) -> RowsChange | None:
+        table_id = int.from_bytes(data[HEADER : HEADER + 6], "little")
+        decoder = self._decoders.get(table_id, ...)
+        if decoder is None:
+            return None
+        if decoder is ...:
+            raise self._refused(f"rows of table id {table_id} without a table map", "Start the query again.")
+        if self._xa:
+            raise self._refused(f"an XA transaction on {decoder.schema.name}", "Change the table without XA.")
+        self._rows_seen = True
+        end = len(data) - self._tail
+        offset = HEADER + 8
+        if kind not in _ROWS_V1:
+            offset += int.from_bytes(data[offset : offset + 2], "little")
+        count, offset = read_length(data, offset)
+        width = (count + 7) // 8
+        change = _ROWS[kind]
+        for _ in range(2 if change == UPDATE else 1):
+            decoder.check_present(data[offset : offset + width])
+            offset += width
+        # Position of data[0] in the file, one less than the event's because of the OK byte.
+        base = sequence_at(self._place.number, event_start - 1)
+        read_row = decoder.read_row
+        rows: list[tuple[int, list[Any] | None, list[Any] | None]] = []
+        if change == UPDATE:
+            while offset < end:
+                sequence = base + offset
+                before, offset = read_row(data, offset)
+                after, offset = read_row(data, offset)
+                rows.append((sequence, before, after))
+        elif change == INSERT:
+            while offset < end:
+                sequence = base + offset
+                after, offset = read_row(data, offset)
+                rows.append((sequence, None, after))
+        else:
+            while offset < end:
+                sequence = base + offset
+                before, offset = read_row(data, offset)
+                rows.append((sequence, before, None))
+        if offset != end:
+            raise self._refused("a row image that does not end where its event ends", "Report this with the table.")
+        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
+        told = self._uuid, self._number, at, rows, self._place.file, server_id, len(data)
+        return RowsChange(decoder.schema, change, *told)
+
+    def _compressed_rows(self, data: bytes) -> None:
+        # Rows that take more room than the event has cannot be told apart by their place in the file.
+        if self._decoders.get(int.from_bytes(data[HEADER : HEADER + 6], "little"), ...) is not None:
+            raise self._refused("compressed rows", "Set log_bin_compress=OFF on the server, and a new checkpoint.")
+
+    def _query(self, data: bytes, kind: int) -> bool:
+        """Whether the statement ends a transaction. Refuses what would change the table unseen."""
+        schema_size = data[HEADER + 8]
+        status_size = int.from_bytes(data[HEADER + 11 : HEADER + 13], "little")
+        at = HEADER + 13 + status_size
+        default = data[at : at + schema_size].decode("utf-8", "replace")
+        raw = data[at + schema_size + 1 : len(data) - self._tail]
+        if kind == _COMPRESSED_QUERY:
+            raw = zlib.decompress(raw[1 + (raw[0] & 7) :])  # after a byte with the size of the length, and the length
+        if raw == b"BEGIN":
+            self._in_group = True
+            return False
+        if raw == b"COMMIT":
+            return True
+        text = statement_text(raw, data[HEADER + 13 : at])
+        first = first_word(text)
+        if first in ("ROLLBACK", "XA", "SAVEPOINT", "RELEASE"):
+            return self._control(first, text)
+        if first and self._tables:
+            self._statement(first, text, default)
+        return not self._in_group
+
+    def _control(self, first: str, text: str) -> bool:
+        words = text.upper().split()
+        if first == "XA":
+            self._xa = self._xa or words[1:2] == ["START"] or words[1:2] == ["BEGIN"]
+            return words[1:2] in (["COMMIT"], ["ROLLBACK"])
+        if first == "ROLLBACK" and self._rows_seen and not self._of_mariadb:
+            raise self._refused(f"{text!r} after rows of the table", "Do not mix engines in a transaction.")
+        if self._of_mariadb and (first == "SAVEPOINT" or words[1:2] == ["TO"]):
+            name = text.split(maxsplit=1 if first == "SAVEPOINT" else 2)[-1]
+            self._savepoint = Savepoint(name, is_back=first == "ROLLBACK")
+        self._is_rolled_back = first == "ROLLBACK" and len(words) == 1
+        return self._is_rolled_back
+
+    def _statement(self, first: str, text: str, default: str) -> None:
+        if first in DML:
+            named = self._named(named_tables(text, default))
+            if not named and (empties_memory_table(text) or writes_system_table(text, default)):
+                return
+            # Whatever table it names: through a view, a trigger or a function it may change any.
+            names = ", ".join(t.name for t in named or self._tables.values())
+            raise self._refused(
+                f"a statement-format change, {text[:200]!r}, that may reach {names},",
+                "Set binlog_format=ROW in every session, then start with a new checkpoint.",
+            )
+        gone = dropped_database(text)
+        for database, table in self._folded:
+            if database in gone:
+                name = self._folded[database, table][0].name
+                raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", "Stop the query.")
+        changed = changed_tables(text, default)
+        if changed is None:
+            raise SchemaChanged(
+                f"The binary log has a statement of which mysql_cdc cannot tell the tables: {text[:200]!r}.",
+                "Start the query again with a new checkpoint and a new target. Report this with the statement.",
+            )
+        named = self._named(changed)
+        if not named or (first == "ALTER" and self._no_alter):
+            return
+        if first == "ALTER":
+            self._altered += [(schema, text) for schema in named]
+        else:
+            raise SchemaChanged(
+                f"The table {named[0].name} was changed by {text[:200]!r}.",
+                "Start the query again with a new checkpoint and a new target.",
+            )
+
+    def _named(self, names: set[tuple[str, str]]) -> list[TableSchema]:
+        """The captured tables among those that a statement names."""
+        return [
+            schema
+            for (database, table), schemas in self._folded.items()
+            if (database, table) in names or (ANY_DATABASE, table) in names
+            for schema in schemas
+        ]

@@ -1,0 +1,197 @@
+"""Reading a range of the binary log: the changes of some tables, in order, with every transaction's end.
+
+Source: MySQL source documentation, "COM_BINLOG_DUMP" and "COM_BINLOG_DUMP_GTID".
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from functools import partial
+from typing import TypeVar
+
+import pymysql
+
+from backlog_spark.errors import BacklogError
+
+from ..offsets import FIRST_EVENT, BinlogPosition, file_number
+from ..options import MySqlOptions
+from ..schema.ddl.timeline import TableAltered, Timeline
+from ..schema.table import TableSchema
+from ..server.connection import connect, log_files
+from ..server.gtid import GtidSet, MariaDbGtids
+from .dump import broken_off, explained, open_dump
+from .events import Events, NotYetSent
+from .log_position import LargeFile
+from .records import DELETE, INSERT, UPDATE, Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from .transactions import whole_transactions
+
+__all__ = ["DELETE", "INSERT", "UPDATE", "RowsChange", "TableAltered", "TransactionEnd", "first_place", "read_changes"]
+
+_T = TypeVar("_T")
+_TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317, 1927}
+_MAX_ATTEMPTS = 6  # waits of 0.5, 1, 2, 4, 8 s: a server restart fits in, a dead server is told within 16 s
+_FIRST_WAIT_S = 0.5
+# For the server to sync what it has written: milliseconds, and more on a disk that stalls.
+_FIRST_SYNC_S, _LONGEST_SYNC_S = 0.002, 60.0
+
+
+def read_changes(
+    options: MySqlOptions,
+    tables: Sequence[TableSchema],
+    start: BinlogPosition | str,
+    until: BinlogPosition | None = None,
+    wait: Callable[[float], None] = time.sleep,
+    timeline: Timeline | None = None,
+) -> Iterator[Change]:
+    """Changes after ``start``, as far as ``until`` or, without it, to the log's end at some time after the call.
+
+    Parameters
+    ----------
+    options, tables
+        Where to read and which tables; others' rows are skipped undecoded.
+    start : BinlogPosition or str
+        The end of a transaction, or a GTID set whose transactions are left out.
+    until : BinlogPosition, optional
+        The end of a transaction or of the log. Transactions that begin at or after it are not read; all before it are
+        when this returns, though the server may have to be waited for.
+    wait : callable
+        Waits before another attempt, seconds.
+    timeline : Timeline, optional
+        What columns the tables have on the way; by default the declared ones throughout.
+
+    Yields
+    ------
+    RowsChange, TableAltered or TransactionEnd
+        In log order. A lost connection is opened again at the last transaction's end, what was yielded of the
+        broken transaction is not yielded twice, and after six attempts without progress the error is raised.
+
+    Raises
+    ------
+    SchemaChanged
+        A table was altered, dropped, renamed or truncated.
+    BacklogError
+        Purged log, statement-format change, partial row image, XA transaction or unknown event; or the server does not
+        send its log up to ``until``.
+    """
+    # After a lost connection reading goes on by place, where transactions of the set may follow.
+    left_out = GtidSet(start) if isinstance(start, str) else None
+    done = 0  # changes of the unfinished transaction that the caller has already
+    attempts = 0
+    waited = 0.0  # for what is not sent yet
+    while True:
+        skip = done
+        try:
+            read = _read_once(options, tables, start, until, timeline or Timeline(), left_out)
+            for change in whole_transactions(read, start, partial(_ends, options)):
+                if skip and not isinstance(change, TransactionEnd):
+                    skip -= 1
+                    continue
+                attempts, waited = 0, 0.0
+                if isinstance(change, TransactionEnd):
+                    start, done, skip = change.position, 0, 0
+                else:
+                    done += 1
+                yield change
+            return
+        except NotYetSent as sent:
+            if waited >= _LONGEST_SYNC_S:
+                raise BacklogError(
+                    f"The binary log of {options.host}:{options.port} reaches to {until}, but for {waited:.0f} s the "
+                    f"server has sent it up to {sent} only.",
+                    "It sends what it has synced: check its disk. The query resumes from its checkpoint.",
+                ) from None
+            pause = min(max(waited, _FIRST_SYNC_S), 1.0)
+            wait(pause)
+            waited += pause
+        except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError) as error:
+            code = error.args[0] if error.args else 0
+            if broken := broken_off(error):
+                following = _file_after(options, broken)
+                if following:
+                    start, done = BinlogPosition(following, FIRST_EVENT), 0
+                    continue
+            if isinstance(error, pymysql.err.OperationalError) and code not in _TRANSIENT:
+                raise explained(error, start) from None
+            attempts += 1
+            if attempts >= _MAX_ATTEMPTS:
+                raise BacklogError(
+                    f"The binary log of {options.host}:{options.port} could not be read, {attempts} times: {error}.",
+                    "Check that the server runs; the query resumes from its checkpoint.",
+                ) from None
+            wait(_FIRST_WAIT_S * 2 ** (attempts - 1))
+
+
+def _read_once(
+    options: MySqlOptions,
+    tables: Sequence[TableSchema],
+    start: BinlogPosition | str,
+    until: BinlogPosition | None,
+    timeline: Timeline,
+    left_out: GtidSet | None = None,
+) -> Iterator[Change | Savepoint | TransactionBroken]:
+    if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
+        return
+    yield from _taken(options, tables, start, until, timeline, Events.read, left_out)
+
+
+def first_place(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> BinlogPosition | None:
+    """Where the first transaction begins that a dump sends; None if it sends none, up to the log's end."""
+    with closing(_taken(options, (), start, None, Timeline(), lambda events: iter([events.first_place()]))) as found:
+        return next(found)
+
+
+def _taken(
+    options: MySqlOptions,
+    tables: Sequence[TableSchema],
+    start: BinlogPosition | str | MariaDbGtids,
+    until: BinlogPosition | None,
+    timeline: Timeline,
+    take: Callable[[Events], Iterator[_T]],
+    left_out: GtidSet | None = None,
+) -> Generator[_T]:
+    """What ``take`` makes of the events of a dump, without the transactions of a set."""
+    while True:
+        dump = open_dump(options, start)
+        try:
+            connection = dump.open()
+            large, after = dump.large, dump.after
+            yield from take(
+                Events(
+                    connection,
+                    tables,
+                    until,
+                    timeline,
+                    options.zero_date_fails,
+                    large=large,
+                    after=after,
+                    left_out=left_out,
+                )
+            )
+            return
+        except LargeFile as found:
+            # All of it then, and what is not wanted is left out here.
+            left_out, start = GtidSet(str(start)), BinlogPosition(found.file, FIRST_EVENT)
+        finally:
+            dump.abandon()
+
+
+def _ends(options: MySqlOptions, start: BinlogPosition | str, change: RowsChange) -> bool:
+    """Whether the transaction after ``start``, of which a change is, was committed: has an end, in the same file."""
+    try:
+        for end in _read_once(options, (), start, None, Timeline()):
+            if not isinstance(end, Savepoint):
+                whole = isinstance(end, TransactionEnd) and end.file == change.file
+                return whole and not (isinstance(end, TransactionEnd) and end.is_rolled_back)
+    except pymysql.err.OperationalError as error:
+        if not broken_off(error):
+            raise
+    return False
+
+
+def _file_after(options: MySqlOptions, file: str) -> str | None:
+    """The log's next file, if there is one: else the server may still be writing what is missing."""
+    with connect(options) as connection:
+        later = [name for name, _ in log_files(connection) if file_number(name) > file_number(file)]
+    return later[0] if later else None

@@ -1,0 +1,98 @@
+"""What the binary log tells, as reading it gives it out (pure)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..offsets import BinlogPosition
+from ..schema.ddl.timeline import TableAltered
+from ..schema.table import TableSchema
+
+__all__ = [
+    "DELETE",
+    "INSERT",
+    "UPDATE",
+    "Change",
+    "RowsChange",
+    "Savepoint",
+    "TransactionBroken",
+    "TransactionEnd",
+]
+
+INSERT, UPDATE, DELETE = "insert", "update", "delete"
+
+_UUID = 36  # letters of MySQL's; MariaDB has domain-server in its place
+
+
+@dataclass(frozen=True, slots=True)
+class RowsChange:
+    """The rows of one event.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        The table's.
+    kind : str
+        ``"insert"``, ``"update"`` or ``"delete"``.
+    uuid, number : str, int
+        The transaction's GTID.
+    timestamp : int
+        Seconds since 1970 (UTC) at which the statement ran.
+    file, server_id : str, int
+        The binary log's file, and the server that the statement ran on.
+    rows : list of (sequence, before, after)
+        Storage values; ``before`` is None for an insert, ``after`` for a delete. ``sequence`` grows along the
+        binary log and is unique for each image: `sequence_at` its file and byte; that of an update's after-image is
+        ``sequence + 1``, since no image is shorter than one byte.
+    size : int
+        Bytes of the event.
+    """
+
+    schema: TableSchema
+    kind: str
+    uuid: str
+    number: int
+    timestamp: int
+    rows: list[tuple[int, list[Any] | None, list[Any] | None]]
+    file: str = ""
+    server_id: int = 0
+    size: int = 0
+
+    @property
+    def gtid(self) -> str:
+        """The transaction's GTID as its server writes it; "" without one."""
+        return f"{self.uuid}{':' if len(self.uuid) == _UUID else '-'}{self.number}" if self.uuid else ""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionEnd:
+    """The end of a transaction, of any table: a place where reading may resume.
+
+    ``timestamp`` is the server's, seconds since 1970 (UTC), of the transaction's first event. MariaDB logs transactions
+    that were rolled back if they had to do with tables that are not transactional. ``file`` has the transaction; the
+    position behind it may be the beginning of the next one.
+    """
+
+    position: BinlogPosition
+    uuid: str
+    number: int
+    timestamp: int = 0
+    is_rolled_back: bool = False
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Savepoint:
+    """A savepoint of MariaDB's; ``is_back``: what came after the last one of that name was rolled back."""
+
+    name: str
+    is_back: bool
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionBroken:
+    """The log went on without the transaction's end: the server died while it wrote it, and rolled it back."""
+
+
+Change = RowsChange | TableAltered | TransactionEnd

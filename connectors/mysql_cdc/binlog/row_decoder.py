@@ -1,0 +1,284 @@
+"""Row images of the binary log: from an event's bytes to storage values (pure).
+
+A table's decoder has code for each column, chosen once per TABLE_MAP event, and makes one function of it for all rows
+in which the same columns are NULL (`rowcode`).
+
+Source: MySQL source documentation, "Rows_event" and "Table_map_event" (libbinlogevents), for formats.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from backlog_spark.errors import BacklogError
+
+from ..schema.columns import not_text
+from ..schema.ddl.history import Bridge, Layout, bridge
+from ..schema.hidden import hidden_places
+from ..schema.table import Hidden, SchemaChanged, TableSchema, altered
+from ..schema.types import Column, binlog_codes, kind_of
+from .column_readers import converted, fits, of_key, reader, skipper, without_zero_dates
+from .row_code import Code, Reader, RowReader, as_reader, row_reader
+
+__all__ = ["RowDecoder", "SchemaChanged", "TableMap"]
+
+_STRING, _DECIMAL = 254, 246
+# Bytes of metadata per type code in a TABLE_MAP event. 140 and 141 are MariaDB's compressed columns.
+_METADATA_BYTES = {
+    **{4: 1, 5: 1, 15: 2, 16: 2, 17: 1, 18: 1, 19: 1, 140: 1, 141: 2, 245: 1, 246: 2, 252: 1, 253: 2, 254: 2, 255: 1},
+    **dict.fromkeys((1, 2, 3, 7, 8, 9, 10, 11, 12, 13), 0),
+}
+# Functions kept for a table; rows of further sets of NULLs are read column by column.
+_MOST_FUNCTIONS = 256
+_COLUMN_NAMES = 4  # optional metadata, written when binlog_row_metadata=FULL
+
+
+def read_length(data: bytes, offset: int) -> tuple[int, int]:
+    """A length-encoded integer and the offset after it."""
+    first = data[offset]
+    if first < 251:
+        return first, offset + 1
+    size = {252: 2, 253: 3, 254: 8}[first]
+    return int.from_bytes(data[offset + 1 : offset + 1 + size], "little"), offset + 1 + size
+
+
+@dataclass(frozen=True)
+class TableMap:
+    """A TABLE_MAP event: what the row events after it look like."""
+
+    table_id: int
+    database: str
+    table: str
+    types: bytes
+    metadata: tuple[int, ...]
+    names: tuple[str, ...]
+
+    @staticmethod
+    def table_name(body: bytes) -> tuple[int, str, str]:
+        """Only the table's id, database and name, to skip other tables without reading on."""
+        size = body[8]
+        database = body[9 : 9 + size]
+        start = 9 + size + 2
+        table = body[start : start + body[start - 1]]
+        return int.from_bytes(body[:6], "little"), database.decode(), table.decode()
+
+    @classmethod
+    def parse(cls, body: bytes) -> TableMap:
+        """From an event's bytes after the header, without the checksum."""
+        table_id, database, table = cls.table_name(body)
+        offset = 9 + body[8] + 1
+        offset += 1 + body[offset] + 1
+        count, offset = read_length(body, offset)
+        types = body[offset : offset + count]
+        offset += count
+        _, offset = read_length(body, offset)
+        metadata = []
+        for code in types:
+            size = _METADATA_BYTES.get(code)
+            if size is None:  # where the next column's metadata begins is then not known
+                raise BacklogError(
+                    f"{database}.{table} has a column of type code {code}, which mysql_cdc does not read."
+                )
+            # Two forms: strings and decimals carry two separate bytes, the rest one little-endian number.
+            order = "big" if code in (_STRING, _DECIMAL) else "little"
+            metadata.append(int.from_bytes(body[offset : offset + size], order))  # type: ignore[arg-type]
+            offset += size
+        offset += (count + 7) // 8  # nullability
+        names: list[str] = []
+        while offset < len(body):
+            kind = body[offset]
+            size, offset = read_length(body, offset + 1)
+            if kind == _COLUMN_NAMES:
+                at = offset
+                while at < offset + size:
+                    length, at = read_length(body, at)
+                    names.append(body[at : at + length].decode())
+                    at += length
+            offset += size
+        return cls(table_id, database, table, types, tuple(metadata), tuple(names))
+
+
+class RowDecoder:
+    """Decodes the row images of one table.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        The table as the query knows it.
+    table_map : TableMap
+        How the following row events are laid out.
+    layout : Layout, optional
+        The columns that the table had when these were logged, if others. Rows are then given with the columns of
+        ``schema`` nonetheless, as `bridge` describes.
+    zero_date_fails : bool
+        Refuse zero, partial and impossible dates, rather than to read NULL.
+
+    Attributes
+    ----------
+    read_row : callable
+        One row image at an offset; returns its storage values and the offset after it.
+
+    Raises
+    ------
+    SchemaChanged
+        When the log differs from the layout in the number, order or type of columns, or, where it carries them, in
+        names; when the layout's values cannot become the schema's.
+    BacklogError
+        From ``read_row``, for a value that is refused.
+    """
+
+    read_row: Callable[[bytes, int], tuple[list[object], int]]
+    _absent = 0
+
+    def __init__(
+        self,
+        schema: TableSchema,
+        table_map: TableMap,
+        layout: Layout | None = None,
+        *,
+        zero_date_fails: bool = False,
+    ) -> None:
+        self.schema = schema
+        self._zero_date_fails = zero_date_fails
+        across = bridge(layout, schema) if layout else None
+        columns = layout.columns if layout else schema.columns
+        described = len(table_map.types)
+        shared = min(len(columns), len(schema.columns))
+        in_place = across is None or all(across.place_of(at) == at for at in range(shared))
+        hidden = hidden_places(schema, [c.name for c in columns], described, table_map.names, in_place=in_place)
+        if hidden:
+            absent = {each.place for each in hidden if not each.is_logged}
+            columns, across = _with_logged(columns, across, hidden)
+            table_map = _without(table_map, absent)
+            self._absent = sum(1 << place for place in absent)
+        self._present = (1 << described) - 1 & ~self._absent
+        self.count = len(columns)
+        self._codes: list[Code | Reader] = []
+        self._functions: dict[int, RowReader] = {}
+        if across and not across.is_identity:
+            self._read_across(schema, table_map, columns, across)
+        else:
+            self._read_as_declared(schema, table_map)
+        self._null_bytes = (self.count + 7) // 8
+        self._all_null = (1 << self.count) - 1
+        self._table = f"{schema.database}.{schema.table}"
+
+    def _read_as_declared(self, schema: TableSchema, table_map: TableMap) -> None:
+        for column, code, meta in zip(schema.columns, table_map.types, table_map.metadata, strict=True):
+            if code not in kind_of(column).binlog:
+                raise _other_type(schema, column, code)
+            self._codes.append(self._reader(column, column, code, meta))
+        self.read_row = self._row
+
+    def _read_across(
+        self, schema: TableSchema, table_map: TableMap, columns: tuple[Column, ...], across: Bridge
+    ) -> None:
+        self._width = len(schema.columns)
+        # Where a value goes in the row; that of a column that nobody asks for behind its end.
+        self._places = [self._width] * self.count
+        for at, (column, code, meta) in enumerate(zip(columns, table_map.types, table_map.metadata, strict=True)):
+            codes = binlog_codes(column)
+            if codes and (code not in codes or not fits(column, meta)):
+                raise _other_type(schema, column, code)
+            place = across.place_of(at)
+            if place is None:
+                self._codes.append(skipper(column.name, code, meta))
+                continue
+            kind_of(column)  # refuses what cannot be read
+            read = self._reader(schema.columns[place], column, code, meta)
+            self._places[at] = place
+            self._codes.append(converted(read, across.converts[place]))
+        self.read_row = self._row_across
+
+    def _reader(self, declared: Column, logged: Column, code: int, meta: int) -> Code | Reader:
+        """Reads a column that is another one by now, or the same, and refuses what it must not hold."""
+        schema = self.schema
+        read = reader(schema, logged, code, meta, exact=declared.name in schema.key)
+        if not declared.nullable and declared.name in {*schema.key, *schema.chunk_key}:
+            return of_key(declared, read)
+        return without_zero_dates(schema, declared, code, read) if self._zero_date_fails else read
+
+    def check_present(self, bitmap: bytes) -> None:
+        """Refuse row images that leave columns out (``binlog_row_image`` other than FULL)."""
+        present = int.from_bytes(bitmap, "little")
+        if present & self._absent:
+            raise BacklogError(
+                f"A change of {self._table} was logged with values where now those columns are that the server keeps "
+                "for indexes on expressions: such an index was dropped and made again.",
+                "Set binlog_row_metadata=FULL, with which the log tells where they are, and start the query with a new "
+                "checkpoint.",
+            )
+        if present & self._present != self._present:
+            raise BacklogError(
+                f"A change of {self._table} was logged without all columns: a session ran with "
+                "binlog_row_image other than FULL.",
+                "Set binlog_row_image=FULL globally and start with a new checkpoint.",
+            )
+
+    def _row(self, data: bytes, offset: int) -> tuple[list[object], int]:
+        end = offset + self._null_bytes
+        nulls = int.from_bytes(data[offset:end], "little") & self._all_null
+        read = self._functions.get(nulls)
+        if read is None:
+            if len(self._functions) >= _MOST_FUNCTIONS:
+                return self._row_by_column(data, end, nulls)
+            read = self._functions[nulls] = row_reader(self._codes, nulls)
+        try:
+            return read(data, end)
+        except UnicodeDecodeError:
+            return self._row_by_column(data, end, nulls)
+
+    def _row_by_column(self, data: bytes, offset: int, nulls: int) -> tuple[list[object], int]:
+        """Knows which column a text is in that cannot be read."""
+        row: list[object] = []
+        try:
+            for read in self._readers:
+                value: object = None
+                if not nulls & 1:
+                    value, offset = read(data, offset)
+                row.append(value)
+                nulls >>= 1
+        except UnicodeDecodeError:
+            raise not_text(self.schema.columns[len(row)]) from None
+        return row, offset
+
+    @functools.cached_property
+    def _readers(self) -> list[Reader]:
+        return [as_reader(code) for code in self._codes]
+
+    def _row_across(self, data: bytes, offset: int) -> tuple[list[object], int]:
+        end = offset + self._null_bytes
+        nulls = int.from_bytes(data[offset:end], "little")
+        offset = end
+        row: list[object] = [None] * (self._width + 1)
+        for read, place in zip(self._readers, self._places, strict=True):
+            if not nulls & 1:
+                try:
+                    row[place], offset = read(data, offset)
+                except UnicodeDecodeError:
+                    raise not_text(self.schema.columns[place]) from None
+            nulls >>= 1
+        row.pop()
+        return row, offset
+
+
+def _with_logged(
+    columns: tuple[Column, ...], across: Bridge | None, hidden: list[Hidden]
+) -> tuple[tuple[Column, ...], Bridge | None]:
+    """All columns of which rows are logged, and how those become rows of the stream, which has no hidden ones."""
+    logged = tuple(Column("", "", "") for each in hidden if each.is_logged)  # behind all others
+    if logged:
+        across = replace(across or Bridge(tuple(range(len(columns))), (None,) * len(columns)), is_identity=False)
+    return (*columns, *logged), across
+
+
+def _without(table_map: TableMap, absent: set[int]) -> TableMap:
+    kept = [at for at in range(len(table_map.types)) if at not in absent]
+    types = bytes(table_map.types[at] for at in kept)
+    return replace(table_map, types=types, metadata=tuple(table_map.metadata[at] for at in kept))
+
+
+def _other_type(schema: TableSchema, column: Column, code: int) -> SchemaChanged:
+    return altered(schema, f"type code {code} for column {column.name}, which is {column.column_type or 'unknown'}")

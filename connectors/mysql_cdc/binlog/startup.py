@@ -1,0 +1,180 @@
+"""Where in the binary log a stream starts that has no snapshot, as ``startup.mode`` says.
+
+The place is decided once, by the first batch, which has no rows: its end offset, in Spark's offset log, holds it. So a
+query that is started again before anything was read goes on from the same place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import replace
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from backlog_spark.errors import BacklogError, SettingError
+
+from ..offsets import FIRST_EVENT, BinlogPosition, Offset
+from ..options import MySqlOptions
+from ..server import mariadb
+from ..server.connection import is_mariadb, log_files, query, text
+from ..server.gtid import GtidSet, previous_gtids
+from ..server.mysql import check_log, end_position, has_gtids
+from ..server.unlogged import without_prepared
+from .dump import open_dump
+from .reading import TransactionEnd, read_changes
+
+__all__ = ["decide"]
+
+# What may stand at a place between two transactions, as SHOW BINLOG EVENTS calls it.
+_BETWEEN = {
+    "gtid", "anonymous_gtid", "rotate", "stop", "format_desc", "previous_gtids", "gtid_list", "binlog_checkpoint",
+    "start_encryption",
+}  # fmt: skip
+_FORMAT, _PREVIOUS_GTIDS = 15, 35
+
+
+def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -> Offset:
+    """The end offset of the first batch.
+
+    Raises
+    ------
+    BacklogError
+        The place is not, or no longer, in the server's log, or is inside of a transaction.
+    """
+    if options.startup_mode == "specific" and options.startup_gtid_set:
+        return _after_gtids(connection, options, offset)
+    if options.startup_mode == "latest":
+        position = without_prepared(connection, lambda: _end(connection, options))
+    elif options.startup_mode == "earliest":
+        position = BinlogPosition(log_files(connection)[0][0], FIRST_EVENT)
+    elif options.startup_mode == "timestamp":
+        position = _at_timestamp(connection, options)
+    else:
+        assert options.startup_file
+        position = _checked(connection, BinlogPosition(options.startup_file, options.startup_position))
+    if not is_mariadb(connection):
+        gtid = _gtids_before(options, position) if has_gtids(connection) else ""
+    else:
+        found = mariadb.gtids_at_place(connection, position)
+        if found is None:
+            raise BacklogError(
+                f"No transaction of the server ends at {position.file}:{position.pos}.",
+                "Give a place from SHOW BINLOG EVENTS, after a COMMIT.",
+            )
+        gtid = str(found)
+    return replace(offset, position=position, gtid=gtid, is_backlog=False)
+
+
+def _gtids_before(options: MySqlOptions, position: BinlogPosition) -> str:
+    """MySQL: all transactions before a place in the log: those in its file, and what that says of older ones."""
+    beginning = BinlogPosition(position.file, FIRST_EVENT)
+    found = GtidSet()
+    for uuid, first, last in previous_gtids(_first_event(options, beginning, _PREVIOUS_GTIDS)):
+        found.add_range(uuid, first, last)
+    for change in read_changes(options, (), beginning, position):
+        if isinstance(change, TransactionEnd) and change.uuid:
+            found.add(change.uuid, change.number)
+    return str(found)
+
+
+def _end(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
+    if is_mariadb(connection):
+        # The end that SHOW MASTER STATUS tells may lie in a file that a commit is about to leave.
+        return mariadb.visible_place(connection).position
+    return end_position(connection, options)
+
+
+def _checked(connection: Connection[Any], position: BinlogPosition) -> BinlogPosition:
+    """A place that the user gave, if reading may start there."""
+    name = f"{position.file}:{position.pos}"
+    files = dict(log_files(connection))
+    if position.file not in files:
+        raise BacklogError(
+            f"The server has no binary log file {position.file!r} (startup.file); it has {', '.join(files)}.",
+            "It may have been purged: start with a snapshot, or from a file that is there.",
+        )
+    if position.pos == files[position.file]:
+        return position
+    try:
+        # A connection without value decoders cannot encode a number either.
+        found = query(connection, f"SHOW BINLOG EVENTS IN %s FROM {position.pos} LIMIT 1", (position.file,))
+    except pymysql.err.MySQLError as error:
+        found, why = [], str(error.args[-1])
+    else:
+        why = "it is beyond the end"
+    kind = text(found[0][2]).lower() if found else ""
+    if kind not in _BETWEEN or int(found[0][1]) != position.pos:
+        why = f"a {kind} event is there" if kind else why
+        raise BacklogError(
+            f"startup.position: {name} is not between two transactions: {why}.",
+            "Give the Pos of a Gtid event, as SHOW BINLOG EVENTS lists them, or the end of the file.",
+        )
+    return position
+
+
+def _after_gtids(connection: Connection[Any], options: MySqlOptions, offset: Offset) -> Offset:
+    if is_mariadb(connection):
+        raise SettingError(
+            "startup.gtidSet", options.startup_gtid_set, "is for MySQL; the server is MariaDB.",
+            "Give startup.file and startup.position.",
+        )  # fmt: skip
+    wanted = GtidSet(options.startup_gtid_set)
+    executed = GtidSet(str(query(connection, "SELECT @@global.gtid_executed")[0][0]))
+    if not executed.issuperset(wanted):
+        raise SettingError(
+            "startup.gtidSet", options.startup_gtid_set,
+            f"has transactions that the server has not: it has {executed}.",
+            "Give a set that the server has executed, as from SELECT @@gtid_executed.",
+        )  # fmt: skip
+    # Some of the set may lie behind the end of the first batch: where it has holes, or is of several servers. Up to the
+    # log's end it alone says what is not to be read.
+    until = end_position(connection, options)
+    decided = replace(offset, start=str(wanted), gtid_until=until, is_backlog=False)
+    check_log(connection, decided)
+    return decided
+
+
+def _at_timestamp(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
+    """Before the first transaction whose first event is of that second or a later one."""
+    wanted = options.startup_timestamp_ms // 1000
+    files = [name for name, _ in log_files(connection)]
+    # The newest file that was begun before; a transaction is never in two.
+    low, high = 0, len(files) - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if _begun_at(options, files[middle]) < wanted:
+            low = middle
+        else:
+            high = middle - 1
+    position = BinlogPosition(files[low], FIRST_EVENT)
+    end = _end(connection, options)
+    for change in read_changes(options, (), position, end):
+        assert isinstance(change, TransactionEnd), "no table is looked at"
+        if change.timestamp >= wanted:
+            return position
+        position = change.position
+    return position
+
+
+def _begun_at(options: MySqlOptions, file: str) -> int:
+    """When a log file's first event was written, seconds since 1970."""
+    data = _first_event(options, BinlogPosition(file, FIRST_EVENT), _FORMAT)
+    return int.from_bytes(data[1:5], "little")
+
+
+def _first_event(options: MySqlOptions, start: BinlogPosition, kind: int) -> bytes:
+    """The first event of a kind from a place on, with one byte before it."""
+    connection = open_dump(options, start).open()
+    try:
+        while True:
+            packet = connection._read_packet()
+            data: bytes = packet.get_all_data()
+            if packet.is_eof_packet() or data[0]:
+                raise BacklogError(f"The binary log {start.file} has no event of type {kind}.")
+            if data[5] == kind:
+                return data
+    finally:
+        with contextlib.suppress(OSError):
+            connection._force_close()

@@ -1,0 +1,94 @@
+"""The columns that tell of a row where it comes from (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+from pyspark.sql import types as st
+
+from backlog_spark.errors import SettingError
+
+if TYPE_CHECKING:
+    from ..schema.types import Column
+
+__all__ = ["BY_DEFAULT", "METADATA", "arrow_fields", "by_default", "check_names", "parse_names", "spark_fields"]
+
+METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
+    "_change_type": (
+        st.StringType(),
+        pa.string(),
+        "`insert`, `update_preimage`, `update_postimage` or `delete`; `insert` for rows of the snapshot",
+    ),
+    "_commit_timestamp": (
+        st.TimestampType(),
+        pa.timestamp("us", tz="UTC"),
+        "when the statement ran; for rows of the snapshot, as of when they are",
+    ),
+    "_commit_seq": (
+        st.LongType(),
+        pa.int64(),
+        "0 for rows of the snapshot, then growing along the binary log, unique for each row",
+    ),
+    "_database": (st.StringType(), pa.string(), "the table's database"),
+    "_table": (st.StringType(), pa.string(), "the table"),
+    "_gtid": (
+        st.StringType(),
+        pa.string(),
+        "the transaction's GTID, `uuid:number` or MariaDB's `domain-server-number`; NULL without, as for the snapshot",
+    ),
+    "_is_snapshot": (st.BooleanType(), pa.bool_(), "whether the row is of the snapshot"),
+}
+"""By name: Spark's type, Arrow's, and what it says."""
+
+BY_DEFAULT: Final = ("_change_type", "_commit_timestamp", "_commit_seq")
+
+
+def by_default(several: bool) -> tuple[str, ...]:
+    """The metadata columns of a stream; one that may be of several tables also says which."""
+    return (*BY_DEFAULT, "_database", "_table") if several else BY_DEFAULT
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """The option ``metadataColumns``: names with commas between, in any case; none for an empty text.
+
+    Raises
+    ------
+    SettingError
+        A name that there is not, or one twice.
+    """
+    names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
+    for name in names:
+        if name not in METADATA:
+            raise SettingError("metadataColumns", text, f"there is no {name!r}.", f"There are {', '.join(METADATA)}.")
+    if len(set(names)) != len(names):
+        raise SettingError("metadataColumns", text, "names a column twice.", "Name each once.")
+    return names
+
+
+def check_names(names: Sequence[str], columns: Sequence[Column]) -> None:
+    """Refuse a table with a column of the same name.
+
+    Raises
+    ------
+    SettingError
+        Naming it.
+    """
+    taken = {c.name.lower() for c in columns}
+    for name in names:
+        if name in taken:
+            raise SettingError(
+                "metadataColumns", ",".join(names), f"the table has a column {name!r} itself.",
+                "Leave it out of metadataColumns, or rename the table's.",
+            )  # fmt: skip
+
+
+def spark_fields(names: Sequence[str]) -> list[st.StructField]:
+    """The columns in Spark's schema."""
+    return [st.StructField(name, METADATA[name][0]) for name in names]
+
+
+def arrow_fields(names: Sequence[str]) -> list[pa.Field]:
+    """The same in Arrow."""
+    return [pa.field(name, METADATA[name][1]) for name in names]

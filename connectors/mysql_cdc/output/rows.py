@@ -1,0 +1,230 @@
+"""What a stream's rows look like: the table's own columns, or one envelope for many tables (pure).
+
+Either way the metadata columns come last.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import types as st
+
+from backlog_spark.errors import SettingError
+
+from ..binlog.records import INSERT, RowsChange
+from ..offsets import SnapshotRange, byte_at
+from ..schema.table import TableSchema
+from ..schema.types import kind_of
+from .envelope import envelopes, key_json
+from .metadata import arrow_fields, spark_fields
+
+__all__ = ["UPDATE_AFTER", "UPDATE_BEFORE", "ChangeRows", "Output", "output_of", "rows_to_table"]
+
+UPDATE_BEFORE, UPDATE_AFTER = "update_preimage", "update_postimage"
+_BATCH_ROWS = 10_000  # Spark takes Arrow batches of 1k to 10k rows best
+_Told = Mapping[str, Sequence[Any]]
+
+
+@dataclass
+class ChangeRows:
+    """Images of one table's rows, with what they are part of, one list entry a row.
+
+    Parameters
+    ----------
+    rows : list
+        Storage values.
+    kinds : list of str
+        As ``_change_type``.
+    sequences : list of int
+        As ``_commit_seq``.
+    origins : list of RowsChange
+        The event that each is from.
+    covered : list
+        For a row that the snapshot may hold: which of the table's ranges the transaction is in; else None.
+    """
+
+    rows: list[list[Any]] = field(default_factory=list)
+    kinds: list[str] = field(default_factory=list)
+    sequences: list[int] = field(default_factory=list)
+    origins: list[RowsChange] = field(default_factory=list)
+    covered: list[list[bool] | None] = field(default_factory=list)
+
+    def take(self, at: Sequence[int]) -> ChangeRows:
+        """Some of the rows."""
+        columns: tuple[list[Any], ...] = (self.rows, self.kinds, self.sequences, self.origins, self.covered)
+        return ChangeRows(*([column[i] for i in at] for column in columns))
+
+    def told(self, wanted: Collection[str]) -> dict[str, list[Any]]:
+        """Some of the metadata of each row."""
+        found: dict[str, Callable[[], list[Any]]] = {
+            "_change_type": lambda: self.kinds,
+            "_commit_timestamp": lambda: [origin.timestamp * 1_000_000 for origin in self.origins],
+            "_commit_seq": lambda: self.sequences,
+            "_gtid": lambda: [origin.gtid or None for origin in self.origins],
+            "_is_snapshot": lambda: [False],
+        }
+        return {name: made() for name, made in found.items() if name in wanted}
+
+
+class Output(ABC):
+    """The form of a stream's rows.
+
+    Parameters
+    ----------
+    metadata : tuple of str
+        The metadata columns.
+    """
+
+    def __init__(self, metadata: tuple[str, ...]) -> None:
+        self.metadata = metadata
+
+    @abstractmethod
+    def check(self, tables: Sequence[TableSchema]) -> None:
+        """Refuse tables that do not go into one stream.
+
+        Raises
+        ------
+        SettingError
+            Naming two of them.
+        """
+
+    @abstractmethod
+    def spark_schema(self, tables: Sequence[TableSchema]) -> st.StructType:
+        """The stream's columns."""
+
+    @abstractmethod
+    def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
+        """Rows of a table's snapshot."""
+
+    @abstractmethod
+    def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
+        """Changes of a table, in order."""
+
+    def _batches(self, schema: TableSchema, table: pa.Table, told: _Told) -> Iterator[pa.RecordBatch]:
+        """Append the metadata columns, each given for every row or once for all, and cut into batches."""
+        rows = table.num_rows
+        if not rows:
+            return
+        told = {**told, "_database": [schema.database], "_table": [schema.table]}
+        fields = arrow_fields(self.metadata)
+        meta = [_column(told[f.name], f.type, rows) for f in fields]
+        whole = pa.Table.from_arrays([*table.columns, *meta], schema=pa.schema([*table.schema, *fields]))
+        yield from whole.combine_chunks().to_batches(_BATCH_ROWS)
+
+
+def _column(values: Sequence[Any], kind: pa.DataType, rows: int) -> pa.Array:
+    array = pa.array(values, kind if not pa.types.is_timestamp(kind) else pa.int64())
+    array = pa.repeat(array[0], rows) if len(values) == 1 and rows != 1 else array
+    return array.view(kind) if pa.types.is_timestamp(kind) else array
+
+
+def _of_snapshot(of: SnapshotRange) -> _Told:
+    return {
+        "_change_type": [INSERT],
+        "_commit_timestamp": [of.at_ms * 1000],
+        "_commit_seq": [0],
+        "_gtid": [None],
+        "_is_snapshot": [True],
+    }
+
+
+def rows_to_table(schema: TableSchema, rows: Sequence[list[Any]]) -> pa.Table:
+    """An Arrow table of the table's columns from storage values."""
+    columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema.columns]
+    arrays = [kind_of(c).build(c, values) for c, values in zip(schema.columns, columns, strict=True)]
+    return pa.table(arrays, names=[c.name for c in schema.columns])
+
+
+class _Rows(Output):
+    """``format=row``: the table's columns. An update is two rows."""
+
+    def check(self, tables: Sequence[TableSchema]) -> None:
+        first = tables[0]
+        for other in tables[1:]:
+            if _fields(other) != _fields(first):
+                raise SettingError(
+                    "format", "row", f"{other.name} has other columns than {first.name}: {_difference(first, other)}.",
+                    "Set format=debezium, or declare a source for each table.",
+                )  # fmt: skip
+
+    def spark_schema(self, tables: Sequence[TableSchema]) -> st.StructType:
+        return st.StructType([*_fields(tables[0]), *spark_fields(self.metadata)])
+
+    def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
+        return self._batches(schema, table, _of_snapshot(of))
+
+    def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
+        return self._batches(schema, rows_to_table(schema, found.rows), found.told(self.metadata))
+
+
+def _fields(schema: TableSchema) -> list[st.StructField]:
+    # Nullable throughout: Arrow batches from Python sources are, and a mismatch is refused.
+    return [st.StructField(c.name, kind_of(c).spark(c)) for c in schema.columns]
+
+
+def _difference(one: TableSchema, other: TableSchema) -> str:
+    mine, its = ([f"{f.name} {f.dataType.simpleString()}" for f in _fields(s)] for s in (one, other))
+    only = [name for name in its if name not in mine]
+    missing = [name for name in mine if name not in its]
+    told = [f"it has {', '.join(only)}"] * bool(only) + [f"it has no {', '.join(missing)}"] * bool(missing)
+    return " and ".join(told) or "in another order"
+
+
+class _Envelopes(Output):
+    """``format=debezium``: a row's key and one envelope as JSON. An update is one row, unless it changes the key."""
+
+    def check(self, tables: Sequence[TableSchema]) -> None:
+        pass
+
+    def spark_schema(self, tables: Sequence[TableSchema]) -> st.StructType:
+        fields = [st.StructField("key", st.StringType()), st.StructField("value", st.StringType())]
+        return st.StructType([*fields, *spark_fields(self.metadata)])
+
+    def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
+        rows = table.num_rows
+        place = {"file": None, "pos": 0, "server_id": 0, "gtid": None}
+        value = envelopes(schema, None, table, ["r"] * rows, [of.at_ms] * rows, [place] * rows)
+        return self._batches(schema, pa.table({"key": key_json(schema, table), "value": value}), _of_snapshot(of))
+
+    def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
+        # Where each output row's images are; -1 for none.
+        before: list[int] = []
+        after: list[int] = []
+        ops: list[str] = []
+        for i, kind in enumerate(found.kinds):
+            if kind == UPDATE_AFTER:  # follows its preimage: both have one key
+                after[-1], ops[-1] = i, "u"
+            else:
+                before.append(-1 if kind == INSERT else i)
+                after.append(i if kind == INSERT else -1)
+                ops.append("c" if kind == INSERT else "d")
+        last = [a if a >= 0 else b for b, a in zip(before, after, strict=True)]
+        images = rows_to_table(schema, found.rows)
+        kept = found.take(last)
+        places = [
+            {"file": o.file, "pos": byte_at(s), "server_id": o.server_id, "gtid": o.gtid or None}
+            for o, s in zip(kept.origins, kept.sequences, strict=True)
+        ]
+        value = envelopes(
+            schema, _images(images, before), _images(images, after), ops,
+            [o.timestamp * 1000 for o in kept.origins], places,
+        )  # fmt: skip
+        key = key_json(schema, images.take(last))
+        return self._batches(schema, pa.table({"key": key, "value": value}), kept.told(self.metadata))
+
+
+def _images(table: pa.Table, at: list[int]) -> pa.Table | None:
+    """Rows by place; for -1 a row of NULLs, which `envelopes` tells by the operation."""
+    return table.take(pa.array([i if i >= 0 else None for i in at], pa.int64()))
+
+
+_OUTPUTS: dict[str, type[Output]] = {"row": _Rows, "debezium": _Envelopes}
+
+
+def output_of(form: str, metadata: tuple[str, ...]) -> Output:
+    """The output of an option ``format``."""
+    return _OUTPUTS[form](metadata)

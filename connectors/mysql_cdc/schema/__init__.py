@@ -1,0 +1,1 @@
+"""Tables, columns, types and keys."""

@@ -1,0 +1,1 @@
+"""Columns that change: ALTER TABLE in the binary log."""

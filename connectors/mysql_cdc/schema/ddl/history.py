@@ -1,0 +1,253 @@
+"""A table's columns as the log goes on: which they were between two ALTER TABLEs, what old rows are today (pure).
+
+The log's own description of a table has no names unless ``binlog_row_metadata=FULL``, and never the whole definitions.
+So the columns of a stretch are derived, from those known before and after and the statements between. What cannot be
+told is left open or refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from ..columns import Column
+from ..table import SchemaChanged, TableSchema
+from ..widening import Convert, as_is, conversion, same_definition
+from .alters import ConvertAll, after, column_steps
+
+__all__ = ["Bridge", "Layout", "bridge", "layouts"]
+
+_HINT = "Start the query again with a new checkpoint."
+# What CONVERT TO CHARACTER SET binary makes of text.
+_BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A table's columns over a stretch of the log.
+
+    Parameters
+    ----------
+    columns : tuple of Column
+        As they were. One of which only the name is known has the ``data_type`` "".
+    now : tuple of str or None
+        The name that each has today; None if it was dropped since.
+    """
+
+    columns: tuple[Column, ...]
+    now: tuple[str | None, ...]
+
+
+@dataclass
+class _Life:
+    """One column from its first to its last statement, whatever its names."""
+
+    before: Column | None = None
+    now: Column | None = None
+    # Numbers of the statements that gave it a new definition; of those that did so if it was of text.
+    redefined: list[int] = field(default_factory=list)
+    converted: list[int] = field(default_factory=list)
+
+    def since_before(self) -> list[int]:
+        """Statements after which `before` is out of date."""
+        return [*self.redefined, *(self.converted if self.before and self.before.charset else [])]
+
+    def until_now(self) -> list[int]:
+        """Statements before which `now` was not yet so."""
+        was_text = self.now and (self.now.charset or self.now.data_type in _BYTES)
+        return [*self.redefined, *(self.converted if was_text else [])]
+
+    def at(self, stage: int, name: str) -> Column:
+        """Its definition after so many statements."""
+        if self.before and all(number > stage for number in self.since_before()):
+            return replace(self.before, name=name)
+        if self.now and all(number <= stage for number in self.until_now()):
+            return replace(self.now, name=name)
+        return Column(name, "", "")
+
+    def is_explained(self) -> bool:
+        """Whether a definition that is another today had a statement to make it so."""
+        if not self.before or not self.now or self.since_before() or self.until_now():
+            return True
+        return same_definition(self.before, self.now)
+
+
+def layouts(
+    before: Sequence[Column], statements: Sequence[str], now: Sequence[Column], key: Sequence[str] = ()
+) -> list[Layout]:
+    """The layouts before the first, and after each of the statements: one more than there are statements.
+
+    Parameters
+    ----------
+    before : sequence of Column
+        The columns before the first statement.
+    statements : sequence of str
+        Every ALTER TABLE of the table up to now, in the order of the log.
+    now : sequence of Column
+        The columns after the last statement.
+    key : sequence of str
+        Of ``before``, the columns of the primary key. The key would be another one without them.
+
+    Raises
+    ------
+    SchemaChanged
+        A statement that `column_steps` refuses, or statements that do not lead from ``before`` to ``now``.
+    """
+    lives = [_Life(before=column if column.data_type else None) for column in before]
+    stages = [[(life, column.name) for life, column in zip(lives, before, strict=True)]]
+    for number, statement in enumerate(statements, 1):
+        steps = column_steps(statement)
+        last = stages[-1]
+        stage = []
+        for placed in after([name for _, name in last], steps):
+            life = _Life() if placed.source is None else last[placed.source][0]
+            if placed.redefined:
+                life.redefined.append(number)
+            if ConvertAll() in steps:
+                life.converted.append(number)
+            stage.append((life, placed.name))
+        stages.append(stage)
+    if [name.lower() for _, name in stages[-1]] != [column.name.lower() for column in now]:
+        raise _elsewhere(", ".join(name for _, name in stages[-1]), ", ".join(column.name for column in now))
+    for (life, _), column in zip(stages[-1], now, strict=True):
+        life.now = column
+        if not life.is_explained():
+            assert life.before is not None, "else there is nothing to explain"
+            raise _elsewhere(_told(life.before), _told(column))
+    gone = [c.name for life, c in zip(lives, before, strict=True) if c.name in key and life.now is None]
+    if gone:
+        raise SchemaChanged(f"The column {gone[0]!r} of the primary key was dropped.", _HINT)
+    return [
+        Layout(
+            tuple(life.at(number, name) for life, name in stage),
+            tuple(life.now.name if life.now else None for life, _ in stage),
+        )
+        for number, stage in enumerate(stages)
+    ]
+
+
+def _told(column: Column) -> str:
+    charset = f" in {column.charset}" if column.charset else ""
+    return f"{column.name} {column.column_type}{charset}"
+
+
+def _elsewhere(derived: str, found: str) -> SchemaChanged:
+    return SchemaChanged(
+        f"The statements in the log do not lead to the table's present columns: to {derived} instead of {found}.", _HINT
+    )
+
+
+@dataclass(frozen=True)
+class Bridge:
+    """How rows of a layout become rows of the stream.
+
+    Parameters
+    ----------
+    sources : tuple of int or None
+        For each column of the stream that of the layout; None where it is NULL.
+    converts : tuple of callable or None
+        For each what is done with the storage values; None for nothing.
+    is_identity : bool
+        Rows are what they have to be.
+    """
+
+    sources: tuple[int | None, ...]
+    converts: tuple[Convert | None, ...]
+    is_identity: bool = False
+
+    def place_of(self, source: int) -> int | None:
+        """Which column of the stream comes from a column of the layout."""
+        return self.sources.index(source) if source in self.sources else None
+
+
+def bridge(layout: Layout, schema: TableSchema) -> Bridge:
+    """How rows of a layout become those of a stream with this schema.
+
+    A column's values are those of the one that has its name today or, if none has, of one that had it and was dropped
+    since. A column without values is NULL, and so is one that was dropped and of which only the name is known.
+
+    Raises
+    ------
+    SchemaChanged
+        Values that cannot become those of the declared type without loss, or whose type is not known; a column of the
+        keys that is missing or would identify or order rows otherwise.
+    """
+    own = [column.name.lower() for column in layout.columns]
+    now = [name.lower() if name else None for name in layout.now]
+    declared = [column.name.lower() for column in schema.columns]
+    if _is_declared(layout, schema, own, now, declared):
+        sources: list[int | None] = [*range(len(own))]
+    else:
+        gone = {name: i for i, name in enumerate(own) if now[i] is None and layout.columns[i].data_type}
+        sources = [now.index(name) if name in now else gone.get(name) for name in declared]
+    converts: list[Convert | None] = []
+    for column, source in zip(schema.columns, sources, strict=True):
+        if column.name in schema.key or column.name in schema.chunk_key:
+            _check_key(schema, column, layout.columns[source] if source is not None else None)
+        converts.append(None if source is None else _convert(schema, column, layout.columns[source]))
+    same = sources == [*range(len(own))] and not any(converts)
+    return Bridge(tuple(sources), tuple(converts), same and _definitions_same(layout, schema))
+
+
+def _definitions_same(layout: Layout, schema: TableSchema) -> bool:
+    """Reading as declared reads these rows right."""
+    return all(same_definition(one, other) for one, other in zip(layout.columns, schema.columns, strict=True))
+
+
+def _is_declared(
+    layout: Layout, schema: TableSchema, own: list[str], now: list[str | None], declared: list[str]
+) -> bool:
+    """The stream was declared of this very layout. Its columns may have been renamed since, but not to one another."""
+    if own != declared or not _definitions_same(layout, schema):
+        return False
+    return all(name is None or name == own[i] or name not in declared for i, name in enumerate(now))
+
+
+def _convert(schema: TableSchema, declared: Column, found: Column) -> Convert | None:
+    if not found.data_type:
+        raise SchemaChanged(
+            f"The column {declared.name!r} of {schema.database}.{schema.table} was redefined more than once: what its "
+            "definition was in between, the binary log does not tell.",
+            _HINT,
+        )
+    convert = conversion(found, declared)
+    if convert is None:
+        raise SchemaChanged(
+            f"The column {declared.name!r} of {schema.database}.{schema.table} is {_told(found)} in a part of the "
+            f"binary log and {_told(declared)} in the stream: its values cannot become the other's without loss.",
+            _HINT,
+        )
+    return None if convert is as_is else convert
+
+
+_INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+
+
+def _check_key(schema: TableSchema, declared: Column, found: Column | None) -> None:
+    """Keys tell and order rows by their storage values, so these must stay what they are."""
+    if found is None:
+        what = "missing"
+    elif found.data_type and not _same_key(declared, found):
+        null = "" if found.nullable == declared.nullable else " NULL" if found.nullable else " NOT NULL"
+        collation = "" if found.collation == declared.collation else f" COLLATE {found.collation}"
+        what = f"{_told(found)}{collation}{null}"
+    else:
+        return
+    told = f"{_told(declared)}{f' COLLATE {declared.collation}' if declared.collation else ''}"
+    raise SchemaChanged(
+        f"The key column {declared.name!r} of {schema.database}.{schema.table}, {told}, is {what} in a part of the "
+        "binary log: rows would be told apart otherwise.",
+        _HINT,
+    )
+
+
+def _same_key(declared: Column, found: Column) -> bool:
+    if found.data_type in _INTEGERS and declared.data_type in _INTEGERS:
+        same = True
+    elif found.data_type == "binary":  # zeros at the end count in order bytes
+        same = same_definition(found, declared)
+    else:
+        same = found.data_type == declared.data_type and found.scale == declared.scale
+    # What is text has the same character set and, as its equality depends on it, collation.
+    text = (found.charset, found.collation) == (declared.charset, declared.collation)
+    return same and text and found.nullable == declared.nullable

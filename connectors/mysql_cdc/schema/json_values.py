@@ -1,0 +1,152 @@
+"""JSON of MySQL as one canonical text, from the server's own text and from its binary form (pure).
+
+The text is the server's: keys in the order in which it keeps them, ``", "`` and ``": "`` between, everything but
+control characters, quotes and backslashes as it is. Only numbers with a fraction or an exponent are written anew, since
+the binary form holds them as doubles and decimals: without an exponent and without trailing zeros.
+
+Source: MySQL source documentation, "JSON binary format" (sql/json_binary.h), and sql/json_dom.cc for dates and times.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import re
+import struct
+from collections.abc import Callable
+from decimal import Decimal
+
+from backlog_spark.common.varints import varint
+from backlog_spark.errors import BacklogError
+
+from ..binlog.row_code import Reader, as_reader
+from .packed import packed_decimal
+
+__all__ = ["from_binary", "from_text"]
+
+_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY, _LITERAL = 0, 1, 2, 3, 4
+_DOUBLE, _STRING, _OPAQUE = 11, 12, 15
+_INTEGERS = {5: (2, True), 6: (2, False), 7: (4, True), 8: (4, False), 9: (8, True), 10: (8, False)}
+_LITERALS = {0: "null", 1: "true", 2: "false"}
+# Type codes within opaque values.
+_TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
+
+# A string, which is left as it is, or a number that is more than an integer.
+_STRING_OR_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?')
+_FRACTION = re.compile(r"\d[.eE]")
+
+
+def from_text(text: str) -> str:
+    """From what a SELECT gives."""
+    if not _FRACTION.search(text):
+        return text
+    return _STRING_OR_NUMBER.sub(_token, text)
+
+
+def _token(found: re.Match[str]) -> str:
+    token = found.group()
+    return token if token[0] == '"' or token.lstrip("-").isdigit() else _number(Decimal(token))
+
+
+def _number(value: Decimal) -> str:
+    """Without exponent and trailing zeros; a value that is whole keeps one, to stay what it is."""
+    text = format(value, "f")
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    return f"{text}.0" if "." not in text else text
+
+
+def from_binary(data: bytes) -> str:
+    """From what a row image holds.
+
+    Raises
+    ------
+    BacklogError
+        It is of a form that is not known.
+    """
+    # Nothing at all is what an invalid value of a NOT NULL column became.
+    return _value(data[0], data, 1) if data else "null"
+
+
+def _value(kind: int, data: bytes, at: int) -> str:
+    if kind in (_SMALL_OBJECT, _LARGE_OBJECT, _SMALL_ARRAY, _LARGE_ARRAY):
+        return _container(kind, data, at)
+    if kind == _STRING:
+        size, at = varint(data, at)
+        return json.dumps(data[at : at + size].decode("utf-8"), ensure_ascii=False)
+    if kind in _INTEGERS:
+        size, signed = _INTEGERS[kind]
+        return str(int.from_bytes(data[at : at + size], "little", signed=signed))
+    if kind == _LITERAL:
+        return _LITERALS[data[at]]
+    if kind == _DOUBLE:
+        return _number(Decimal(repr(struct.unpack_from("<d", data, at)[0])))
+    if kind == _OPAQUE:
+        size, start = varint(data, at + 1)
+        return _opaque(data[at], data[start : start + size])
+    raise BacklogError(f"A JSON value in the binary log has the type {kind}, which mysql_cdc does not read.")
+
+
+def _container(kind: int, data: bytes, at: int) -> str:
+    is_object, large = kind in (_SMALL_OBJECT, _LARGE_OBJECT), kind in (_LARGE_OBJECT, _LARGE_ARRAY)
+    width = 4 if large else 2
+
+    def number(place: int, size: int = width) -> int:
+        return int.from_bytes(data[place : place + size], "little")
+
+    count = number(at)
+    entry = at + 2 * width
+    keys = []
+    if is_object:
+        for _ in range(count):
+            start, size = at + number(entry), number(entry + width, 2)
+            keys.append(json.dumps(data[start : start + size].decode("utf-8"), ensure_ascii=False))
+            entry += width + 2
+    values = []
+    for _ in range(count):
+        inner = data[entry]
+        # What fits stands in the entry itself.
+        inlined = inner == _LITERAL or (inner in _INTEGERS and _INTEGERS[inner][0] <= width)
+        values.append(_value(inner, data, entry + 1 if inlined else at + number(entry + 1)))
+        entry += 1 + width
+    if not is_object:
+        return f"[{', '.join(values)}]"
+    return "{" + ", ".join(f"{key}: {value}" for key, value in zip(keys, values, strict=True)) + "}"
+
+
+@functools.lru_cache(1_000)
+def _decimal(precision: int, scale: int) -> Reader:
+    return as_reader(packed_decimal(precision, scale))
+
+
+def _opaque(kind: int, data: bytes) -> str:
+    if kind == _DECIMAL:
+        precision, scale = data[0], data[1]
+        unscaled = _decimal(precision, scale)(data, 2)[0]
+        return _number(Decimal(f"{unscaled}e-{scale}")) if scale else str(unscaled)
+    known: dict[int, Callable[[int], str]] = {
+        _DATE: _date, _TIME: _time, _DATETIME: _datetime, _TIMESTAMP: _datetime
+    }  # fmt: skip
+    if kind in known:
+        return f'"{known[kind](int.from_bytes(data, "little", signed=True))}"'
+    return f'"base64:type{kind}:{base64.b64encode(data).decode()}"'
+
+
+def _clock(seconds: int, micros: int) -> str:
+    return f"{seconds >> 12:02d}:{seconds >> 6 & 63:02d}:{seconds & 63:02d}.{micros:06d}"
+
+
+def _date(packed: int) -> str:
+    days = packed >> 41
+    months = days >> 5
+    return f"{months // 13:04d}-{months % 13:02d}-{days & 31:02d}"
+
+
+def _datetime(packed: int) -> str:
+    return f"{_date(packed)} {_clock(packed >> 24 & 0x1FFFF, packed & 0xFFFFFF)}"
+
+
+def _time(packed: int) -> str:
+    sign, packed = ("-", -packed) if packed < 0 else ("", packed)
+    return sign + _clock(packed >> 24, packed & 0xFFFFFF)

@@ -1,0 +1,135 @@
+"""Which columns tell a table's rows apart, and which the snapshot is cut by.
+
+Every refusal that is about keys happens here, before a row is read.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from backlog_spark.errors import BacklogError, SettingError
+
+from ..options import MySqlOptions
+from .keys import key_kind
+from .table import TableSchema
+from .types import Column
+
+__all__ = ["KEY_CHARSETS", "weights_order", "with_keys"]
+
+Ask = Callable[[str, tuple[object, ...]], list[tuple[Any, ...]]]
+
+# Character sets in which two different byte strings never read as the same text, so that a text tells its row.
+KEY_CHARSETS = {
+    *("utf8mb4", "utf8mb3", "utf8", "ucs2", "utf16", "utf16le", "utf32"),
+    *("ascii", "latin1", "latin2", "cp1250", "cp1251", "koi8r"),
+}
+# Measured over all collations of these sets (tests/connectors/mysql_cdc/test_places.py): those whose WEIGHT_STRING does
+# not order as the comparison does. MariaDB compares level by level and pads each, which weights in one piece do not
+# tell; and 10.11 holds '' and '\0' equal in the older ones without padding.
+_UNORDERED = re.compile(r"cp1250_czech_cs\Z")
+_UNORDERED_IN_MARIADB = re.compile(
+    r"cp1250_czech_cs\Z|.*(_ai_cs|_as_ci|_as_cs|_w2|_0900_bin)\Z|(?!.*_uca1400_).*_nopad_"
+)
+# -0.0 and 0.0 are one key to MySQL but two values, and FLOAT literals compare as DOUBLE.
+_NO_IDENTITY = {"float", "double"}
+
+_INDEXES = """
+SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_TYPE <> 'HASH' ORDER BY INDEX_NAME, SEQ_IN_INDEX
+"""
+
+
+def weights_order(collation: str, of_mariadb: bool) -> bool:
+    """Whether texts of a collation order as their ``WEIGHT_STRING`` does."""
+    return not (_UNORDERED_IN_MARIADB if of_mariadb else _UNORDERED).match(collation)
+
+
+def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema, of_mariadb: bool = False) -> TableSchema:
+    """The schema with its primary key and the columns that cut it.
+
+    Parameters
+    ----------
+    ask : callable
+        Runs a statement with arguments.
+    options : MySqlOptions
+        Of which ``chunkKeyColumn`` is heeded.
+    schema : TableSchema
+        Name and columns.
+    of_mariadb : bool
+        The server is a MariaDB, where other collations order.
+
+    Raises
+    ------
+    BacklogError
+        A key column whose values do not tell rows apart exactly; a ``chunkKeyColumn`` that does not exist, that cannot
+        order rows or that no index begins with.
+    """
+    name = schema.database, schema.table
+    indexes: dict[str, list[tuple[str, bool]]] = {}
+    for index, column, prefix in ask(_INDEXES, name):
+        # The column of an expression has no name.
+        indexes.setdefault(str(index), []).append((str(column or ""), prefix is None))
+    primary = indexes.get("PRIMARY", [])
+    key = tuple(column for column, _ in primary)
+    columns = {c.name: c for c in schema.columns}
+    for column in key:
+        _check_identity(schema, columns[column])
+    if options.chunk_key_column:
+        chunk_key: tuple[str, ...] = (_chosen(schema, options.chunk_key_column, indexes, of_mariadb),)
+    else:
+        orders = 0  # leading columns of the primary key that order rows
+        while orders < len(primary) and primary[orders][1] and _orders(columns[key[orders]], of_mariadb):
+            orders += 1
+        chunk_key = key[:orders]
+    return replace(schema, key=key, chunk_key=chunk_key)
+
+
+def _check_identity(schema: TableSchema, column: Column) -> None:
+    if column.data_type in _NO_IDENTITY or (column.charset and column.charset not in KEY_CHARSETS):
+        what = f"the character set {column.charset}" if column.charset else f"the type {column.column_type}"
+        raise BacklogError(
+            f"The primary key of {schema.database}.{schema.table} contains {column.name!r}, which has {what}: "
+            "rows cannot be told apart by it exactly.",
+            "Use an integer, decimal, date, binary or text key; text in a character set of "
+            f"{', '.join(sorted(KEY_CHARSETS))}.",
+        )
+
+
+def _orders(column: Column, of_mariadb: bool) -> bool:
+    kind = key_kind(column)
+    if kind is None:
+        return False
+    if kind.text:
+        return column.charset in KEY_CHARSETS and weights_order(column.collation, of_mariadb)
+    # A zero date in a column that may be NULL reads as NULL, but sorts elsewhere.
+    return not (column.nullable and column.data_type in ("date", "datetime", "timestamp"))
+
+
+def _chosen(schema: TableSchema, wanted: str, indexes: dict[str, list[tuple[str, bool]]], of_mariadb: bool) -> str:
+    able = [c.name for c in schema.columns if _orders(c, of_mariadb)]
+    leading = {first for (first, whole), *_ in indexes.values() if whole}
+    good = [name for name in able if name in leading]
+    hint = f"Columns that can be: {', '.join(good)}." if good else "Leave the option out."
+    column = next((c for c in schema.columns if c.name.lower() == wanted.lower()), None)
+    where = f"{schema.database}.{schema.table}"
+    if column is None:
+        raise SettingError("chunkKeyColumn", wanted, f"{where} has no such column.", hint)
+    if column.name not in able:
+        what = column.column_type + (f" COLLATE {column.collation}" if column.collation else "")
+        raise SettingError(
+            "chunkKeyColumn",
+            wanted,
+            f"{where} cannot be cut by a column of the type {what}{'' if column.nullable else ' NOT NULL'}.",
+            hint,
+        )
+    if column.name not in leading:
+        raise SettingError(
+            "chunkKeyColumn",
+            wanted,
+            f"no index of {where} begins with it, so every chunk would read the whole table.",
+            f"CREATE INDEX … ON {where} ({column.quoted}). {hint}",
+        )
+    return column.name

@@ -1,0 +1,406 @@
+"""MySQL column types: the Spark type, the SELECT expression and the Arrow column of each (pure).
+
+A value reaches Spark by two roads, a SELECT in the snapshot phase and a row image in the binary log phase,
+and must be the same by both. Here stands what both roads agree on. Row images give *storage values*: int
+(also unscaled decimals, days, microseconds), float, str, bytes or None; SELECT gives the columns of `wire`.
+
+Source: MySQL Reference Manual, "Data Types".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import types as st
+
+from backlog_spark.errors import BacklogError
+
+from ..server.wire import BYTES, FLOAT, INTEGER, TEMPORAL
+from .addresses import ADDRESS_BYTES
+from .charsets import CHARSETS, as_utf8
+from .columns import Column, not_text, quote_identifier
+from .json_values import from_text
+from .temporal import packed_days, packed_micros
+
+__all__ = ["Column", "ColumnKind", "binlog_codes", "kind_of", "quote_identifier", "type_table"]
+
+
+Expression = Callable[[Column], str]
+
+
+@dataclass(frozen=True)
+class ColumnKind:
+    """How one family of MySQL types travels.
+
+    Parameters
+    ----------
+    spark, arrow : callable
+        Type of a column in Spark and in Arrow.
+    select : callable
+        SQL expression for the value.
+    wire : str
+        What the server sends for it: a `WireColumn.kind`.
+    parse : callable
+        From the array that `RowDecoder.decode` gives to the final array.
+    build : callable
+        From a list of storage values to the final array.
+    binlog : frozenset of int
+        Type codes under which the binary log writes it.
+    text : bool
+        It is text, of a character set.
+    """
+
+    spark: Callable[[Column], st.DataType]
+    arrow: Callable[[Column], pa.DataType]
+    select: Expression
+    wire: str
+    parse: Callable[[Column, pa.Array], pa.Array]
+    build: Callable[[Column, Sequence[object]], pa.Array]
+    binlog: frozenset[int]
+    text: bool = False
+
+
+def _bare(column: Column) -> str:
+    return column.quoted
+
+
+def _as_is(column: Column, array: pa.Array) -> pa.Array:
+    return array
+
+
+def _build_plain(column: Column, values: Sequence[object]) -> pa.Array:
+    return pa.array(values, kind_of(column).arrow(column))
+
+
+def _build_decimal(column: Column, values: Sequence[object]) -> pa.Array:
+    # Unscaled integers straight into the buffer; going through Decimal would cost four times as much.
+    unscaled = pa.array(values, pa.decimal128(38, 0))
+    return pa.Array.from_buffers(kind_of(column).arrow(column), len(unscaled), unscaled.buffers())
+
+
+def _build_days(column: Column, values: Sequence[object]) -> pa.Array:
+    return pa.array(values, pa.int32()).view(pa.date32())
+
+
+def _build_micros(column: Column, values: Sequence[object]) -> pa.Array:
+    return pa.array(values, pa.int64()).view(kind_of(column).arrow(column))
+
+
+def _parse_date(column: Column, array: pa.Array) -> pa.Array:
+    """Dates; zero, partial and impossible ones, which Spark cannot hold, become NULL."""
+    return packed_days(array)
+
+
+def _parse_timestamp(column: Column, array: pa.Array) -> pa.Array:
+    return packed_micros(array).view(kind_of(column).arrow(column))
+
+
+def _parse_number(column: Column, array: pa.Array) -> pa.Array:
+    return pc.cast(array, kind_of(column).arrow(column))
+
+
+def _parse_decimal(column: Column, array: pa.Array) -> pa.Array:
+    return pc.cast(pc.cast(array, pa.string()), kind_of(column).arrow(column))
+
+
+def _parse_text(column: Column, array: pa.Array) -> pa.Array:
+    try:
+        return pc.cast(array, pa.string())
+    except pa.ArrowInvalid:  # MariaDB's utf8mb3 and utf8mb4 may hold halves of surrogate pairs
+        raise not_text(column) from None
+
+
+def _text_select(column: Column) -> str:
+    return as_utf8(column.quoted, column.charset)
+
+
+def _parse_json(column: Column, array: pa.Array) -> pa.Array:
+    return pa.array([None if v is None else from_text(v) for v in pc.cast(array, pa.string()).to_pylist()], pa.string())
+
+
+_INT_BITS = {"tinyint": 8, "smallint": 16, "mediumint": 32, "int": 32, "bigint": 64}
+_SPARK_INT: dict[int, st.DataType] = {
+    8: st.ByteType(),
+    16: st.ShortType(),
+    32: st.IntegerType(),
+    64: st.LongType(),
+}
+_ARROW_INT = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
+
+
+def _int_bits(column: Column) -> int:
+    bits = _INT_BITS[column.data_type]
+    if column.unsigned and column.data_type != "mediumint":  # 24 bits fit 32 either way
+        bits *= 2
+    return bits
+
+
+def _spark_int(column: Column) -> st.DataType:
+    return _SPARK_INT.get(_int_bits(column), st.DecimalType(20, 0))
+
+
+def _arrow_int(column: Column) -> pa.DataType:
+    return _ARROW_INT.get(_int_bits(column), pa.decimal128(20, 0))
+
+
+def _build_int(column: Column, values: Sequence[object]) -> pa.Array:
+    if _int_bits(column) > 64:
+        return _build_decimal(column, values)
+    return _build_plain(column, values)
+
+
+def _integer(*codes: int) -> ColumnKind:
+    return ColumnKind(_spark_int, _arrow_int, _bare, INTEGER, _parse_number, _build_int, frozenset(codes))
+
+
+def _decimal_spark(column: Column) -> st.DataType:
+    return st.StringType() if column.is_wide_decimal else st.DecimalType(column.precision, column.scale)
+
+
+def _decimal_arrow(column: Column) -> pa.DataType:
+    return pa.string() if column.is_wide_decimal else pa.decimal128(column.precision, column.scale)
+
+
+def _decimal_select(column: Column) -> str:
+    # ZEROFILL is how a column's own value is printed.
+    return f"{column.quoted} + 0" if "zerofill" in column.column_type.lower() else column.quoted
+
+
+def _build_exact(column: Column, values: Sequence[object]) -> pa.Array:
+    return _build_plain(column, values) if column.is_wide_decimal else _build_decimal(column, values)
+
+
+def _text(codes: frozenset[int]) -> ColumnKind:
+    return ColumnKind(
+        lambda c: st.StringType(),
+        lambda c: pa.string(),
+        _text_select,
+        BYTES,
+        _parse_text,
+        _build_plain,
+        codes,
+        text=True,
+    )
+
+
+def _bytes(codes: frozenset[int]) -> ColumnKind:
+    return ColumnKind(
+        lambda c: st.BinaryType(),
+        lambda c: pa.binary(),
+        _bare,
+        BYTES,
+        _as_is,
+        _build_plain,
+        codes,
+    )
+
+
+def _bit_spark(column: Column) -> st.DataType:
+    return st.LongType() if column.bits < 64 else st.DecimalType(20, 0)
+
+
+def _bit_arrow(column: Column) -> pa.DataType:
+    return pa.int64() if column.bits < 64 else pa.decimal128(20, 0)
+
+
+def _build_bit(column: Column, values: Sequence[object]) -> pa.Array:
+    return _build_plain(column, values) if column.bits < 64 else _build_decimal(column, values)
+
+
+GEOMETRIES = (
+    "geometry", "point", "linestring", "polygon", "multipoint", "multilinestring", "multipolygon",
+    "geometrycollection", "geomcollection",
+)  # fmt: skip
+
+_STRING_CODES = frozenset({15, 253, 254})
+_BLOB_CODES = frozenset({252})
+
+_ADDRESS = ColumnKind(
+    lambda c: st.StringType(),
+    lambda c: pa.string(),
+    _text_select,
+    BYTES,
+    _parse_text,
+    _build_plain,
+    frozenset({254}),
+)
+
+_KINDS: dict[str, ColumnKind] = {
+    "tinyint": _integer(1),
+    "smallint": _integer(2),
+    "mediumint": _integer(9),
+    "int": _integer(3),
+    "bigint": _integer(8),
+    "decimal": ColumnKind(
+        _decimal_spark, _decimal_arrow, _decimal_select, BYTES, _parse_decimal, _build_exact, frozenset({246})
+    ),
+    "float": ColumnKind(
+        lambda c: st.FloatType(),
+        lambda c: pa.float32(),
+        _bare,
+        FLOAT,
+        _as_is,
+        _build_plain,
+        frozenset({4}),
+    ),
+    "double": ColumnKind(
+        lambda c: st.DoubleType(),
+        lambda c: pa.float64(),
+        _bare,
+        FLOAT,
+        _as_is,
+        _build_plain,
+        frozenset({5}),
+    ),
+    "bit": ColumnKind(
+        _bit_spark,
+        _bit_arrow,
+        lambda c: f"CAST({c.quoted} AS UNSIGNED)",
+        INTEGER,
+        _parse_number,
+        _build_bit,
+        frozenset({16}),
+    ),
+    "year": ColumnKind(
+        lambda c: st.ShortType(),
+        lambda c: pa.int16(),
+        _bare,
+        INTEGER,
+        _parse_number,
+        _build_plain,
+        frozenset({13}),
+    ),
+    "date": ColumnKind(
+        lambda c: st.DateType(),
+        lambda c: pa.date32(),
+        _bare,
+        TEMPORAL,
+        _parse_date,
+        _build_days,
+        frozenset({10}),
+    ),
+    "datetime": ColumnKind(
+        lambda c: st.TimestampNTZType(),
+        lambda c: pa.timestamp("us"),
+        _bare,
+        TEMPORAL,
+        _parse_timestamp,
+        _build_micros,
+        frozenset({18}),
+    ),
+    # The session's time zone is +00:00 on every connection, so it is UTC.
+    "timestamp": ColumnKind(
+        lambda c: st.TimestampType(),
+        lambda c: pa.timestamp("us", tz="UTC"),
+        _bare,
+        TEMPORAL,
+        _parse_timestamp,
+        _build_micros,
+        frozenset({17}),
+    ),
+    # A MySQL TIME runs from -838:59:59 to 838:59:59, beyond Spark's TIME; Delta stores no intervals.
+    "time": ColumnKind(
+        lambda c: st.StringType(),
+        lambda c: pa.string(),
+        lambda c: f"CAST({c.quoted} AS CHAR)",
+        BYTES,
+        _parse_text,
+        _build_plain,
+        frozenset({19}),
+    ),
+    "char": _text(_STRING_CODES),
+    "varchar": _text(_STRING_CODES),
+    "tinytext": _text(_BLOB_CODES),
+    "text": _text(_BLOB_CODES),
+    "mediumtext": _text(_BLOB_CODES),
+    "longtext": _text(_BLOB_CODES),
+    "enum": _text(frozenset({254, 247})),
+    "set": _text(frozenset({254, 248})),
+    "binary": _bytes(_STRING_CODES),
+    "varbinary": _bytes(_STRING_CODES),
+    "tinyblob": _bytes(_BLOB_CODES),
+    "blob": _bytes(_BLOB_CODES),
+    "mediumblob": _bytes(_BLOB_CODES),
+    "longblob": _bytes(_BLOB_CODES),
+    # It comes in the connection's character set, UTF-8.
+    "json": ColumnKind(
+        lambda c: st.StringType(),
+        lambda c: pa.string(),
+        _bare,
+        BYTES,
+        _parse_json,
+        _build_plain,
+        frozenset({245}),
+    ),
+    # Four bytes with the SRID, then WKB, by either road.
+    **dict.fromkeys(GEOMETRIES, _bytes(frozenset({255}))),
+    # MariaDB's
+    **dict.fromkeys(ADDRESS_BYTES, _ADDRESS),
+}
+
+
+# In MariaDB's COLUMN_TYPE: compressed columns, UUIDs and times as older servers stored them, two-digit years.
+_KEPT_OTHERWISE = ("COMPRESSED", "/* old */", "/* mariadb-5.3 */", "year(2)")
+
+
+def kind_of(column: Column) -> ColumnKind:
+    """How a column travels.
+
+    Raises
+    ------
+    BacklogError
+        When the type, precision or character set is not supported; the message names the column.
+    """
+    kind = _KINDS.get(column.data_type)
+    if kind is None:
+        raise BacklogError(
+            f"Column {column.name!r} has the type {column.column_type}, which mysql_cdc does not read yet.",
+            f"Read: {', '.join(_KINDS)}.",
+        )
+    kept_otherwise = next((mark for mark in _KEPT_OTHERWISE if mark in column.column_type), None)
+    if kept_otherwise:
+        raise BacklogError(
+            f"Column {column.name!r} is {column.column_type}, stored in a form that mysql_cdc does not read.",
+            "MODIFY the column to the plain type; ALTER TABLE … FORCE makes an old form new.",
+        )
+    if kind.text and column.charset not in CHARSETS:
+        raise BacklogError(
+            f"Column {column.name!r} has the character set {column.charset or 'binary'}, which is not read.",
+            f"Read: {', '.join(CHARSETS)}.",
+        )
+    return kind
+
+
+def binlog_codes(column: Column) -> frozenset[int]:
+    """Type codes under which the binary log writes a column; empty where that is not known."""
+    kind = _KINDS.get(column.data_type)
+    return kind.binlog if kind and not any(mark in column.column_type for mark in _KEPT_OTHERWISE) else frozenset()
+
+
+_EXAMPLES = {
+    "decimal": Column("c", "decimal", "decimal(12,2)", precision=12, scale=2),
+    "bit": Column("c", "bit", "bit(8)"),
+}
+
+
+def type_table() -> str:
+    """The table of types for the documentation, in Markdown."""
+    lines = ["| MySQL or MariaDB | Spark |", "|---|---|"]
+    for name, kind in _KINDS.items():
+        if name in GEOMETRIES:
+            continue
+        column = _EXAMPLES.get(name, Column("c", name, name, charset="utf8mb4"))
+        spark = kind.spark(column).simpleString()
+        if name in _INT_BITS:
+            unsigned = Column("c", name, name + " unsigned")
+            spark += f"; unsigned: {kind.spark(unsigned).simpleString()}"
+        if name == "decimal":
+            spark += "; of more than 38 digits: string"
+        if name == "bit":
+            spark += "; bit(64): decimal(20,0)"
+        lines.append(f"| {name} | {spark} |")
+    lines.append(f"| {', '.join(GEOMETRIES)} | binary |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,1 @@
+"""What is asked of a server, and how it is reached."""

@@ -1,0 +1,169 @@
+"""Going on at another server of the same replication: what an offset is there.
+
+MySQL's GTIDs name a transaction on every server, while byte positions and the order of transactions that do not touch
+one another are each server's own. So reading goes on by the set of what has been read. MariaDB keeps the order within a
+replication domain on every server, so there a place in one log is mostly a place in the other: that after the same last
+transaction of each domain.
+
+Sources: MySQL Reference Manual, "Replication with GTIDs"; MariaDB Knowledge Base, "Global Transaction ID",
+``slave_connect_state`` and ``BINLOG_GTID_POS``.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from backlog_spark.errors import BacklogError
+
+from ..binlog.reading import first_place
+from ..offsets import BinlogPosition, Offset
+from ..options import MySqlOptions
+from .connection import is_mariadb, query
+from .gtid import GtidSet, MariaDbGtids
+from .mariadb import gtids_at_place, visible_place
+from .mysql import end_position, has_gtids
+from .watermark import GtidWatermark, PlaceWatermark, watermark
+
+__all__ = ["Places", "known_gtids", "moved"]
+
+_VISIBLE_ATTEMPTS, _VISIBLE_WAIT_S = 100, 0.1
+
+Places = dict[tuple[str, str], BinlogPosition]
+"""Of MariaDB: by server and GTIDs, the places that have been found."""
+
+
+def moved(
+    connection: Connection[Any], options: MySqlOptions, start: Offset, server: str, places: Places | None = None
+) -> Offset:
+    """An offset of another server as one of the server that is connected to.
+
+    Parameters
+    ----------
+    server : str
+        Its identity.
+    places : dict, optional
+        Those of MariaDB that are known; others are added.
+
+    Raises
+    ------
+    BacklogError
+        It has not, or not yet, all that the offset includes; or there are no GTIDs by which to tell; or its log, of
+        MariaDB, has the domains' transactions in another order.
+    """
+    if start.server.startswith("mariadb-") and is_mariadb(connection) and not start.is_undecided:
+        return _moved_in_mariadb(connection, replace(options, server=server), start, {} if places is None else places)
+    known = known_gtids(start)
+    if known is None or is_mariadb(connection) or not has_gtids(connection):
+        raise BacklogError(
+            f"The checkpoint is about the server {start.server}, but {options.host}:{options.port} "
+            f"is {server}: its binary log has other positions.",
+            "Connect to the first server, or start with a new checkpoint.",
+        )
+    # Read before the log's end, which is then at or behind all of it.
+    executed = GtidSet(str(query(connection, "SELECT @@global.gtid_executed")[0][0]))
+    end = end_position(connection, options)
+    if not executed.issuperset(known):
+        raise BacklogError(
+            f"The checkpoint is about the server {start.server}, and the server {server} at {options.host}:"
+            f"{options.port} lacks transactions that it includes: it has {executed}, the checkpoint {known}.",
+            "If it replicates from the first server, start the query again when it has caught up; else start with a "
+            "new checkpoint.",
+        )
+    if not start.complete:
+        return replace(start, server=server)
+    return replace(
+        start,
+        server=server,
+        start=start.gtid if start.position else start.start,
+        position=None,
+        gtid_until=end,
+        filter_until=end if start.filter_until else None,
+        shift=_shift(start),
+    )
+
+
+def _shift(start: Offset) -> int:
+    """Beyond all numbers of the log before. It depends on the offset alone: a repeated batch has the same sequence."""
+    return start.shift + (0 if start.position is None else start.position.file_number + 1)
+
+
+def _moved_in_mariadb(connection: Connection[Any], options: MySqlOptions, start: Offset, places: Places) -> Offset:
+    def place(gtids: str) -> BinlogPosition:
+        if (options.server, gtids) not in places:
+            places[options.server, gtids] = _place_after(connection, options, start, MariaDbGtids(gtids))
+        return places[options.server, gtids]
+
+    def here(low: str) -> str:
+        mark = watermark(low)
+        assert isinstance(mark, PlaceWatermark), "MariaDB's are places"
+        return str(PlaceWatermark(place(str(mark.gtids)), mark.gtids))
+
+    position = None if start.position is None else place(start.gtid)
+    found = replace(
+        start,
+        server=options.server,
+        position=position,
+        start=here(start.start) if start.start else "",
+        ranges=tuple(replace(each, low=here(each.low)) for each in start.ranges),
+        shift=_shift(start),
+    )
+    # Behind all watermarks, which are places in this log.
+    return replace(found, filter_until=end_position(connection, options)) if start.filter_until else found
+
+
+def _place_after(
+    connection: Connection[Any], options: MySqlOptions, start: Offset, gtids: MariaDbGtids
+) -> BinlogPosition:
+    """Where in the log the last transactions of all domains are these."""
+    end = end_position(connection, options)
+    try:
+        # Of a file of 4 GiB or more it may be a wrong place, which is then found below to have other transactions.
+        found = first_place(options, gtids) or end
+    except pymysql.err.OperationalError as error:
+        if error.args[0] != 1236:
+            raise
+        raise BacklogError(
+            f"The checkpoint is about the server {start.server}, and the server {options.server} at {options.host}:"
+            f"{options.port} lacks transactions that it includes, or has purged them: {error.args[1]} (1236).",
+            "If it replicates from the first server, with log_slave_updates=ON, start the query again when it has "
+            "caught up; else start with a new checkpoint.",
+        ) from None
+    told = gtids_at_place(connection, found)
+    if told != gtids:
+        raise BacklogError(
+            f"The checkpoint is about the server {start.server}, after transactions {gtids}, and the binary log of "
+            f"the server {options.server} at {options.host}:{options.port} has no such place: "
+            f"{found.file}:{found.pos} is after {str(told or '') or 'none'}.",
+            "It has transactions of its own, or those of several replication domains in another order: connect to the "
+            "first server, or start with a new checkpoint.",
+        )
+    # A transaction is in the log before a SELECT sees it, and rows that are read now must have all up to the place.
+    for _ in range(_VISIBLE_ATTEMPTS):
+        if visible_place(connection).position.sort_key() >= found.sort_key():
+            return found
+        time.sleep(_VISIBLE_WAIT_S)
+    raise BacklogError(
+        f"The server {options.server} at {options.host}:{options.port} does not show the transactions before "
+        f"{found.file}:{found.pos} that are in its binary log.",
+        "Start the query again when it has caught up.",
+    )
+
+
+def known_gtids(start: Offset) -> GtidSet | None:
+    """All transactions that an offset includes; None where they are not known as a set."""
+    if start.is_undecided or start.server.startswith("mariadb-"):
+        return None
+    found = GtidSet(start.gtid) if start.position else GtidSet()
+    if start.position and not start.gtid:
+        return None
+    for text in {start.start, *(r.low for r in start.ranges)} - {""}:
+        low = watermark(text)
+        if not isinstance(low, GtidWatermark):
+            return None
+        found.update(low.gtids)
+    return found

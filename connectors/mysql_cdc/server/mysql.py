@@ -1,0 +1,365 @@
+"""What ``mysql_cdc`` asks a MySQL server: its settings, the table's columns, positions.
+
+Every refusal happens here, before a row is read, and names the variable, the value found and what to set.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from backlog_spark.errors import BacklogError, SettingError
+
+from ..offsets import FAR, FIRST_EVENT, BinlogPosition, Offset
+from ..options import MySqlOptions
+from ..output.metadata import check_names
+from ..schema.table import Hidden, TableSchema
+from ..schema.table_key import with_keys
+from ..schema.types import Column, kind_of
+from . import mariadb
+from .connection import (
+    ACCESS_DENIED,
+    connect,
+    is_mariadb,
+    log_files,
+    open_connection,
+    query,
+    server_identity,
+    server_time_ms,
+    text,
+)
+from .gtid import GtidSet, MariaDbGtids
+from .unlogged import UPDATES_OF_REPLICA, check_cascades, check_databases, check_replica
+from .watermark import PlaceWatermark, watermark
+
+__all__ = [
+    "check_log",
+    "check_server",
+    "check_tables",
+    "connect",
+    "end_position",
+    "find_tables",
+    "has_gtids",
+    "load_schema",
+    "low_watermark",
+    "open_connection",
+    "query",
+    "server_identity",
+]
+
+
+def has_gtids(connection: Connection[Any]) -> bool:
+    """Whether a MySQL gives every transaction a GTID."""
+    return str(query(connection, "SELECT @@global.gtid_mode")[0][0]).upper() == "ON"
+
+
+def _may_flush(connection: Connection[Any]) -> bool:
+    grants = [text(row[0]).upper().partition(" ON ") for row in query(connection, "SHOW GRANTS")]
+    everywhere = [rights for rights, _, of in grants if of.startswith("*.*")]
+    return any("RELOAD" in rights or "ALL PRIVILEGES" in rights for rights in everywhere)
+
+
+def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
+    """A low watermark: transactions that any later SELECT is sure to see, and the server's time in ms.
+
+    MySQL's ``gtid_executed`` grows only after a transaction is visible; ``SHOW MASTER STATUS`` runs ahead of that and
+    would lose rows, on MariaDB too.
+    """
+    if is_mariadb(connection):
+        return mariadb.low_watermark(connection)
+    if not has_gtids(connection):
+        # Turning to a new file waits for the commits of the old one: what is in it, or in older ones, is visible.
+        query(connection, "FLUSH LOCAL BINARY LOGS")
+        file = text(_binlog_status(connection)[0][0])
+        return str(PlaceWatermark(BinlogPosition(file, FIRST_EVENT), MariaDbGtids(""))), server_time_ms(connection)
+    gtids, now = query(connection, "SELECT @@global.gtid_executed, UNIX_TIMESTAMP(NOW(3)) * 1000")[0]
+    return "".join(str(gtids).split()), int(now)
+
+
+def end_position(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
+    """The end of the last transaction in the binary log: at or ahead of all that a SELECT saw before.
+
+    MySQL tells it before the log is synced to there, and dumps end earlier as long as it is not.
+
+    Raises
+    ------
+    BacklogError
+        Without REPLICATION CLIENT, or with the binary log off.
+    """
+    try:
+        rows = _binlog_status(connection)
+    except pymysql.err.OperationalError as error:
+        if error.args[0] in ACCESS_DENIED:
+            raise BacklogError(
+                f"User {options.user!r} may not read the binary log's position ({error.args[1]}).",
+                f"GRANT REPLICATION CLIENT, REPLICATION SLAVE ON *.* TO {options.user!r}.",
+            ) from None
+        raise
+    if not rows:
+        raise SettingError("log_bin", "OFF", "the server writes no binary log.", "Start it with --log-bin.")
+    return BinlogPosition(text(rows[0][0]), int(rows[0][1]))
+
+
+def _binlog_status(connection: Connection[Any]) -> list[tuple[Any, ...]]:
+    try:
+        return query(connection, "SHOW MASTER STATUS")
+    except pymysql.err.ProgrammingError as error:
+        if error.args[0] != 1064:  # MySQL 8.4 has only the new form
+            raise
+        return query(connection, "SHOW BINARY LOG STATUS")
+
+
+def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
+    """Refuse a server that cannot be captured without losing changes.
+
+    Raises
+    ------
+    SettingError
+        Naming the server variable, its value and what to set.
+    """
+    names = (
+        "log_bin",
+        "binlog_format",
+        "binlog_row_image",
+        "gtid_mode",
+        "enforce_gtid_consistency",
+        "binlog_order_commits",
+        "binlog_row_value_options",
+        "binlog_transaction_compression",
+        *(name for name, _, _ in mariadb.NEEDED),
+        *UPDATES_OF_REPLICA,
+        "rpl_semi_sync_master_enabled",
+        "rpl_semi_sync_master_wait_point",
+    )
+    marks = ", ".join(["%s"] * len(names))
+    found = {
+        str(k).lower(): str(v)
+        for k, v in query(connection, f"SHOW GLOBAL VARIABLES WHERE Variable_name IN ({marks})", names)
+    }
+
+    def need(name: str, wanted: str, reason: str) -> None:
+        if name in found and found[name].upper() != wanted:
+            raise SettingError(
+                name,
+                found[name],
+                f"{reason} (server {options.host}:{options.port}).",
+                f"Set {name}={wanted} on the server.",
+            )
+
+    need("log_bin", "ON", "without a binary log changes cannot be followed")
+    need("binlog_format", "ROW", "other formats do not log the rows that changed")
+    need("binlog_row_image", "FULL", "row images without all columns cannot be taken back to the low watermark")
+    if found.get("gtid_mode", "ON").upper() != "ON" and not _may_flush(connection):
+        raise SettingError(
+            "gtid_mode",
+            found["gtid_mode"],
+            "without GTIDs each batch of the snapshot begins with FLUSH BINARY LOGS, which user "
+            f"{options.user!r} may not run (server {options.host}:{options.port}).",
+            f"Set gtid_mode=ON on the server, or GRANT RELOAD ON *.* TO {options.user!r}.",
+        )
+    need("binlog_order_commits", "ON", "commits out of order make the low watermark ambiguous")
+    need("binlog_transaction_compression", "OFF", "compressed transactions are not read yet")
+    for name, wanted, reason in mariadb.NEEDED:
+        need(name, wanted, reason)
+    if found.get("rpl_semi_sync_master_enabled") == "ON":
+        # The commit order is then told by a position that a rotation meanwhile makes wrong.
+        need("rpl_semi_sync_master_wait_point", "AFTER_COMMIT", "a snapshot's position may be ahead of its rows")
+    if found.get("binlog_row_value_options"):
+        raise SettingError(
+            "binlog_row_value_options",
+            found["binlog_row_value_options"],
+            "partial JSON images cannot be read.",
+            "Set binlog_row_value_options='' on the server.",
+        )
+    end_position(connection, options)
+    for name in UPDATES_OF_REPLICA:
+        if found.get(name, "ON").upper() == "OFF":
+            check_replica(connection, name)
+
+
+def check_tables(connection: Connection[Any], tables: Sequence[TableSchema]) -> None:
+    """Refuse tables whose changes the server keeps out of its log by their database.
+
+    Raises
+    ------
+    SettingError
+        Naming the server's option.
+    """
+    check_databases(_binlog_status(connection)[0], sorted({t.database for t in tables}))
+
+
+_COLUMNS = """
+SELECT COLUMN_NAME, DATA_TYPE, COLUMN_TYPE, IS_NULLABLE, COLLATION_NAME, NUMERIC_PRECISION, NUMERIC_SCALE,
+       CHARACTER_OCTET_LENGTH, CHARACTER_SET_NAME, TABLE_SCHEMA, TABLE_NAME
+FROM information_schema.COLUMNS WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s ORDER BY ORDINAL_POSITION
+"""
+_TABLES = """
+SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.TABLES WHERE TABLE_TYPE IN ('BASE TABLE', 'SYSTEM VERSIONED')
+AND TABLE_SCHEMA NOT IN ('mysql', 'sys', 'performance_schema', 'information_schema')
+ORDER BY TABLE_SCHEMA, TABLE_NAME
+"""
+
+
+_ALIKE = 0.85  # of a ratio that is 1 for names that are equal
+
+
+def find_tables(connection: Connection[Any], options: MySqlOptions) -> list[tuple[str, str]]:
+    """Database and name of each table that the options ask for.
+
+    Raises
+    ------
+    SettingError
+        No table matches ``tablePattern``.
+    """
+    if not options.table_pattern:
+        return list(options.tables)
+    every = [(text(database), text(table)) for database, table in query(connection, _TABLES)]
+    found = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name))]
+    if not found:
+        near = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name), re.IGNORECASE)]
+        by_case = f" By upper and lower case apart it matches {'.'.join(near[0])}." if near else ""
+        raise SettingError(
+            "tablePattern", options.table_pattern,
+            f"matches none of the {len(every)} tables that user {options.user!r} may see.{by_case}",
+            "It is compared with the whole of database.table; a dot is written \\.",
+        )  # fmt: skip
+    return found
+
+
+def _no_such_table(connection: Connection[Any], options: MySqlOptions, wanted: str) -> SettingError:
+    """With the name that was meant, where one is much like it."""
+    every = [f"{text(database)}.{text(table)}" for database, table in query(connection, _TABLES)]
+    problem = f"no such table, or user {options.user!r} may not see it."
+    if same := [name for name in every if name.lower() == wanted.lower()]:
+        problem = f"no such table. There is {', '.join(same)}: the server tells names apart by case."
+    near = same or difflib.get_close_matches(wanted, every, 1, _ALIKE)
+    hint = f"Set it to {near[0]}." if same else f"Is {near[0]} meant? Else check" if near else "Check"
+    return SettingError("table", wanted, problem, hint if same else f"{hint} the name and GRANT SELECT on it.")
+
+
+def load_schema(connection: Connection[Any], options: MySqlOptions, database: str, table: str) -> TableSchema:
+    """A table's columns and key, as they are now.
+
+    Raises
+    ------
+    BacklogError
+        No such table, a type that is not read, a key that does not tell rows apart, an engine without
+        transactions, or a foreign key whose cascades the binary log would not hold.
+    """
+    rows = query(connection, _COLUMNS, (database, table))
+    if not rows:
+        raise _no_such_table(connection, options, f"{database}.{table}")
+    # A server with lower_case_table_names finds the table under another spelling; events carry this one.
+    database, table = str(rows[0][9]), str(rows[0][10])
+    columns = tuple(
+        Column(
+            name=str(r[0]),
+            data_type=str(r[1]).lower(),
+            column_type=str(r[2]),
+            nullable=str(r[3]).upper() == "YES",
+            precision=int(r[5] or 0) if str(r[1]).lower() == "decimal" else 0,
+            scale=int(r[6] or 0) if str(r[1]).lower() == "decimal" else 0,
+            octet_length=int(r[7] or 0) if str(r[1]).lower() == "binary" else 0,
+            charset=str(r[8] or ""),
+            collation=str(r[4] or ""),
+        )
+        for r in rows
+    )
+    for column in columns:
+        kind_of(column)
+    if options.format == "row":
+        check_names(options.metadata, columns)
+    schema = TableSchema(database, table, columns)
+    _check_table(connection, schema)
+    schema = replace(schema, hidden=_hidden_columns(connection, schema))
+    ask = functools.partial(query, connection)
+    found = with_keys(ask, options, schema, is_mariadb(connection))
+    if not found.key and not is_mariadb(connection) and not has_gtids(connection):
+        raise SettingError(
+            "gtid_mode", "not ON", f"{schema.name} has no primary key and can then not be read exactly.",
+            "Set gtid_mode=ON on the server, or add a primary key to the table.",
+        )  # fmt: skip
+    return found
+
+
+def _check_table(connection: Connection[Any], schema: TableSchema) -> None:
+    name = schema.name
+    engine, kind = query(
+        connection,
+        "SELECT ENGINE, TABLE_TYPE FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (schema.database, schema.table),
+    )[0]
+    if str(kind).upper() == "SYSTEM VERSIONED":
+        raise BacklogError(
+            f"{name} is system-versioned: its binary log also has the rows of its history, with the same keys.",
+            f"ALTER TABLE {name} DROP SYSTEM VERSIONING, or capture a table without it.",
+        )
+    if str(kind).upper() != "BASE TABLE":
+        raise BacklogError(f"{name} is a {str(kind).lower()}, whose rows are in no binary log.", "Name a table.")
+    if str(engine).lower() != "innodb":
+        raise BacklogError(
+            f"{name} has the engine {engine}; without transactions a snapshot has no consistent state.",
+            f"ALTER TABLE {name} ENGINE=InnoDB.",
+        )
+    check_cascades(connection, schema)
+
+
+_HASHED = """
+SELECT DISTINCT INDEX_NAME FROM information_schema.STATISTICS
+WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_TYPE = 'HASH'
+"""
+
+
+def _hidden_columns(connection: Connection[Any], schema: TableSchema) -> tuple[Hidden, ...]:
+    if is_mariadb(connection):
+        count = len(query(connection, _HASHED, (schema.database, schema.table)))
+        return tuple(Hidden(len(schema.columns) + n, is_logged=True) for n in range(count))
+    shown = {column.name.lower() for column in schema.columns}
+    # What the storage engine has beside has no type, and is not logged.
+    every = [text(row[0]) for row in query(connection, f"SHOW EXTENDED COLUMNS FROM {schema.qualified}") if row[1]]
+    return tuple(Hidden(place) for place, name in enumerate(every) if name.lower() not in shown)
+
+
+def check_log(connection: Connection[Any], start: Offset) -> None:
+    """Refuse a binary log that has not, or no longer, all that a query which goes on at ``start`` would read.
+
+    Raises
+    ------
+    BacklogError
+        Naming what is missing.
+    """
+    low = start.start or (start.ranges[0].low if start.ranges and not start.position else "")
+    if start.position:
+        if is_mariadb(connection) and start.position.pos < FAR:
+            mariadb.check_place(connection, start.position, start.gtid)
+    elif low:
+        mark = watermark(low)
+        if isinstance(mark, PlaceWatermark):
+            if is_mariadb(connection):
+                mariadb.check_place(connection, mark.position, str(mark.gtids))
+            elif mark.position.file not in dict(log_files(connection)):
+                raise BacklogError(
+                    f"The server has purged binary logs that are still needed: from {mark.position.file} on.",
+                    "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
+                )
+            return
+        if not has_gtids(connection):
+            raise SettingError(
+                "gtid_mode", "not ON", "the checkpoint was made with GTIDs and its snapshot needs them.",
+                "Set gtid_mode=ON on the server, or start with a new checkpoint.",
+            )  # fmt: skip
+        # Transactions that the server has purged and that a reader after the watermark would still need.
+        purged = GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0]))
+        if not mark.gtids.issuperset(purged):
+            raise BacklogError(
+                f"The server has purged binary logs that are still needed: up to {purged}, of which only {low} "
+                "was read.",
+                "Start with a new checkpoint and raise binlog_expire_logs_seconds.",
+            )

@@ -1,0 +1,81 @@
+"""How long the server keeps its binary log, against how long a snapshot takes."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from pymysql.connections import Connection
+
+from backlog_spark.common.durations import format_duration
+
+from ..offsets import Offset
+from .connection import query
+from .mysql import check_log
+
+__all__ = ["Retention", "kept_ms"]
+
+_log = logging.getLogger(__name__)
+
+_LOOK_MS = 60_000
+_WARN_FROM = 0.5  # of the time that the log is kept
+
+
+def kept_ms(connection: Connection[Any]) -> int | None:
+    """Milliseconds after which the server purges its binary log by itself; None for never."""
+    names = ("binlog_expire_logs_seconds", "expire_logs_days", "binlog_expire_logs_auto_purge")
+    rows = query(connection, "SHOW GLOBAL VARIABLES WHERE Variable_name IN (%s, %s, %s)", names)
+    found = {str(name).lower(): str(value) for name, value in rows}
+    if found.get("binlog_expire_logs_auto_purge", "ON").upper() in ("OFF", "0"):
+        return None
+    seconds = float(found.get("binlog_expire_logs_seconds", 0)) or float(found.get("expire_logs_days", 0)) * 86_400
+    return int(seconds * 1000) or None
+
+
+class Retention:
+    """Looks once a minute whether what a snapshot will need of the log is still there, and for how long it may be.
+
+    Without it a snapshot of hours would end with the news that the changes since its beginning are gone.
+    """
+
+    def __init__(self) -> None:
+        self._looked_ms: float | None = None
+        self._warned = False
+
+    def look(self, connection: Connection[Any], offset: Offset, now_ms: float) -> None:
+        """Before a batch of the snapshot.
+
+        Raises
+        ------
+        BacklogError
+            The log after the snapshot's first watermark has been purged.
+        """
+        if self._looked_ms is not None and now_ms - self._looked_ms < _LOOK_MS:
+            return
+        self._looked_ms = now_ms
+        kept = kept_ms(connection)
+        if offset.ranges:
+            check_log(connection, offset)
+        if kept is None or self._warned:
+            return
+        began = offset.ranges[0].at_ms if offset.ranges else now_ms
+        expected = self._expected_ms(offset, began, now_ms)
+        if max(expected, now_ms - began) > _WARN_FROM * kept:
+            self._warned = True
+            _log.warning(
+                "The snapshot has run for %s%s, and the server keeps its binary log for %s. What was logged since its "
+                "beginning must not be purged, or the snapshot is lost: set binlog_expire_logs_seconds on the server "
+                "to more than twice the time that it takes, or 0.",
+                format_duration(_seconds(now_ms - began)),
+                f" of about {format_duration(_seconds(expected))}" if expected else "",
+                format_duration(kept),
+            )
+
+    def _expected_ms(self, offset: Offset, began: float, now_ms: float) -> float:
+        """How long the whole snapshot will take by what is done; 0 while that cannot be told."""
+        share = offset.rows / offset.total if offset.total else 0
+        return (now_ms - began) / share if share > 0 else 0
+
+
+def _seconds(ms: float) -> int:
+    return int(ms // 1000) * 1000

@@ -1,0 +1,198 @@
+"""Changes of a table that its server does not write to its binary log: refused, since nothing would tell of them.
+
+Sources: MySQL Reference Manual, "Binary Logging Options and Variables", "SHOW CREATE TABLE", "XA Transaction States";
+MariaDB Knowledge Base, "Binary Log Filters".
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import pymysql
+from pymysql.connections import Connection
+
+from backlog_spark.errors import BacklogError, SettingError
+
+from ..schema.table import TableSchema
+from .connection import is_mariadb, query, text
+
+__all__ = ["UPDATES_OF_REPLICA", "check_cascades", "check_databases", "check_replica", "without_prepared"]
+
+_T = TypeVar("_T")
+_log = logging.getLogger(__name__)
+
+_FOREIGN_KEYS = """
+SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE
+FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
+"""
+_RULE = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|SET DEFAULT|RESTRICT|NO ACTION)")
+# A line of SHOW CREATE TABLE, which no text begins. MariaDB 11.4 does not double a ` in the name of one.
+_FOREIGN_KEY = re.compile(
+    r"^\s*CONSTRAINT `(?P<name>.*?)` FOREIGN KEY \(.*\) REFERENCES (?P<parent>.*) \(.*\)"
+    rf"(?P<rules>(?: {_RULE.pattern})*),?$",
+    re.MULTILINE,
+)
+_UNSEEN = {"CASCADE", "SET NULL", "SET DEFAULT"}
+UPDATES_OF_REPLICA = ("log_slave_updates", "log_replica_updates")
+"""The variable that makes a replica log what it replicates, by its names of old and of now."""
+# Transactions of two phases that are underway when a stream begins are given so long to end.
+_PREPARED_S, _LOOK_S = 10.0, 0.2
+_NO_RIGHT = {1227, 1401}
+
+
+def check_databases(status: Sequence[Any], databases: Sequence[str]) -> None:
+    """Refuse a server that keeps changes of a database out of its log.
+
+    Parameters
+    ----------
+    status : sequence
+        The row of ``SHOW MASTER STATUS``.
+    databases : sequence of str
+        Those of the captured tables.
+
+    Raises
+    ------
+    SettingError
+        Naming the server's option and the database.
+    """
+    only, never = ([name for name in text(value or "").split(",") if name] for value in status[2:4])
+    for database in databases:
+        for name, found, is_left_out in (
+            ("binlog-do-db", only, bool(only) and database.lower() not in {each.lower() for each in only}),
+            ("binlog-ignore-db", never, database.lower() in {each.lower() for each in never}),
+        ):
+            if is_left_out:
+                raise SettingError(
+                    name, ",".join(found), f"the server does not log changes of database {database!r}.",
+                    f"Start the server with options that leave {database} in its binary log.",
+                )  # fmt: skip
+    if only or never:
+        _log.warning(
+            "The server logs %s: an ALTER TABLE, DROP or TRUNCATE of a captured table is not seen if it is run from "
+            "a default database that is not logged.",
+            f"{', '.join(only)} alone" if only else f"all databases but {', '.join(never)}",
+        )
+
+
+def check_replica(connection: Connection[Any], setting: str) -> None:
+    """Refuse a replica: its ``setting`` says that its own log has not what it replicates.
+
+    Raises
+    ------
+    SettingError
+        Naming ``setting``, which is one of `UPDATES_OF_REPLICA`.
+    """
+    if _is_replica(connection):
+        raise SettingError(
+            setting, "OFF", "the server is a replica and does not log the changes that it replicates.",
+            f"Set {setting}=ON on it, or read from its primary.",
+        )  # fmt: skip
+
+
+def _is_replica(connection: Connection[Any]) -> bool:
+    if not is_mariadb(connection):
+        try:
+            return bool(query(connection, "SHOW REPLICA STATUS"))
+        except pymysql.err.ProgrammingError:  # before 8.0.22
+            return bool(query(connection, "SHOW SLAVE STATUS"))
+    running = query(connection, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Slave_running', 'Slaves_running')")
+    if any(text(value).upper() not in ("OFF", "0") for _, value in running):
+        return True
+    try:
+        return bool(query(connection, "SHOW ALL SLAVES STATUS"))
+    except pymysql.err.MySQLError as error:
+        if error.args[0] not in _NO_RIGHT:
+            raise
+        return False  # only a user with SLAVE MONITOR is told of one that is stopped
+
+
+def check_cascades(connection: Connection[Any], schema: TableSchema) -> None:
+    """Refuse a table whose rows change with those of another.
+
+    Raises
+    ------
+    BacklogError
+        Naming the foreign key.
+    """
+    for constraint, parent, delete, update in _foreign_keys(connection, schema):
+        if _UNSEEN & {delete, update}:
+            raise BacklogError(
+                f"Foreign key {constraint} of {schema.name} to {parent} cascades (ON DELETE {delete} ON UPDATE "
+                f"{update}); the server does not write such changes of the child table to the binary log.",
+                "Use ON DELETE RESTRICT ON UPDATE RESTRICT and change the rows by statements.",
+            )
+
+
+def _foreign_keys(connection: Connection[Any], schema: TableSchema) -> list[tuple[str, str, str, str]]:
+    """Name, parent, and what happens to a child row at a delete and at an update, of each."""
+    try:
+        created = text(query(connection, f"SHOW CREATE TABLE {schema.qualified}")[0][1])
+    except pymysql.err.MySQLError as error:
+        if error.args[0] not in (1142, 1143):
+            raise
+        # A user that may read single columns is told here, where some servers tell one that may read all nothing.
+        rows = query(connection, _FOREIGN_KEYS, (schema.database, schema.table))
+        return [(text(name), text(parent), text(delete), text(update)) for name, parent, delete, update in rows]
+    found = []
+    for key in _FOREIGN_KEY.finditer(created):
+        rules = dict(_RULE.findall(key["rules"]))
+        delete, update = (rules.get(event, "RESTRICT") for event in ("DELETE", "UPDATE"))
+        found.append((key["name"].replace("``", "`"), key["parent"].replace("`", ""), delete, update))
+    return found
+
+
+def without_prepared(connection: Connection[Any], take: Callable[[], _T]) -> _T:
+    """A place in the log that is taken while no XA transaction is prepared.
+
+    The rows of one are logged where it is prepared and count from where it is committed, which may be behind the place.
+
+    Raises
+    ------
+    BacklogError
+        One has been prepared for 10 s. Where there are others all the time a warning is logged.
+    """
+    limit = time.monotonic() + _PREPARED_S
+    lasting: set[str] | None = None
+    while True:
+        before = _prepared(connection)
+        place = take()
+        if before is None:
+            return place
+        found = before | (_prepared(connection) or set())
+        if not found:
+            return place
+        lasting = found if lasting is None else lasting & found
+        if time.monotonic() > limit:
+            break
+        time.sleep(_LOOK_S)
+    if lasting:
+        raise BacklogError(
+            f"The server has XA transactions that are prepared and not committed, such as {min(lasting)!r}: a stream "
+            "that begins now would not have their rows.",
+            "Commit them or roll them back (XA RECOVER lists them), then start the query again.",
+        )
+    _log.warning(
+        "The server has XA transactions all the time. The rows of one that was prepared before the stream begins and "
+        "is committed afterwards are not in it; once it has begun, XA on a captured table is refused."
+    )
+    return place
+
+
+def _prepared(connection: Connection[Any]) -> set[str] | None:
+    """Those that there are; None where the user is not told of them, which is then warned of."""
+    try:
+        return {text(row[3]) for row in query(connection, "XA RECOVER")}
+    except pymysql.err.MySQLError as error:
+        if error.args[0] not in _NO_RIGHT:
+            raise
+    ever = query(connection, "SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'")
+    if ever and int(ever[0][1]):
+        _log.warning(
+            "The server has had XA transactions. The rows of one that was prepared before the stream begins and is "
+            "committed afterwards are not in it; a user with XA_RECOVER_ADMIN is told of those."
+        )
+    return None

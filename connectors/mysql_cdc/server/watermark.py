@@ -1,0 +1,96 @@
+"""Low watermarks: which transactions a snapshot range includes, and where reading the log after them starts (pure).
+
+An offset keeps one as text. MySQL's is a GTID set. MariaDB's is a place in its binary log, ``GTIDs@file:position``; the
+position decides, the GTIDs tell later whether it is still the same log. A MySQL without GTIDs has a place alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from backlog_spark.errors import BacklogError
+
+from ..offsets import BinlogPosition, Offset, sequence_at
+from .gtid import GtidSet, MariaDbGtids
+
+__all__ = ["GtidWatermark", "PlaceWatermark", "Watermark", "gtids_at", "origin", "resume_after", "watermark"]
+
+
+@dataclass(frozen=True)
+class GtidWatermark:
+    """All transactions of a GTID set of MySQL."""
+
+    gtids: GtidSet
+
+    def includes(self, uuid: str, number: int, sequence: int) -> bool:
+        """Whether the transaction with this GTID, one of whose changes has this sequence, is below the watermark.
+
+        Raises
+        ------
+        BacklogError
+            The transaction has no GTID.
+        """
+        if not uuid:
+            raise BacklogError("The binary log has a change of the table without a GTID.", "Keep gtid_mode=ON.")
+        return self.gtids.contains(uuid, number)
+
+
+@dataclass(frozen=True)
+class PlaceWatermark:
+    """All transactions before a place in the binary log: of MariaDB, or of a MySQL without GTIDs."""
+
+    position: BinlogPosition
+    gtids: MariaDbGtids
+
+    def includes(self, uuid: str, number: int, sequence: int) -> bool:
+        """As `GtidWatermark.includes`. Transactions never reach across the place: it is the end of one."""
+        return sequence < sequence_at(self.position.file_number, self.position.pos)
+
+    def __str__(self) -> str:
+        return f"{self.gtids}@{self.position.file}:{self.position.pos}"
+
+
+Watermark = GtidWatermark | PlaceWatermark
+
+
+def watermark(text: str) -> Watermark:
+    """Read back what an offset keeps.
+
+    Raises
+    ------
+    BacklogError
+        When the text is of neither form.
+    """
+    gtids, at, place = text.partition("@")
+    if not at:
+        return GtidWatermark(GtidSet(text))
+    file, _, pos = place.rpartition(":")
+    if not file or not pos.isdigit():
+        raise BacklogError(f"{text!r} is not a low watermark.", "Expected GTIDs@file:position.")
+    return PlaceWatermark(BinlogPosition(file, int(pos)), MariaDbGtids(gtids))
+
+
+def resume_after(text: str) -> BinlogPosition | str:
+    """Where `read_changes` starts after a low watermark: MariaDB's place, or MySQL's GTID set as it is."""
+    low = watermark(text)
+    return low.position if isinstance(low, PlaceWatermark) else text
+
+
+def origin(offset: Offset) -> BinlogPosition | str:
+    """Where `read_changes` goes on after an offset of the binary log phase."""
+    if offset.position is None:
+        return resume_after(offset.start)
+    return offset.gtid if offset.gtid_until else offset.position
+
+
+def gtids_at(offset: Offset) -> GtidSet | MariaDbGtids | None:
+    """The GTIDs where an offset of the binary log phase goes on; None where they are not known."""
+    of_mariadb = offset.server.startswith("mariadb-")
+    if offset.position:
+        if of_mariadb:
+            return MariaDbGtids(offset.gtid)
+        return GtidSet(offset.gtid) if offset.gtid else None
+    low = watermark(offset.start)
+    if isinstance(low, GtidWatermark):
+        return low.gtids
+    return low.gtids if of_mariadb else None

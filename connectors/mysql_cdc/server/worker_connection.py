@@ -1,0 +1,48 @@
+"""One connection a worker process, kept from chunk to chunk."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import pymysql
+from pymysql.connections import Connection
+
+from ..options import MySqlOptions
+from .connection import check_identity
+from .mysql import open_connection, query
+
+__all__ = ["worker_connection"]
+
+# Seconds that the server waits for a worker to take rows. Rows go on to Spark as they come, so the worker waits for
+# whatever takes them there; by default the server gives up after one minute.
+_WRITE_TIMEOUT_S = 3_600
+
+# Opening a connection, TLS included, costs a quarter of the time that a chunk takes.
+_idle: tuple[MySqlOptions, Connection[Any]] | None = None
+
+
+@contextlib.contextmanager
+def worker_connection(options: MySqlOptions) -> Iterator[Connection[Any]]:
+    """A connection without value decoders, kept for the worker's next chunk unless something goes wrong."""
+    global _idle
+    kept, _idle = _idle, None
+    connection: Connection[Any] | None = None
+    if kept is not None:
+        with contextlib.suppress(pymysql.err.MySQLError, OSError):
+            kept[1].ping(reconnect=False)
+            connection = kept[1] if kept[0] == options else None
+        if connection is None:
+            kept[1]._force_close()
+    if connection is None:
+        connection = open_connection(options, conv={})
+        if options.server:
+            check_identity(connection, options.server)
+        query(connection, f"SET SESSION net_write_timeout = {_WRITE_TIMEOUT_S}")
+    try:
+        yield connection
+    except BaseException:
+        connection._force_close()  # rows may still be on their way
+        raise
+    _idle = (options, connection)

@@ -1,0 +1,1 @@
+"""Reading tables as they were at a low watermark."""

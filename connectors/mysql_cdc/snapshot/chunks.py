@@ -1,0 +1,300 @@
+"""Cutting a range of keys into chunks: by arithmetic where keys lie densely enough, else by stepping along the index.
+
+Stepping is exact and reads each index entry once, 0.25 to 0.5 s per million rows. Arithmetic takes a millisecond a
+chunk; the server's own estimate of the rows in each piece (EXPLAIN) keeps it honest, so that a gap or a crowded range
+makes neither empty nor giant chunks.
+
+Source of the distribution factor: Flink CDC, MySqlChunkSplitter and the options
+``chunk-key.even-distribution.factor.lower-bound`` and ``…upper-bound``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from pymysql.connections import Connection
+
+from backlog_spark.errors import BacklogError
+
+from ..options import MySqlOptions
+from ..schema.columns import not_text
+from ..schema.keys import Key, key_kind, key_range
+from ..schema.table import TableSchema
+from ..server.mysql import query
+
+__all__ = ["Chunks", "Splitter", "estimated_rows", "even_step", "even_steps"]
+
+# Fewer rows than this in a chunk and starting the task costs more than reading them.
+_SMALLEST_CHUNK = 2_000
+# Pieces that a batch is cut into at least, so that no core waits while another reads a long chunk.
+_PIECES = 8
+# A piece cut by arithmetic that the server takes for more than this many chunks' rows is stepped through instead. Of a
+# piece of more than some ten pages InnoDB says twice what it estimates, of a smaller one the exact number; so this
+# lets 1.5 to 3 chunks' rows pass as one chunk.
+_CROWDED = 3
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Ends of consecutive chunks, each inclusive; the last is None when the range is open.
+
+    Parameters
+    ----------
+    ends : tuple of keys or None
+    rows : int
+        Rows counted, or estimated, on the way; what concurrent writers add or remove does not matter.
+    """
+
+    ends: tuple[Key | None, ...]
+    rows: int
+
+
+def even_step(low: int, high: int, scale: int, rows: int, size: int, factors: tuple[float, float]) -> int | None:
+    """The difference between the ends of chunks of ``size`` rows, or None where keys are too dense or too sparse.
+
+    Parameters
+    ----------
+    low, high : int
+        Least and greatest key; of a decimal unscaled.
+    scale : int
+        Digits after a decimal's point.
+    rows : int
+        Rows between them, > 0.
+    factors : tuple
+        Bounds of the distribution factor, (high - low + 1) / rows in units of 1.
+    """
+    unit = 10**scale
+    factor = Fraction(high - low + unit, unit * rows)
+    if not factors[0] <= float(factor) <= factors[1]:
+        return None
+    return max(1, int(factor * unit * size))
+
+
+def even_steps(
+    low: int,
+    high: int,
+    step: int,
+    size: int,
+    wanted: int | None,
+    count: Callable[[int, int], int],
+    crowded: Callable[[int, int], Iterator[int]],
+) -> tuple[list[int], int, bool]:
+    """Ends of chunks after ``low`` that are ``step`` apart, corrected where rows are few or many.
+
+    Parameters
+    ----------
+    high : int
+        No end reaches it.
+    size : int
+        Rows of a chunk.
+    wanted : int or None
+        Stop once so many rows are counted.
+    count : callable
+        Estimated rows after the first key up to and with the second.
+    crowded : callable
+        Ends of exact chunks between two keys, without the second, as far as asked for.
+
+    Returns
+    -------
+    ends, rows, open
+        ``open``: what follows the last end is the last chunk.
+    """
+    ends: list[int] = []
+    total = last = 0
+    at = low
+    while True:
+        end = min(at + step, high)
+        rows = count(at, end)
+        if rows > _CROWDED * size:
+            for exact in crowded(at, end):
+                ends.append(exact)
+                total += size
+                if wanted is not None and total >= wanted:
+                    return ends, total, False
+            total += size // 2  # what is left of the piece: from nothing to a whole chunk
+            last = size
+        else:
+            if ends and last + rows <= size:
+                ends.pop()
+                last += rows
+            else:
+                last = rows
+            total += rows
+        if end == high:
+            return ends, total, True
+        ends.append(end)
+        at = end
+        if wanted is not None and total >= wanted:
+            return ends, total, False
+
+
+class Splitter:
+    """Cuts a table's snapshot into chunks, a batch at a time.
+
+    Parameters
+    ----------
+    connection, schema, options
+        ``options``: ``chunkSize`` and the factors' bounds.
+    """
+
+    def __init__(self, connection: Connection[Any], schema: TableSchema, options: MySqlOptions) -> None:
+        self._connection = connection
+        self._schema = schema
+        self._options = options
+        self._columns = schema.chunk_columns
+
+    def next(self, low: Key | None, rows: int | None, *, at_most: bool = False, before: int = 0) -> Chunks:
+        """Chunks after key ``low`` that hold about ``rows`` rows, or all that follow.
+
+        Parameters
+        ----------
+        low : tuple or None
+            The last key before the range; None from the beginning.
+        rows : int or None
+            Rows wanted; None takes all.
+        at_most : bool
+            ``rows`` is a limit, so rows are counted by stepping.
+        before : int
+            Rows before ``low``, as far as known.
+
+        Returns
+        -------
+        Chunks
+            The last end is None if nothing follows the range.
+        """
+        if not self._columns:
+            return Chunks((None,), estimated_rows(self._connection, self._schema))
+        most = self._options.chunk_size
+        size = most if rows is None else max(1, min(most, max(_SMALLEST_CHUNK, -(-rows // _PIECES))))
+        if not at_most and (even := self._even(low, None, rows, size, before)):
+            return even
+        ends: list[Key | None] = []
+        counted = 0
+        while rows is None or counted < rows:
+            step = size if rows is None else min(size, rows - counted)
+            end = self._key_after(low, None, step)
+            if end is None:
+                counted += self._count(low)
+                return Chunks((*ends, None), counted)
+            ends.append(end)
+            counted += step
+            low = end
+        if not self._count(low, limit=1):
+            ends[-1] = None  # the table ends right here: leave the last chunk open instead of an empty one
+        return Chunks(tuple(ends), counted)
+
+    def between(self, low: Key | None, high: Key | None) -> Chunks:
+        """Chunks of the range after ``low`` up to ``high``, for a batch that was planned by another process."""
+        if not self._columns:
+            return Chunks((None,), 0)
+        size = self._options.chunk_size
+        if even := self._even(low, high, None, size, 0):
+            return even
+        steps = list(self._steps(low, high, size))
+        return Chunks((*steps, high), size * len(steps))
+
+    def edges(self) -> tuple[int, int] | None:
+        """The least and the greatest key of a column of numbers, of a decimal unscaled; None of an empty table."""
+        least, greatest = self._edge(None, None, "ASC"), self._edge(None, None, "DESC")
+        return None if least is None or greatest is None else (least, greatest)
+
+    def _steps(self, low: Key | None, high: Key | None, size: int) -> Iterator[Key]:
+        """Ends of exact chunks after ``low`` before ``high``."""
+        while (end := self._key_after(low, high, size)) is not None and end != high:
+            yield end
+            low = end
+
+    def _even(self, low: Key | None, high: Key | None, wanted: int | None, size: int, before: int) -> Chunks | None:
+        """Chunks by arithmetic, or None where they must be stepped."""
+        column = self._columns[0]
+        kind = key_kind(column)
+        if len(self._columns) > 1 or kind is None or not kind.numeric:
+            return None
+        rows = estimated_rows(self._connection, self._schema) - before if high is None else 0
+        if rows <= 0:
+            rows = self._estimate(low, high) // 2  # InnoDB says twice what it estimates
+        if rows <= size:
+            return None
+        least, greatest = self._edge(low, high, "ASC"), self._edge(low, high, "DESC")
+        if least is None or greatest is None:
+            return None
+        factors = self._options.distribution_factor_lower, self._options.distribution_factor_upper
+        step = even_step(least, greatest, column.scale, rows, size, factors)
+        if step is None:
+            return None
+        first, last = (least - 1 if low is None else int(low[0] or 0)), greatest if high is None else int(high[0] or 0)
+        ends, counted, ended = even_steps(
+            first,
+            last,
+            step,
+            size,
+            wanted,
+            lambda a, b: self._estimate((a,), (b,)),
+            lambda a, b: (int(key[0] or 0) for key in self._steps((a,), (b,), size)),
+        )
+        keys: list[Key | None] = [(end,) for end in ends]
+        return Chunks((*keys, high) if ended else tuple(keys), counted)
+
+    # -- what the server is asked ---------------------------------------------------------------------------
+
+    def _where(self, low: Key | None, high: Key | None) -> str:
+        where = key_range(self._columns, low, high)
+        if low is None and self._columns[0].nullable:
+            # Rows without a value are in the first chunk, and no chunk ends with them.
+            where = (f"{where} AND" if where else " WHERE") + f" {self._columns[0].quoted} IS NOT NULL"
+        return where
+
+    def _key_after(self, low: Key | None, high: Key | None, rows: int) -> Key | None:
+        """The key of the row that is ``rows`` after ``low``, at most ``high``; None if there are fewer rows."""
+        return self._key(f"{self._where(low, high)} ORDER BY {self._ordered('ASC')} LIMIT 1 OFFSET {rows - 1}")
+
+    def _edge(self, low: Key | None, high: Key | None, direction: str) -> int | None:
+        key = self._key(f"{self._where(low, high)} ORDER BY {self._ordered(direction)} LIMIT 1")
+        return None if key is None else int(key[0] or 0)
+
+    def _ordered(self, direction: str) -> str:
+        return ", ".join(f"{c.quoted} {direction}" for c in self._columns)
+
+    def _key(self, rest: str) -> Key | None:
+        kinds = [key_kind(c) for c in self._columns]
+        fields = ", ".join(kind.fetch(c) for kind, c in zip(kinds, self._columns, strict=True) if kind)
+        found = query(self._connection, f"SELECT {fields} FROM {self._schema.qualified}{rest}")
+        if not found:
+            return None
+        for column, text in zip(self._columns, found[0], strict=True):
+            if text is None and column.charset:
+                raise not_text(column)
+        try:
+            return tuple(
+                kind.parse(c, str(text)) for kind, c, text in zip(kinds, self._columns, found[0], strict=True) if kind
+            )
+        except ValueError:
+            raise BacklogError(
+                f"The key {', '.join(map(str, found[0]))} of {self._schema.qualified} is a zero or partial date, which "
+                "Spark has no value for.",
+                "Correct such rows, then start with a new checkpoint.",
+            ) from None
+
+    def _count(self, low: Key | None, limit: int | None = None) -> int:
+        where = key_range(self._columns, low, None)
+        if limit is None:
+            return int(query(self._connection, f"SELECT COUNT(*) FROM {self._schema.qualified}{where}")[0][0])
+        return len(query(self._connection, f"SELECT 1 FROM {self._schema.qualified}{where} LIMIT {limit}"))
+
+    def _estimate(self, low: Key | None, high: Key | None) -> int:
+        return estimated_rows(self._connection, self._schema, key_range(self._columns, low, high))
+
+
+def estimated_rows(connection: Connection[Any], schema: TableSchema, where: str = "") -> int:
+    """The server's estimate of the rows that a condition on the chunk key selects, by where they lie in the index.
+
+    Good within about a factor of two for a small part of a table; of more than half of it the server says one half.
+    """
+    wanted = schema.chunk_columns[0].quoted if schema.chunk_key else "1"
+    with connection.cursor() as cursor:
+        cursor.execute(f"EXPLAIN FORMAT=TRADITIONAL SELECT {wanted} FROM {schema.qualified}{where}")
+        at = [str(field[0]).lower() for field in cursor.description].index("rows")
+        return int(cursor.fetchall()[0][at] or 0)

@@ -1,0 +1,84 @@
+"""A read view whose transactions are known exactly, without locks.
+
+MySQL: `gtid_executed` taken before a view is a lower bound of what the view sees, and the binary log's end taken after
+it an upper bound. Between the two lie the commits under way. If none of them is of the table, the view has of the table
+just what the lower bound has. A table would have to be changed without pause for this not to happen within a few
+attempts, each of which takes some milliseconds.
+
+MariaDB tells each view's own place in the log. Only a commit that also rotates the log may make it wrong: it is then in
+the new file while that commit's rows are not visible yet. So a view counts if its place is in the same file as an
+earlier one before which all was visible.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from pymysql.connections import Connection
+
+from backlog_spark.errors import BacklogError
+
+from ..options import MySqlOptions
+from ..schema.table import TableSchema
+from ..server import mariadb
+from ..server.connection import is_mariadb, text
+from ..server.gtid import GtidSet
+from ..server.mysql import end_position, query
+from ..server.watermark import GtidWatermark, PlaceWatermark
+from .rewind import NetChanges
+
+__all__ = ["begin_exact_view", "begin_view"]
+
+_ATTEMPTS = 500
+_WAIT_S = 0.002  # for commits under way to end; grows with each attempt up to fifty times this
+
+
+def begin_view(connection: Connection[Any]) -> None:
+    """Begin a transaction that sees the tables as they are now; ended by COMMIT."""
+    query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
+
+def begin_exact_view(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: NetChanges) -> None:
+    """Begin a view of which ``log`` then holds every transaction since its low watermark, and no other.
+
+    Raises
+    ------
+    BacklogError
+        When the table is changed so densely that no view falls between two changes; on MariaDB when the server begins
+        new log files as densely.
+    """
+    of_mariadb = is_mariadb(connection)
+    for attempt in range(_ATTEMPTS):
+        if _begun_at_a_place(connection, log) if of_mariadb else _begun_between(connection, options, log):
+            return
+        query(connection, "ROLLBACK")
+        time.sleep(_WAIT_S * min(50, attempt))
+    name = f"{schema.name} has no primary key and"
+    if of_mariadb:
+        raise BacklogError(
+            f"{name} the server began a new binary log file during each of {_ATTEMPTS} attempts to begin a read of it.",
+            "Raise max_binlog_size on the server, or add a primary key to the table.",
+        )
+    raise BacklogError(
+        f"{name} was changed during each of {_ATTEMPTS} attempts to begin a read between two changes.",
+        "Add a primary key to the table, or start the query when it is changed less.",
+    )
+
+
+def _begun_between(connection: Connection[Any], options: MySqlOptions, log: NetChanges) -> bool:
+    executed = GtidWatermark(GtidSet(text(query(connection, "SELECT @@global.gtid_executed")[0][0])))
+    begin_view(connection)
+    log.advance(end_position(connection, options), executed)
+    return log.settled(executed)
+
+
+def _begun_at_a_place(connection: Connection[Any], log: NetChanges) -> bool:
+    before = mariadb.visible_place(connection)
+    begin_view(connection)
+    at = mariadb.view_position(connection)
+    if at.file != before.position.file or at.pos < before.position.pos:
+        return False
+    seen = PlaceWatermark(at, before.gtids)
+    log.advance(at, seen)
+    return log.settled(seen)

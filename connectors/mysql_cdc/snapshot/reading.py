@@ -1,0 +1,246 @@
+"""Reading one chunk of a table as it was at the batch's low watermark.
+
+A chunk is one SELECT, whose rows come in the server's binary protocol and are taken apart column by column: Python
+touches no value of theirs. A chunk that is not large is in memory before the binary log is looked at and any of it goes
+on, so that no table is held meanwhile. Of others rows go on to Spark as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pymysql
+from pymysql.connections import Connection
+
+from backlog_spark.errors import BacklogError
+
+from ..binlog.row_decoder import SchemaChanged
+from ..offsets import SnapshotRange
+from ..options import MySqlOptions
+from ..output.rows import output_of, rows_to_table
+from ..schema.charsets import as_utf8
+from ..schema.columns import not_text
+from ..schema.ddl.evolution import start_again
+from ..schema.keys import Key, key_range, refuse_null
+from ..schema.table import TableSchema, zero_date
+from ..schema.temporal import packed_text
+from ..schema.types import Column, kind_of
+from ..server.mysql import connect, end_position, load_schema, query
+from ..server.prepared import fetch
+from ..server.wire import WireColumn
+from ..server.worker_connection import worker_connection
+from .read_view import begin_exact_view, begin_view
+from .rewind import FirstImages, NetChanges, RewindLog, discard_rewind_log, rewind_log
+from .subtraction import Surplus, TouchedKeys
+
+__all__ = ["read_chunk", "select_statement"]
+
+_LOST = {1053, 1927, 2006, 2013, 2055, 4031}
+# Bytes of a chunk that are read at once. 100,000 rows of 100 to 200 bytes are 10 to 20 MB.
+_AHEAD = 28 << 20
+_large: list[tuple[MySqlOptions, str]] = []
+
+
+def select_statement(schema: TableSchema, first: Key | None, last: Key | None) -> str:
+    """The chunk's SELECT."""
+    expressions = ", ".join(_expression(schema, column) for column in schema.columns)
+    return f"SELECT {expressions} FROM {schema.qualified}{key_range(schema.chunk_columns, first, last)}"
+
+
+def _expression(schema: TableSchema, column: Column) -> str:
+    if column.charset and column.name in schema.key:  # a key's text must tell its row
+        return as_utf8(column.quoted, column.charset, exact=True)
+    return kind_of(column).select(column)
+
+
+def _select(
+    connection: Connection[Any],
+    schema: TableSchema,
+    first: Key | None,
+    last: Key | None,
+    *,
+    zero_date_fails: bool = False,
+) -> Iterator[pa.Table]:
+    """The chunk in pieces, in the state that the connection's transaction sees."""
+
+    def check(found: Sequence[WireColumn]) -> None:
+        for column, sent in zip(schema.columns, found, strict=True):
+            if sent.kind != kind_of(column).wire:
+                raise pa.ArrowInvalid(f"{column.name} is {sent.kind} now, not {kind_of(column).wire}")
+
+    for columns in fetch(connection, select_statement(schema, first, last), check):
+        yield _parsed(schema, columns, zero_date_fails)
+
+
+def _parsed(schema: TableSchema, columns: list[pa.Array], zero_date_fails: bool) -> pa.Table:
+    keyed = {*schema.key, *schema.chunk_key}
+    arrays = [kind_of(c).parse(c, sent) for c, sent in zip(schema.columns, columns, strict=True)]
+    for column, sent, array in zip(schema.columns, columns, arrays, strict=True):
+        if array.null_count and not column.nullable and column.name in keyed:
+            raise not_text(column) if column.charset else refuse_null(column)
+        if zero_date_fails and array.null_count > sent.null_count:
+            lost = pc.and_(pc.is_null(array), pc.is_valid(sent))
+            raise zero_date(schema, column, packed_text(sent.filter(lost)[0].as_py()))
+    return pa.table(arrays, names=[c.name for c in schema.columns])
+
+
+class _Large(Exception):
+    """A chunk has more than `_AHEAD` bytes."""
+
+
+def _at_once(options: MySqlOptions, schema: TableSchema, first: Key | None, last: Key | None) -> list[pa.Table] | None:
+    """The chunk in the state that one SELECT sees, or None if it is large; tables that were are not tried again."""
+    if (options, schema.qualified) in _large:
+        return None
+    held: list[pa.Table] = []
+    size = 0
+    try:
+        with worker_connection(options) as connection:
+            for table in _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+                held.append(table)
+                size += table.nbytes
+                if size > _AHEAD:
+                    raise _Large  # the rest of the rows is not waited for: the connection is closed
+    except _Large:
+        _large.append((options, schema.qualified))
+        return None
+    return held
+
+
+def read_chunk(
+    options: MySqlOptions,
+    schema: TableSchema,
+    known: TableSchema,
+    of: SnapshotRange,
+    after: Key | None,
+    first: Key | None,
+    last: Key | None,
+) -> Iterator[pa.RecordBatch]:
+    """The rows with chunk keys after ``first`` up to ``last`` as of ``of.low``, whenever it is called.
+
+    Parameters
+    ----------
+    known : TableSchema
+        The table at the low watermark. What it did not have then is NULL.
+    of : SnapshotRange
+        The range that the chunk belongs to, after key ``after``, which bounds the rewind log.
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        As the option ``format`` says, ``_change_type`` insert and ``_commit_seq`` 0.
+
+    Raises
+    ------
+    SchemaChanged
+        When the table was altered after the low watermark.
+    """
+    try:
+        log = rewind_log(options, schema, known, of.low, after, of.end)
+        tables = (
+            _rewound(options, schema, log, first, last)
+            if isinstance(log, FirstImages)
+            else _restored(options, schema, log, first, last)
+        )
+        output = output_of(options.format, options.metadata)
+        for table in tables:
+            yield from output.snapshot(schema, _without_values(table, log.absent), of)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        discard_rewind_log()
+        # A column that was made wider meanwhile may hold what its declared type cannot.
+        with connect(options) as connection:
+            now = load_schema(connection, options, schema.database, schema.table)
+        if now.fingerprint() == schema.fingerprint():
+            raise
+        raise start_again(schema, "its values are not those of the declared columns any more") from None
+    except pymysql.err.MySQLError as error:
+        discard_rewind_log()
+        if error.args[0] in (1054, 1146, 1412):
+            raise SchemaChanged(
+                f"The table {schema.name} was altered while its snapshot was read: {error.args[1]} ({error.args[0]}).",
+                "Start the query again; if a column is gone that it was to read, with a new checkpoint.",
+            ) from None
+        if error.args[0] in _LOST:
+            raise BacklogError(
+                f"The connection to {options.host}:{options.port} was lost while a part of {schema.name} was read: "
+                f"{error.args[1]} ({error.args[0]}).",
+                "Spark reads the part again; if it happens each time, look for timeouts between it and the server.",
+            ) from None
+        raise
+    except BaseException:
+        discard_rewind_log()
+        raise
+    finally:
+        # What Arrow keeps for later of a chunk would otherwise come on top of the next one.
+        pa.default_memory_pool().release_unused()
+
+
+def _rewound(
+    options: MySqlOptions, schema: TableSchema, log: FirstImages, first: Key | None, last: Key | None
+) -> Iterator[pa.Table]:
+    """A chunk of a table with a primary key: rows that changed since are left out, their first images put in."""
+    # The whole table as one chunk is not tried.
+    whole = _at_once(options, schema, first, last) if schema.chunk_key else None
+    with worker_connection(options) as connection:
+        if whole is None:
+            begin_view(connection)
+        # Taken after the SELECT or the view: everything that it saw lies before.
+        log.advance(end_position(connection, options))
+        touched = TouchedKeys(schema, log.keys(connection, first, last))
+        with closing(touched):
+            if whole is None:
+                for table in _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+                    yield touched.taken_out(table)
+                _end_view(connection, options, schema, log)
+            else:
+                yield from map(touched.taken_out, whole)
+        for rows in log.rows(connection, first, last):
+            yield rows_to_table(schema, rows)
+
+
+def _end_view(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: RewindLog) -> None:
+    """End a transaction whose rows have been read after the log was looked at.
+
+    Raises
+    ------
+    SchemaChanged
+        If an ALTER TABLE may have come between: of some a view that is older has the values.
+    """
+    query(connection, "COMMIT")
+    if log.is_altered(end_position(connection, options)):
+        raise SchemaChanged(
+            f"The table {schema.name} was altered while a part of its snapshot was read.",
+            "Spark reads the part again; if it does not, start the query again.",
+        )
+
+
+def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
+    for i in columns:
+        kind = table.schema.field(i)
+        table = table.set_column(i, kind, pa.nulls(table.num_rows, kind.type))
+    return table
+
+
+def _restored(
+    options: MySqlOptions, schema: TableSchema, log: RewindLog, first: Key | None, last: Key | None
+) -> Iterator[pa.Table]:
+    """A chunk of a table without a primary key: what was added since is taken away, what was taken away added."""
+    assert isinstance(log, NetChanges)
+    with worker_connection(options) as connection:
+        begin_exact_view(connection, options, schema, log)
+        surplus = Surplus(schema, log.added(connection, first, last))
+        with closing(surplus):
+            for table in _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+                yield surplus.taken_out(table)
+        _end_view(connection, options, schema, log)
+        if left := surplus.left():
+            raise BacklogError(
+                f"{left} rows that the binary log added to {schema.qualified} were not found in it.",
+                "Report this with the table's definition; with a primary key it is read another way.",
+            )
+        for rows in log.removed(connection, first, last):
+            yield rows_to_table(schema, rows)

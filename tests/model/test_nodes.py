@@ -1,0 +1,196 @@
+"""What the tree of a query says without Spark: where sources stand, and which rows are backlog where."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.nodes import (
+    FrameNode,
+    KeyedNode,
+    Node,
+    SourceNode,
+    SourceSpec,
+    TransformNode,
+    UnionNode,
+    enters_behind,
+    keyed_from_output,
+    operator_attributes,
+    pair_of,
+)
+from backlog_spark.model.plan_checks import check_source_names
+from backlog_spark.model.record_attributes import OneInputFunction, RecordAttributes, TwoInputFunction, propagate_join
+
+
+class Passes:
+    """A fold of which only this is asked."""
+
+    def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
+        return propagate_join(inputs)
+
+
+def source(name: str) -> SourceNode:
+    return SourceNode(SourceSpec("f", name, {}))
+
+
+def keyed(parent: Node, name: str, *, timed: bool = False) -> KeyedNode:
+    return KeyedNode(parent, name, lambda *_: None, is_timed=timed)  # type: ignore[arg-type, return-value]
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))
+def test_attributes_along_a_chain(a: bool, b: bool) -> None:
+    """A union is backlog if all its inputs are; maps and operators pass on what they are told (FLIP-309)."""
+    union = UnionNode((source("a"), TransformNode(source("b"), lambda f: f)))
+    tree = keyed(keyed(union, "first"), "second")
+    folds: Any = {"first": Passes(), "second": Passes()}
+    expected = RecordAttributes(a and b)
+    assert operator_attributes(tree, [a, b], folds) == {"first": (expected,), "second": (expected,)}
+
+
+@pytest.mark.parametrize(
+    ("backlog", "finished", "expected"),
+    [
+        ([False, True], [True, False], True),  # the rows that still come are all backlog
+        ([False, False], [True, False], False),
+        ([True, False], [False, True], True),
+        ([True, False], [False, False], False),
+        ([False, False], [True, True], False),
+    ],
+)
+def test_a_finished_source_does_not_count(backlog: list[bool], finished: list[bool], expected: bool) -> None:
+    """In a union: it is backlog if all its other inputs are (FLIP-309, FLIP-147)."""
+    tree = keyed(UnionNode((source("a"), TransformNode(source("b"), lambda f: f))), "first")
+    found = operator_attributes(tree, backlog, {"first": Passes()}, finished)  # type: ignore[dict-item]
+    assert found == {"first": (RecordAttributes(expected),)}
+
+
+def test_a_union_of_finished_sources_does_not_count_in_a_union() -> None:
+    ended = UnionNode((source("a"), source("b")))
+    folds: Any = {"first": Passes(), "l": Passes(), "joined": Passes()}
+    tree = keyed(UnionNode((ended, source("c"))), "first")
+    assert operator_attributes(tree, [False, False, True], folds, [True, True, False])["first"][0].is_backlog
+    # A join is backlog if any of its inputs is, so one that has ended changes nothing.
+    joined = keyed(pair_of(keyed(ended, "l"), source("c")), "joined")
+    met = [node.spec.name for node in joined.walk() if isinstance(node, SourceNode)]
+    for flag in (True, False):
+        found = operator_attributes(joined, [flag and n == "c" for n in met], folds, [n != "c" for n in met])
+        assert found["joined"] == (RecordAttributes(False), RecordAttributes(flag))
+
+
+def test_frames_are_what_is_said_of_them() -> None:
+    frame: Any = FrameNode(None)  # type: ignore[arg-type]
+    folds: Any = {"first": Passes()}
+    for frames in (True, False):
+        found = operator_attributes(keyed(UnionNode((frame, source("a"))), "first"), [True], folds, frames=frames)
+        assert found == {"first": (RecordAttributes(frames),)}
+
+
+def test_attributes_are_emitted_before_the_rows() -> None:
+    """They hold for a batch of all keys: from anywhere but where they are told nothing could follow from them."""
+
+    class Late(OneInputFunction):
+        def process_record_attributes(self, attributes: RecordAttributes) -> None:
+            self.emit_record_attributes(RecordAttributes(False))
+
+        def process_element(self) -> None:
+            self.emit_record_attributes(RecordAttributes(True))
+
+    late = Late()
+    assert late.attributes_of_output(RecordAttributes(True)) == RecordAttributes(False)
+    late.take_attributes(1)
+    with pytest.raises(BacklogError, match=r"Late called emit_record_attributes outside of process_record_attributes"):
+        late.process_element()
+
+
+def test_a_function_may_say_otherwise() -> None:
+    class Fresh(OneInputFunction):
+        def process_record_attributes(self, attributes: RecordAttributes) -> None:
+            if attributes.is_backlog:
+                self.emit_record_attributes(RecordAttributes(False))
+
+    tree = keyed(keyed(source("a"), "first"), "second")
+    folds: Any = {"first": Fresh(), "second": Passes()}
+    assert operator_attributes(tree, [True], folds) == {
+        "first": (RecordAttributes(True),),
+        "second": (RecordAttributes(False),),
+    }
+    assert Fresh().attributes_of_output(RecordAttributes(False)) == RecordAttributes(False), "nothing emitted: the same"
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))
+def test_two_inputs(a: bool, b: bool) -> None:
+    told: list[tuple[int, bool]] = []
+
+    class Both(TwoInputFunction):
+        def process_record_attributes1(self, attributes: RecordAttributes) -> None:
+            told.append((1, attributes.is_backlog))
+
+        def process_record_attributes2(self, attributes: RecordAttributes) -> None:
+            told.append((2, attributes.is_backlog))
+
+    # The builder's default: backlog if any input is (FLIP-327, Public Interfaces 1).
+    assert Both().attributes_of_output(RecordAttributes(a), RecordAttributes(b)) == RecordAttributes(a or b)
+    assert told == [(1, a), (2, b)]
+    told.clear()
+    Both().take_attributes(a + 2 * b)
+    assert told == [(1, a), (2, b)]
+
+    class Left(TwoInputFunction):
+        def process_record_attributes1(self, attributes: RecordAttributes) -> None:
+            self.emit_record_attributes(attributes)
+
+    assert Left().attributes_of_output(RecordAttributes(a), RecordAttributes(b)) == RecordAttributes(a)
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))
+@pytest.mark.parametrize("keyed_side", ["left", "right", "both", "none"])
+def test_each_input_of_a_pair_has_its_own(a: bool, b: bool, keyed_side: str) -> None:
+    """Whichever of them Spark meets first; behind the operator it is backlog if either is (FLIP-309)."""
+    left = keyed(source("a"), "l") if keyed_side in ("left", "both") else source("a")
+    right = keyed(source("b"), "r") if keyed_side in ("right", "both") else source("b")
+    pair = TransformNode(pair_of(left, right), lambda f: f)
+    tree = keyed(keyed(pair, "joined"), "behind")
+    # Flags come in the order in which the sources are met.
+    met = [node.spec.name for node in tree.walk() if isinstance(node, SourceNode)]
+    flags = [{"a": a, "b": b}[name] for name in met]
+    folds: Any = {name: Passes() for name in ("l", "r", "joined", "behind")}
+    found = operator_attributes(tree, flags, folds)
+    assert found["joined"] == (RecordAttributes(a), RecordAttributes(b))
+    assert found["behind"] == (RecordAttributes(a or b),)
+
+
+def test_a_source_on_both_sides_is_read_twice() -> None:
+    shared = source("a")
+    pair = pair_of(keyed(shared, "l"), UnionNode((shared, source("a_2"))))
+    names = [node.spec.name for node in pair.walk() if isinstance(node, SourceNode)]
+    assert sorted(names) == ["a", "a_2", "a_3"]
+    assert pair_of(shared, source("b")).left is shared
+
+
+def test_sources_that_enter_behind_an_operator_stand_in_front() -> None:
+    tree = keyed(pair_of(keyed(source("a"), "l"), keyed(source("b"), "r", timed=True)), "joined")
+    assert enters_behind(tree)
+    assert keyed_from_output(tree) == ["joined", "l", "r"]
+    assert not enters_behind(keyed(pair_of(keyed(source("a"), "l"), source("b")), "joined"))
+
+
+@pytest.mark.parametrize("name", ["orders", "or/ders"])
+def test_two_sources_of_one_name_are_refused(name: str) -> None:
+    told = {"table": "shop.orders", "password": "geheim"}
+    one = SourceNode(SourceSpec("mysql_cdc", name.replace("/", " "), told))
+    other = SourceNode(SourceSpec("hybrid", name, {"path": "/lake/orders"}))
+    with pytest.raises(BacklogError) as error:
+        check_source_names(UnionNode((one, other)))
+    text = str(error.value)
+    assert "mysql_cdc table='shop.orders'" in text
+    assert "hybrid path='/lake/orders'" in text
+    assert "geheim" not in text
+
+
+def test_a_source_that_is_read_twice_is_one() -> None:
+    one = source("a")
+    check_source_names(UnionNode((TransformNode(one, lambda f: f), TransformNode(one, lambda f: f))))
+    check_source_names(pair_of(keyed(one, "x"), keyed(one, "y")))

@@ -1,0 +1,142 @@
+"""Reports in, history and counts out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from backlog_spark.common.intervals import Intervals
+from backlog_spark.decide.coordinator import Mode
+from backlog_spark.decide.reports import ProgressReport, SourceReport
+from backlog_spark.runner.query_progress import QueryTracker
+
+ON = Intervals(1_000, 10_000, "builder", "builder")
+OFF = Intervals(1_000, None, "builder", "default")
+
+
+def source(index: int, start: int | None, end: int, rows: int, flags: tuple[bool, bool], **more: Any) -> SourceReport:
+    """A source that went from ``start`` to ``end``; ``flags`` of the batch and from its end on."""
+    offsets = [None if n is None else {"n": n, **more} for n in (start, end)]
+    return SourceReport(index, "", offsets[0], offsets[1], None, rows, flags[1], flags[0], bool(more.get("finished")))
+
+
+def report(batch: int, *sources: SourceReport, took_ms: int = 500) -> ProgressReport:
+    rows = sum(s.num_input_rows for s in sources)
+    return ProgressReport("q", "r", batch, rows, "", {"triggerExecution": took_ms}, sources)
+
+
+def tracker(intervals: Intervals = ON, flags: tuple[bool, ...] = (True,)) -> QueryTracker:
+    made = QueryTracker("orders", intervals, clock=lambda: 7.0)
+    made.begin(dict(enumerate(flags)))
+    return made
+
+
+def switches(made: QueryTracker) -> list[tuple[int, Mode, int | None]]:
+    assert all(s.timestamp == 7.0 for s in made.history)
+    return [(s.batch_id, s.mode, s.commit_interval_ms) for s in made.history]
+
+
+def test_the_switch_is_the_batch_after_the_last_backlog_batch() -> None:
+    made = tracker()
+    made.take(report(0, source(0, None, 1, 100, (True, True), total=150)))
+    assert (made.mode, made.is_processing_backlog) == (Mode.BACKLOG, True)
+    made.take(report(1, source(0, 1, 2, 50, (True, False), total=150)))
+    assert (made.mode, made.is_processing_backlog) == (Mode.STREAM, False)
+    made.take(report(2, source(0, 2, 3, 5, (False, False))))
+    assert switches(made) == [(-1, Mode.BACKLOG, 10_000), (2, Mode.STREAM, 1_000)]
+    progress = made.progress
+    assert (progress.rows, progress.backlog_rows, progress.backlog_total) == (155, 150, 150)
+    assert (progress.commits_in_backlog, progress.commits_after, progress.commits_of_flag_only) == (2, 1, 0)
+    assert progress.rows_per_second == 10.0  # 5 rows in 500 ms
+
+
+def test_behind_the_backlog_its_total_is_what_was_read() -> None:
+    """A source that estimated more has not lost rows."""
+    made = tracker()
+    made.take(report(0, source(0, None, 1, 100, (True, True), total=210)))
+    assert (made.progress.backlog_rows, made.progress.backlog_total) == (100, 210)
+    made.take(report(1, source(0, 1, 2, 50, (True, False), total=160)))
+    assert (made.progress.backlog_rows, made.progress.backlog_total) == (150, 150)
+    made.take(report(2, source(0, 2, 3, 5, (False, False), total=160)))
+    assert (made.progress.rows, made.progress.backlog_rows, made.progress.backlog_total) == (155, 150, 150)
+    made = tracker()
+    made.take(report(0, source(0, None, 1, 100, (True, True), total=80)))
+    assert (made.progress.backlog_rows, made.progress.backlog_total) == (100, 100), "never less than what was read"
+
+
+def test_a_batch_without_rows_that_only_takes_the_flag_back_is_counted_apart() -> None:
+    made = tracker()
+    made.take(report(0, source(0, None, 1, 100, (True, True))))
+    made.take(report(1, source(0, 1, 2, 0, (True, False))))
+    assert switches(made)[-1] == (2, Mode.STREAM, 1_000)
+    assert (made.progress.commits_in_backlog, made.progress.commits_of_flag_only) == (1, 1)
+    assert made.progress.rows_per_second == 200.0  # of the last batch with rows
+
+
+def test_a_batch_told_again_after_a_restart_is_not_counted_twice() -> None:
+    made = tracker()
+    for _ in range(2):
+        made.take(report(0, source(0, None, 1, 100, (True, True))))
+        made.restarted()
+    assert (made.progress.rows, made.progress.commits_in_backlog, made.progress.restarts) == (100, 1, 2)
+    assert made.last_batch == 0
+
+
+def test_any_running_source_keeps_the_query_in_backlog() -> None:
+    made = tracker(flags=(True, True))
+    made.take(report(0, source(0, None, 1, 9, (True, False)), source(1, None, 1, 9, (True, True))))
+    assert made.mode is Mode.BACKLOG
+    # It stands still: no report of its own, so its last one counts.
+    made.take(report(1, source(0, 1, 2, 9, (False, False)), source(1, 1, 1, 0, (False, True))))
+    assert made.mode is Mode.BACKLOG
+    made.take(report(2, source(0, 2, 3, 9, (False, False)), source(1, 1, 2, 9, (True, True), finished=True)))
+    assert (made.mode, switches(made)[-1]) == (Mode.STREAM, (3, Mode.STREAM, 1_000))
+
+
+def test_without_the_interval_during_backlog_the_flag_is_told_but_nothing_is_switched() -> None:
+    made = tracker(OFF)
+    made.take(report(0, source(0, None, 1, 100, (True, True))))
+    assert (made.mode, made.is_processing_backlog) == (Mode.STREAM, True)
+    assert switches(made) == [(-1, Mode.STREAM, 1_000)]
+
+
+def test_no_source_runs_when_all_have_finished() -> None:
+    made = tracker(flags=(True, True))
+    assert made.has_running_sources
+    made.take(report(0, source(0, None, 1, 9, (True, False), finished=True), source(1, None, 1, 9, (True, True))))
+    assert made.has_running_sources
+    made.take(report(1, source(0, 1, 1, 0, (False, False), finished=True), source(1, 1, 2, 9, (True, False))))
+    assert made.has_running_sources, "it has left its backlog and goes on"
+    made.take(
+        report(2, source(0, 1, 1, 0, (False, False), finished=True), source(1, 2, 3, 9, (False, False), finished=True))
+    )
+    assert not made.has_running_sources
+
+
+def test_a_batch_that_may_mix_rows_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
+    unlimited = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream@4e2"
+
+    def told(description: str, *sources: SourceReport) -> list[str]:
+        caplog.clear()
+        made = QueryTracker("orders", ON)
+        made.begin({0: True}, names={0: "log"})
+        made.take(report(0, *(replace(source, description=description) for source in sources)))
+        made.take(report(1, *(replace(source, description=description) for source in sources)))
+        return [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+
+    mixed = source(0, None, 1, 100, (True, False))
+    (message,) = told(unlimited, mixed)
+    assert "batch 0 began in the backlog of source log" in message
+    for fine in (
+        source(0, None, 1, 100, (True, True)),
+        source(0, None, 1, 0, (True, False)),
+        source(0, None, 1, 100, (False, False)),
+        source(0, None, 1, 100, (True, False), finished=True),
+        source(1, None, 1, 100, (True, False)),
+    ):
+        assert told(unlimited, fine) == []
+    # Spark's names of sources that take a limit.
+    for more in ("WithAdmissionControl", "WithTriggerAvailableNow"):
+        assert told(unlimited.replace("@", f"{more}@"), mixed) == []

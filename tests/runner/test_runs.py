@@ -1,0 +1,102 @@
+"""What a failed query says of its error."""
+
+from __future__ import annotations
+
+import pytest
+
+from backlog_spark.common.failure_causes import first_line, next_step, was_interrupted
+
+WORKER = """
+  An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "worker.py", line 1, in main
+    process()
+KeyError: 'a'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "job.py", line 3, in process_element
+    raise ValueError(
+        "the amount 13 is forbidden")
+ValueError: the amount 13 is forbidden
+it was given by bob
+
+JVM stacktrace:
+\tat org.apache.spark.api.python.BasePythonRunner
+"""
+
+
+# As Spark 4.2 has it: the traceback begins in the middle of a line.
+SOURCE = """[PYTHON_STREAMING_DATA_SOURCE_RUNTIME_ERROR] Failed when it was read: Traceback (most recent call last):
+  File "python_streaming_source_runner.py", line 281, in main
+    latest_offset_admission_control_func(reader, infile, outfile)
+  File "source.py", line 27, in latestOffset
+    raise ValueError("the log is gone")
+    ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
+ValueError: the log is gone
+ SQLSTATE: 38000
+=== Streaming Query ===
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (WORKER, "ValueError: the amount 13 is forbidden"),
+        ("[UNRESOLVED_COLUMN] no such column\n'Project ['a]", "[UNRESOLVED_COLUMN] no such column"),
+        (
+            "Traceback (most recent call last):\n  File x\nbacklog_spark.errors.BacklogError: No table. Name one.\n",
+            "backlog_spark.errors.BacklogError: No table. Name one.",
+        ),
+        ("Traceback (most recent call last):\n  File x", "RuntimeError"),
+        (SOURCE, "ValueError: the log is gone"),
+        (
+            "An error occurred while calling o9.load.\n: java.io.IOException: Cannot run program\n\tat java.base",
+            "java.io.IOException: Cannot run program",
+        ),
+        ("", "RuntimeError"),
+    ],
+)
+def test_the_line_that_says_what_happened(text: str, line: str) -> None:
+    assert first_line(RuntimeError(text)) == line
+
+
+@pytest.mark.parametrize(
+    ("text", "step"),
+    [
+        ("ModuleNotFoundError: No module named 'backlog_spark.errors'", "(pip install backlog-spark)"),
+        ("ModuleNotFoundError: No module named 'pymysql'", "(pip install 'backlog-spark[mysql]')"),
+        ("ModuleNotFoundError: No module named 'their.own'", "(pip install their)"),
+        ("org.apache.spark.SparkException: Python worker failed to connect back.", "could not start a Python process"),
+        (': java.io.IOException: Cannot run program "/x/python": error=2', "could not start a Python process"),
+        ("[UNRESOLVED_ROUTINE] Cannot resolve routine `SUMM` on search path", "Did you mean sum?"),
+        ("as a query with that name is already active in", "Stop that query first"),
+        ("[STREAMING_OUTPUT_MODE.UNSUPPORTED_OPERATION] Invalid", ".key_by('id')"),
+    ],
+)
+def test_the_next_step(text: str, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    assert step in next_step(text)
+    assert ("/opt/python" in next_step(text)) == ("Python" in step or "pip" in step)
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    assert ("PYSPARK_PYTHON is not set" in next_step(text)) == ("Python" in step or "pip" in step)
+
+
+def test_an_error_of_a_query_has_no_next_step_of_its_own() -> None:
+    assert next_step("ValueError: no module is named so") == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "interrupted"),
+    [
+        ("An error occurred while calling o9.save.\n: java.lang.InterruptedException\n\tat java.base", True),
+        ("java.io.InterruptedIOException: The call was interrupted", True),
+        ("java.nio.channels.ClosedByInterruptException", True),
+        ("[SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job group 1f", True),
+        ("ValueError: the disk is full", False),
+        ("java.io.IOException: No space left on device", False),
+    ],
+)
+def test_errors_that_a_stop_makes(text: str, interrupted: bool) -> None:
+    assert was_interrupted(RuntimeError(text)) is interrupted
