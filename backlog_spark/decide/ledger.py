@@ -85,6 +85,11 @@ class Ledger:
         """Whether stream mode lacks an epoch."""
         return self.last_epoch > self.published
 
+    @property
+    def is_half_published(self) -> bool:
+        """Whether a publication was begun and not finished."""
+        return self.publishing > self.published
+
     def next_run(self, planned: int | None, committed: int | None, *, in_backlog: bool, mergeable: bool = True) -> Run:
         """The run to start now.
 

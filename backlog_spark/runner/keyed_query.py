@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from backlog_spark.common.settings import MAX_KEY_GROUPS
 from backlog_spark.decide.ledger import Ledger, Run, Vehicle
+from backlog_spark.decide.next_step import Facts, Step, ends_stay
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.model.nodes import KeyedNode, Node, SourceNode, has_frames, joins_results, operator_attributes
+from backlog_spark.model.nodes import KeyedNode, Node, SourceNode, joins_results, operator_attributes
 from backlog_spark.model.plan_checks import check_tree
 from backlog_spark.model.record_attributes import as_bits
 from backlog_spark.operators.fold import Gathered, StayEnd
@@ -64,12 +65,7 @@ class KeyedPlan:
     root : Node
     key_groups : int or None
         ``spark.backlog.keyGroups``; None takes the checkpoint's or chooses.
-    mixed : bool
-        Whether the query is in mixed mode: backlog runs sorted.
-    collects : bool
-        Whether nothing is to be put out before every source has left backlog.
-    has_rules : bool
-        Whether a rule says when its streaming DataFrames are in backlog.
+    facts : Facts
     max_firing_ms : int, optional
         How long a batch may fire timers, in milliseconds; None: until all that are due have fired.
     """
@@ -80,16 +76,13 @@ class KeyedPlan:
         checkpoint: Checkpoint,
         root: Node,
         key_groups: int | None,
+        facts: Facts,
         *,
-        mixed: bool,
-        collects: bool = True,
-        has_rules: bool = False,
         max_firing_ms: int | None = None,
     ) -> None:
         check_tree(root)
-        self._has_rules = has_rules
-        self._collects = collects
-        self.must_leave = False
+        self._facts = facts
+        self.stay_ended = False
         self._spark = spark
         self._checkpoint = checkpoint
         self._stays = StayEnds(checkpoint)
@@ -107,32 +100,29 @@ class KeyedPlan:
         self._cleaned = False
         self._handed_over: Mapping[str, Callable[[], DataFrame]] = {}
         self.run = Run(0, Vehicle.STREAM)
-        self.replays_only = False
+        self.step = Step(self.run, 0)
         self._collects_now = False
         self._drained = False
         self._output: StructType | None = None
         self._time: Timekeeper | None = None
         if any(isinstance(node, KeyedNode) and node.is_timed for node in root.walk()):
-            self._time = Timekeeper(spark, checkpoint, root, self._key_groups, mixed=mixed, max_firing_ms=max_firing_ms)
+            self._time = Timekeeper(
+                spark, checkpoint, root, self._key_groups, mixed=facts.sorts_backlog, max_firing_ms=max_firing_ms
+            )
 
     def start(
-        self,
-        *,
-        in_backlog: bool,
-        flags: Sequence[bool],
-        finished: Sequence[bool],
-        load: Callable[[SourceNode, str | None], DataFrame],
+        self, step: Step, flags: Sequence[bool], finished: Sequence[bool], load: Callable[[SourceNode], DataFrame]
     ) -> tuple[DataFrame, StructType, dict[str, str]]:
-        """Decide on the next run and prepare it. Called while no run of the query is active.
+        """Prepare the next run. Called while no run of the query is active.
 
         Parameters
         ----------
-        in_backlog : bool
-            Whether the query is in mixed mode and a running source reports backlog.
+        step : Step
+            What the run is, as it was decided.
         flags, finished : sequence of bool
             Whether each declared source is processing backlog, and whether it has come to its end.
         load : callable
-            Loads a source, with the ``availableNowTarget`` that a run which ends by itself gives it.
+            Loads a source.
 
         Returns
         -------
@@ -144,35 +134,15 @@ class KeyedPlan:
         BacklogError
             If the query differs from its checkpoint in what cannot be changed.
         """
-        if str(self._spark.conf.get("spark.sql.ansi.enabled")).lower() != "true":
-            raise SettingError(
-                "spark.sql.ansi.enabled", "false",
-                "without it sums overflow silently, and differently in backlog and in stream mode.",
-                "Leave it at true, Spark's default, for queries with keyed operators.",
-            )  # fmt: skip
-        ledger = self._read()
+        assert step.run is not None, "the query has keyed operators"
+        ledger, run = self.ledger(), step.run
         planned, committed = self._checkpoint.latest_batch(), self._checkpoint.latest_committed()
-        if ledger is None and planned is not None:
-            raise BacklogError(
-                f"The checkpoint has batches up to {planned}, but no backlog/plan-….json that says how they were "
-                "planned: it was made without keyed operators, or the file was deleted.",
-                "Restore the file, or start with a new checkpointLocation.",
-            )
-        for name in self._operators:
-            self._checkpoint.make_directory(seeds_of(name))
         book = ledger or Ledger(0, 0, ())
-        run = book.next_run(planned, committed, in_backlog=in_backlog, mergeable=self.sorts_again)
-        halfway = ledger is not None and ledger.publishing > ledger.published
-        behind = run.vehicle is Vehicle.SORTED and planned == committed and (halfway or self._unread_seeds())
-        if behind:
-            # A stay in backlog starts on a state that has all earlier ones, and they have been put out.
-            run = Run(run.first_batch, Vehicle.STREAM)
-        replays_only = in_backlog and self.sorts_again and run.vehicle is Vehicle.STREAM
         partitions = min(self._key_groups, self._cores) if ledger is None else ledger.partitions
         whole_file = int(str(self._spark.conf.get("spark.sql.sources.binaryFile.maxLength")))
         plans = Plans(
             self._spark,
-            lambda node: load(node, _target(run, replays_only=replays_only)),
+            load,
             lambda name: self._checkpoint.location_of(seeds_of(name)),
             self._key_groups,
             None if self._time is None else self._time.control,
@@ -195,18 +165,16 @@ class KeyedPlan:
         self._output, self._raw = plans.output, plans.raw
         if run.vehicle is Vehicle.STREAM and ledger.unpublished:
             ledger = self._publish(ledger)
-        self._drained = self._drained or behind
+        self._drained = self._drained or step.takes_state_first
         if planned is None:
-            ledger = replace(ledger, puts_out_each=not self._collects)
+            ledger = replace(ledger, puts_out_each=not self._facts.collects_backlog)
         ledger = ledger.begin(run)
         self._write(ledger)
-        self.run = ledger.runs[-1]
+        self.step, self.run = step, ledger.runs[-1]
         # The first stay ends as it was begun, whatever the intervals are now.
         self._collects_now = self.run.epoch == 0 and not ledger.puts_out_each
-        # In backlog, but a batch of the stream run was logged before or has to come first: that one alone is run.
-        self.replays_only = replays_only
         self._cleaned = False
-        self.must_leave = False
+        self.stay_ended = False
         if self._time is not None:
             sorted_run = run.vehicle is Vehicle.SORTED
             epoch = self.run.epoch if planned == committed else -1
@@ -216,8 +184,35 @@ class KeyedPlan:
             conf[ARROW_BYTES] = str(self._spark.conf.get(ARROW_BYTES, _STREAM_ARROW_BYTES))
         return frame, plans.output, conf
 
+    def ledger(self) -> Ledger | None:
+        """What the checkpoint says of earlier runs. Called before each `start`, while no run is active.
+
+        Raises
+        ------
+        BacklogError
+            If the checkpoint has batches and no such file.
+        SettingError
+            If Spark's SQL is not ANSI.
+        """
+        if str(self._spark.conf.get("spark.sql.ansi.enabled")).lower() != "true":
+            raise SettingError(
+                "spark.sql.ansi.enabled", "false",
+                "without it sums overflow silently, and differently in backlog and in stream mode.",
+                "Leave it at true, Spark's default, for queries with keyed operators.",
+            )  # fmt: skip
+        ledger, planned = self._read(), self._checkpoint.latest_batch()
+        if ledger is None and planned is not None:
+            raise BacklogError(
+                f"The checkpoint has batches up to {planned}, but no backlog/plan-….json that says how they were "
+                "planned: it was made without keyed operators, or the file was deleted.",
+                "Restore the file, or start with a new checkpointLocation.",
+            )
+        for name in self._operators:
+            self._checkpoint.make_directory(seeds_of(name))
+        return ledger
+
     @property
-    def sorts_again(self) -> bool:
+    def merges(self) -> bool:
         """Whether a later stay in backlog may run sorted, and a stream be left for it: the first operator collects."""
         # Rows that enter further down would not be folded by it.
         if joins_results(self._root):
@@ -251,12 +246,7 @@ class KeyedPlan:
         """What the session's configuration must be while a batch of the present run is put out."""
         return self._of_batch if self.run.vehicle is Vehicle.SORTED else {}
 
-    @property
-    def ends_by_itself(self) -> bool:
-        """Whether the present run ends without a stop, and another one follows it."""
-        return self.run.vehicle is Vehicle.SORTED or self.replays_only
-
-    def _unread_seeds(self) -> bool:
+    def has_unread_seeds(self) -> bool:
         """Whether there are seeds that a stream run may not have read yet."""
         return not self._drained and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
 
@@ -365,13 +355,12 @@ class KeyedPlan:
     def _told(self, flags: Sequence[bool], finished: Sequence[bool]) -> dict[str, Fold]:
         """The operators for a batch of the sorted vehicle: each knows whether its rows are backlog."""
         # A rule speaks for all streaming DataFrames; none of them would be read sorted if it said no.
-        attributes = operator_attributes(self._root, flags, self.folds, finished, frames=self._has_rules)
+        attributes = operator_attributes(self._root, flags, self.folds, finished, frames=self._facts.has_rules)
         return {name: fold.told(as_bits(attributes[name])) for name, fold in self.folds.items()}
 
     def _ends_stay(self, batch_id: int, flags: Sequence[bool]) -> bool:
         """Whether a batch of the sorted vehicle is known to be the last one of its stay."""
-        # Whether a rule still holds is only known afterwards: then the stream vehicle puts out what there is.
-        return self._stays.of(batch_id) is not None or not (any(flags) or self._has_rules)
+        return ends_stay(self._facts, in_backlog=any(flags), is_known=self._stays.of(batch_id) is not None)
 
     def _end(
         self, taken: TakenBatch, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
@@ -391,8 +380,7 @@ class KeyedPlan:
             taken.ensure_read()
             found = StayEnd(None if self._time is None else self._time.watermark_after(batch_id, query_name, finished))
             self._stays.keep(batch_id, found)
-        # What is left of streaming DataFrames is live now.
-        self.must_leave = has_frames(self._root)
+        self.stay_ended = True
         return found
 
     def written(
@@ -450,10 +438,3 @@ class KeyedPlan:
                 state = BatchState(self._checkpoint, name, epoch)
                 state.drop()
                 state.drop_seeds()
-
-
-def _target(run: Run, *, replays_only: bool) -> str | None:
-    """Where a run ends: a sorted one with the backlog, one that only replays before anything new."""
-    if run.vehicle is Vehicle.SORTED:
-        return "backlogEnd"
-    return "none" if replays_only else None

@@ -1,4 +1,4 @@
-"""The query runner: runs a query and carries the coordinator's decisions out.
+"""The query runner: runs a query as `backlog_spark.decide.next_step` says, and tells it what it sees.
 
 Sources of ours pace themselves (`backlog_spark.spi.pacing`): the query runs with an immediate trigger throughout, the
 source sizes batches in backlog and spaces them afterwards. It asks the runner whether another source is in backlog, and
@@ -18,15 +18,27 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from backlog_spark.common.failure_causes import first_line, next_step, was_interrupted
+from backlog_spark.common.failure_causes import first_line, was_interrupted
+from backlog_spark.common.failure_causes import next_step as hint_of
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, Intervals, resolve_intervals
 from backlog_spark.common.loopback import LoopbackServer
 from backlog_spark.common.settings import parse_settings
+from backlog_spark.decide.next_step import (
+    AVAILABLE_NOW,
+    BatchEnd,
+    Facts,
+    Seen,
+    Step,
+    Then,
+    after_report,
+    after_run,
+    at_batch_end,
+    next_step,
+)
 from backlog_spark.decide.reports import ProgressReport
 from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import (
-    FrameNode,
     Node,
     SourceNode,
     SourceSpec,
@@ -68,13 +80,8 @@ _POLL_WAIT_MS = 500
 # Spark's own 10 ms between two questions for new rows would keep a third of a core busy with asking a Python source.
 _LONGEST_POLL_MS = 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
-# Beside sources that do not pace themselves the trigger has to be the interval. A batch that ends before the next tick
-# then seems to take until it: were it sized for less than that, each would be made smaller than the one before.
-_LONGER_THAN_A_TICK = 1.25
 # A batch fires timers for so long if there is no interval.
 _FIRING_MS = 1_000
-# Between two runs of the sorted vehicle that found nothing.
-_IDLE_RUN_MS = 1_000
 # The form in which Spark recognises that a Python sink was interrupted by stop(), which is no failure.
 _INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
 _LONGEST_ERROR = 500
@@ -110,30 +117,34 @@ class BacklogQuery(QueryRuns):
         self._infos = [inspect(s.format, {**s.options, **self._metadata_location(s)}) for s in sources_of(node)]
         self._node = node = informed(node, self._infos)
         self._outputs = Outputs(sinks)
-        self._available_now = available_now
         self._options = dict(options or {})
         self._sink_error: BacklogError | None = None
-        self._last_run = False
-        self._is_ticking = False  # Spark's trigger has an interval
-        self._goes_on_at_once = False  # but for the present
-        self._finishing = False  # all sources have come to their end, and the run ends by itself
-        self._mixed = False  # keyed operators run sorted while there is backlog
+        self._then = Then(True)
+        self._waits_ms: int | None = None  # what Spark's trigger waits for
         self._runner: LoopbackServer | None = None
         self._in_backlog = False  # any source of ours, at the end of the newest batch
-        self._has_frames = has_frames(node)
         self._declared = DeclaredSources(self._checkpoint, node, self._infos)
         rules, min_stay_ms = parse_rules(settings)
-        self._judge = Judge(rules if self._has_frames else (), min_stay_ms)
+        self._judge = Judge(rules if has_frames(node) else (), min_stay_ms)
         self._outstanding = Outstanding(spark, self._checkpoint, self._judge.needs)
+        self._facts = Facts(
+            interval_ms=self.intervals.interval_ms,
+            during_backlog_ms=self.intervals.during_backlog_ms,
+            is_keyed=node.is_keyed,
+            sorts_each_batch=settings["spark.backlog.sortedBatch.enabled"] == "true",
+            available_now=available_now,
+            ours=tuple(info is not None for info in self._infos),
+            has_frames=has_frames(node),
+            has_rules=bool(self._judge.needs),
+            waits_for_rows=bool(self._infos and self._infos[0] and self._infos[0].waits_for_rows),
+        )
+        self._step = Step(None, 0)
         self._keyed: KeyedPlan | None = None
         if node.is_keyed:
             key_groups = int(settings["spark.backlog.keyGroups"] or 0) or None
-            enabled = settings["spark.backlog.sortedBatch.enabled"] == "true"
-            during = self.intervals.during_backlog_ms
-            self._mixed = during == 0 or (enabled and during is not None)
             self._keyed = KeyedPlan(
-                spark, self._checkpoint, node, key_groups, mixed=self._mixed, collects=during == 0,
-                has_rules=bool(self._judge.needs), max_firing_ms=_max_firing_ms(settings, self.intervals),
+                spark, self._checkpoint, node, key_groups, self._facts,
+                max_firing_ms=_max_firing_ms(settings, self.intervals),
             )  # fmt: skip
 
     # -- starting -------------------------------------------------------------------------------------------
@@ -156,19 +167,6 @@ class BacklogQuery(QueryRuns):
                     check_start(spec.format, {**spec.options, **self._metadata_location(spec)})
         self._declared.recall()
 
-    def _paced(self) -> bool:
-        """Whether the sources keep the intervals themselves; others would commit as fast as they can without a tick."""
-        ours = bool(self._infos) and all(info is not None for info in self._infos)
-        foreign = any(isinstance(node, FrameNode) for node in self._node.walk())
-        return self.intervals.during_backlog_ms is not None and ours and not foreign
-
-    @property
-    def _waits_in_source(self) -> bool:
-        """Whether the source itself may wait for rows: it is the only one, and Spark has no tick to wait for."""
-        ticks = not self._paced() and bool(self.intervals.interval_ms)
-        alone = len(self._infos) == 1 and not self._has_frames and self._keyed is None
-        return alone and not ticks and self._infos[0] is not None and self._infos[0].waits_for_rows
-
     def _metadata_location(self, spec: SourceSpec) -> dict[str, str]:
         """Where a source keeps files of its own, if it does and the user has not said."""
         given = "metadatalocation" in {option.lower() for option in spec.options}
@@ -176,23 +174,19 @@ class BacklogQuery(QueryRuns):
             return {}
         return {"metadataLocation": self._checkpoint.location_of(f"backlog/sources/{state_name(spec.name)}")}
 
-    def _load(self, node: SourceNode, target: str | None) -> DataFrame:
-        """A source with what the runner adds to its options, or takes away because the trigger does it.
-
-        ``target`` is where a run that ends by itself ends, or None.
-        """
+    def _load(self, node: SourceNode) -> DataFrame:
+        """A source with what the runner adds to its options, or takes away because the trigger does it."""
         more: dict[str, str | None] = {}
+        target = self._step.target
         if node.spec.format in CONNECTORS:
             more = {**dict.fromkeys(INTERVAL_OPTIONS), **self._metadata_location(node.spec)}
-            if self._paced():
-                more["interval"] = f"{self.intervals.interval_ms} ms"
-            if (during := self.intervals.during_backlog_ms) is not None:
-                if during and target is None and not self._paced():
-                    during = max(during, int(self.intervals.interval_ms * _LONGER_THAN_A_TICK))
+            if self._facts.sources_pace:
+                more["interval"] = f"{self._facts.interval_ms} ms"
+            if (during := self._facts.batch_target_ms(ends_by_itself=target is not None)) is not None:
                 more["intervalDuringBacklog"] = f"{during} ms"
                 if target is None:
                     more[QUERY_TOKEN] = self._runner_token()
-            if target is None and self._waits_in_source:
+            if target is None and self._facts.source_waits:
                 more[POLL_WAIT] = str(_POLL_WAIT_MS)
             if target is not None:
                 more["availableNowTarget"] = target
@@ -206,64 +200,54 @@ class BacklogQuery(QueryRuns):
             self._runner = LoopbackServer(lambda _: {"isProcessingBacklog": self._in_backlog or self._judge.is_backlog})
         return f"{self._runner.port}:{self._runner.token}"
 
+    def _decide(self) -> Step:
+        flags = self._declared.flags()
+        seen = Seen(
+            planned=self._checkpoint.latest_batch(),
+            committed=self._checkpoint.latest_committed(),
+            in_backlog=any(flags),
+            rule_holds=self._judge.is_backlog,
+            finished=tuple(self._declared.finished()),
+            merges=self._keyed is not None and self._keyed.merges,
+            has_unread_seeds=self._keyed is not None and self._keyed.has_unread_seeds(),
+            is_last_run=self._then.is_last_run,
+        )
+        return next_step(self._facts, seen, None if self._keyed is None else self._keyed.ledger())
+
     def _prepare(self) -> tuple[DataFrame, StructType, dict[str, str]]:
         """The streaming DataFrame of the next run, the schema of its output, and the configuration that it needs."""
         if self._keyed is None:
-            frame = Plans(self._spark, lambda node: self._load(node, None)).stream(self._node)
+            frame = Plans(self._spark, self._load).stream(self._node)
             return frame, frame.schema, {}
-        flag = self._checkpoint.in_backlog()
-        if flag is None:
-            flag = any(self._declared.flags())
-        in_backlog = (flag or self._judge.is_backlog) and self._mixed and not self._last_run
-        return self._keyed.start(
-            in_backlog=in_backlog, flags=self._declared.flags(), finished=self._declared.finished(), load=self._load
-        )
-
-    def _has_ended(self, batch_id: int | None = None) -> bool:
-        """Whether all sources have finished, at the end of a batch or of the newest one."""
-        finished = self._declared.finished(batch_id)
-        return bool(finished) and all(finished) and not self._has_frames
-
-    @property
-    def _ends_by_itself(self) -> bool:
-        """Whether another run follows when the present one has come to its end."""
-        return self._keyed is not None and self._keyed.ends_by_itself
+        return self._keyed.start(self._step, self._declared.flags(), self._declared.finished(), self._load)
 
     def _leave(self) -> bool:
-        if self._ends_by_itself or self._available_now or self._finishing:
-            return False
-        if not self._tracker.has_running_sources and self._has_ended(self._checkpoint.latest_committed()):
-            return True  # no row will come: what is left is one run that ends by itself
-        # Whether a rule holds is known from here alone.
-        return self._sorts_next(self._tracker.is_processing_backlog)
-
-    def _sorts_next(self, in_backlog: bool) -> bool:
-        """Whether a stream run is to end, as there is backlog again that the sorted vehicle works off."""
-        if self._keyed is None or self._ends_by_itself or self._available_now or self._finishing:
-            return False
-        return in_backlog and self._mixed and self._keyed.sorts_again
+        return after_report(
+            self._facts, self._step,
+            in_backlog=self._tracker.is_processing_backlog,
+            merges=self._keyed is not None and self._keyed.merges,
+            has_running_sources=self._tracker.has_running_sources,
+            finished=self._declared.finished(self._checkpoint.latest_committed()),
+        )  # fmt: skip
 
     def _run(self) -> StreamingQuery:
         self._declared.load_again()
+        self._step = step = self._decide()
         frame, schema, conf = self._prepare()
         if self._declared.settle(frame):
             self._tracker.begin(self._declared.flags_by_number(), self._declared.names_by_number())
         self._in_backlog = any(self._declared.flags())
-        self._finishing = self._has_ended() and not self._ends_by_itself
         self._open_sinks(schema)
         writer = frame.writeStream.queryName(self._name).options(**self._options).foreachBatch(self._write_batch)
         if self._keyed is not None:
             writer = writer.outputMode("update")
-        self._is_ticking = self._goes_on_at_once = False
-        if self._available_now or self._ends_by_itself or self._finishing:
+        self._waits_ms = step.trigger_ms
+        if step.trigger_ms is AVAILABLE_NOW:
             writer = writer.trigger(availableNow=True)
-        elif self._paced() or not self.intervals.interval_ms:
-            writer = writer.trigger(processingTime="0 seconds")
         else:
-            self._is_ticking = True
-            writer = writer.trigger(processingTime=f"{self.intervals.interval_ms} milliseconds")
-        if self._paced() or self._waits_in_source:
-            delay = poll_every_ms(0 if self._waits_in_source else self.intervals.interval_ms)
+            writer = writer.trigger(processingTime=f"{step.trigger_ms} milliseconds")
+        if self._facts.sources_pace or self._facts.source_waits:
+            delay = poll_every_ms(0 if self._facts.source_waits else self._facts.interval_ms)
             conf = {**conf, _POLLING_DELAY: f"{delay}ms"}
         return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
 
@@ -306,7 +290,7 @@ class BacklogQuery(QueryRuns):
             if self._stopping.is_set() or (self._leaving and interrupted):
                 raise RuntimeError(_INTERRUPTED) from None
             problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
-            self._sink_error = BacklogError(problem, next_step(str(error)))
+            self._sink_error = BacklogError(problem, hint_of(str(error)))
             self._sink_error.__cause__ = error
             raise RuntimeError(str(self._sink_error)[:_LONGEST_ERROR]) from None
 
@@ -329,15 +313,16 @@ class BacklogQuery(QueryRuns):
                 self._outputs.write(output, sides, info)
             self._tracker.wrote(self._outputs.main.written)
             self._keyed.written(taken, info.batch_id, self._name, flags, finished)
-        # The next batch would run as it was planned to before the flag was known.
-        if self._keyed.must_leave or self._sorts_next(self._in_backlog):
+        end = BatchEnd(self._in_backlog, self._keyed.stay_ended, self._keyed.is_firing, self._keyed.merges)
+        boundary = at_batch_end(self._facts, self._step, end)
+        if boundary.leaves:
             self._leaving = True
             for query in self._active():
                 end_after_batch(query)
-        if self._is_ticking and self._goes_on_at_once != self._keyed.is_firing:
-            self._goes_on_at_once = self._keyed.is_firing
+        if boundary.wait_ms is not None and boundary.wait_ms != self._waits_ms:
+            self._waits_ms = boundary.wait_ms
             for query in self._active():
-                set_interval_after_batch(query, 0 if self._goes_on_at_once else self.intervals.interval_ms)
+                set_interval_after_batch(query, boundary.wait_ms)
 
     def _active(self) -> list[StreamingQuery]:
         """The present run, also in its first batch."""
@@ -348,7 +333,7 @@ class BacklogQuery(QueryRuns):
         if self._judge.needs:
             told = replace(report, sources=tuple(s for s in report.sources if s.index in foreign))
             before = self._judge.is_backlog
-            interval = None if self._ends_by_itself else self.intervals.interval_ms
+            interval = None if self._step.ends_by_itself else self.intervals.interval_ms
             found = figures(told, time.time() * 1000, interval, self._outstanding.of(told))
             after = self._judge.take(found, time.monotonic() * 1000)
             report = flagged(report, dict.fromkeys(foreign, after), dict.fromkeys(foreign, before))
@@ -357,20 +342,12 @@ class BacklogQuery(QueryRuns):
     # -- between runs, in the runner's own thread ------------------------------------------------------------
 
     def _go_on(self, *, idle: bool, left: bool) -> bool:
-        if self._finishing and (idle or self._keyed is None or self._keyed.has_ended):
-            return False
-        if not self._ends_by_itself and not left and not self._finishing:
-            return False
-        if idle:
-            # All that streaming DataFrames have has been read, whatever the figures of the last batch were.
+        timers_done = self._keyed is None or self._keyed.has_ended
+        self._then = then = after_run(self._facts, self._step, idle=idle, left=left, timers_done=timers_done)
+        if then.is_drained:
             self._judge.end(time.monotonic() * 1000)
             self._tracker.all_read(self._declared.foreign)
-        # Still in backlog, by a source that has nothing to read: do not start over without end.
-        if idle and self._stopping.wait(max(self.intervals.interval_ms, _IDLE_RUN_MS) / 1000):
-            return False
-        # What is there now has been read: one run of the stream vehicle takes the state over and ends the query.
-        self._last_run = idle and self._available_now
-        return True
+        return then.goes_on and not self._stopping.wait(then.wait_ms / 1000)
 
     def _why(self) -> BaseException | None:
         error, self._sink_error = self._sink_error or self.streamingQuery.exception(), None
@@ -397,7 +374,7 @@ class BacklogQuery(QueryRuns):
     @property
     def sortsBacklog(self) -> bool:
         """Whether its keyed operators are sorted while there is backlog; whether now, `keyed` tells."""
-        return self._mixed
+        return self._facts.sorts_backlog
 
     @property
     def sourcesInBacklog(self) -> tuple[str, ...]:
@@ -439,10 +416,10 @@ class BacklogQuery(QueryRuns):
         while True:
             before = self._checkpoint.latest_committed()
             self.streamingQuery.processAllAvailable()
-            if self._paced() or self._ends_by_itself:
+            if self._facts.sources_pace or self._step.ends_by_itself:
                 time.sleep((self.intervals.interval_ms + _LONGEST_POLL_MS) / 1000)
                 self.streamingQuery.processAllAvailable()
-            if self._checkpoint.latest_committed() == before or not self._paced():
+            if self._checkpoint.latest_committed() == before or not self._facts.sources_pace:
                 return
 
 

@@ -175,7 +175,7 @@ def only_in_stream(act: Callable[..., None]) -> Callable[..., None]:
     """For a method of a query: only in a run of the stream vehicle."""
 
     def checked(self: BacklogQuery, *args: Any, **kwargs: Any) -> None:
-        if self._keyed is not None and not self._keyed.ends_by_itself:
+        if not self._step.ends_by_itself:
             act()
 
     return checked
@@ -270,7 +270,7 @@ def only_when_streaming(act: Callable[..., None]) -> Callable[..., None]:
     """For a method of a keyed plan: only in a run of the stream vehicle."""
 
     def checked(self: KeyedPlan, *args: Any, **kwargs: Any) -> None:
-        if not self.ends_by_itself:
+        if not self.step.ends_by_itself:
             act()
 
     return checked
