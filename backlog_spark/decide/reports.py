@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Idle", "ProgressReport", "Report", "SourceReport", "Terminated", "parse_offset"]
+__all__ = ["Idle", "ProgressReport", "Report", "SourceReport", "Terminated"]
 
 # Spark's class of such sources, whose name is their description; the others have another one (Spark 4.2).
 _UNLIMITED = re.compile(r"\bPythonMicroBatchStream\b")
@@ -103,21 +102,3 @@ class Terminated:
 
 
 Report = ProgressReport | Idle | Terminated
-
-
-def parse_offset(text: str | None) -> dict[str, Any] | None:
-    """Parse an offset as Spark shows it in Python, a JSON *string*.
-
-    Returns
-    -------
-    dict or None
-        None unless the text is a JSON object: absent offsets read ``"null"`` or ``"None"``, rate and socket
-        sources have bare numbers, and a foreign source may write anything.
-    """
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None

@@ -20,6 +20,7 @@ from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.common.settings import parse_settings
 from backlog_spark.decide.coordinator import Mode
 from backlog_spark.decide.reports import ProgressReport
+from backlog_spark.decide.rounds import RoundFacts, after_round, first_round, leaves
 from backlog_spark.decide.rules import Judge, figures, flagged, parse_rules
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.native.hybrid import CONF, NativeHybrid
@@ -31,6 +32,7 @@ from backlog_spark.spark.outstanding_files import Outstanding
 from backlog_spark.spark.own_settings import start_with
 from backlog_spark.spark.py4j_helpers import own_conf
 from backlog_spark.spark.session import check_session, session_listener
+from backlog_spark.spi.offset_flags import has_flag
 from backlog_spark.spi.pacing import PROBE_ROWS, BacklogSizer
 
 if TYPE_CHECKING:
@@ -41,11 +43,6 @@ if TYPE_CHECKING:
 __all__ = ["ForeignQuery", "backlog_query"]
 
 _log = logging.getLogger(__name__)
-
-# A round with another limit costs a restart of some seconds: not for less than a batch half or twice as large.
-_WORTH_A_RESTART = 2.0
-# What came while a round ran is not in its figures. After a round of this length or less it cannot be much.
-_SHORT_ROUND_MS = 10_000
 
 
 def backlog_query(
@@ -144,6 +141,7 @@ class ForeignQuery(QueryRuns):
         self._wanted = PROBE_ROWS
         self._source = None if source is None else source.of_query()
         self._phase = 0
+        self._facts = RoundFacts(self.intervals.interval_ms, during, bool(self._judge.needs))
         self._in_round = False
         self._began = time.monotonic()
 
@@ -156,16 +154,12 @@ class ForeignQuery(QueryRuns):
     def _recall(self) -> None:
         if self._source is not None:
             self._phase = self._source.recall(self._checkpoint)
-        self._in_round = self._begins_with_a_round()
+        self._in_round = first_round(self._facts, is_bounded=self._is_bounded())
         self._tracker.begin({0: True} if self._is_bounded() else {})
 
-    def _is_bounded(self) -> bool:
-        """Whether the present phase has an end."""
-        return self._source is not None and self._phase < len(self._source.phases) - 1
-
-    def _begins_with_a_round(self) -> bool:
-        # Nothing is known before the first batch, and a round finds out at little cost.
-        return self._is_bounded() or (self.intervals.during_backlog_ms is not None and bool(self._judge.needs))
+    def _is_bounded(self, phases: int = 0) -> bool:
+        """Whether the present phase, or one so many phases on, has an end."""
+        return self._source is not None and self._phase + phases < len(self._source.phases) - 1
 
     def _run(self) -> StreamingQuery:
         self._limit = self._wanted
@@ -215,7 +209,7 @@ class ForeignQuery(QueryRuns):
             name = self._source.source(self._source.phases[self._phase]) if self._source else ""
             found = figures(report, now, interval, self._outstanding.of(report, name))
             after = self._judge.take(found, time.monotonic() * 1000)
-        indices = [source.index for source in report.sources if "isProcessingBacklog" not in (source.end_offset or {})]
+        indices = [source.index for source in report.sources if not has_flag(source.end_offset)]
         self._tracker.take(flagged(report, dict.fromkeys(indices, after), dict.fromkeys(indices, before)))
         if self._in_round and self._sizer is not None and report.num_input_rows and after:
             # There is more, so this batch was as large as the limit let it be.
@@ -223,33 +217,28 @@ class ForeignQuery(QueryRuns):
             self._wanted = self._sizer.next_rows(now)
 
     def _leave(self) -> bool:
-        if not self._in_round:
-            return self._judge.is_backlog and self.intervals.during_backlog_ms is not None
-        return not 1 / _WORTH_A_RESTART < self._wanted / self._limit < _WORTH_A_RESTART
+        return leaves(
+            self._facts, in_round=self._in_round, rule_holds=self._judge.is_backlog,
+            limit=self._limit, wanted=self._wanted,
+        )  # fmt: skip
 
     def _go_on(self, *, idle: bool, left: bool) -> bool:
-        if not self._in_round:
-            self._in_round = left
-            return left
-        if left:
-            return True
-        if self._is_bounded() and self._source is not None:
+        then = after_round(
+            self._facts, in_round=self._in_round, left=left, idle=idle, is_bounded=self._is_bounded(),
+            next_is_bounded=self._is_bounded(1), rule_holds=self._judge.is_backlog,
+            took_ms=(time.monotonic() - self._began) * 1000,
+        )  # fmt: skip
+        if then.next_phase and self._source is not None:
             self._source.leave(self._checkpoint, self._phase, self._context())
             self._phase += 1
             if not self._is_bounded():
                 self._tracker.all_read()
             self._wanted = PROBE_ROWS  # of another source
-            self._in_round = self._begins_with_a_round()
-            return True
-        took_ms = (time.monotonic() - self._began) * 1000
-        if idle:
-            # All that there is has been read, whatever the figures of the last batch were.
+        if then.is_drained:
             self._judge.end(time.monotonic() * 1000)
             self._tracker.all_read()
-        self._in_round = self._judge.is_backlog or (
-            not idle and took_ms > max(_SHORT_ROUND_MS, self.intervals.interval_ms)
-        )
-        return True
+        self._in_round = then.in_round
+        return then.goes_on
 
     def processAllAvailable(self) -> None:
         """Wait until all data present now are committed. For tests; as Spark's own."""

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from backlog_spark.common.durations import format_duration
 from backlog_spark.common.failure_causes import first_line, next_step, with_next_step
 from backlog_spark.decide.reports import ProgressReport, Report, Terminated
+from backlog_spark.decide.restarts import RestartPolicy
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.runner.estimate import backlog_rows, rows_before
 from backlog_spark.runner.handle import QueryHandle
@@ -43,7 +44,6 @@ _LOOK_S = 0.5
 _LOOK_TO_END_S = 0.02
 # The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
 _LAST_REPORT_S = 5.0
-_MAX_RESTART_DELAY_MS = 60_000
 # The running queries of this process by checkpoint: Spark lets a newer run stop an older one, whose query would restart
 # it and so on.
 _running: dict[str, QueryRuns] = {}
@@ -69,8 +69,9 @@ class QueryRuns(QueryHandle):
         self._name = name
         self._checkpoint = checkpoint
         self._tracker = tracker
-        self._max_attempts = int(settings["spark.backlog.restart.maxAttempts"] or 0)
-        self._restart_delay_ms = int(settings["spark.backlog.restart.delay"] or 0)
+        self._restarts = RestartPolicy(
+            int(settings["spark.backlog.restart.maxAttempts"] or 0), int(settings["spark.backlog.restart.delay"] or 0)
+        )
         self._show = str(settings["spark.backlog.progress"])
         self._reports: queue.Queue[Report] = queue.Queue()
         self._query: StreamingQuery | None = None
@@ -191,7 +192,7 @@ class QueryRuns(QueryHandle):
                     error = self._next_run()
                     if error is None:
                         continue
-                attempts = 1 if self._tracker.last_batch > before else attempts + 1
+                attempts = self._restarts.attempt_after(attempts, has_committed=self._tracker.last_batch > before)
                 error = self._restart(attempts, error)
                 if error is not None:
                     self._failure = error
@@ -288,11 +289,10 @@ class QueryRuns(QueryHandle):
 
     def _restart(self, attempts: int, error: BaseException) -> BaseException | None:
         """Start again after a failure; what it failed with in the end, or None if it runs."""
-        while attempts <= self._max_attempts and not self._stopping.is_set():
-            delay = min(_MAX_RESTART_DELAY_MS, self._restart_delay_ms * 2 ** (attempts - 1))
+        while (delay := self._restarts.wait_ms(attempts)) is not None and not self._stopping.is_set():
             _log.warning(
                 "Query %s failed and is restarted in %s (attempt %d of %d): %s",
-                self._name, format_duration(delay), attempts, self._max_attempts, first_line(error),
+                self._name, format_duration(delay), attempts, self._restarts.max_attempts, first_line(error),
             )  # fmt: skip
             if self._stopping.wait(delay / 1000):
                 return None

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 
-from backlog_spark.decide.reports import parse_offset
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spark.py4j_helpers import java_class, qualified
+from backlog_spark.spi import offset_flags
+from backlog_spark.spi.offset_flags import parse_offset
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -125,11 +126,7 @@ class Checkpoint:
         offsets = None if newest is None else self.offsets(newest)
         if offsets is None:
             return None
-        return any(
-            offset.get("isProcessingBacklog") is True and offset.get("isFinished") is not True
-            for offset in offsets
-            if offset is not None
-        )
+        return any(map(offset_flags.is_processing_backlog, offsets))
 
     def identity(self) -> str:
         """A UUID that belongs to this checkpoint for ever; sinks use it as their transaction id.
@@ -418,9 +415,7 @@ def _is_backlog(start: str | None, end: str | None) -> bool:
     # Compared as text, as Spark does: an unchanged offset means that the source gave no rows to this batch.
     if end is None or start == end:
         return False
-    if start is not None:
-        return (parse_offset(start) or {}).get("isProcessingBacklog") is True
-    return (parse_offset(end) or {}).get("isBacklog") is True
+    return offset_flags.is_backlog(None if start is None else parse_offset(start) or {}, parse_offset(end))
 
 
 def _is_a(error: Py4JJavaError, simple_name: str) -> bool:

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 from pyspark import SparkContext
 from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryProgressEvent, StreamingQueryListener
 
-from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated, parse_offset
+from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated
+from backlog_spark.spi import offset_flags
+from backlog_spark.spi.offset_flags import parse_offset
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -176,7 +178,6 @@ def _watermark(text: str | None) -> int | None:
 def _source_report(index: int, source: SourceProgress) -> SourceReport:
     start = parse_offset(source.startOffset)
     end = parse_offset(source.endOffset)
-    is_backlog = _flag(start, "isProcessingBacklog") if start is not None else _flag(end, "isBacklog")
     return SourceReport(
         index=index,
         description=source.description,
@@ -184,12 +185,7 @@ def _source_report(index: int, source: SourceProgress) -> SourceReport:
         end_offset=end,
         latest_offset=parse_offset(source.latestOffset),
         num_input_rows=source.numInputRows,
-        is_processing_backlog=_flag(end, "isProcessingBacklog"),
-        is_backlog=is_backlog,
-        finished=_flag(end, "isFinished"),
+        is_processing_backlog=offset_flags.is_processing_backlog(end),
+        is_backlog=offset_flags.is_backlog(start, end),
+        finished=offset_flags.is_finished(end),
     )
-
-
-def _flag(offset: dict[str, Any] | None, key: str) -> bool:
-    # Only a JSON true counts: a foreign source may use the same key for something else.
-    return offset is not None and offset.get(key) is True

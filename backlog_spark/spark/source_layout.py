@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import FrameNode, KeyedNode, Node, SourceNode
 from backlog_spark.spark.py4j_helpers import streaming_relations
+from backlog_spark.spi import offset_flags
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -208,7 +209,7 @@ class DeclaredSources:
         """Whether each is processing backlog, at the end of a batch or of the newest one."""
         found = zip(self._offsets(batch_id), self._infos, strict=True)
         return [
-            offset.get("isProcessingBacklog") is True and offset.get("isFinished") is not True
+            offset_flags.is_processing_backlog(offset)
             if offset is not None
             else info is not None and info.starts_in_backlog
             for offset, info in found
@@ -216,7 +217,7 @@ class DeclaredSources:
 
     def finished(self, batch_id: int | None = None) -> list[bool]:
         """Whether each has come to its end, at the end of a batch or of the newest one."""
-        return [(offset or {}).get("isFinished") is True for offset in self._offsets(batch_id)]
+        return list(map(offset_flags.is_finished, self._offsets(batch_id)))
 
     def _offsets(self, batch_id: int | None) -> list[dict[str, Any] | None]:
         newest = self._checkpoint.latest_batch() if batch_id is None else batch_id

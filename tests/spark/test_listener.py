@@ -15,8 +15,9 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryProgress,
 )
 
-from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated, parse_offset
+from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated
 from backlog_spark.spark.listener import BacklogListener, _EventsAsJson, to_report
+from backlog_spark.spi.offset_flags import parse_offset
 
 ID = "1f6a44cf-0e7d-4c4c-a0b0-0a5b2a0d5c11"
 RUN = "6e1cf5a8-6f6f-4b1e-9d6e-8a1f0d8a9a55"

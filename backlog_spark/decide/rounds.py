@@ -1,0 +1,116 @@
+"""What a query of Spark's own readers does next (pure): rounds of ``availableNow`` in backlog, then a normal run.
+
+Such readers carry no flag, and Spark cannot change a running query's trigger. So backlog is worked off in rounds that
+end by themselves, each with a rate limit of its own, until the rules say that it is over (FLIP-309, "backlog by lag").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Round", "RoundFacts", "after_round", "first_round", "leaves"]
+
+_WORTH_A_RESTART = 2.0
+"""A round with another limit costs a restart of some seconds: not for less than a batch half or twice as large."""
+
+_SHORT_ROUND_MS = 10_000
+"""What came while a round ran is not in its figures. After a round of this length or less it cannot be much."""
+
+
+@dataclass(frozen=True)
+class RoundFacts:
+    """What is fixed for a query from its start on.
+
+    Parameters
+    ----------
+    interval_ms : int
+    during_backlog_ms : int or None
+        None: feature off; only phases with an end are rounds then.
+    has_rules : bool
+        Whether any rule is set.
+    """
+
+    interval_ms: int
+    during_backlog_ms: int | None
+    has_rules: bool
+
+
+@dataclass(frozen=True)
+class Round:
+    """What the next run is, or that none follows.
+
+    Parameters
+    ----------
+    goes_on : bool
+        A run follows.
+    in_round : bool
+        It ends by itself, when all that is there has been read.
+    next_phase : bool
+        It reads the next phase of the query.
+    is_drained : bool
+        All that there is has been read, whatever the figures of the last batch were.
+    """
+
+    goes_on: bool
+    in_round: bool = False
+    next_phase: bool = False
+    is_drained: bool = False
+
+
+def first_round(facts: RoundFacts, *, is_bounded: bool) -> bool:
+    """Whether a phase begins with a round. ``is_bounded``: the phase has an end."""
+    # Nothing is known before the first batch, and a round finds out at little cost.
+    return is_bounded or (facts.during_backlog_ms is not None and facts.has_rules)
+
+
+def leaves(facts: RoundFacts, *, in_round: bool, rule_holds: bool, limit: int, wanted: int) -> bool:
+    """Whether the present run is to end at the next batch boundary.
+
+    Parameters
+    ----------
+    rule_holds : bool
+        Whether a rule says that the query is in backlog.
+    limit, wanted : int
+        Rows of a batch as the round has it, and as it should have by now.
+    """
+    if not in_round:
+        return rule_holds and facts.during_backlog_ms is not None
+    return not 1 / _WORTH_A_RESTART < wanted / limit < _WORTH_A_RESTART
+
+
+def after_round(
+    facts: RoundFacts,
+    *,
+    in_round: bool,
+    left: bool,
+    idle: bool,
+    is_bounded: bool,
+    next_is_bounded: bool,
+    rule_holds: bool,
+    took_ms: float,
+) -> Round:
+    """What follows a run that ended without an error and was not stopped.
+
+    Parameters
+    ----------
+    in_round : bool
+        It was a round.
+    left : bool
+        It was told to end, by `leaves`.
+    idle : bool
+        It committed nothing.
+    is_bounded, next_is_bounded : bool
+        Whether its phase has an end, and whether the next phase has one.
+    rule_holds : bool
+        Whether a rule says that the query is in backlog.
+    took_ms : float
+    """
+    if not in_round:
+        return Round(left, in_round=left)
+    if left:
+        return Round(True, in_round=True)
+    if is_bounded:
+        return Round(True, first_round(facts, is_bounded=next_is_bounded), next_phase=True)
+    if idle:
+        return Round(True, is_drained=True)
+    return Round(True, rule_holds or took_ms > max(_SHORT_ROUND_MS, facts.interval_ms))

@@ -1,0 +1,56 @@
+"""What an offset says of its source (pure): the one place that reads it.
+
+A connector's offset is a JSON object with ``isProcessingBacklog``, ``isBacklog`` and, of a source with an end,
+``isFinished``. Only a JSON true counts. Other sources' offsets have a form of their own and say nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["has_flag", "is_backlog", "is_finished", "is_processing_backlog", "parse_offset"]
+
+
+def parse_offset(text: str | None) -> dict[str, Any] | None:
+    """An offset as Spark keeps and shows it, a JSON text.
+
+    Returns
+    -------
+    dict or None
+        None unless the text is a JSON object: absent offsets read ``"null"`` or ``"None"``, rate and socket
+        sources have bare numbers, and a foreign source may write anything.
+    """
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def has_flag(offset: Mapping[str, Any] | None) -> bool:
+    """Whether the source says itself whether it is processing backlog."""
+    return offset is not None and "isProcessingBacklog" in offset
+
+
+def is_processing_backlog(offset: Mapping[str, Any] | None) -> bool:
+    """Whether the source is processing backlog from this offset on; a finished source is not (FLIP-147)."""
+    return offset is not None and offset.get("isProcessingBacklog") is True and not is_finished(offset)
+
+
+def is_finished(offset: Mapping[str, Any] | None) -> bool:
+    """Whether the source has come to its end."""
+    return offset is not None and offset.get("isFinished") is True
+
+
+def is_backlog(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> bool:
+    """Whether the rows between two offsets are backlog records.
+
+    The flag at the start says so. A source's first batch has no start; then ``isBacklog`` of its end does.
+    """
+    if start is not None:
+        return start.get("isProcessingBacklog") is True
+    return end is not None and end.get("isBacklog") is True

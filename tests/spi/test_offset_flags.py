@@ -1,0 +1,40 @@
+"""What offsets say."""
+
+from __future__ import annotations
+
+import pytest
+
+from backlog_spark.spi.offset_flags import (
+    has_flag,
+    is_backlog,
+    is_finished,
+    is_processing_backlog,
+    parse_offset,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "flag", "backlog", "finished"),
+    [
+        ('{"isProcessingBacklog": true}', True, True, False),
+        ('{"isProcessingBacklog": false}', True, False, False),
+        ('{"isProcessingBacklog": true, "isFinished": true}', True, False, True),  # FLIP-147: it does not count
+        ('{"isProcessingBacklog": "true"}', True, False, False),
+        ('{"logOffset": 3}', False, False, False),
+        ("17", False, False, False),
+        ("null", False, False, False),
+        (None, False, False, False),
+    ],
+)
+def test_one_offset(text: str | None, flag: bool, backlog: bool, finished: bool) -> None:
+    offset = parse_offset(text)
+    assert (has_flag(offset), is_processing_backlog(offset), is_finished(offset)) == (flag, backlog, finished)
+
+
+def test_rows_are_what_the_flag_was_at_their_start() -> None:
+    on, off = {"isProcessingBacklog": True}, {"isProcessingBacklog": False}
+    assert is_backlog(on, off)
+    assert not is_backlog(off, on)
+    assert is_backlog(None, {**off, "isBacklog": True})
+    assert not is_backlog(None, on)
+    assert not is_backlog(None, None)
