@@ -21,7 +21,6 @@ from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.key_loop import epoch_millis
 from backlog_spark.operators.process.fold import ProcessFold
-from backlog_spark.operators.sorted_loop import SortedLoop
 from backlog_spark.operators.state_arrays import state_array
 from backlog_spark.spark.group_processor import GroupProcessor
 from backlog_spark.state.tables import arrow_schema, combine, from_bytes
@@ -177,7 +176,7 @@ def sorted_run(
     ends = sorted({c % (whole.num_rows + 1) for c in cuts} | {0, whole.num_rows})
     pieces = [ordered.slice(a, b - a) for a, b in itertools.pairwise(ends)]
     out_schema = arrow_schema(operator.version_schema())
-    loop = SortedLoop(operator, schema, out_schema, has_base=base is not None)
+    loop = operator.sorted_loop(schema, out_schema, has_base=base is not None)
     out: Counter[Any] = Counter()
     states = []
     for batch in loop(iter(pieces)):

@@ -18,7 +18,6 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.process.fold import ProcessFold
-from backlog_spark.operators.sorted_loop import SortedLoop
 from backlog_spark.state.store import AT_EVERY_TICK
 from backlog_spark.state.tables import arrow_schema, combine, from_bytes
 
@@ -200,7 +199,7 @@ def test_as_a_model(backlog: list[Any], cuts: list[int], told: bool, batches: li
     ends = sorted({min(c, placed.num_rows) for c in cuts} | {0, placed.num_rows})
     pieces = [placed.slice(a, b - a) for a, b in itertools.pairwise(ends)]
     states = []
-    for batch in SortedLoop(operator, placed.schema, out_schema, has_base=False)(iter(pieces)):
+    for batch in operator.sorted_loop(placed.schema, out_schema, has_base=False)(iter(pieces)):
         for row in batch.filter(batch.column("__tag").is_valid()).to_pylist():
             rows = from_bytes(row["__data"], operator._loop_schema.outputs[0][1]).to_pylist()
             found.update(tuple(r.values()) for r in rows)

@@ -16,7 +16,6 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.model.watermarks import EVENT_TIME, MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
 from backlog_spark.operators.process.fold import ProcessFold
-from backlog_spark.operators.sorted_loop import SortedLoop
 from backlog_spark.operators.windows.triggered import TriggeredWindows
 from backlog_spark.state.tables import arrow_schema, combine
 
@@ -122,7 +121,7 @@ def test_by_hand(function: Any) -> None:
     fold = ProcessFold(("user",), TriggeredWindows(("user",), Third(), function, SCHEMA), SCHEMA, 4, order="seq")
     out_schema = arrow_schema(fold.version_schema())
     rows = placed(fold, BACKLOG)
-    versions = list(SortedLoop(fold, rows.schema, out_schema, has_base=False)(iter([rows])))
+    versions = list(fold.sorted_loop(rows.schema, out_schema, has_base=False)(iter([rows])))
     assert not any(batch.column("__tag").drop_null() for batch in versions), "nothing is full yet"
     width = len(fold.state.arrow())
     seeds = combine([batch.select(list(range(width))) for batch in versions], fold.state.arrow())

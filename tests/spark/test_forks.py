@@ -169,7 +169,7 @@ backlog_forks.ask({server!r}, "probe", sys.path)
 def test_the_server_ends_with_the_driver_however_that_ends(tmp_path: Path) -> None:
     code = f"""
 import os, sys, time
-from backlog_spark import startup
+from backlog_spark.spark import startup
 path = startup.fork_server(sys.executable, {environment(tmp_path)!r}, [])
 assert path == startup.fork_server(sys.executable, {environment(tmp_path)!r}, []), "one is enough"
 print(path, *[process.pid for _, process in startup._servers.values()], flush=True)

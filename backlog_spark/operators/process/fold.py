@@ -387,11 +387,15 @@ class ProcessFold(Fold):
             by += [*(self.state.key_names if base is None else ()), f"r{self._schema.names.index(self._order)}"]
         placed = both.repartition(HASH).sortWithinPartitions(*by)
         out = self.version_schema()
-        loop = SortedLoop(
-            self._function, self._loop_schema, arrow_schema(placed.schema), arrow_schema(out),
-            keys=len(self.keys), backlog=self.backlog, has_base=base is not None,
-        )  # fmt: skip
+        loop = self.sorted_loop(arrow_schema(placed.schema), arrow_schema(out), has_base=base is not None)
         return map_in_arrow(placed, loop, out)
+
+    def sorted_loop(self, placed: pa.Schema, out: pa.Schema, *, has_base: bool) -> SortedLoop:
+        """The worker side of `fold`, for rows of a schema."""
+        return SortedLoop(
+            self._function, self._loop_schema, placed, out,
+            keys=len(self.keys), backlog=self.backlog, has_base=has_base,
+        )  # fmt: skip
 
     def state_of(self, version: DataFrame) -> DataFrame:
         return version.where(f"{TAG} IS NULL").drop(CHANGED, TAG, DATA)
