@@ -22,7 +22,7 @@ from backlog_spark.errors import BacklogError
 from backlog_spark.spark import startup
 from backlog_spark.spark.listener import BacklogListener
 from backlog_spark.spark.py4j_helpers import java_class, own_conf
-from backlog_spark.spi.registry import CONNECTORS, data_source
+from backlog_spark.spi.registry import CONNECTORS, data_source, discover
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,6 +81,7 @@ def register(spark: SparkSession) -> None:
         if found is None or os.path.realpath(found) != os.path.realpath(sys.executable):
             context.pythonExec = sys.executable
     _start_faster(spark)
+    discover()
     sources = [data_source(source_format) for source_format in CONNECTORS]
     with _lock:
         _hide_secrets(spark, sources)

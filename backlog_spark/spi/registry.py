@@ -8,9 +8,10 @@ register theirs by an entry point of the group ``backlog_spark.connectors`` or b
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from backlog_spark.errors import BacklogError
 
@@ -26,9 +27,13 @@ __all__ = [
     "add_connector",
     "check_start",
     "data_source",
+    "discover",
     "inspect",
     "part",
 ]
+
+ENTRY_POINTS: Final = "backlog_spark.connectors"
+"""The group of entry points by which other packages bring connectors."""
 
 # Format name -> module with the DataSource class of that name and ``inspect``.
 CONNECTORS: dict[str, tuple[str, str]] = {
@@ -67,6 +72,32 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
     CONNECTORS[source_format] = (module, data_source)
     if keeps_metadata:
         KEEPS_METADATA.add(source_format)
+
+
+def discover() -> None:
+    """Make the connectors of all installed packages known, by their entry points. Called when a session is registered.
+
+    An entry point of the group ``backlog_spark.connectors`` has the format's name and ``module:DataSourceClass``. The
+    module and the class are what `add_connector` takes; a class attribute ``keeps_metadata = True`` is its parameter of
+    that name. A format that is known already stays as it is, so a job can replace a connector by its own.
+
+    Raises
+    ------
+    BacklogError
+        For an entry point of another form.
+    """
+    for point in importlib.metadata.entry_points(group=ENTRY_POINTS):
+        if point.name in CONNECTORS:
+            continue
+        if not point.module or not point.attr:
+            package = point.dist.name if point.dist else "a package"
+            raise BacklogError(
+                f"The entry point {point.name} = {point.value!r} of {package} names no class.",
+                f"Write {point.name} = module:DataSourceClass in its group {ENTRY_POINTS}, or uninstall the package.",
+            )
+        add_connector(point.name, point.module, point.attr)
+        if getattr(data_source(point.name), "keeps_metadata", False):
+            KEEPS_METADATA.add(point.name)
 
 
 def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None:
