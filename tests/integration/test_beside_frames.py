@@ -31,14 +31,14 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 def given(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str | None]]:
     """What the runner adds to the options of declared sources, at each start of a run."""
     seen: list[dict[str, str | None]] = []
-    load = SourceSpec.load
+    completed = SourceSpec.completed
 
-    def spy(self: SourceSpec, spark: SparkSession, more: Any) -> Any:
+    def spy(self: SourceSpec, more: Any) -> dict[str, str]:
         if more:
             seen.append({name: more[name] for name in ("interval", "intervalDuringBacklog")})
-        return load(self, spark, more)
+        return completed(self, more)
 
-    monkeypatch.setattr(SourceSpec, "load", spy)
+    monkeypatch.setattr(SourceSpec, "completed", spy)
     return seen
 
 
