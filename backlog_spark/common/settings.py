@@ -1,6 +1,6 @@
-"""Every ``spark.backlog.*`` setting: one registry that parses, checks and documents them.
+"""Every ``spark.backlog.*`` setting: one registry parses, checks and documents them.
 
-Pure Python: no Spark import, so that option handling is tested in milliseconds and usable in any process.
+Pure Python: no Spark import, so tests take milliseconds and any process can use it.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ _REGISTRY: Final = (
         bounds="0 or more; unset or 0: the next batch starts as soon as the last is done",
         source="FLIP-309, `execution.checkpointing.interval`",
         description=(
-            "Normal commit (trigger) interval. May be delayed by the interval during backlog. "
-            f"Flink's name is read too, and with `--conf` as `spark.{FLINK_INTERVAL}`."
+            "Normal commit (trigger) interval. The interval during backlog may delay it. "
+            f"Flink's name works too, and with `--conf` as `spark.{FLINK_INTERVAL}`."
         ),
         parser=_duration(),
     ),
@@ -166,7 +166,7 @@ _REGISTRY: Final = (
         description=(
             "Commit interval while any running source is processing backlog. "
             "Unset: feature off. 0: no commit until every source has left backlog. "
-            f"Flink's name is read too, and with `--conf` as `spark.{FLINK_DURING_BACKLOG}`."
+            f"Flink's name works too, and with `--conf` as `spark.{FLINK_DURING_BACKLOG}`."
         ),
         parser=_duration(),
     ),
@@ -185,7 +185,7 @@ _REGISTRY: Final = (
         default=1_000,
         bounds=f"0 to {format_duration(_LONGEST_DELAY_MS)}",
         source="backlog_spark",
-        description="Wait before a restart; doubled at each attempt in a row, up to 1 min.",
+        description="Wait before a restart. It doubles at each attempt in a row, up to 1 min.",
         parser=_duration(_LONGEST_DELAY_MS),
     ),
     Setting(
@@ -194,7 +194,7 @@ _REGISTRY: Final = (
         default=None,
         bounds=f"1 to {MAX_KEY_GROUPS}; unset: 16 for each core, at least 32; fixed by the first start on a checkpoint",
         source="Flink's key groups (`pipeline.max-parallelism`)",
-        description="Into how many groups keys are hashed; a group is the unit of keyed state and of its work.",
+        description="Number of groups that keys are hashed into. A group is the unit of keyed state and of its work.",
         parser=_integer(1, MAX_KEY_GROUPS),
     ),
     Setting(
@@ -204,8 +204,8 @@ _REGISTRY: Final = (
         bounds="true, false",
         source="backlog_spark; FLIP-327 has sorted input with an interval of 0 only",
         description=(
-            "Run keyed operators sorted also with an interval during backlog above 0: batch by batch, each merged "
-            "into the state and put out. With 0 they always are."
+            "Also run keyed operators sorted with an interval during backlog above 0. Each batch is sorted, merged "
+            "into the state and put out. With 0 they always run sorted."
         ),
         parser=_choice("true", "false"),
     ),
@@ -216,8 +216,8 @@ _REGISTRY: Final = (
         bounds="true, false",
         source="FLIP-443, `execution.checkpointing.unaligned.splittable-timers.enabled`",
         description=(
-            "Let a batch stop firing event-time timers between two of them when its commit is due; the rest goes on in "
-            "the next batch at once. For windows, joins and over aggregation, and for functions that allow it "
+            "Let a batch stop firing event-time timers when its commit is due. The next batch starts at once and fires "
+            "the rest. Holds for windows, joins and over aggregation, and for functions that allow it "
             "(`interruptible_timers`)."
         ),
         parser=_choice("true", "false"),
@@ -228,7 +228,7 @@ _REGISTRY: Final = (
         default=None,
         bounds="0 or more; unset: the interval, or 1 s without one; at least one timer fires",
         source="backlog_spark",
-        description="How long a batch fires timers before it leaves the rest to the next one.",
+        description="How long a batch fires timers before it leaves the rest to the next batch.",
         parser=_duration(),
     ),
     Setting(
@@ -269,7 +269,7 @@ def _rule(
             default=None,
             bounds=f"unset, or {bounds}",
             source="FLIP-309, section on sources that derive the flag from a lag",
-            description=f"A query of sources that carry no flag is in backlog with more than this: {figure}.",
+            description=f"A query of sources without a flag enters backlog above this: {figure}.",
             parser=parser,
         ),
         Setting(
@@ -278,7 +278,7 @@ def _rule(
             default=None,
             bounds="at most the above; unset: half of it",
             source="backlog_spark",
-            description="And no longer with this or less.",
+            description="The query leaves backlog at or below this.",
             parser=parser,
         ),
     ]
@@ -287,17 +287,17 @@ def _rule(
 _RULES: Final = (
     *_rule(
         "offsetsBehindLatest", "int", "1 or more",
-        "records of Kafka topics that are not read yet, of all partitions together", _integer(1, 2**62),
+        "unread records of Kafka topics, in all partitions together", _integer(1, 2**62),
     ),
     *_rule(
         "filesOutstanding", "int", "1 or more",
-        "files of file and Delta sources that are not read yet", _integer(1, 2**62),
+        "unread files of file and Delta sources", _integer(1, 2**62),
     ),
-    *_rule("bytesOutstanding", "size", "1 or more", "their bytes", _bytes),
-    *_rule("watermarkLag", "duration", "1 ms or more", "the time that the watermark is behind the clock", _duration()),
+    *_rule("bytesOutstanding", "size", "1 or more", "bytes of unread files", _bytes),
+    *_rule("watermarkLag", "duration", "1 ms or more", "time that the watermark is behind the clock", _duration()),
     *_rule(
         "busyRatio", "number", "0.1 to 1000",
-        "what batches take of the trigger's interval, the mean of three", _number(0.1, 1000),
+        "part of the trigger's interval that batches take, the mean of three", _number(0.1, 1000),
     ),
     Setting(
         name="spark.backlog.rule.minStay",
@@ -305,7 +305,7 @@ _RULES: Final = (
         default=60_000,
         bounds="0 or more",
         source="backlog_spark",
-        description="How long a rule's answer stays as it is at least.",
+        description="Least time between two changes of a rule's answer.",
         parser=_duration(),
     ),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The options of ``hybrid`` itself as the documentation lists them (pure). Those of its phases are with the phases."""
+"""The options of ``hybrid`` itself, as documented (pure). The phases document their own."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ OPTIONS = (
         "phases",
         "names",
         "files, kafka",
-        "The phases in their order, each a kind, or `name:kind`. Options are for all phases that know them; "
-        "`phase.<name>.<option>` is for one alone.",
+        "The phases in their order, each a kind or `name:kind`. An option holds for all phases that know it, "
+        "`phase.<name>.<option>` for one phase.",
         "files, delta, kafka; an unbounded one last",
     ),
     Option(
         "schema",
         "DDL",
         "the first phase's",
-        "The columns of the stream, such as `id BIGINT, at TIMESTAMP`; where `readStream.schema(…)` is at hand it does "
-        "the same. Parquet, ORC and Delta declare their own.",
+        "The columns of the stream, such as `id BIGINT, at TIMESTAMP`. `readStream.schema(…)` does the same. Parquet, "
+        "ORC and Delta declare their own.",
         spark="schema",
     ),
     Option(
         "metadataColumns",
         "names",
         "none",
-        "Columns that follow: where a row comes from. NULL in phases that have no such thing. A schema that is set "
-        "with `readStream.schema(…)` ends with them. Columns of these names that are not asked for here are data like "
-        "any other.",
+        "Extra columns at the end that tell where a row comes from. A column is NULL in phases that do not have it. A "
+        "schema set with `readStream.schema(…)` must end with them. Columns of these names that are not listed here "
+        "are data.",
         ", ".join(METADATA),
     ),
     Option(
         "maxRowsPerBatch",
         "int",
         "1000000",
-        "Rows that a batch has, about: files are cut at row groups. With `intervalDuringBacklog` backlog is cut by "
-        "time, and by this only if it is set.",
+        "Rows per batch, approximately: files are cut at row groups. With `intervalDuringBacklog`, time limits a batch "
+        "of backlog, and this does too only if it is set.",
         ">= 1",
     ),
     Option(
@@ -57,46 +57,45 @@ OPTIONS = (
         "metadataLocation",
         "path",
         "set by a query's runner",
-        "Directory, local to the driver or with a URL, for the lists of files and the keys for a hand-over. A plain "
-        "`readStream` must set it where a phase needs it, to a place that stays as long as the checkpoint.",
+        "Directory for the lists of files and the keys for a hand-over, local to the driver or a URL. A plain "
+        "`readStream` must set it where a phase needs it. Keep the directory as long as the checkpoint.",
     ),
     Option(
         "interval",
         "duration",
         "unset",
-        "Batches of live data begin at multiples of it; set by a query's runner. `execution.checkpointing.interval` is "
-        "read too.",
+        "Batches of live data begin at multiples of it. A query's runner sets it. `execution.checkpointing.interval` "
+        "works too.",
     ),
     Option(
         "intervalDuringBacklog",
         "duration",
         "unset",
-        "Batches of backlog are made so large that they take this long; 0: all of it is one batch. Set by a query's "
-        "runner. `execution.checkpointing.interval-during-backlog` is read too.",
+        "Batches of backlog are sized to take this long. 0: the whole backlog is one batch. A query's runner sets it. "
+        "`execution.checkpointing.interval-during-backlog` works too.",
         "0, or at least `interval`",
     ),
     Option(
         "useProcessingTimeAfterBacklog",
         "boolean",
         "false",
-        "When the backlog has ended event time goes on with the system time (FLIP-326), for the timers of the "
-        "operators behind it. Excludes `with_watermark`. Works in queries of `backlog_spark`; a plain `readStream` is "
-        "not changed by it.",
+        "After the backlog, event time follows the system time (FLIP-326), for the timers of the operators behind it. "
+        "Excludes `with_watermark`. Works in queries of `backlog_spark`; it does not change a plain `readStream`.",
         "true, false",
     ),
     Option(
         "queryToken",
         "string",
         "set by a query's runner",
-        "How the source asks the query whether other sources are in backlog.",
+        "Lets the source ask the query whether other sources are in backlog.",
         secret=True,
     ),
     Option(
         "availableNowTarget",
         "string",
         "latest",
-        "Where a run with the trigger `availableNow` ends: at what is there when it starts, at the end of the backlog, "
-        "or at once.",
+        "Where a run with the trigger `availableNow` ends. latest: at what is there when it starts. backlogEnd: at the "
+        "end of the backlog. none: at once.",
         ", ".join(("latest", "backlogEnd", "none")),
     ),
 )

@@ -16,9 +16,9 @@ class Option:
     ----------
     name, type, default, doc, bounds : str
     spark : str
-        What means the same in Spark.
+        The option of Spark that means the same.
     secret : bool
-        Whether its values are for nobody to see: sessions that know the source do not show them either.
+        Whether its value is secret: sessions that know the source do not show it either.
     """
 
     name: str
@@ -34,12 +34,12 @@ FILE_SYSTEM = Option(
     "fs.*",
     "string",
     "unset",
-    "Arguments of the file system, such as `fs.key` and `fs.secret`. Where files and `metadataLocation` are in "
-    "different ones, `fs.s3.key` is of `s3://` alone; names without a scheme are for the files, or for "
-    "`metadataLocation` if the files are local. Never written to logs, offsets or errors.",
+    "Arguments of the file system, such as `fs.key` and `fs.secret`. If files and `metadataLocation` are in different "
+    "ones, `fs.s3.key` holds for `s3://` only; names without a scheme hold for the files, or for `metadataLocation` if "
+    "the files are local. Never written to logs, offsets or errors.",
     secret=True,
 )
-"""Of every phase that reads files, if only those of the hand-over."""
+"""For every phase that reads files, even if only those of the hand-over."""
 
 
 def option_table(options: Iterable[Option]) -> str:

@@ -1,4 +1,4 @@
-"""The options of the phases of files and of Delta as the documentation lists them (pure)."""
+"""The options of the file and Delta phases, as documented (pure)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ __all__ = ["COMMON", "DELTA", "FILES"]
 
 
 _METADATA = (
-    "Directory for the list of files and the keys for the hand-over, local to the driver or with a URL. Nothing in it "
-    "is ever changed; it is needed as long as the checkpoint."
+    "Directory for the list of files and the keys for the hand-over, local to the driver or a URL. Its files never "
+    "change. Keep it as long as the checkpoint."
 )
-# Of every phase that reads files.
+# For every phase that reads files.
 COMMON = (
-    Option("maxFilesPerBatch", "int", "unset", "Most files that a batch reads from.", ">= 1", "maxFilesPerTrigger"),
+    Option("maxFilesPerBatch", "int", "unset", "Maximum number of files per batch.", ">= 1", "maxFilesPerTrigger"),
     Option(
         "filePartitionBytes",
         "bytes",
         "32m",
-        "About so much of the files is read by one task: larger files are split at row groups, stripes or lines, "
-        "smaller ones are put together.",
+        "Approximate bytes of files per task. Larger files are split at row groups, stripes or lines. Smaller files "
+        "are read together.",
         ">= 1k",
         "spark.sql.files.maxPartitionBytes",
     ),
@@ -27,8 +27,8 @@ COMMON = (
         "failOnDataLoss",
         "boolean",
         "true",
-        "Whether a file that is gone, or is not the one that was listed, ends the query. false: it is left out with a "
-        "warning; what is in its place was never listed, and is not read either.",
+        "Whether the query stops if a listed file is gone or was replaced. false: it is left out with a warning, and a "
+        "file in its place is not read either.",
         "true, false",
         "spark.sql.files.ignoreMissingFiles",
     ),
@@ -36,18 +36,18 @@ COMMON = (
         "timestampColumn",
         "name",
         "unset",
-        "Column that says a row's time: the greatest is where the phase after it may start.",
+        "Column with a row's time. The next phase may start at its greatest value.",
         "a column of type timestamp or timestamp_ntz",
     ),
     Option(
         "dedupKey",
         "names",
         "unset",
-        "Columns that, with `timestampColumn`, tell a row from others. Those of the rows within `startingOverlap` of "
-        "the last are kept for the phase after it, which leaves out what it reads again.",
+        "Columns that identify a row, together with `timestampColumn`. The keys of rows within `startingOverlap` of "
+        "the last are kept. The next phase leaves out records with these keys and times.",
         "columns of the stream, not nested; with timestampColumn and startingOverlap",
     ),
-    Option("startingOverlap", "duration", "unset", "How far the phase after it goes back behind the greatest time."),
+    Option("startingOverlap", "duration", "unset", "How far before the greatest time the next phase starts."),
     FILE_SYSTEM,
 )
 FILES = (
@@ -55,8 +55,8 @@ FILES = (
         "fileFormat",
         "string",
         "parquet",
-        "What the files are. json: one record a line. Lines end with LF, CR LF or CR. orc: columns of Hive without "
-        "names (`_col0`) are those of the schema by their place, as in Spark.",
+        "Format of the files. json: one record per line. Lines end with LF, CR LF or CR. orc: Hive's columns without "
+        "names (`_col0`) match the schema by position, as in Spark.",
         "parquet, json, csv, orc",
         "format",
     ),
@@ -64,8 +64,8 @@ FILES = (
         "path",
         "paths",
         "required",
-        "Files and directories, with commas between them. `*`, `?`, `[...]` and `{a,b}` match within a name; "
-        "directories are read with all beneath; names that begin with `_` or `.` are left out. Local, or a URL of any "
+        "Files and directories, separated by commas. `*`, `?`, `[...]` and `{a,b}` match within a name. Directories "
+        "are read with everything below them. Names that begin with `_` or `.` are left out. Local, or a URL of any "
         "file system of fsspec.",
         spark="path",
     ),
@@ -74,15 +74,15 @@ FILES = (
         "basePath",
         "path",
         "path up to its first wildcard",
-        "Directories `name=value` below it are columns, whose types are as declared.",
+        "Directories `name=value` below it become columns with the declared types.",
         spark="basePath",
     ),
-    Option("pathGlobFilter", "pattern", "unset", "Only files whose name matches.", spark="pathGlobFilter"),
+    Option("pathGlobFilter", "pattern", "unset", "Reads only files whose name matches.", spark="pathGlobFilter"),
     Option(
         "recursiveFileLookup",
         "boolean",
         "false",
-        "true: directories `name=value` are no columns.",
+        "true: directories `name=value` do not become columns.",
         "true, false",
         "recursiveFileLookup",
     ),
@@ -90,7 +90,7 @@ FILES = (
         "allowEmpty",
         "boolean",
         "false",
-        "Whether a path may have no file: then there is no history. false: the query is refused.",
+        "true: a path may have no file; then there is no history. false: the query is refused.",
         "true, false",
     ),
     *COMMON,
@@ -98,28 +98,28 @@ FILES = (
         "timeZone",
         "zone",
         "unset",
-        "orc: zone of the process that wrote the files. Needed where its `timestamp`, which has none, is declared as "
-        "`timestamp`; json and csv: the decoder's.",
+        "orc: zone of the process that wrote the files. ORC's `timestamp` has no zone, so this is required where the "
+        "schema declares it as `timestamp`. json and csv: the decoder's.",
         "such as UTC or Europe/Berlin",
         "timeZone",
     ),
-    Option("header", "boolean", "false", "csv: the first line is left out. Columns go by their place.", spark="header"),
-    Option("sep", "string", ",", "csv: what is between two fields; also `delimiter`.", "not empty", "sep, delimiter"),
+    Option("header", "boolean", "false", "csv: leaves out the first line. Columns match by position.", spark="header"),
+    Option("sep", "string", ",", "csv: field separator; also `delimiter`.", "not empty", "sep, delimiter"),
     Option("delimiter", "string", ",", "csv: the same as `sep`.", "not empty", "delimiter"),
-    Option("quote", "character", '"', "csv: around a field; empty for none.", "one or none", "quote"),
-    Option("escape", "character", "\\", "csv: before a quote within quotes; empty for none.", "one or none", "escape"),
-    Option("nullValue", "string", '""', "csv: what stands for NULL.", spark="nullValue"),
+    Option("quote", "character", '"', "csv: quotes a field; empty for none.", "one or none", "quote"),
+    Option("escape", "character", "\\", "csv: escapes a quote within quotes; empty for none.", "one or none", "escape"),
+    Option("nullValue", "string", '""', "csv: text that means NULL.", spark="nullValue"),
     Option(
         "multiLine",
         "boolean",
         "true",
-        "csv: a field in quotes may go over lines, so that a file is one task's. false: each line is a record, as is "
-        "Spark's default, and large files are split. Without `quote` that is so anyway. true: CR alone ends lines if "
-        "it ends the first, as in Spark; else it is text.",
+        "csv. true: a quoted field may span lines, so one task reads a whole file. CR alone ends lines if it ends the "
+        "first line, as in Spark; else it is text. false: each line is a record, as is Spark's default, and large "
+        "files are split. Without `quote` it is always false.",
         "true, false",
         "multiLine",
     ),
-    Option("encoding", "string", "utf-8", "json, csv: how text is encoded.", "utf-8", "encoding, charset"),
+    Option("encoding", "string", "utf-8", "json, csv: encoding of text.", "utf-8", "encoding, charset"),
 )
 DELTA = (
     Option("path", "path", "required", "Directory or URL of the table.", spark="path"),
@@ -127,7 +127,7 @@ DELTA = (
         "versionAsOf",
         "int",
         "the latest",
-        "The version that is read. It is fixed when the query first starts.",
+        "The version to read. The first start of the query fixes it.",
         ">= 0",
         "versionAsOf",
     ),
@@ -135,7 +135,7 @@ DELTA = (
         "timestampAsOf",
         "timestamp",
         "unset",
-        "The version at this time, such as 2024-01-31T12:00:00Z; UTC without an offset.",
+        "Reads the version at this time, such as 2024-01-31T12:00:00Z; UTC without an offset.",
         spark="timestampAsOf",
     ),
     Option("metadataLocation", "path", "with dedupKey: required", _METADATA),

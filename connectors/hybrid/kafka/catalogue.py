@@ -1,4 +1,4 @@
-"""The options of the Kafka phase as the documentation lists them, with Spark's names for them (pure)."""
+"""The options of the Kafka phase, as documented, with Spark's names (pure)."""
 
 from __future__ import annotations
 
@@ -12,54 +12,54 @@ def _as_spark(name: str, kind: str, default: str, doc: str, bounds: str = "") ->
 
 
 OPTIONS = (
-    _as_spark("subscribe", "names", "one of three", "Topics to read, with commas between."),
+    _as_spark("subscribe", "names", "one of three", "Topics to read, separated by commas."),
     _as_spark(
         "subscribePattern",
         "regular expression",
         "one of three",
-        "Topics to read: those whose whole name it matches, in Python's syntax, and those that are made later. Never "
-        "Kafka's internal ones.",
+        "Reads topics whose whole name matches, in Python's syntax, also those that are created later. Never Kafka's "
+        "internal topics.",
     ),
     Option(
         "allowEmpty",
         "boolean",
         "false",
-        "Whether `subscribePattern` may match no topic when the phase begins. false: the query is refused.",
+        "true: `subscribePattern` may match no topic when the phase begins. false: the query is refused.",
         "true, false",
     ),
-    _as_spark("assign", "JSON", "one of three", 'Partitions to read, and no others: `{"topic": [0, 1]}`.'),
+    _as_spark("assign", "JSON", "one of three", 'Reads only these partitions: `{"topic": [0, 1]}`.'),
     Option(
         "startingFrom",
         "string",
         "offsets",
-        "offsets: where the options below say. lastFileTimestamp: at the first record that is as old as the newest row "
-        "of the files before, less `startingOverlap`; where there was no row, as the options below say. What comes to "
-        "the topic after the query has first started is read whatever its time.",
+        "Where to begin. offsets: as the options below say. lastFileTimestamp: at the first record that is as old as "
+        "the newest row of the files before, minus `startingOverlap`; if there was no row, as the options below say. "
+        "Records that arrive after the first start of the query are read whatever their time.",
         "offsets, lastFileTimestamp",
     ),
     Option(
         "startingOverlap",
         "duration",
         "0 s",
-        "How much earlier than the files' newest row to begin, for records that came late. Rows that come twice by it "
-        "are left out with `dedupKey`.",
+        "How long before the files' newest row to begin, for records that came late. `dedupKey` drops the duplicates "
+        "that this causes.",
     ),
     Option(
         "dedupKey",
         "names",
         "unset",
-        "Data columns that, with the files' `timestampColumn`, tell a record for a row of the files. A record that has "
-        "the same values in all of them, to the microsecond, is left out, as far as it is not newer than the files' "
-        "newest row by the record's own timestamp. The same key with another time is another version, and is read. "
-        "A key with a NULL in it is never known.",
+        "Data columns that, together with the files' `timestampColumn`, match a record to a row of the files. A record "
+        "is dropped if it equals a row in all of them, to the microsecond, and is not newer than the files' newest row "
+        "by the record's own timestamp. The same key with another time is another version, and is read. "
+        "A key that contains NULL is never de-duplicated.",
     ),
     _as_spark(
         "startingOffsets",
         "string or JSON",
         "earliest",
-        "Where to begin: earliest, latest, or of each partition an offset, "
-        '`{"topic": {"0": 23, "1": -2}}`, -2 for earliest and -1 for latest. Of partitions that come later all is '
-        "read. Earliest and latest are meant as of the time when the query first starts. (Spark's default in streams "
+        "Where to begin: earliest, latest, or an offset for each partition, "
+        '`{"topic": {"0": 23, "1": -2}}`, -2 for earliest and -1 for latest. Partitions that are added later are read '
+        "from their beginning. Earliest and latest mean those at the query's first start. (Spark's default in streams "
         "is latest.)",
         "earliest, latest, JSON",
     ),
@@ -67,122 +67,126 @@ OPTIONS = (
         "startingTimestamp",
         "int",
         "unset",
-        "Begin with the first record of that time or later, milliseconds since 1970. Goes before "
-        "`startingOffsetsByTimestamp`, which goes before `startingOffsets`.",
+        "Begins with the first record of that time or later, milliseconds since 1970. Overrides "
+        "`startingOffsetsByTimestamp`, which overrides `startingOffsets`.",
         ">= 0",
     ),
     _as_spark(
-        "startingOffsetsByTimestamp", "JSON", "unset", 'The same, of each partition: `{"topic": {"0": 1700000000000}}`.'
+        "startingOffsetsByTimestamp", "JSON", "unset", 'The same for each partition: `{"topic": {"0": 1700000000000}}`.'
     ),
     _as_spark(
         "startingOffsetsByTimestampStrategy",
         "string",
         "error",
-        "What a partition does that has no record of that time or later: stop the query, or begin at its end.",
+        "For a partition without a record of that time or later. error: stops the query. latest: begins at its end.",
         "error, latest",
     ),
     _as_spark(
         "endingOffsets",
         "string or JSON",
         "unset",
-        "Where the phase ends, which otherwise has no end: latest (when the phase begins), or of each partition the "
-        "offset after the last, -1 for latest. Offsets that do not exist yet are waited for.",
+        "Where the phase ends. Without it the phase has no end. latest: the end when the phase begins. JSON: for each "
+        "partition the offset after the last one, -1 for latest. The phase waits for offsets that do not exist yet.",
         "latest, JSON",
     ),
     _as_spark(
         "endingTimestamp",
         "int",
         "unset",
-        "End before the first record of that time or later, milliseconds since 1970; where there is none, at the end "
-        "as it is when the phase begins. Goes before `endingOffsetsByTimestamp`, which goes before `endingOffsets`.",
+        "Ends before the first record of that time or later, milliseconds since 1970. Without such a record, ends at "
+        "the end when the phase begins. Overrides `endingOffsetsByTimestamp`, which overrides `endingOffsets`.",
         ">= 0",
     ),
-    _as_spark("endingOffsetsByTimestamp", "JSON", "unset", "The same, of each partition."),
+    _as_spark("endingOffsetsByTimestamp", "JSON", "unset", "The same for each partition."),
     _as_spark(
         "minPartitions",
         "int",
         "one task a partition",
-        "Cut partitions with much to read, so that a batch has about so many tasks.",
+        "Cuts partitions with many unread records, so that a batch has about this many tasks.",
         ">= 1",
     ),
     _as_spark(
         "failOnDataLoss",
         "bool",
         "true",
-        "true: the query stops when records are gone that it has not read (retention, a topic deleted or made anew), "
-        "also while the phases before are read, and when the topic no longer goes back to where it is to begin. false: "
-        "it warns, and goes on with the earliest that there is.",
+        "true: the query stops if unread records are gone (retention, a topic deleted or created again), also while "
+        "earlier phases are read, or if the topic does not go back to the starting point. false: it warns and goes on "
+        "with the earliest record.",
         "true, false",
     ),
-    _as_spark("includeHeaders", "bool", "false", "With `valueFormat=raw`, a column `headers` as well.", "true, false"),
+    _as_spark("includeHeaders", "bool", "false", "With `valueFormat=raw`, adds a column `headers`.", "true, false"),
     Option(
         "tombstones",
         "string",
         "null",
-        "What becomes of a record without a value. null: a row, its data columns NULL. drop: nothing.",
+        "What a record without a value becomes. null: a row with NULL in its data columns. drop: no row.",
         "null, drop",
     ),
     Option(
         "backlogLagThreshold",
         "duration",
         "unset",
-        "It is backlog while a record has not been read that is older than this, by the records' timestamps "
-        "(FLIP-309).",
+        "The phase enters backlog while an unread record is older than this, by the records' timestamps (FLIP-309).",
         "> 0",
     ),
     Option(
         "backlogLagLeaveThreshold",
         "duration",
         "half of backlogLagThreshold",
-        "… and stays it until none is left that is older than this.",
+        "It leaves backlog when no unread record is older than this.",
         "0..backlogLagThreshold",
     ),
     Option(
         "backlogOffsetsThreshold",
         "int",
         "unset",
-        "It is backlog while more offsets than these have not been read, in all partitions.",
+        "The phase enters backlog while more offsets than this are unread, in all partitions together.",
         ">= 1",
     ),
     Option(
         "backlogOffsetsLeaveThreshold",
         "int",
         "half of backlogOffsetsThreshold",
-        "… and stays it until no more than these are left.",
+        "It leaves backlog when at most this many are unread.",
         "0..backlogOffsetsThreshold",
     ),
-    Option("backlogMinStay", "duration", "0 s", "How long it is, or is not, backlog at least before that changes."),
+    Option("backlogMinStay", "duration", "0 s", "Least time in or out of backlog before that changes."),
     Option(
         "kafka.client",
         "string",
         "confluent",
-        "Python library that reads, both with the same results; confluent is several times faster.",
+        "Python library that reads. Both give the same results; confluent is several times faster.",
         "confluent, kafka-python",
     ),
-    _as_spark("kafka.bootstrap.servers", "addresses", "required", "Brokers to ask first, `host:port` and commas."),
+    _as_spark(
+        "kafka.bootstrap.servers",
+        "addresses",
+        "required",
+        "Brokers to contact first, as `host:port`, separated by commas.",
+    ),
     Option(
         "kafka.*",
         "",
         "Kafka's",
-        "Properties of Java's consumer, as far as they have a meaning here; others are refused with what to do "
-        "instead. By default `kafka.isolation.level` is read_committed and `kafka.check.crcs` false.",
+        "Properties of Java's consumer that have a meaning here. Others are refused, with what to do instead. "
+        "Defaults: `kafka.isolation.level` is read_committed, `kafka.check.crcs` is false.",
         spark="kafka.*",
     ),
-    Option("kafka.sasl.username", "string", "unset", "In the place of `kafka.sasl.jaas.config`."),
+    Option("kafka.sasl.username", "string", "unset", "Replaces `kafka.sasl.jaas.config`."),
     Option(
-        "kafka.sasl.password", "string", "unset", "Likewise. Never written to logs, offsets or errors.", secret=True
+        "kafka.sasl.password", "string", "unset", "The same. Never written to logs, offsets or errors.", secret=True
     ),
     _as_spark(
         "groupIdPrefix",
         "string",
         "hybrid-kafka",
-        "What the names begin with under which brokers know the readers. (Nothing is committed under them.)",
+        "Prefix of the group ids that brokers see for the readers. (Nothing is committed under them.)",
     ),
     _as_spark(
         "kafkaConsumer.pollTimeoutMs",
         "int",
         "120000",
-        "How long a task waits for a broker that does not answer before it fails, milliseconds.",
+        "Milliseconds that a task waits for a broker before it fails.",
         ">= 1",
     ),
 )

@@ -1,4 +1,4 @@
-"""The columns that tell of a row where it comes from (pure)."""
+"""The metadata columns: they tell where a row comes from (pure)."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
     "_commit_timestamp": (
         st.TimestampType(),
         pa.timestamp("us", tz="UTC"),
-        "when the statement ran; for rows of the snapshot, as of when they are",
+        "when the statement ran; for rows of the snapshot, the time that they are as of",
     ),
     "_commit_seq": (
         st.LongType(),
         pa.int64(),
-        "0 for rows of the snapshot, then growing along the binary log, unique for each row",
+        "0 for rows of the snapshot; then grows along the binary log, unique for each row",
     ),
     "_database": (st.StringType(), pa.string(), "the table's database"),
     "_table": (st.StringType(), pa.string(), "the table"),
     "_gtid": (
         st.StringType(),
         pa.string(),
-        "the transaction's GTID, `uuid:number` or MariaDB's `domain-server-number`; NULL without, as for the snapshot",
+        "the transaction's GTID, `uuid:number` or MariaDB's `domain-server-number`; NULL without, and in the snapshot",
     ),
     "_is_snapshot": (st.BooleanType(), pa.bool_(), "whether the row is of the snapshot"),
 }
