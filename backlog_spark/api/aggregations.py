@@ -22,9 +22,9 @@ _WHOLE_ROW = "__backlog_row"
 
 
 def _flat_row(keys: int, frame: DataFrame) -> DataFrame:
-    """The picked row's columns in the place of the struct that holds them; the keys are there already.
+    """The picked row's columns in place of their struct; the keys are there already.
 
-    What tells of the change that brought the row says nothing of the result, and would order results wrongly.
+    The columns about the row's own change are left out: they would order results wrongly.
     """
     from pyspark.sql import functions as F
 
@@ -67,8 +67,8 @@ class Aggregations(ABC, Generic[Stream]):
         ----------
         column : str
         last : bool
-            Among rows with equal values take the last; default the first. By the order given to `key_by`; without one
-            ties are decided by the rows' other columns.
+            Among rows with equal values take the last; default the first. The order is the one given to `key_by`.
+            Without one the rows' other columns decide ties.
         """
         return self._row("min_by", column, last)
 

@@ -1,4 +1,4 @@
-"""Two keyed streams as the one stream that a function of both is given."""
+"""Makes one stream of two keyed streams, for a function of both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operators of a stream or of a running query, and which vehicle carries each of them, as text."""
+"""Prints the operators of a stream or of a running query, with the vehicle that carries each."""
 
 from __future__ import annotations
 
@@ -45,22 +45,22 @@ def explain(thing: BacklogStream | BacklogQuery, *, spark: SparkSession | None =
 
 
 def explained(thing: BacklogStream | BacklogQuery, *, spark: SparkSession | None = None) -> str:
-    """The operators as a tree, inputs below what reads them.
+    """The operators as a tree, each above its inputs.
 
-    For each keyed operator it tells the vehicle that carries it, and why: of a query that has been started the one of
-    now, else what follows from the settings.
+    For each keyed operator it shows the vehicle that carries it, and why. For a started query it is the present
+    vehicle, else the one that follows from the settings.
 
     Parameters
     ----------
     thing : BacklogStream or BacklogQuery
-        Of a stream, sources are asked for their schemas.
+        A stream's sources are asked for their schemas.
     spark : SparkSession, optional
         For a stream. Default: the active session.
 
     Raises
     ------
     BacklogError
-        For what an operator refuses, and without a session.
+        If an operator refuses its input, and without a session.
     """
     from backlog_spark.runner.query import BacklogQuery
 

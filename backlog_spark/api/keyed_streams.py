@@ -1,4 +1,4 @@
-"""What a stream offers that is grouped by key: its operators, one stream in and one stream out."""
+"""The operators of a stream that is grouped by key: one stream in, one stream out."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ __all__ = ["KeyedStream"]
 
 
 class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
-    """Rows grouped by key. Each operator gives one row a key whose result changed: the keys, then the results.
+    """Rows grouped by key. An aggregate gives one row per key whose result changed: the keys, then the results.
 
-    Rows with a column ``_change_type`` are a change stream: `aggregate` and `join` take rows back that are updated or
-    deleted, and put out changes themselves. A function of yours is given the rows as they are, and other operators
-    refuse such a stream. So that aggregates follow aggregates: the results of the first are changes to the second.
+    Rows with a column ``_change_type`` are a change stream. `aggregate` and `join` retract rows that are updated or
+    deleted, and put out changes themselves. Your own functions get the rows as they are. Other operators refuse a
+    change stream. An aggregate can follow an aggregate: the results of the first are changes to the second.
     """
 
     _habits = KEYED
 
     def aggregate(self, *aggregates: Aggregate | AggregateFunction | str, name: str = "") -> Stream:
-        """Declared aggregates, as SQL texts or as objects of ``backlog_spark.operators.aggregates``; or one function.
+        """Aggregate by declared aggregates (SQL texts or ``backlog_spark.operators.aggregates``), or by one function.
 
         Parameters
         ----------
         aggregates : Aggregate or str, or one AggregateFunction
-            Such as ``"sum(amount) AS total, count(*) AS orders"``. A function takes no row of a change stream back.
+            Such as ``"sum(amount) AS total, count(*) AS orders"``. A function cannot retract rows of a change stream.
         name : str, optional
-            Of the operator's state. Default: made of the keys and the results, or the function's class.
+            Name of the operator's state. Default: made of the keys and the results, or the function's class.
 
         Raises
         ------
@@ -81,16 +81,16 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         return self._stream.then(KeyedNode(rows, named, binding(""), with_changes=binding))
 
     def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> Stream:
-        """One row a key, made of all its rows by a Python function.
+        """Reduce all rows of a key to one row by a Python function.
 
         Parameters
         ----------
         function : callable
             Takes two rows, named tuples of all columns, and returns one: a tuple of the same columns, in the same
-            order, with the key as it was. It is to be associative and commutative, since rows are reduced in any
-            order, and must not depend on anything but its arguments.
+            order, with the same key. It must be associative and commutative, since rows are reduced in any order. It
+            must depend only on its arguments.
         name : str, optional
-            Of the operator's state. Default: made of the keys.
+            Name of the operator's state. Default: made of the keys.
 
         For example ``reduce(lambda a, b: a._replace(amount=a.amount + b.amount))``.
         """
@@ -115,16 +115,16 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
     def process(self, function: KeyedProcessFunction, *, name: str = "", late_output: str | None = None) -> Stream:
         """Process rows with a function that has state, timers and side outputs.
 
-        The rows that come out are those that the function puts out, in backlog too: at the end of a batch, for all rows
-        of it. In backlog its event-time timers wait for the switch, its processing-time timers do not.
+        The function's output comes out at the end of a batch, for all rows of the batch, in backlog too. In backlog
+        event-time timers wait for the switch; processing-time timers do not.
 
         Parameters
         ----------
         function : KeyedProcessFunction
         name : str, optional
-            Of the operator's state. Default: made of the keys and the function's class.
+            Name of the operator's state. Default: made of the keys and the function's class.
         late_output : str, optional
-            Name of a side output for late rows, with the stream's columns. Without one they are counted and left out.
+            Name of a side output for late rows, with the stream's columns. Without it they are counted and dropped.
         """
         from backlog_spark.operators.process.fold import ProcessFold
         from backlog_spark.operators.process.functions import KeyedProcessFunction
@@ -145,7 +145,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         return self._stream.then(KeyedNode(self._stream.node, named, bind, is_timed=True))
 
     def window(self, assigner: WindowAssigner) -> WindowedStream[Stream]:
-        """Group a key's rows by window too.
+        """Group a key's rows by window.
 
         Parameters
         ----------
@@ -161,24 +161,24 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         return WindowedStream(self._stream, self._keys, self._order, assigner)
 
     def count_window(self, size: int, slide: int | None = None) -> WindowedStream[Stream]:
-        """Group a key's rows by their number.
+        """Group a key's rows into windows of a number of rows.
 
-        Rows are numbered as they arrive; those of one batch, or of one stay in backlog at an interval of 0, in the
-        order given to `BacklogStream.key_by`. Without an order, and where it leaves rows equal, they are numbered in
-        an order of no meaning, which is the same whenever the batch is repeated.
+        Rows are numbered as they arrive. Rows of one batch, or of one stay in backlog at an interval of 0, are numbered
+        in the order given to `BacklogStream.key_by`. Without an order, and between rows that it leaves equal, the order
+        is arbitrary, but the same when the batch is replayed.
 
         Parameters
         ----------
         size : int
             Rows of a window.
         slide : int, optional
-            At every so many rows of a key a window of the last ``size`` rows, of fewer as long as there are not so
-            many. Default: windows of ``size`` rows, one after another.
+            A window of the last ``size`` rows at every ``slide``-th row of a key; of fewer rows at first. Default:
+            windows of ``size`` rows, one after another.
 
         Raises
         ------
         SettingError
-            For what is no int of 1 or more, and for a slide greater than the size.
+            For a value that is not an int of 1 or more, and for a slide greater than the size.
         """
         from backlog_spark.operators.windows.assigners import GlobalWindows
         from backlog_spark.operators.windows.fold import WindowOptions
@@ -198,10 +198,10 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
     def over(
         self, *functions: str, rows: int | str | None = None, range: str | timedelta | None = None, name: str = ""
     ) -> Stream:
-        """Each row with functions of the rows of its key that precede it in event time, and of itself.
+        """Add to each row functions of itself and of the rows of its key before it in event time.
 
-        A row comes out once, when the watermark has reached its time. Rows of one time are ordered by the order given
-        to `BacklogStream.key_by`, then by their columns.
+        A row comes out once, when the watermark has reached its time. Rows of the same time follow the order given to
+        `BacklogStream.key_by`, then their columns.
 
         Parameters
         ----------
@@ -209,17 +209,17 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
             Such as ``"sum(amount) AS total, row_number() AS n"``: sum, min, max, avg, count, row_number, lag,
             first_value and last_value.
         rows : int or "unbounded", optional
-            The frame begins so many rows before the current row, and ends with it.
+            The frame begins this many rows before the current row, and ends with it.
         range : str or timedelta or "unbounded", optional
-            The frame begins so much earlier than the current row, and ends with the last row of its time. Default:
+            The frame begins this much earlier than the current row, and ends with the last row of its time. Default:
             unbounded, as in SQL.
         name : str, optional
-            Of the operator's state. Default: made of the keys and the results.
+            Name of the operator's state. Default: made of the keys and the results.
 
         Raises
         ------
         BacklogError
-            For another function, by name, and for both kinds of frame at once.
+            For an unknown function, by name, and for both kinds of frame at once.
         """
         from backlog_spark.operators.over.fold import OverFold
         from backlog_spark.operators.over.select_list import parse_over
@@ -240,7 +240,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         return self._stream.then(KeyedNode(with_changes(self._stream.node, IMPLIED), named, bind, is_timed=True))
 
     def connect(self, other: Keyed[Stream, Joined]) -> ConnectedStreams[Stream]:
-        """This stream and another one, keyed alike, for a function of both."""
+        """Connect with another stream with keys of the same types, for a function of both."""
         return ConnectedStreams(self, check_keyed(other, "connect"))
 
     def join(
@@ -252,38 +252,39 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         interruptible: bool = False,
         name: str = "",
     ) -> Stream:
-        """Join with the rows of another stream, keyed alike, however far apart they come.
+        """Join with the rows of another stream with keys of the same types, however far apart they come.
 
-        Either stream may be a change stream, and results of an operator that change are one: rows that are updated or
-        deleted take their pairs with them. NULL equals no key.
+        Either stream may be a change stream, such as the changing results of an operator. An updated or deleted row
+        retracts its pairs. NULL matches nothing.
 
         Parameters
         ----------
         other : KeyedStream
         how : str, default "inner"
-            ``"inner"``, ``"left"``, ``"right"`` or ``"full"``: of the last three a row that has no match is there with
+            ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. With the last three a row without a match is there with
             NULL on the other side, until it finds one.
         ttl : str, timedelta or a pair of them, optional
-            How long after its arrival a row is kept, by the clock; those of a stay in backlog from its end on. A row
-            that is gone matches nothing and is not taken back, as with Flink's ``table.exec.state.ttl``. A pair is for
-            the left rows and the right ones, as Flink's hint ``STATE_TTL``; None is for ever. Default: for ever.
+            How long a row is kept after its arrival, by the clock. For rows of a stay in backlog the time counts from
+            the end of the stay. An expired row matches nothing and is not retracted, as with Flink's
+            ``table.exec.state.ttl``. A pair holds for the left rows and the right rows, like Flink's hint
+            ``STATE_TTL``; None is for ever. Default: for ever.
         interruptible : bool, default False
             Whether a batch may stop between any two pairs, with ``spark.backlog.timers.interruptible.enabled``
-            (FLIP-443): pairs of a key with very many go on coming out after the commit. The same at each start.
+            (FLIP-443). The remaining pairs of a key with very many then come out after the commit. Must be the same at
+            each start.
         name : str, optional
-            Of the operator's state. Default: made of the keys.
+            Name of the operator's state. Default: made of the keys.
 
         Returns
         -------
         BacklogStream
-            The left stream's columns, then the right one's; a key of one name in both comes once. If pairs can be
-            taken back, because of a change stream or of an outer join, also ``_change_type``: ``insert`` or
-            ``delete``.
+            The left stream's columns, then the right one's; a key of the same name in both comes once. If pairs can be
+            retracted, because of a change stream or an outer join, also ``_change_type``: ``insert`` or ``delete``.
 
         Raises
         ------
         SettingError
-            For another ``how``, and for what is no duration.
+            For another ``how``, and for a ``ttl`` that is not a duration.
         """
         from backlog_spark.operators.joins.regular import JoinFold
 
@@ -302,16 +303,16 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
     def interval_join(
         self, other: Keyed[Stream, Joined], *, how: str = "inner", interruptible: bool = False
     ) -> IntervalJoin[Joined]:
-        """Join with the rows of another stream, keyed alike, whose event times are not far apart.
+        """Join with the rows of another stream with keys of the same types whose event times are close.
 
         Parameters
         ----------
         other : KeyedStream
         how : str, default "inner"
-            ``"inner"``, ``"left"``, ``"right"`` or ``"full"``: of the last three a row that finds none comes out with
-            NULL on the other side, when the watermark has passed all that it could have found. Flink has only inner.
+            ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. With the last three a row without a match comes out with
+            NULL on the other side, when the watermark has passed everything that it could match. Flink has only inner.
         interruptible : bool, default False
-            As for `join`; the watermark goes on when the last pair is out.
+            As for `join`. The watermark moves on when the last pair is out.
         """
         return IntervalJoin(self, check_keyed(other, "interval_join"), how, interruptible)
 

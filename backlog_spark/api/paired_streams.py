@@ -33,7 +33,7 @@ __all__ = ["CoGroupedStreams", "ConnectedStreams", "IntervalJoin"]
 
 @dataclass(frozen=True)
 class CoGroupedStreams(Guided, Generic[Stream]):
-    """Two streams whose rows of one key and window are given to a function together.
+    """Two streams. A function gets their rows of one key and window together.
 
     ``left.co_group(right).where("id").equal_to("id").window(assigner).apply(function)``, as in Flink.
     """
@@ -87,7 +87,7 @@ class CoGroupedStreams(Guided, Generic[Stream]):
         ----------
         function : CoGroupFunction
         name : str, optional
-            Of the operator's state. Default: made of the keys and the function's class.
+            Name of the operator's state. Default: made of the keys and the function's class.
 
         Raises
         ------
@@ -115,7 +115,7 @@ class CoGroupedStreams(Guided, Generic[Stream]):
 
 @dataclass(frozen=True)
 class ConnectedStreams(Guided, Generic[Stream]):
-    """Two keyed streams whose rows of one key are processed by one function, with one state."""
+    """Two keyed streams. One function with one state processes their rows of a key."""
 
     _habits = PAIRED
 
@@ -125,14 +125,14 @@ class ConnectedStreams(Guided, Generic[Stream]):
     def process(self, function: KeyedCoProcessFunction, *, name: str = "") -> Stream:
         """Process rows of both streams with a function that has state, timers and side outputs.
 
-        In backlog, with an interval during backlog of 0, a key's rows come when both streams have left it, sorted by
-        the order given to ``key_by``; see `KeyedStream.process`.
+        In backlog, with an interval during backlog of 0, a key's rows come when both streams have left backlog, in the
+        order given to ``key_by``; see `KeyedStream.process`.
 
         Parameters
         ----------
         function : KeyedCoProcessFunction
         name : str, optional
-            Of the operator's state. Default: made of the keys and the function's class.
+            Name of the operator's state. Default: made of the keys and the function's class.
         """
         from backlog_spark.operators.process.co_functions import KeyedCoProcessFunction
 
@@ -148,7 +148,7 @@ class ConnectedStreams(Guided, Generic[Stream]):
 
 @dataclass(frozen=True)
 class IntervalJoin(Guided, Generic[Joined]):
-    """Two keyed streams, of which rows are joined whose event times are not far apart."""
+    """Two keyed streams; rows with close event times are joined."""
 
     _habits = PAIRED
 
@@ -173,14 +173,14 @@ class IntervalJoin(Guided, Generic[Joined]):
         lower, upper : str or timedelta
             Such as ``"-5 seconds"`` and ``"10 minutes"``; whole milliseconds.
         lower_exclusive, upper_exclusive : bool
-            Whether the bound itself does not count. Default false: it does.
+            Whether the bound itself is excluded. Default false.
         name : str, optional
-            Of the operator's state. Default: made of the keys.
+            Name of the operator's state. Default: made of the keys.
 
         Returns
         -------
         IntervalJoined
-            A stream of the left stream's columns, then the right one's; a key of one name in both comes once. Its
+            A stream of the left stream's columns, then the right one's; a key of the same name in both comes once. Its
             ``process`` gives the pairs to a function instead.
         """
         from backlog_spark.operators.joins.interval import IntervalJoinFold
@@ -252,7 +252,7 @@ def signed_duration(value: str | timedelta, what: str) -> int:
     Raises
     ------
     SettingError
-        For what is no duration.
+        For a value that is not a duration.
     """
     if isinstance(value, timedelta):
         return -parse_duration(-value, what) if value < timedelta(0) else parse_duration(value, what)

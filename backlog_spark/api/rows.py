@@ -1,4 +1,4 @@
-"""What all streams of rows have in common: their node, and how an operator makes a stream of the next one."""
+"""The base of all streams of rows: their node, and how an operator makes the next stream."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Keyed(Guided, Generic[Stream, Joined]):
 
 
 def check_keyed(other: Any, what: str) -> Keyed[Any, Any]:
-    """The other stream of an operator with two, which has to be keyed.
+    """The second stream of an operator with two; it must be keyed.
 
     Raises
     ------
     BacklogError
-        For what is no keyed stream.
+        For anything but a keyed stream.
     """
     if not isinstance(other, Keyed):
         raise BacklogError(f"{what} was given {told(other)}.", f'Pass a keyed stream: {what}(b.key_by("id")).')

@@ -1,4 +1,4 @@
-"""What a user chains: sources, and what is done to their rows."""
+"""What a user chains: sources and steps over their rows."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ def source(
     name : str
         Name of the source in the query's reports.
     options : mapping, optional
-        Options whose names are no Python identifiers, such as ``startup.mode``.
+        Options whose names are not Python identifiers, such as ``startup.mode``.
     **more
-        Further options of the format, also one that is named ``format``. A value is a text, number, duration, schema of
-        PySpark's, or a list of them, which is joined by commas; None leaves the option out.
+        Further options of the format, also one that is named ``format``. A value is a text, number, duration, PySpark
+        schema, or a list of them; a list is joined by commas. None leaves the option out.
 
     Returns
     -------
@@ -75,15 +75,15 @@ def source(
 
 
 def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStream:
-    """Wrap a streaming DataFrame, to use what a `BacklogStream` offers.
+    """Make a `BacklogStream` from a streaming DataFrame.
 
     Parameters
     ----------
     frame : DataFrame
-        Made with ``spark.readStream``, without stateful operations of Spark's own.
+        Made with ``spark.readStream``, without Spark's own stateful operations.
     use_processing_time : bool
-        Its rows are live, and event time goes on with the system time (FLIP-326). Default false: nothing is known of
-        it, so its `WatermarkCharacteristic` is ``UNDEFINED``.
+        Its rows are live, and event time follows the system time (FLIP-326). Default false: nothing is known about it,
+        so its `WatermarkCharacteristic` is ``UNDEFINED``.
 
     Raises
     ------
@@ -112,12 +112,12 @@ def _is_column(value: object) -> bool:
 
 
 class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
-    """A stream of rows: sources and what is done to them. Immutable; nothing runs before `write` … ``start()``."""
+    """A stream of rows: sources and steps over them. Immutable; nothing runs before `write` … ``start()``."""
 
     _habits = STREAM
 
     def then(self, node: Node) -> BacklogStream:
-        """The stream of another node; operators make their result by it."""
+        """The stream of another node. Operators make their result with it."""
         return BacklogStream(node)
 
     def then_joined(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> IntervalJoined:
@@ -130,21 +130,21 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         return tuple(sources_of(self.node))
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> BacklogStream:
-        """Apply ``function`` to the DataFrame, streaming or one batch of backlog, at each start of the query.
+        """Apply ``function`` to the DataFrame at each start of the query: a streaming one, or one batch of backlog.
 
         Parameters
         ----------
         function : callable
-            Takes and returns a DataFrame; stateless operations only, and the same at every call. Rows may come and
-            go, so a sink no longer relies on the source's key being unique.
+            Takes and returns a DataFrame. Stateless operations only, and the same ones at every call. It may add and
+            remove rows, so a sink no longer relies on a unique key of the source.
         """
         _refuse_unless(callable(function), "transform", function, "Pass a function: .transform(lambda df: df.…).")
         return BacklogStream(TransformNode(self.node, function))
 
     def map(self, *columns: Column | str) -> BacklogStream:
-        """One row for each row: the columns given, as ``DataFrame.select`` takes them; texts are SQL expressions.
+        """Select columns of each row, like ``DataFrame.select``; texts are SQL expressions.
 
-        The change type that a keyed operator has put there (`changes`) stays, though it is not named.
+        The change type of a keyed operator (`changes`) stays, even if it is not named.
         """
         from pyspark.sql import functions as F
 
@@ -164,7 +164,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         return BacklogStream(TransformNode(self.node, select, f"map {', '.join(map(str, columns))}"))
 
     def filter(self, condition: Column | str) -> BacklogStream:
-        """The rows for which the condition is true."""
+        """Keep the rows for which the condition is true."""
         _refuse_unless(_is_column(condition), "filter", condition, "Pass SQL or a Column: .filter('amount > 0').")
         return BacklogStream(TransformNode(self.node, lambda frame: frame.where(condition), f"filter {condition}"))
 
@@ -180,28 +180,28 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
     def with_watermark(
         self, column: str, delay: str | timedelta, *, idle_timeout: str | timedelta | None = None
     ) -> BacklogStream:
-        """Say which column is the rows' event time, for timers and late rows. Before the first `key_by`.
+        """Set the event-time column, for timers and late rows. Call it before the first `key_by`.
 
         Parameters
         ----------
         column : str
             A timestamp column. Rows in which it is NULL are never late.
         delay : str or timedelta
-            How much later than a row of a later time a row may come, such as ``"10 seconds"``. The watermark is the
-            greatest time seen less the delay and a millisecond; of several inputs the least one. A row is late when
-            its time is at or before the watermark that its batch was given. During backlog, with an interval during
-            backlog of 0, there is no watermark, or in a later stay it does not move; at the switch the greatest one of
-            the backlog is applied (FLIP-327).
+            How far behind the greatest time a row may come, such as ``"10 seconds"``. The watermark is the greatest
+            time so far minus the delay and a millisecond; with several inputs the least one. A row is late when its
+            time is at or before the watermark of its batch. During backlog, with an interval during backlog of 0,
+            there is no watermark; in a later stay it does not move. At the switch the greatest watermark of the
+            backlog is applied (FLIP-327).
         idle_timeout : str or timedelta, optional
-            After so long without rows, by the driver's clock, the stream is idle and holds back no watermark that it
-            shares with others. Default: never. A source that has come to its end (FLIP-147) never does.
+            After this time without rows, by the driver's clock, the stream is idle and holds back no watermark that it
+            shares with others. Default: never idle. A source that has come to its end (FLIP-147) holds back nothing.
 
         Raises
         ------
         SettingError
-            For a delay that is no duration.
+            For a delay that is not a duration.
         BacklogError
-            If the event time of a source goes by the system time already; of a declared one when the query is started.
+            If the event time of a source already follows the system time. For a declared source, when the query starts.
         """
         delay_ms = parse_duration(delay, "with_watermark delay")
         idle_ms = None if idle_timeout is None else parse_duration(idle_timeout, "with_watermark idle_timeout")
@@ -217,7 +217,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         keys : str
             Columns of atomic types. NULL is a key like any other.
         order : str, optional
-            A column that orders a key's rows, for operators that ask which row is first: ``_commit_seq`` of
+            A column that orders a key's rows, for operators that depend on the first row: ``_commit_seq`` of
             ``mysql_cdc``, an event's time, an offset.
         """
         if not keys:
@@ -231,16 +231,16 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         return KeyedStream(self, keys, order)
 
     def changes(self) -> BacklogStream:
-        """Results that change as a change stream: rows with a column ``_change_type``, as in Delta's change data feed.
+        """Put out changing results as a change stream, with ``_change_type`` as in Delta's change data feed.
 
-        Where an aggregate or a reduce put out a key's newest result alone, the result before it comes too, as
-        ``update_preimage``, and the newest as ``insert`` or ``update_postimage``. So a filter that follows is right:
-        where only the first of them passes it, the row leaves. Streams whose rows are only added stay as they are.
+        Without this an aggregate or a reduce puts out only a key's newest result. With it the earlier result comes too,
+        as ``update_preimage``, and the newest as ``insert`` or ``update_postimage``. So a filter behind it is right:
+        if only the earlier result passes, the row is retracted. Streams whose rows are only added do not change.
         """
         return BacklogStream(with_changes(self.node, ASKED))
 
     def co_group(self, other: BacklogStream) -> CoGroupedStreams[BacklogStream]:
-        """Give a function the rows of this stream and of another one that have a key and a window in common.
+        """Give a function the rows of two streams that share a key and a window.
 
         ``a.co_group(b).where("id").equal_to("id").window(bs.EndOfStreamWindows.get()).apply(function)``.
         """
@@ -258,53 +258,53 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         wait: bool = True,
         name: str = "",
     ) -> BacklogStream:
-        """Join each row, once, with what another stream has for its key when the row is processed, or had at its time.
+        """Join each row once with another stream's row of its key: as of its processing, or as of its event time.
 
-        While the other stream, the build side, is processing backlog, rows wait: so none is joined before the build
-        side's snapshot has been read (FLIP-326). A row that has come out stays, whatever becomes of the build side.
+        The other stream is the build side. While it is processing backlog, rows wait. So no row is joined before the
+        build side's snapshot is complete (FLIP-326). Later changes of the build side do not change a row that is out.
 
-        With ``as_of`` a row is joined with the version of its key that holds at its event time, the newest one at or
-        before it, and comes out when the watermark of both streams has reached that time. Rows of the build side are
-        versions from their own event time on, such as ``_commit_timestamp``; a delete ends the version before it, and
-        ``update_preimage`` is left out, so an update that changes a row's key does not end what the old key had. Where
-        the build side is filtered before, the version before one that is left out goes on.
+        With ``as_of`` a row is joined with the version of its key that holds at its event time: the newest one at or
+        before it. The row comes out when the watermark of both streams has reached that time. A row of the build side
+        is a version from its own event time on, such as ``_commit_timestamp``. A delete ends the version before it.
+        ``update_preimage`` is left out, so an update that changes a row's key does not end the old key's version. If a
+        filter removes a version from the build side, the version before it goes on.
 
         Parameters
         ----------
         build : BacklogStream
-            A change stream, such as ``mysql_cdc`` gives: its inserts, updates and deletes apply. Or a stream of newer
-            and newer rows, with an ``order`` or ``as_of``. With ``as_of`` it has an event time (`with_watermark`).
+            A change stream, such as that of ``mysql_cdc``: its inserts, updates and deletes apply. Or a stream of
+            newer and newer rows, with an ``order`` or ``as_of``. ``as_of`` needs an event time (`with_watermark`).
         on : str or sequence of str
             Key columns of this stream. NULL matches nothing.
         build_on : str or sequence of str, optional
-            Those of the build side. Default: as ``on``.
+            Key columns of the build side. Default: as ``on``.
         how : str, default "left"
-            ``"left"`` or ``"inner"``: whether a row comes out that finds none, with NULLs.
+            ``"left"``: a row without a match comes out with NULLs. ``"inner"``: it does not come out.
         order : str, optional
-            Column of a build side that is no change stream, by which the newest row of a key is found. Not with
-            ``as_of``.
+            Column that orders a key's rows on a build side that is not a change stream; the newest one counts. Not
+            with ``as_of``.
         as_of : str, optional
-            This stream's event time, the column of `with_watermark`. Rows that are late are counted and left out; a
-            NULL in either stream's event time fails the query. Default: rows are joined as they are processed.
+            This stream's event time, the column of `with_watermark`. Late rows are counted and dropped. A NULL in
+            either stream's event time fails the query. Default: rows are joined as they are processed.
         wait : bool, default True
-            False: rows are joined with what has been read so far, also while the build side is in backlog, as Flink's
-            temporal table functions do. At an interval during backlog of 0 nothing comes out before its end anyway.
+            False: rows are joined with the build rows read so far, also while the build side is in backlog, like
+            Flink's temporal table functions. At an interval during backlog of 0 nothing comes out before its end.
         name : str, optional
-            Of the operator's state. Default: made of the keys.
+            Name of the operator's state. Default: made of the keys.
 
         Returns
         -------
         BacklogStream
-            This stream's columns, then those of the build side; a key of one name in both comes once. With ``as_of``
-            this stream's event time is that of the result.
+            This stream's columns, then those of the build side; a key of the same name in both comes once. With
+            ``as_of`` the result has this stream's event time.
 
         Raises
         ------
         BacklogError
-            For ``order`` beside ``as_of``; if rows are to wait and a streaming DataFrame of either stream cannot tell
-            that it has left backlog (`WatermarkCharacteristic` ``UNDEFINED``). When the query is started: for a
-            declared source that cannot, an ``as_of`` that is not this stream's event time, a build side without one,
-            and this stream being a change stream.
+            For ``order`` beside ``as_of``. If rows have to wait and a streaming DataFrame of either stream cannot tell
+            that it has left backlog (`WatermarkCharacteristic` ``UNDEFINED``). When the query starts: for a declared
+            source that cannot tell, an ``as_of`` that is not this stream's event time, a build side without an event
+            time, and if this stream is a change stream.
         """
         return temporal_join(
             self, build, on=on, build_on=build_on, how=how, order=order, as_of=as_of, wait=wait, name=name
@@ -316,7 +316,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         Parameters
         ----------
         name : str
-            Query name, shown in Spark's UI and in progress events.
+            Query name, for Spark's UI and progress events.
         """
         if not name or not isinstance(name, str):
             raise SettingError("name", name, "a query needs a name.", "For example .write('orders').")
@@ -334,9 +334,9 @@ class IntervalJoined(BacklogStream):
         self._joined = joined
 
     def process(self, function: ProcessJoinFunction) -> BacklogStream:
-        """Give each pair to a function; what it puts out has the later of the two rows' times, as ``join_time``.
+        """Give each pair to a function. Its output has the later of the two rows' times, as ``join_time``.
 
-        Rows without a match have none, so the join has to be inner. The state is that of the join without a function.
+        Rows without a match have no such time, so the join must be inner. The state is that of the join alone.
 
         Parameters
         ----------

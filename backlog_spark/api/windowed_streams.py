@@ -1,4 +1,4 @@
-"""What a keyed stream offers whose rows are grouped by window."""
+"""The operators of a keyed stream whose rows are grouped by window."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ __all__ = ["WindowedStream"]
 
 
 class WindowedStream(Guided, Aggregations[Stream]):
-    """Rows grouped by key and window. Each operator gives one row a window: the keys, ``window_start``,
-    ``window_end``, ``window_time`` (the window's last millisecond, and the event time of what comes out), the results.
+    """Rows grouped by key and window. Each operator gives one row per window: the keys, ``window_start``,
+    ``window_end``, ``window_time`` (the window's last millisecond, and the event time of the output), the results.
 
-    A window is put out once, when the watermark has reached its end; with an allowed lateness again whenever late rows
-    came. In backlog all windows wait for the switch, and those up to the greatest watermark are put out with its batch.
+    A window is put out once, when the watermark reaches its end. With an allowed lateness it is put out again when
+    late rows came. In backlog all windows wait for the switch. Its batch puts out those up to the greatest watermark.
 
-    Windows that a number of rows ends, by `KeyedStream.count_window` or a `trigger`, have neither start nor end: these
-    columns are NULL. All that are full when a backlog ends are put out with its batch.
+    Windows of a number of rows, by `KeyedStream.count_window` or a `trigger`, have no start and no end: these columns
+    are NULL. The batch that ends a backlog puts out all that are full.
     """
 
     _habits = WINDOWED
@@ -59,15 +59,15 @@ class WindowedStream(Guided, Aggregations[Stream]):
         self._options = options or WindowOptions(assigner)
 
     def allowed_lateness(self, lateness: str | timedelta) -> WindowedStream[Stream]:
-        """Keep windows for so long after their end, and put them out again when late rows have come.
+        """Keep windows for this time after their end, and put them out again when late rows come.
 
-        A keyed operator behind takes the result before it back; `BacklogStream.changes` shows that too. What a function
-        put out, of `apply` or `process`, is not taken back.
+        A keyed operator behind it retracts the earlier result; `BacklogStream.changes` shows that too. The output of a
+        function, of `apply` or `process`, is not retracted.
 
         Raises
         ------
         SettingError
-            For what is no duration.
+            For a value that is not a duration.
         BacklogError
             For windows of processing time and global ones, which have no late rows.
         """
@@ -80,9 +80,9 @@ class WindowedStream(Guided, Aggregations[Stream]):
         return self._with(lateness_ms=parse_duration(lateness, "allowed_lateness"))
 
     def side_output_late_data(self, name: str) -> WindowedStream[Stream]:
-        """Send rows that come when their windows have been given up to a side output, with the stream's columns.
+        """Send rows that come after their windows were removed to a side output, with the stream's columns.
 
-        Without one they are counted (`BacklogQuery.lateRows`) and left out.
+        Without it they are counted (`BacklogQuery.lateRows`) and dropped.
 
         Raises
         ------
@@ -93,15 +93,16 @@ class WindowedStream(Guided, Aggregations[Stream]):
         return self._with(late_output=name)
 
     def trigger(self, trigger: CountTrigger | PurgingTrigger | Trigger) -> WindowedStream[Stream]:
-        """When rows of ``bs.GlobalWindows`` are put out.
+        """Set when rows of ``bs.GlobalWindows`` are put out.
 
         Parameters
         ----------
         trigger : CountTrigger, PurgingTrigger or Trigger
-            ``bs.CountTrigger.of(100)``: at every 100th row of a key a window of all its rows so far, whose rows are
-            kept for ever; declared aggregates keep one row a key. ``bs.PurgingTrigger.of(bs.CountTrigger.of(100))``: a
-            window of the 100 rows since the last one, as ``count_window(100)``. An instance of a subclass of `Trigger`
-            is asked after each row and timer; `apply`, `process` or `aggregate` with an `AggregateFunction` follow it.
+            ``bs.CountTrigger.of(100)``: at every 100th row of a key, a window of all its rows so far. Its rows are kept
+            for ever; declared aggregates keep one row per key. ``bs.PurgingTrigger.of(bs.CountTrigger.of(100))``: a
+            window of the 100 rows since the last one, like ``count_window(100)``. An instance of your own subclass of
+            `Trigger` is asked after each row and timer. `apply`, `process` or `aggregate` with an `AggregateFunction`
+            may follow it.
 
         Raises
         ------
@@ -185,7 +186,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
         return self._keyed(name or "_".join([*self._keys, *results]), make)
 
     def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> Stream:
-        """One row a window, made of all its rows by a Python function; see `KeyedStream.reduce`."""
+        """Reduce all rows of a window to one row by a Python function; see `KeyedStream.reduce`."""
         from backlog_spark.operators.aggregates.reduce import ReduceFold
 
         if not callable(function):
@@ -231,20 +232,20 @@ class WindowedStream(Guided, Aggregations[Stream]):
         return self._stream.then(KeyedNode(rows, named, bound(""), is_timed=is_timed, with_changes=again))
 
     def apply(self, function: WindowFunction, *, name: str = "") -> Stream:
-        """All rows of a window to a function. They are kept until the window ends.
+        """Give all rows of a window to a function. They are kept until the window ends.
 
         Parameters
         ----------
         function : WindowFunction
         name : str, optional
-            Of the operator's state. Default: made of the keys and the function's class.
+            Name of the operator's state. Default: made of the keys and the function's class.
         """
         from backlog_spark.operators.windows.functions import WindowFunction
 
         return self._function(function, WindowFunction, "apply", name)
 
     def process(self, function: ProcessWindowFunction, *, name: str = "") -> Stream:
-        """As `apply`, for a function that wants a context."""
+        """Like `apply`, for a function with a context."""
         from backlog_spark.operators.windows.functions import ProcessWindowFunction
 
         return self._function(function, ProcessWindowFunction, "process", name)
@@ -273,7 +274,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
         return self._stream.then(KeyedNode(self._stream.node, named, bind, is_timed=is_timed))
 
     def _triggered(self, trigger: Trigger, function: Any, name: str) -> Stream:
-        """A function behind a trigger of the user's."""
+        """A function behind the user's own trigger."""
         from backlog_spark.operators.process.fold import ProcessFold
         from backlog_spark.operators.windows.triggered import TriggeredWindows
 

@@ -1,4 +1,4 @@
-"""The writer of a stream: how a query runs and where its rows go; `start` begins it."""
+"""The writer of a stream: sets how a query runs and where its rows go, and starts it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TRIGGERS = (
 
 
 class BacklogStreamWriter(Guided):
-    """Collects how a query runs; `start` begins it. The counterpart of Spark's ``DataStreamWriter``."""
+    """Sets how a query runs; `start` begins it. The counterpart of Spark's ``DataStreamWriter``."""
 
     _habits = WRITER
 
@@ -65,7 +65,8 @@ class BacklogStreamWriter(Guided):
         Raises
         ------
         SettingError
-            For what is no duration, and an interval during backlog that is shorter than the other and not 0.
+            For a value that is not a duration, and for an interval during backlog above 0 that is shorter than
+            ``processing_time``.
         """
         given = {"processing_time": processing_time, "interval_during_backlog": interval_during_backlog}
         given["available_now"] = available_now or None
@@ -91,12 +92,12 @@ class BacklogStreamWriter(Guided):
             For an interval, which `trigger` sets.
         """
         if key.lower() in {name.lower() for name in INTERVAL_OPTIONS}:
-            raise SettingError(key, value, "is no option of a query, but of its sources.", _TRIGGERS)
+            raise SettingError(key, value, "is an option of sources, not of a query.", _TRIGGERS)
         self._options[key] = option_text(key, value)
         return self
 
     def to(self, sink: Sink, *, side_output: str = "") -> BacklogStreamWriter:
-        """Choose where batches go.
+        """Set the sink of an output.
 
         Parameters
         ----------
@@ -107,7 +108,7 @@ class BacklogStreamWriter(Guided):
         Raises
         ------
         BacklogError
-            For what is no sink, such as a path.
+            For anything but a sink, such as a path.
         """
         fits = isinstance(sink, Sink)
         if not fits:
@@ -131,7 +132,7 @@ class BacklogStreamWriter(Guided):
         Raises
         ------
         BacklogError
-            Before any row is read, for whatever cannot work: settings, servers, tables, checkpoint, target.
+            Before any row is read, for settings, servers, tables, checkpoints or targets that cannot work.
         """
         from pyspark.sql import SparkSession
 
@@ -145,7 +146,7 @@ class BacklogStreamWriter(Guided):
         location = next((v for k, v in self._options.items() if k.lower() == "checkpointlocation"), None)
         if not location:
             raise SettingError(
-                "checkpointLocation", location, "a query needs one: it holds all that a restart needs.",
+                "checkpointLocation", location, "a query needs one: a restart reads everything from it.",
                 'Add .option("checkpointLocation", path).',
             )  # fmt: skip
         return BacklogQuery(

@@ -1,4 +1,4 @@
-"""The part of a query's handle that reads like Spark's ``StreamingQuery``, whichever run is the present one."""
+"""The part of a query's handle that works like Spark's ``StreamingQuery``, over all runs of the query."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["JobStatus", "QueryHandle"]
 
 
 class JobStatus(StrEnum):
-    """Where a query is, with Flink's names."""
+    """Status of a query, with Flink's names."""
 
     RUNNING = "RUNNING"
     """It runs, or is about to be restarted after a failure."""
     FINISHED = "FINISHED"
     """It has come to the end of its input, and all of it is committed."""
     CANCELED = "CANCELED"
-    """It was stopped, by its own ``stop`` or by way of Spark."""
+    """It was stopped, by its own ``stop`` or through Spark."""
     FAILED = "FAILED"
     """It failed, and restarts did not help."""
 
 
 class QueryHandle(Guided, ABC):
-    """What a ``StreamingQuery`` offers, and the backlog's state. `BacklogQuery` is the one subclass."""
+    """Offers what a ``StreamingQuery`` offers, and the backlog's state. `BacklogQuery` is the only subclass."""
 
     _habits = HANDLE
     _name: str
@@ -49,17 +49,17 @@ class QueryHandle(Guided, ABC):
     @property
     @abstractmethod
     def backlogRowsCommitted(self) -> int:
-        """Rows of the backlog that have been committed."""
+        """Committed rows of the backlog."""
 
     @abstractmethod
     def backlogRows(self) -> tuple[float, int]:
-        """Rows of the backlog that have been read, with the share of the batch under way, and about how many it has."""
+        """Rows of the backlog read so far, including those of the batch under way, and an estimate of all its rows."""
 
     # -- the backlog's state --------------------------------------------------------------------------------
 
     @property
     def isProcessingBacklog(self) -> bool:
-        """Whether any running source reports backlog, as of the last committed batch that was reported."""
+        """Whether any running source reports backlog, as of the last reported batch."""
         return self._tracker.is_processing_backlog
 
     @property
@@ -124,7 +124,7 @@ class QueryHandle(Guided, ABC):
         return self.streamingQuery.recentProgress
 
     def exception(self) -> BaseException | None:
-        """Why the query ended, or None if it runs, was stopped or came to its input's end."""
+        """The error that ended the query. None if it runs, was stopped or reached the end of its input."""
         return self._failure if self._ended.is_set() else None
 
     def awaitTermination(self, timeout: float | None = None) -> bool | None:
@@ -143,7 +143,7 @@ class QueryHandle(Guided, ABC):
         Raises
         ------
         Exception
-            What the query failed with.
+            The error that the query failed with.
         """
         ended = self._ended.wait(timeout)
         if self._failure is not None and ended:

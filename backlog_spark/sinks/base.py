@@ -1,4 +1,4 @@
-"""The contract of sinks: what the query runner writes each micro-batch to, idempotent by batch id."""
+"""The contract of sinks. The query runner writes each micro-batch to them; they are idempotent by batch id."""
 
 from __future__ import annotations
 
@@ -15,28 +15,27 @@ __all__ = ["BatchInfo", "Sink", "SinkContext", "Written"]
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink learns about its query before the first batch of a run.
+    """What a sink gets to know about its query before the first batch of a run.
 
     Parameters
     ----------
     spark : SparkSession
-        The driver's session. Batches come with a clone of it, so nothing set here reaches them after the
-        start.
+        The driver's session. Batches come with a clone of it, so settings made here after the start do not
+        reach them.
     txn_app_id : str
-        Identity of the (checkpoint, output) pair: the same at every start on one checkpoint, another one on
-        any other checkpoint. Batch ids mean something only together with it.
+        Identity of the (checkpoint, output) pair: the same at every start on one checkpoint, different on
+        any other checkpoint. Batch ids are unique only together with it.
     schema : pyspark.sql.types.StructType
         Schema of every batch of the run.
     key_is_unique_in_backlog : bool
-        True if the batches with ``is_backlog`` true together hold at most one row for each key, each of them
-        an insert: the snapshot of a table by its primary key, or the final rows of a keyed operator. False
-        when in doubt, when any input of the query can send changes in such a batch, and on a second stay in
-        backlog.
+        True if all batches with ``is_backlog`` true together have at most one row per key, each an insert: the
+        snapshot of a table by its primary key, or the final rows of a keyed operator. False when in doubt, if
+        any input of the query can send changes in such a batch, and on a second stay in backlog.
     newest_planned, newest_committed : int or None
-        Newest batch id in Spark's offset log and in its commit log; None if there is none. An output without a
-        trace of a committed batch, or with one of a batch that was never planned, is not this checkpoint's.
+        Newest batch id in Spark's offset log and in its commit log; None if there is none. An output does not
+        belong to this checkpoint if it lacks a committed batch, or has a batch that was never planned.
     rows_are_results : bool
-        The rows are a keyed operator's: each is the newest result of its key, not a change.
+        The rows come from a keyed operator: each is the newest result of its key, not a change.
     """
 
     spark: SparkSession
@@ -55,9 +54,9 @@ class BatchInfo:
     Parameters
     ----------
     batch_id : int
-        Spark's batch id: from 0, one more each time, the same again when the batch is replayed.
+        Spark's batch id: from 0, one more each time; a replay has the same id.
     is_backlog : bool
-        RecordAttributes of the batch; the same again when it is replayed.
+        RecordAttributes of the batch; a replay has the same.
     """
 
     batch_id: int
@@ -72,13 +71,13 @@ class Written:
     ----------
     batch_id : int
     road : "direct", "spark" or "none"
-        By delta-rs from the driver, by Spark, or not at all, as the output had it.
+        By delta-rs from the driver, by Spark, or not at all, as the output already had it.
     reason : str
-        Why not ``direct``; empty if it was.
+        Why it was not ``direct``; empty if it was.
     rows : int or None
-        None if they were not counted.
+        None if the rows were not counted.
     attempts : int
-        More than 1 if other writers' commits came in between.
+        More than 1 if other writers committed in between.
     seconds : float
     """
 
@@ -91,52 +90,52 @@ class Written:
 
 
 class Sink(ABC):
-    """An output that takes whole micro-batches, each exactly once however often it is handed over.
+    """An output that takes whole micro-batches. Each takes effect exactly once, however often `write` gets it.
 
-    The runner calls `open` and then `write` once a batch, in ascending batch ids, never two at a time.
-    Nothing is called at the end of a run: it may end by a crash, and the next `open` must cope with what is
-    there. An error from either fails the query; the runner may restart it and then hands the same batch over
-    again.
+    The runner calls `open`, and then `write` once per batch, in ascending batch ids, never two at a time.
+    Nothing is called at the end of a run. A run may end by a crash, so the next `open` must accept any state
+    of the target. An error from either method fails the query. The runner may restart it, and then calls
+    `write` with the same batch again.
     """
 
     written: Written | None = None
-    """How the newest batch was written, if the sink tells."""
+    """How the newest batch was written, if the sink reports it."""
 
     def for_output(self) -> Sink:
-        """The object that one output of one query opens and writes with; by default this one.
+        """The object for one output of one query; by default this one.
 
-        A sink that keeps what `open` has found returns a copy, as one object may be given to several queries.
+        A sink that keeps state from `open` returns a copy, as several queries may get the same object.
         """
         return self
 
     @abstractmethod
     def open(self, context: SinkContext) -> None:
-        """Prepare the target and refuse what cannot work.
+        """Prepare the target, or refuse it.
 
-        Called on the driver before each start of the query, first start or restart, before any row is read.
-        Must leave an existing target as it is when called again with the same `txn_app_id`, also after a
-        crash half-way through an earlier call, and must not write rows.
+        Called on the driver before each start and restart of the query, before any row is read. It must not write
+        rows. Called again with the same `txn_app_id`, also after a crash inside an earlier call, it must not
+        change an existing target.
 
         Raises
         ------
         BacklogError
-            If the target or the schema does not fit; it names the column or setting and the next step.
+            If the target or the schema does not fit. It names the column or setting and the next step.
         """
 
     @abstractmethod
     def write(self, batch_df: DataFrame, batch: BatchInfo) -> None:
-        """Make the batch's rows durable and visible, all or none, before returning.
+        """Make the batch's rows durable and visible, all or none, before it returns.
 
-        Called on the driver inside ``foreachBatch``. It may be called again for the same batch id with the
-        same rows, in this run or a later one, whether the earlier call succeeded, failed or was killed, and
-        must then change nothing that the earlier call completed. Must execute `batch_df` once at most: each
-        action on it runs the whole plan and reads the sources again.
+        Called on the driver inside ``foreachBatch``. It may be called again with the same batch id and the same
+        rows, in this run or a later one, whether the earlier call succeeded, failed or was killed. It must then not
+        change anything that the earlier call completed. It must execute `batch_df` at most once: each action
+        runs the whole plan and reads the sources again.
 
         Parameters
         ----------
         batch_df : DataFrame
-            A batch DataFrame of ``context.schema``; set confs on ``batch_df.sparkSession``, a clone of the
-            driver's.
+            A batch DataFrame of ``context.schema``. Set confs on ``batch_df.sparkSession``, a clone of the
+            driver's session.
         batch : BatchInfo
             The batch.
         """

@@ -1,7 +1,7 @@
-"""What an offset says of its source (pure): the one place that reads it.
+"""Reads the flags in a source's offset (pure). No other module does.
 
-A connector's offset is a JSON object with ``isProcessingBacklog``, ``isBacklog`` and, of a source with an end,
-``isFinished``. Only a JSON true counts. Other sources' offsets have a form of their own and say nothing.
+A connector's offset is a JSON object with ``isProcessingBacklog``, ``isBacklog`` and, if the source has an end,
+``isFinished``. Only a JSON true counts. Offsets of other sources have another form and no flags.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ __all__ = ["has_flag", "is_backlog", "is_finished", "is_processing_backlog", "pa
 
 
 def parse_offset(text: str | None) -> dict[str, Any] | None:
-    """An offset as Spark keeps and shows it, a JSON text.
+    """Parse an offset, a JSON text as Spark keeps and shows it.
 
     Returns
     -------
@@ -32,7 +32,7 @@ def parse_offset(text: str | None) -> dict[str, Any] | None:
 
 
 def has_flag(offset: Mapping[str, Any] | None) -> bool:
-    """Whether the source says itself whether it is processing backlog."""
+    """Whether the offset has the flag ``isProcessingBacklog``."""
     return offset is not None and "isProcessingBacklog" in offset
 
 

@@ -1,11 +1,11 @@
-"""When a source hands out its next batch, and how large it is (pure, but for `QueryBacklog`; the caller has the clock).
+"""Decides when a source gives its next batch, and how large it is (pure except `QueryBacklog`; callers give the time).
 
-Spark cannot change the trigger of a running query. A source that paces itself can: in backlog it hands out
-batch after batch, each sized to take the interval during backlog; afterwards at most one in an interval. So the
-switch needs no restart and happens at the exact batch where the backlog ends.
+Spark cannot change the trigger of a running query, but a source can pace itself. In backlog it gives batch after
+batch, each sized to take the interval during backlog. Afterwards it gives at most one per interval. So the switch
+needs no restart and happens at the exact batch where the backlog ends.
 
-One interval holds for a whole query (FLIP-309): while another source of it is in backlog, a source that is not waits
-for the interval during backlog. It asks the query's runner, as it has a process of its own.
+One interval holds for a whole query (FLIP-309). While another source is in backlog, a live source waits for the
+interval during backlog. A source has a process of its own, so it asks the query's runner.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 QUERY_TOKEN = "queryToken"
-"""The option by which a query tells its sources where its runner can be asked. Spark shows no value of such a name."""
+"""The option with the address of the query's runner, for its sources. Spark hides the values of such names."""
 
 POLL_WAIT = "pollWait"
-"""The option by which a query allows its only source to wait for rows itself: for so many milliseconds at a time."""
+"""The option that lets a query's only source wait for rows itself: this many milliseconds at a time."""
 
 # While there is nothing new a source is asked, or looks, this often. A tenth of the interval keeps commits within 10 %
 # of it, a second bounds the reaction. A look is a question to the server, 0.3 ms.
@@ -63,8 +63,8 @@ HEADROOM = 0.9
 class BacklogSizer:
     """Sizes backlog batches so that each takes about ``target_ms``.
 
-    A batch's time is taken as a fixed part plus a part that grows with its rows, from the last two batches where
-    they differ enough in size, else as proportional.
+    A batch's time is modelled as a fixed part plus a part that grows with its rows, from the last two batches if their
+    sizes differ enough. Otherwise it is proportional to the rows.
 
     Parameters
     ----------
@@ -90,11 +90,11 @@ class BacklogSizer:
         return max(1, wanted if self._most is None else min(wanted, self._most))
 
     def started(self, rows: int, now_ms: float) -> None:
-        """Tell that a batch of ``rows`` was handed out at ``now_ms``."""
+        """Report that a batch of ``rows`` was given at ``now_ms``."""
         self._planned = (max(1, rows), now_ms)
 
     def paused(self) -> None:
-        """Tell that what comes next is no batch of backlog: the time until then measures nothing."""
+        """Report that the next batch is not backlog, so the time until then measures nothing."""
         self._planned = None
 
     def _estimate(self) -> int:
@@ -117,11 +117,11 @@ class BacklogSizer:
 
 
 class GrowingLimit:
-    """The most rows of a live batch, where the user has set no limit.
+    """The row limit of a live batch, if the user has set none.
 
-    A batch that takes all that there is keeps the lag at about the time of one commit, however long that takes. A fixed
-    limit would not where commits take so long that more rows come meanwhile: each would leave more behind. So a batch
-    that left rows behind is followed by one that may be twice as large, up to a bound, for which memory must do.
+    A batch that takes all available rows keeps the lag near the time of one commit. With a fixed limit the lag would
+    grow if more rows come during a commit than fit into a batch. So a batch that leaves rows behind is followed by one
+    that may be twice as large, up to a bound that memory must hold.
 
     Parameters
     ----------
@@ -134,7 +134,7 @@ class GrowingLimit:
         self.rows = rows
 
     def taken(self, rows: int, *, all_of_them: bool) -> None:
-        """Tell that a batch of ``rows`` was handed out, and whether it left none behind."""
+        """Report that a batch of ``rows`` was given, and whether it left none behind."""
         if all_of_them:
             self.rows = max(self._least, min(self.rows, 2 * rows))
         elif rows > self.rows // 2:  # else it ended for another reason, such as an ALTER TABLE
@@ -142,14 +142,14 @@ class GrowingLimit:
 
 
 class QueryBacklog:
-    """Whether any source of the query is processing backlog, asked of the query's runner.
+    """Asks the query's runner whether any source of the query is processing backlog.
 
-    What it answers only decides when a batch is planned, and Spark logs what was planned. So a replay is the same.
+    The answer only decides when a batch is planned, and Spark logs the plan. So a replay is the same.
 
     Parameters
     ----------
     token : str
-        The option `QUERY_TOKEN`; "" in a query without a runner, of which nothing is known.
+        The option `QUERY_TOKEN`; "" in a query without a runner.
     """
 
     def __init__(self, token: str = "") -> None:
@@ -174,23 +174,23 @@ class QueryBacklog:
 
 
 class Pacer:
-    """Lets a batch of live rows through at most once in an interval, at multiples of it, as Spark's own trigger does.
+    """Allows a batch of live rows at most once per interval, at multiples of it, like Spark's own trigger.
 
-    Ticks are multiples of the interval since 1970, so that several sources of one query keep step. A source that
-    was busy past a tick is let through at once. While other sources of the query are in backlog the interval during
-    backlog holds; where that is 0 nothing is let through until all have left.
+    Ticks are multiples of the interval since 1970, so several sources of one query keep step. A source that was busy
+    past a tick may go on at once. While other sources of the query are in backlog, the interval during backlog holds.
+    If that is 0, nothing is allowed until all have left.
 
-    A source asks it only when it is not in backlog itself. One that begins at the newest place gives that as its offset
-    all the same, so that what comes while it waits is not skipped.
+    A source asks only when it is not in backlog itself. A source that begins at the newest position still gives that
+    position as its offset, so rows that come while it waits are not skipped.
 
     Parameters
     ----------
     interval_ms : int
-        Milliseconds; 0 lets everything through.
+        Milliseconds; 0 allows every batch.
     during_backlog_ms : int, optional
         Default None: the same interval always holds.
     in_backlog : callable, optional
-        Whether any source of the query is in backlog, as `QueryBacklog` tells. Called once for a tick or more.
+        Whether any source of the query is in backlog, such as a `QueryBacklog`. Called only if a tick has passed.
     """
 
     def __init__(
@@ -221,7 +221,7 @@ class Pacer:
         return int(now_ms // interval_ms) != int(self._released_ms // interval_ms)
 
     def released(self, now_ms: float) -> None:
-        """Tell that a batch was handed out."""
+        """Report that a batch was given."""
         self._released_ms = now_ms
 
 
@@ -231,18 +231,18 @@ def poll_every_ms(interval_ms: int) -> int:
 
 
 class LongPoll:
-    """Waits for a batch within Spark's question for one.
+    """Waits for rows inside Spark's call of ``latestOffset``.
 
-    Spark spends 5 ms of processor time on each such question, a source 0.3 ms on a look at its server. And a source
-    knows when the next tick is, where Spark would ask some time after it. For the only source of a query: others would
-    be asked later meanwhile.
+    Each such call costs Spark 5 ms of processor time; a source's look at its server costs 0.3 ms. A source also knows
+    when the next tick is, while Spark would call some time after it. Only for a query with one source: the calls of
+    others would be delayed.
 
     Parameters
     ----------
     wait_ms : int
-        At most; 0 asks once.
+        Longest wait; 0 looks once.
     every_ms : int
-        Between two looks, where no tick is waited for.
+        Time between two looks, if there is no tick to wait for.
     clock, stopwatch, sleep : callable
         Seconds: since 1970, since any time, and to wait.
     """
@@ -262,12 +262,12 @@ class LongPoll:
         self._sleep = sleep
 
     def __call__(self, look: Callable[[], _T | None], due_in: Callable[[float], float]) -> _T | None:
-        """What ``look`` finds, None if that is nothing for the whole time.
+        """The result of ``look``; None if it found nothing in the whole time.
 
         Parameters
         ----------
         due_in : callable
-            As `Pacer.due_in`: for how long nothing will be found.
+            Like `Pacer.due_in`: the time in which nothing will be found.
         """
         end = self._stopwatch() * 1000 + self._wait_ms
         while (found := look()) is None:

@@ -1,7 +1,7 @@
-"""Which connectors there are, and how a query asks them.
+"""The registry of connectors, and how a query asks them.
 
 A connector is a module with a ``DataSource`` class and a function ``inspect(options) -> SourceInfo``. ``inspect``
-checks options and server in the driver's own process, so that a mistake is told before Spark is involved. Packages
+checks options and server in the driver's own process, so a mistake is reported before Spark is involved. Packages
 register theirs by an entry point of the group ``backlog_spark.connectors`` or by `add_connector`.
 """
 
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 ENTRY_POINTS: Final = "backlog_spark.connectors"
-"""The group of entry points by which other packages bring connectors."""
+"""The group of entry points for connectors of other packages."""
 
 # Format name -> module with the DataSource class of that name and ``inspect``.
 CONNECTORS: dict[str, tuple[str, str]] = {
@@ -48,26 +48,26 @@ KEEPS_METADATA = {"hybrid"}
 
 
 def add_connector(source_format: str, module: str, data_source: str, *, keeps_metadata: bool = False) -> None:
-    """Make a connector of another package one that queries know.
+    """Register a connector of another package.
 
     Its offsets are JSON objects with ``isProcessingBacklog`` and ``isBacklog``. It takes the options ``interval``,
     ``intervalDuringBacklog`` and ``availableNowTarget``, as ``mysql_cdc`` documents them. With the target
-    ``backlogEnd`` it still gives the offset in which only the flag has become false; with ``none`` it gives nothing
-    new. While it is not in backlog it hands out a batch when `backlog_spark.spi.pacing.Pacer` says so, which asks the
-    query by the option ``queryToken`` whether another source is.
+    ``backlogEnd`` it still gives the offset in which only the flag has become false. With ``none`` it gives nothing
+    new. While it is not in backlog, it gives a batch when `backlog_spark.spi.pacing.Pacer` allows it. The pacer uses
+    the option ``queryToken`` to ask the query whether another source is in backlog.
 
     Parameters
     ----------
     source_format : str
-        What ``DataSource.name`` of its class says.
+        The ``DataSource.name`` of its class.
     keeps_metadata : bool
-        Whether it takes the option ``metadataLocation``: a directory for files of its own. A query sets it to one in
-        its checkpoint.
+        Whether it takes the option ``metadataLocation``: a directory for its own files. A query sets it to a directory
+        of its checkpoint.
     module, data_source : str
-        Where the class is; the module also has ``inspect(options) -> SourceInfo``, called once when a query is
-        started, and may have ``check_start(options)``, called when that is the first start on its checkpoint: it raises
-        a `BacklogError` where what the options name is not there. Executors must have the module too. A class may have
-        ``secrets``, a regular expression for the whole names of options whose values Spark is not to show.
+        Module and name of the class. The module also has ``inspect(options) -> SourceInfo``, called once when a query
+        starts. It may have ``check_start(options)``, called at the first start on a checkpoint: it raises a
+        `BacklogError` if something in the options does not exist. Executors must have the module too. The class may
+        have ``secrets``, a regular expression for the whole names of options whose values Spark must not show.
     """
     CONNECTORS[source_format] = (module, data_source)
     if keeps_metadata:
@@ -75,7 +75,7 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
 
 
 def discover() -> None:
-    """Make the connectors of all installed packages known, by their entry points. Called when a session is registered.
+    """Register the connectors of all installed packages by their entry points. Called when a session is registered.
 
     An entry point of the group ``backlog_spark.connectors`` has the format's name and ``module:DataSourceClass``. The
     module and the class are what `add_connector` takes; a class attribute ``keeps_metadata = True`` is its parameter of
@@ -101,12 +101,12 @@ def discover() -> None:
 
 
 def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None:
-    """Check a source before the start; None for a format that is not ours.
+    """Check a source before the start; None for a format that is not a connector's.
 
     Raises
     ------
     BacklogError
-        As the connector's ``inspect``.
+        Raised by the connector's ``inspect``.
     """
     if source_format not in CONNECTORS:
         return None
@@ -116,12 +116,12 @@ def inspect(source_format: str, options: Mapping[str, str]) -> SourceInfo | None
 
 
 def check_start(source_format: str, options: Mapping[str, str]) -> None:
-    """Look at what a source's options name, before a query first starts; nothing for a format that is not ours.
+    """Check that everything in a source's options exists, before a query first starts. Only for connectors.
 
     Raises
     ------
     BacklogError
-        As the connector's ``check_start``, if it has one.
+        Raised by the connector's ``check_start``, if it has one.
     """
     if source_format in CONNECTORS:
         check = getattr(importlib.import_module(CONNECTORS[source_format][0]), "check_start", None)
@@ -141,7 +141,7 @@ def part(source_format: str, name: str) -> Any:
 
 
 def data_source(source_format: str) -> type[DataSource]:
-    """The class of a format. Where a package is missing that it needs, one that says so when it is used."""
+    """The class of a format. If a package that it needs is missing, a class that raises this error when used."""
     from backlog_spark.common.requirements import (
         check_pyspark,  # in every session of Spark's, nothing is imported before
     )

@@ -1,4 +1,4 @@
-"""What a source tells a query before it starts (pure)."""
+"""What a source reports to a query before it starts (pure)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ class WatermarkCharacteristic(StrEnum):
     """Which watermarks a source can send (FLIP-326, Public Interfaces 3)."""
 
     UNDEFINED = "UNDEFINED"
-    """Of event time only, and none without a watermark strategy. What holds for a source of which nothing is known."""
+    """Event time only, and no watermark without a watermark strategy. Holds for an unknown source."""
     ANY_WATERMARK = "ANY_WATERMARK"
-    """Of event time with a watermark strategy, of processing time without one."""
+    """Event time with a watermark strategy, processing time without one."""
 
 
 @dataclass(frozen=True)
 class SourceInfo:
-    """What a query needs to know of a source before it starts.
+    """What a query needs to know about a source before it starts.
 
     Parameters
     ----------
@@ -30,15 +30,15 @@ class SourceInfo:
     starts_in_backlog : bool
         ``isProcessingBacklog`` of the source's very first offset.
     unique_in_backlog : bool
-        Its backlog batches together hold each key at most once, as an insert.
+        Its backlog batches together have each key at most once, as an insert.
     watermark_characteristic : WatermarkCharacteristic
         ``ANY_WATERMARK``: its flag tells when it has left backlog, so that a temporal join by processing time may wait
         for it. ``UNDEFINED``, the default: it cannot tell (FLIP-326).
     use_processing_time : bool
-        Once it has left backlog, its event time goes on with the system time. Needs ``ANY_WATERMARK``.
+        After its backlog, event time follows the system time. Needs ``ANY_WATERMARK``.
     waits_for_rows : bool
-        Takes the option ``pollWait``: for so many milliseconds its ``latestOffset`` may wait for rows, as
-        `backlog_spark.spi.pacing.LongPoll` does.
+        Takes the option ``pollWait``: its ``latestOffset`` may wait this many milliseconds for rows, with
+        `backlog_spark.spi.pacing.LongPoll`.
 
     Raises
     ------

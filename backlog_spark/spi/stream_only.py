@@ -1,4 +1,4 @@
-"""What a source that is only a stream answers to other uses."""
+"""Refuses batch reads of and writes to a source that is only a stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["StreamOnly"]
 
 
 class StreamOnly(DataSource):
-    """A data source that neither can be read as a batch nor be written to."""
+    """A data source that cannot be read as a batch or written to."""
 
     def reader(self, schema: StructType) -> NoReturn:
         raise BacklogError(

@@ -180,7 +180,7 @@ def test_connectors_take_them_too() -> None:
 @pytest.mark.parametrize("name", [*FLINK, "intervalDuringBacklog"])
 def test_a_query_has_a_trigger_for_them(name: str) -> None:
     writer = bs.source("hybrid", name="orders").write("orders")
-    with pytest.raises(SettingError, match=r"is no option of a query.*Write \.trigger\(processing_time='30 seconds'"):
+    with pytest.raises(SettingError, match=r"is an option of sources.*Write \.trigger\(processing_time='30 seconds'"):
         writer.option(name, "30 s")
 
 
