@@ -238,9 +238,9 @@ _REGISTRY: Final = (
         bounds="true, false",
         source="backlog_spark",
         description=(
-            "Let Spark's Python processes import pyspark from its directory, which has byte code, and not from "
-            "pyspark.zip, which has none. In a new JVM a query commits for the first time a third sooner. An entry at "
-            "the end of `PYTHONPATH` does it."
+            "Spark's Python processes import pyspark from its directory, which has byte code, instead of pyspark.zip, "
+            "which has none. In a new JVM the first commit of a query comes a third sooner. An entry at the end of "
+            "`PYTHONPATH` does it."
         ),
         parser=_choice("true", "false"),
     ),
