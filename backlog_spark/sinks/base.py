@@ -70,8 +70,9 @@ class Written:
     Parameters
     ----------
     batch_id : int
-    road : "direct", "spark" or "none"
-        By delta-rs from the driver, by Spark, or not at all, as the output already had it.
+    road : "direct", "files", "spark" or "none"
+        By delta-rs from the driver; its files by Spark and its commit by delta-rs; by Spark; or not at all, as the
+        output had it.
     reason : str
         Why it was not ``direct``; empty if it was.
     rows : int or None
@@ -82,7 +83,7 @@ class Written:
     """
 
     batch_id: int
-    road: Literal["direct", "spark", "none"]
+    road: Literal["direct", "files", "spark", "none"]
     reason: str = ""
     rows: int | None = None
     attempts: int = 1

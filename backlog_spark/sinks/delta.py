@@ -13,19 +13,20 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped,unused-ignore]
 from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.common.failure_causes import was_interrupted
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.sinks import delta_spark
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
+from backlog_spark.sinks.delta_columns import RESERVED, check_table, quoted, refuse_reserved
 from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.delta_known import KnownBatches
-from backlog_spark.sinks.roads import RowBudget, refusal_of_store
+from backlog_spark.sinks.roads import CommitConflict, RowBudget, refusal_of_creation, refusal_of_store
 from backlog_spark.spark.batch_frames import empty_frame, kept, nullable
-from backlog_spark.spark.py4j_helpers import elements, java_class, qualified
+from backlog_spark.spark.py4j_helpers import java_class, qualified
 from backlog_spark.spark.session import session_conf, session_copy
 
 if TYPE_CHECKING:
@@ -34,10 +35,7 @@ if TYPE_CHECKING:
 
     from backlog_spark.sinks.delta_direct import DirectTable
 
-__all__ = [
-    "ALWAYS", "CHANGE_DATA_FEED", "CREATED_BY", "SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "DeltaSink",
-    "quoted",
-]  # fmt: skip
+__all__ = ["CREATED_BY", "SMALL_BATCH_BYTES", "SMALL_BATCH_ROWS", "DeltaSink"]
 
 CREATED_BY: Final = "backlog_spark.createdBy"
 """Table property that marks a table as created by one query: its value is the query's ``txn_app_id``."""
@@ -47,23 +45,26 @@ _log = logging.getLogger(__name__)
 SMALL_BATCH_ROWS: Final = 100_000
 SMALL_BATCH_BYTES: Final = 64 * 1024 * 1024
 
-ALWAYS: Final = ""
-CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
-# By the table's property that makes them so. The first two Delta's reader takes for columns that it makes itself, and
-# reads other values without a word.
-_RESERVED: Final = {
-    ALWAYS: frozenset({"__delta_internal_is_row_deleted", "_tmp_metadata_row_index"}),
-    CHANGE_DATA_FEED: frozenset({"_change_type", "_commit_version", "_commit_timestamp"}),
-}
 _TXN_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
-_SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
-# Delta's own default for _SNAPSHOT_PARTITIONS.
-_DELTA_SNAPSHOT_PARTITIONS: Final = 50
 # A form that delta-rs reads as Spark does, whatever the year.
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
+_NO_TABLE: Final = "there is no table"
 # Each try begins anew at the newest version; another writer that is faster so many times in a row writes without pause.
 _ATTEMPTS: Final = 20
+
+
+class _Files(NamedTuple):
+    """Files of a batch that are not committed yet."""
+
+    declared: tuple[str, str]
+    """Metadata and protocol of the table that they were written for."""
+    actions: list[dict[str, Any]]
+
+    @property
+    def rows(self) -> int:
+        """How many they have."""
+        return sum(json.loads(action["stats"])["numRecords"] for action in self.actions)
 
 
 class DeltaSink(Sink):
@@ -75,9 +76,10 @@ class DeltaSink(Sink):
     and keep the batch ids; so all commits beside the sink's own are looked through for them, before a batch is
     written or skipped and, as one may come meanwhile, before it counts as written.
 
-    A batch takes one of two roads to the same rows. A small live batch goes to the driver as Arrow, and delta-rs
-    commits it; any other is written by Spark (`backlog_spark.sinks.roads`). When another writer's commit comes in
-    between, a live batch is tried again at the newest version, whichever its road.
+    A batch takes one of three roads to the same rows. A small live batch goes to the driver as Arrow, and delta-rs
+    commits it. Of a larger one, or one of backlog, Spark writes the files and delta-rs commits them, if the rows are
+    added as they are. Any other is written and committed by Spark (`backlog_spark.sinks.roads`). When another writer's
+    commit comes in between, a batch is tried again at the newest version, if its rows or files are at hand.
 
     Subclasses say which columns are stored and how a batch's rows come into the table.
 
@@ -135,6 +137,7 @@ class DeltaSink(Sink):
         self._is_ours = False
         self._known: KnownBatches | None = None
         self._direct: DirectTable | str = "it is not open"  # or why delta-rs cannot write to it
+        self._adds_files = True
         self._budget = RowBudget(0, 0, ())
         self._replayed = -1  # up to this batch they may have failed before
 
@@ -156,14 +159,26 @@ class DeltaSink(Sink):
 
         Each under the table's property that has to be true for it, or under `ALWAYS`.
         """
-        return _RESERVED
+        return RESERVED
 
     @abstractmethod
+    def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
+        """The rows of a batch that are added as they are; None if they are to be merged."""
+
     def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
         """Write a batch that the table lacks by Spark, in exactly one commit, also where it has no rows.
 
         Called with the session's confs set so that Delta puts the transaction's id into that commit.
         """
+        rows = self._added(batch_df, batch, context)
+        if rows is None:
+            self._merge(batch_df)
+        else:
+            rows.select(*map(quoted, self._columns)).write.format("delta").mode("append").save(self.path)
+
+    def _merge(self, batch_df: DataFrame) -> None:
+        """Write a batch whose rows are not added as they are."""
+        raise AssertionError(f"{self!r} merges nothing")
 
     def _unfit(self, fields: Sequence[StructField]) -> str | None:
         """Why no batch of these columns can be written by `_write_small`; None if some can. Once per `open`."""
@@ -199,48 +214,55 @@ class DeltaSink(Sink):
         self._check_columns("partition_by", self.partition_by, stored)
         # Other queries of the session get none of our settings.
         spark = session_copy(context.spark)
+        delta_spark.refuse_without_delta(spark)
         # Delta compares locations as texts in places, and resolves a relative one in others.
         self.path = str(qualified(spark, self.path).toString())
-        with session_conf(spark, _snapshot_conf(spark)):
-            snapshot = self._snapshot(spark)
-            self._known = KnownBatches(self.path, snapshot.path(), context)
-            self._known.check_at_start(_state_of(spark, snapshot, context.txn_app_id))
-            if snapshot.version() < 0:
-                self._refuse_reserved([field.name for field in stored], self.properties)
-                self._refuse_foreign_files(spark)
+        log_path = java_class(spark, "org.apache.hadoop.fs.Path")(self.path, "_delta_log")
+        self._known = KnownBatches(self.path, log_path, context)
+        refusal = self._refusal_of_direct(context.schema.fields)
+        self._direct = refusal or self._opened_direct()
+        with session_conf(spark, delta_spark.snapshot_conf(spark)):
+            state = self._state(spark, context)
+            self._known.check_at_start(state)
+            if state.version < 0:
+                refuse_reserved(self.path, self._reserved(), [field.name for field in stored], self.properties)
                 self._create(spark, stored, context.txn_app_id)
-                snapshot = self._snapshot(spark)
+                self._direct = refusal or self._opened_direct()
+                state = self._state(spark, context)
         # After a creation too: another query may have been faster, and its table wins.
-        table = StructType.fromJson(json.loads(snapshot.metadata().schemaString()))
-        properties = _configuration(spark, snapshot)
-        self._refuse_reserved([*table.names, *(field.name for field in stored)], properties)
+        table = StructType.fromJson(json.loads(state.schema))
+        refuse_reserved(
+            self.path, self._reserved(), [*table.names, *(field.name for field in stored)], state.configuration
+        )
         if self.merge_schema:
             table = self._add_columns(spark, table, stored)
-        self._check_table(table, stored)
-        self._is_ours = properties.get(CREATED_BY) == context.txn_app_id
+        check_table(self.path, self.keys, table, stored)
+        self._is_ours = state.configuration.get(CREATED_BY) == context.txn_app_id
         self._stored, self._fitting = tuple(stored), ""
         self._columns = tuple(field.name for field in stored)
         self._replayed = -1 if context.newest_planned is None else context.newest_planned
         if self._context is None:
             self._budget = RowBudget(self.small_batch_rows, self.small_batch_bytes, context.schema.fields)
-        self._direct = self._open_direct(context.schema.fields)
         self._context = context
 
-    def _open_direct(self, fields: Sequence[StructField]) -> DirectTable | str:
-        """The table as delta-rs sees it, or why it is not to write there."""
-        reason = refusal_of_store(self.path, self.storage_options, os.environ) or self._unfit(fields)
+    def _refusal_of_direct(self, fields: Sequence[StructField]) -> str | None:
+        """Why delta-rs is not to write a table here, whichever it is."""
         if not self.small_batch_rows:
-            reason = "small_batch_rows is 0"
-        elif importlib.util.find_spec("deltalake") is None:
-            reason = "the package deltalake is not installed"
-        if reason:
-            return reason
-        from deltalake.exceptions import DeltaError
+            return "small_batch_rows is 0"
+        if importlib.util.find_spec("deltalake") is None:
+            return "the package deltalake is not installed"
+        return refusal_of_store(self.path, self.storage_options, os.environ) or self._unfit(fields)
+
+    def _opened_direct(self) -> DirectTable | str:
+        """The table as delta-rs sees it, or why it does not."""
+        from deltalake.exceptions import DeltaError, TableNotFoundError
 
         from backlog_spark.sinks.delta_direct import DirectTable
 
         try:
             return DirectTable(self.path, self.storage_options, compact=self.compact)
+        except TableNotFoundError:
+            return _NO_TABLE
         except (DeltaError, OSError, ValueError) as error:
             # Its text may show storage options.
             return f"delta-rs cannot open the table ({type(error).__name__})"
@@ -258,8 +280,9 @@ class DeltaSink(Sink):
         if context is None or known is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
         spark, began = batch_df.sparkSession, time.monotonic()
-        with session_conf(spark, _snapshot_conf(spark)), contextlib.ExitStack() as stack:
+        with session_conf(spark, delta_spark.snapshot_conf(spark)), contextlib.ExitStack() as stack:
             rows, small, reason = batch_df, None, ""
+            files: _Files | None = None
             for attempt in range(1, _ATTEMPTS + 1):
                 state = self._state(spark, context)
                 if known.has(state, batch.batch_id):
@@ -267,7 +290,7 @@ class DeltaSink(Sink):
                     return
                 if state.schema != self._fitting:  # or another writer has changed it
                     found = StructType.fromJson(json.loads(state.schema)) if state.schema else StructType()
-                    self._check_table(found, self._stored)
+                    check_table(self.path, self.keys, found, self._stored)
                     self._fitting = state.schema
                 if attempt == 1:
                     reason = self._refusal(batch)
@@ -280,10 +303,12 @@ class DeltaSink(Sink):
                 try:
                     if small is not None:
                         self._write_small(small, cast("DirectTable", self._direct), context.txn_app_id, batch.batch_id)
+                    elif (files := self._written_files(rows, files, batch, context)) is not None:
+                        self._add_files(files, context.txn_app_id, batch.batch_id)
                     else:
                         self._write_by_spark(rows, batch, context)
-                except _conflicts():
-                    if rows is batch_df or attempt == _ATTEMPTS:
+                except delta_spark.conflicts():
+                    if attempt == _ATTEMPTS or (rows is batch_df and files is None):
                         raise
                     continue
                 except BacklogError:
@@ -295,20 +320,71 @@ class DeltaSink(Sink):
                     small, reason = None, self._give_up(error)
                     continue
                 break
-            if small is not None:
+            if small is not None or files is not None:
                 known.wrote(state, replace(state, version=state.version + 1))
             else:
                 known.wrote(state, self._state(spark, context))
-            if not batch.is_backlog and not isinstance(self._direct, str):
-                self._direct.look_after()
+            if not isinstance(self._direct, str) and (files is not None or not batch.is_backlog):
+                self._direct.look_after(merge=not batch.is_backlog)
+            count = small.num_rows if small is not None else files.rows if files is not None else None
             self.written = Written(
                 batch.batch_id,
-                "direct" if small is not None else "spark",
+                "direct" if small is not None else "files" if files is not None else "spark",
                 reason,
-                rows=None if small is None else small.num_rows,
+                rows=count,
                 attempts=attempt,
                 seconds=time.monotonic() - began,
             )
+
+    def _written_files(
+        self, rows: DataFrame, before: _Files | None, batch: BatchInfo, context: SinkContext
+    ) -> _Files | None:
+        """The files of a batch whose rows are added as they are, for delta-rs to commit; None if Spark is to commit.
+
+        Parameters
+        ----------
+        rows : DataFrame
+        before : _Files or None
+            Written for an earlier try.
+        """
+        table = self._direct
+        if isinstance(table, str) or not self._adds_files or table.refusal(merges=False):
+            declared = None
+        else:
+            declared = table.declared()
+        if before is not None:
+            if before.declared == declared:
+                return before
+            # The rows are not at hand any more, unless they were counted.
+            raise BacklogError(
+                f"Another writer changed columns or properties of the Delta table at {self.path} while batch "
+                f"{batch.batch_id} was written.",
+                "Start the query again; it writes the batch for the table as it is now.",
+            )
+        added = None if declared is None else self._added(rows, batch, context)
+        if declared is None or added is None:
+            return None
+        with session_conf(rows.sparkSession, {_TIMESTAMPS: "TIMESTAMP_MICROS"}):
+            actions = delta_spark.write_files(added.select(*map(quoted, self._columns)), self.path, *declared)
+        if actions is None:
+            self._adds_files = False
+            _log.warning("Spark commits to the table at %s, as its Delta is another one than expected.", self.path)
+            return None
+        return _Files(declared, actions)
+
+    def _add_files(self, files: _Files, txn_app_id: str, batch_id: int) -> None:
+        try:
+            cast("DirectTable", self._direct).add_files(files.actions, txn_app_id, batch_id)
+        except CommitConflict:
+            raise
+        except Exception as error:
+            # The rows are not at hand any more; so the batch is replayed, if the table lacks it still.
+            self._adds_files = False
+            _log.warning("Spark commits to the table at %s: %s", self.path, type(error).__name__)
+            raise BacklogError(
+                f"delta-rs failed to commit to the Delta table at {self.path} ({type(error).__name__}).",
+                "Spark commits when the query starts again; small_batch_rows=0 leaves all to it.",
+            ) from None
 
     def _give_up(self, error: Exception) -> str:
         """From now on Spark writes, until the query starts again. Only the class is told: texts may show secrets."""
@@ -352,16 +428,12 @@ class DeltaSink(Sink):
     def _state(self, spark: SparkSession, context: SinkContext) -> TableState:
         """The table's newest version. delta-rs needs a few milliseconds for it, Spark a job."""
         if isinstance(self._direct, str):
-            return _state_of(spark, self._snapshot(spark), context.txn_app_id)
+            return delta_spark.table_state(spark, self.path, context.txn_app_id)
         try:
             return self._direct.state(context.txn_app_id)
         except Exception as error:
             self._give_up(error)
             return self._state(spark, context)
-
-    def _append(self, rows: DataFrame) -> None:
-        """Write rows as they are."""
-        rows.select(*map(quoted, self._columns)).write.format("delta").mode("append").save(self.path)
 
     def _check_columns(self, setting: str, names: Sequence[str], stored: Sequence[StructField]) -> None:
         found = {field.name for field in stored}
@@ -372,17 +444,6 @@ class DeltaSink(Sink):
                     list(names),
                     f"there is no column {name!r} to store; there are {', '.join(sorted(found))}.",
                 )
-
-    def _refuse_reserved(self, names: Sequence[str], properties: Mapping[str, str]) -> None:
-        for name in names:
-            for by, reserved in self._reserved().items():
-                if name.lower() in reserved and (by == ALWAYS or properties.get(by, "").lower() == "true"):
-                    raise BacklogError(
-                        f"The Delta table at {self.path} cannot have a column {name!r}: Delta uses the name itself"
-                        f"{f' where {by} is true' if by else ''}, and no batch could be written.",
-                        f"Give it another name, such as .map(…, '{quoted(name)} AS renamed')"
-                        f"{f', or set {by} of the table to false' if by else ''}.",
-                    )
 
     def _add_columns(self, spark: SparkSession, table: StructType, stored: Sequence[StructField]) -> StructType:
         """Add what the table lacks, but for keys; the table's columns then."""
@@ -396,104 +457,28 @@ class DeltaSink(Sink):
         empty.option("mergeSchema", "true").save(self.path)
         return wider
 
-    def _check_table(self, table: StructType, stored: Sequence[StructField]) -> None:
-        # Delta resolves column names without regard to case.
-        types = {field.name.lower(): field.dataType.simpleString() for field in table.fields}
-        for field in stored:
-            wanted, found = field.dataType.simpleString(), types.get(field.name.lower())
-            if found == wanted:
-                continue
-            problem = f"no column {field.name!r}" if found is None else f"column {field.name!r} of type {found}"
-            role = "key column" if field.name in self.keys else "column"
-            raise BacklogError(
-                f"The Delta table at {self.path} has {problem}; the stream's {role} {field.name!r} is {wanted}.",
-                "ALTER TABLE … ADD COLUMNS (merge_schema=True does it), cast the column, or use another path.",
-            )
-
     def _create(self, spark: SparkSession, stored: Sequence[StructField], txn_app_id: str) -> None:
-        from delta.tables import DeltaTable
-
+        """Create the table; another query may be faster, and its table wins."""
+        foreign = delta_spark.foreign_file(spark, self.path)
+        if foreign is not None:
+            raise BacklogError(
+                f"{self.path} is not a Delta table but holds {foreign!r}.",
+                "Use an empty path, or convert the files first (CONVERT TO DELTA).",
+            )
         # All nullable: whether a stream's column is nullable is an accident of its plan and may change with
         # it. Field metadata is left out: Spark keeps an event-time column's watermark there.
         columns = StructType([StructField(field.name, field.dataType) for field in stored])
-        table = DeltaTable.createIfNotExists(spark).location(self.path).addColumns(columns)
-        if self.partition_by:
-            table = table.partitionedBy(*self.partition_by)
-        for name, value in {**self.properties, CREATED_BY: txn_app_id}.items():
-            table = table.property(name, value)
-        table.execute()
+        properties = {**self.properties, CREATED_BY: txn_app_id}
+        defaults = delta_spark.default_properties(spark)
+        if self._direct == _NO_TABLE and not refusal_of_creation(columns, self.partition_by, properties, defaults):
+            from deltalake.exceptions import DeltaError
 
-    def _refuse_foreign_files(self, spark: SparkSession) -> None:
-        path = qualified(spark, self.path)
-        files = path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
-        names = [status.getPath().getName() for status in files.listStatus(path)] if files.exists(path) else []
-        # A crash within the very first commit leaves an empty log directory.
-        foreign = [name for name in names if name != "_delta_log"]
-        if foreign:
-            raise BacklogError(
-                f"{self.path} is not a Delta table but holds {foreign[0]!r}.",
-                "Use an empty path, or convert the files first (CONVERT TO DELTA).",
-            )
+            from backlog_spark.sinks.delta_direct import create_table
 
-    def _snapshot(self, spark: SparkSession) -> Any:
-        """Delta's newest snapshot of the path; its version is -1 when there is no table."""
-        log_class = java_class(spark, "org.apache.spark.sql.delta.DeltaLog")
-        if isinstance(log_class, JavaPackage):
-            raise BacklogError(
-                "Delta is not on Spark's class path.",
-                "Start with --packages io.delta:delta-spark_4.2_2.13:4.4.0, "
-                "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
-                "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog.",
-            )
-        none = java_class(spark, "scala.Option").empty()
-        return log_class.forTable(spark._jsparkSession, self.path).update(False, none, none)
+            with contextlib.suppress(DeltaError, OSError, ValueError):
+                create_table(self.path, self.storage_options, columns.json(), self.partition_by, properties)
+                return
+        delta_spark.create(spark, self.path, columns, self.partition_by, properties)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark SQL takes it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
-
-
-def _state_of(spark: SparkSession, snapshot: Any, txn_app_id: str) -> TableState:
-    done = snapshot.transactions().get(txn_app_id)
-    batch = int(done.get()) if done.isDefined() else None
-    columns = str(snapshot.metadata().schemaString() or "")
-    return TableState(int(snapshot.version()), batch, _configuration(spark, snapshot), columns)
-
-
-def _configuration(spark: SparkSession, snapshot: Any) -> dict[str, str]:
-    """A table's properties."""
-    entries = snapshot.metadata().configuration().toSeq()
-    return {str(entry._1()): str(entry._2()) for entry in elements(entries)}
-
-
-def _conflicts() -> tuple[type[Exception], ...]:
-    """What says that nothing was written, as another writer was faster."""
-    from delta.exceptions import base
-
-    from backlog_spark.sinks.roads import CommitConflict
-
-    # Not for another schema or protocol: those are checked when the query starts again.
-    return (
-        CommitConflict,
-        base.ConcurrentAppendException,
-        base.ConcurrentDeleteDeleteException,
-        base.ConcurrentDeleteReadException,
-        base.ConcurrentTransactionException,
-        base.ConcurrentWriteException,
-        base.DeltaConcurrentModificationException,
-    )
-
-
-def _snapshot_conf(spark: SparkSession) -> dict[str, str]:
-    """Partitions for rebuilding the table's state, unless the user has set them.
-
-    A transaction with an id needs the state, and Delta takes 50 tasks to build it whatever the machine:
-    2.5 s a batch on two cores, 0.3 s with two tasks.
-    """
-    if spark.conf.get(_SNAPSHOT_PARTITIONS, None) is not None:
-        return {}
-    return {_SNAPSHOT_PARTITIONS: str(min(_DELTA_SNAPSHOT_PARTITIONS, spark.sparkContext.defaultParallelism))}

@@ -92,8 +92,8 @@ class DeltaAppend(DeltaSink):
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
         return list(context.schema.fields)
 
-    def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
-        self._append(batch_df)
+    def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame:
+        return batch_df
 
     def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
         table.append(rows.select(self._columns), txn_app_id, batch_id)

@@ -136,7 +136,7 @@ class TableCare:
         self._cleaned_at: float | None = None
         self._resting_until: float | None = None
 
-    def after_batch(self, table: DeltaTable) -> Care | None:
+    def after_batch(self, table: DeltaTable, *, merge: bool = True) -> Care | None:
         """Do what is due, within the budget. Called once after each batch of the sink's own, when it is committed.
 
         Called by the thread that commits, so never beside a commit of the query. Rows stay as they are, whatever
@@ -146,6 +146,8 @@ class TableCare:
         ----------
         table : deltalake.DeltaTable
             At any version; afterwards at the newest one that was seen. It must be one that deltalake may write to.
+        merge : bool, default True
+            Whether small files may be merged now.
 
         Returns
         -------
@@ -156,7 +158,7 @@ class TableCare:
         began = self._clock()
         if not self._share.allows(began) or (self._resting_until is not None and began < self._resting_until):
             return None
-        looks = self._compact and (self._more or self._batches >= _LOOK_EVERY)
+        looks = merge and self._compact and (self._more or self._batches >= _LOOK_EVERY)
         merged = checkpoint = None
         problem = ""
         try:

@@ -21,19 +21,21 @@ from deltalake import (
     CommitProperties,
     DeltaTable,
     PostCommitHookProperties,
+    Schema,
     Transaction,
     WriterProperties,
     write_deltalake,
 )
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
+from deltalake.transaction import AddAction, RemoveAction
 
 from backlog_spark.sinks.delta_care import TableCare, is_of_old_calendar
 from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.key_ranges import key_ranges
 from backlog_spark.sinks.roads import CommitConflict, has_exact_statistics, in_range_of_int96, refusal_of_table
 
-__all__ = ["DirectTable"]
+__all__ = ["DirectTable", "create_table"]
 
 _CONFLICT: Final = "Another writer made the version that was to be made."
 # Footers that are read before one batch.
@@ -42,6 +44,42 @@ _SOURCE: Final = "c"
 _IS_DELETE: Final = "is_delete"
 # The care of the table writes checkpoints and cleans the log up, between batches.
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
+
+
+def create_table(
+    path: str,
+    storage_options: Mapping[str, str],
+    columns: str,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+) -> None:
+    """Create a table as Spark would; see `backlog_spark.sinks.roads.refusal_of_creation`.
+
+    Parameters
+    ----------
+    path : str
+        Qualified.
+    storage_options : mapping of str to str
+    columns : str
+        JSON of the table's columns.
+    partition_by : sequence of str
+    properties : mapping of str to str
+
+    Raises
+    ------
+    DeltaError
+        Nothing was created. There may be a table: another query was faster.
+    """
+    DeltaTable.create(
+        _root(path),
+        Schema.from_json(columns),
+        partition_by=list(partition_by),
+        configuration=dict(properties),
+        storage_options=dict(storage_options) or None,
+        raise_if_key_not_exists=False,  # ours is none of Delta's
+        commit_properties=CommitProperties(max_commit_retries=0),
+        post_commithook_properties=_NO_HOOKS,
+    )
 
 
 class DirectTable:
@@ -63,7 +101,7 @@ class DirectTable:
     """
 
     def __init__(self, path: str, storage_options: Mapping[str, str], *, compact: bool = True) -> None:
-        self._root = path.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
+        self._root = _root(path)
         self._storage_options = dict(storage_options) or None
         self._table = self._opened()
         self._care = TableCare(storage_options, compact=compact)
@@ -107,6 +145,29 @@ class DirectTable:
         )
         return self._unread() if reason is None and merges else reason
 
+    def declared(self) -> tuple[str, str]:
+        """Metadata and protocol of the version that `state` has found, as actions of its log."""
+        metadata, protocol = self._table.metadata(), self._table.protocol()
+        declared = {
+            "id": str(metadata.id),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": self._table.schema().to_json(),
+            "partitionColumns": metadata.partition_columns,
+            "configuration": self._configuration(),
+            "createdTime": metadata.created_time,
+        }
+        versions: dict[str, Any] = {
+            "minReaderVersion": protocol.min_reader_version,
+            "minWriterVersion": protocol.min_writer_version,
+        }
+        for name, features in (
+            ("readerFeatures", protocol.reader_features),
+            ("writerFeatures", protocol.writer_features),
+        ):
+            if features is not None:
+                versions[name] = sorted(features)
+        return json.dumps({"metaData": declared}, sort_keys=True), json.dumps({"protocol": versions})
+
     def fits(self, rows: pa.Table) -> bool:
         """Whether delta-rs takes these rows' partitions as Spark does: '' is NULL to Spark alone."""
         partitions = {name.lower() for name in self._table.metadata().partition_columns}
@@ -145,6 +206,44 @@ class DirectTable:
             )
         except CommitFailedError:
             raise CommitConflict(_CONFLICT) from None
+        self._has_written()
+
+    def add_files(self, files: Sequence[Mapping[str, Any]], txn_app_id: str, batch_id: int) -> None:
+        """Add files that Spark has written; as little as one commit if there are none.
+
+        Parameters
+        ----------
+        files : sequence of mapping
+            Delta's actions that add them.
+
+        Raises
+        ------
+        CommitConflict
+            Nothing was committed.
+        """
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(
+                unquote(file["path"]),  # delta-rs quotes it
+                file["size"],
+                file["partitionValues"],
+                file["modificationTime"],
+                file["dataChange"],
+                file["stats"],
+            )
+            for file in files
+        ]
+        try:
+            self._table.create_write_transaction(
+                actions,
+                "append",
+                self._table.schema(),
+                self._table.metadata().partition_columns,
+                commit_properties=_commit(txn_app_id, batch_id, isBlindAppend=True),
+                post_commithook_properties=_NO_HOOKS,
+            )
+        except CommitFailedError:
+            raise CommitConflict(_CONFLICT) from None
+        self._table.update_incremental()
         self._has_written()
 
     def merge(
@@ -210,10 +309,10 @@ class DirectTable:
             self.append(schema.empty_table(), txn_app_id, batch_id)
         self._has_written()
 
-    def look_after(self) -> None:
+    def look_after(self, *, merge: bool = True) -> None:
         """Merge small files and write a checkpoint, if that is due. Called after a commit, whoever made it."""
         if self.refusal(merges=False) is None:
-            self._care.after_batch(self._table)
+            self._care.after_batch(self._table, merge=merge)
 
     def _schema(self) -> pa.Schema:
         return pa.schema(self._table.schema().to_arrow())
@@ -250,6 +349,10 @@ class DirectTable:
         """The files of the newest version beyond those that were looked at are our own."""
         if self._looked == self._table.version() - 1:
             self._looked += 1
+
+
+def _root(path: str) -> str:
+    return path.replace("s3a://", "s3://", 1).replace("s3n://", "s3://", 1)
 
 
 def _is_readable(store: pafs.FileSystem, action: Mapping[str, Any], names: Sequence[str]) -> bool:

@@ -11,14 +11,8 @@ from pyspark.sql import functions as F
 
 from backlog_spark.errors import SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA
-from backlog_spark.sinks.delta import (
-    ALWAYS,
-    CHANGE_DATA_FEED,
-    SMALL_BATCH_BYTES,
-    SMALL_BATCH_ROWS,
-    DeltaSink,
-    quoted,
-)
+from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
+from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED, quoted
 from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
 from backlog_spark.sinks.roads import is_comparable
 from backlog_spark.spark.session import session_conf
@@ -166,11 +160,9 @@ class DeltaUpsert(DeltaSink):
         self.metadata_columns = tuple(metadata_columns)
         self._by_default = (change_type, sequence, self.metadata_columns) == (CHANGE_TYPE, _SEQUENCE, METADATA)
 
-    def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
-        if batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog:
-            self._append_inserts(batch_df)
-        else:
-            self._merge(batch_df)
+    def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
+        unique = batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog
+        return self._inserts(batch_df) if unique else None
 
     def _unfit(self, fields: Sequence[StructField]) -> str | None:
         types = {field.name: field.dataType for field in fields}
@@ -190,8 +182,7 @@ class DeltaUpsert(DeltaSink):
         )
         table.merge(newest.select(self._columns), deletes, self.keys, txn_app_id, batch_id)
 
-    def _append_inserts(self, batch_df: DataFrame) -> None:
-        rows = batch_df
+    def _inserts(self, rows: DataFrame) -> DataFrame:
         if self.change_type is not None:
             # Costs next to nothing; a wrong promise of unique inserts would leave stale rows for ever.
             kind = F.col(quoted(self.change_type))
@@ -207,7 +198,7 @@ class DeltaUpsert(DeltaSink):
                     ).cast("boolean")
                 )
             )
-        self._append(rows)
+        return rows
 
     def _merge(self, batch_df: DataFrame) -> None:
         from delta.tables import DeltaTable

@@ -7,24 +7,30 @@ allowed, never of what is not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     BooleanType,
     ByteType,
     DataType,
     DateType,
     DecimalType,
+    DoubleType,
+    FloatType,
     IntegerType,
     LongType,
+    MapType,
     ShortType,
     StringType,
     StructField,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
@@ -35,10 +41,13 @@ __all__ = [
     "has_exact_statistics",
     "in_range_of_int96",
     "is_comparable",
+    "refusal_of_creation",
     "refusal_of_store",
     "refusal_of_table",
 ]
 
+# It takes a path for a URL, in places twice.
+_OTHER_PLACE: Final = re.compile(r"[#?%\[\]\\^|\x00-\x1f\x7f]|\s$")
 # By whichever name delta-rs takes them; first in other stores, then in the local filesystem.
 _UNSAFE_RENAME: Final = (
     ("aws_s3_allow_unsafe_rename", "allow_unsafe_rename"),
@@ -63,6 +72,8 @@ _COMPARABLE: Final = (
     BinaryType, BooleanType, ByteType, DateType, DecimalType, IntegerType, LongType, ShortType, TimestampNTZType,
     TimestampType,
 )  # fmt: skip
+# Of columns; Spark refuses some others, as Parquet does.
+_NAME: Final = re.compile(r"[\w.$@#:/+-]+")
 # Bytes of a value whose type says nothing of its size, before a batch has been seen.
 _UNKNOWN_SIZE: Final = 256
 # A batch may be so many times wider than those before it.
@@ -123,6 +134,59 @@ def refusal_of_table(
     return None
 
 
+def refusal_of_creation(
+    columns: StructType,
+    partition_by: Sequence[str],
+    properties: Mapping[str, str],
+    default_properties: Iterable[str],
+) -> str | None:
+    """Why Spark has to create a table; None if delta-rs makes the same one.
+
+    Parameters
+    ----------
+    columns : StructType
+        Of the table.
+    partition_by : sequence of str
+        Those of them that are partition columns.
+    properties : mapping of str to str
+        Of the table. Spark looks at those of Delta: it refuses wrong ones, and some need features of the protocol.
+    default_properties : iterable of str
+        Settings of the session by which Spark adds some.
+    """
+    for name in (*(name for name in properties if name.lower().startswith("delta.")), *default_properties):
+        return f"{name} is set"
+    if len(set(partition_by)) < len(partition_by) or len(partition_by) == len(columns.fields):
+        return "a partition column is named twice, or there are no others"
+    for name in partition_by:
+        if (type := columns[name].dataType.typeName()) not in _PARTITION_TYPES:
+            return f"partition column {name} is {type}"
+    return _refusal_of_columns(columns)
+
+
+def _refusal_of_columns(columns: StructType) -> str | None:
+    lower = [name.lower() for name in columns.names]
+    for field in columns.fields:
+        if not _NAME.fullmatch(field.name) or lower.count(field.name.lower()) > 1:
+            return f"Spark may refuse the name {field.name!r}"
+        reason = "it may be NOT NULL" if not field.nullable else _refusal_of_type(field.dataType)
+        if reason or field.metadata:
+            return f"column {field.name}: {reason or 'it has properties of its own'}"
+    return None
+
+
+def _refusal_of_type(type: DataType) -> str | None:
+    if isinstance(type, StructType):
+        return _refusal_of_columns(type)
+    if isinstance(type, ArrayType):
+        return _refusal_of_type(type.elementType) if type.containsNull else "an element is NOT NULL"
+    if isinstance(type, MapType):
+        inner = _refusal_of_type(type.keyType) or _refusal_of_type(type.valueType)
+        return inner if type.valueContainsNull else "a value is NOT NULL"
+    if isinstance(type, (*_COMPARABLE, FloatType, DoubleType)) or type == StringType():
+        return None
+    return f"its type is {type.simpleString()}"
+
+
 def has_exact_statistics(type: pa.DataType) -> bool:
     """Whether delta-rs writes the least and greatest value of a column as they are.
 
@@ -166,6 +230,8 @@ def refusal_of_store(
         Variables of the process, where delta-rs looks for options that it was not given.
     """
     scheme = path.split(":", 1)[0]
+    if _OTHER_PLACE.search(path):
+        return "delta-rs would look for the table in another place, by a character of its path"
     unsafe_rename = _UNSAFE_RENAME[scheme == "file"]
     for name, value in [*environment.items(), *storage_options.items()]:
         option, given = name.lower(), value.strip().lower()

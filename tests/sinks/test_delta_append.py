@@ -129,7 +129,7 @@ def test_a_batch_that_failed_half_way_is_written_once_by_the_next_try(spark: Spa
     assert set(tmp_path.glob("*.parquet")) > files, "the failed try has left files"
     assert rows_of(spark, tmp_path) == Counter(SOME)
     restarted = opened(spark, tmp_path, newest_planned=1, newest_committed=0)
-    restarted.write(batch, BatchInfo(1, False))
+    restarted.write(batch, BatchInfo(1, True))
     assert rows_of(spark, tmp_path) == Counter(SOME + [(number, "mon") for number in range(100)])
 
 

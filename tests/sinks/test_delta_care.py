@@ -76,11 +76,13 @@ def test_a_table_with_few_small_files_is_left_alone(tmp_path: Path) -> None:
     assert table.version() == 22
 
 
-def test_compaction_can_be_switched_off(tmp_path: Path) -> None:
-    table, care = table_of(tmp_path), TableCare(compact=False, clock=time.monotonic)
+@pytest.mark.parametrize("compact", [False, True])
+def test_compaction_can_be_switched_off(tmp_path: Path, compact: bool) -> None:
+    """For good, or for batches of backlog."""
+    table, care = table_of(tmp_path), TableCare(compact=compact, clock=time.monotonic)
     for batch in range(SMALL, SMALL + 20):
         append(table, rows(batch), batch)
-        care.after_batch(table)
+        care.after_batch(table, merge=not compact)
     assert len(table.file_uris()) == SMALL + 20
     assert list((tmp_path / "_delta_log").glob("*.checkpoint.parquet"))
 

@@ -256,7 +256,7 @@ def test_appended_partitions(spark: SparkSession, tmp_path: Path) -> None:
     rows.append((len(rows), None, None, None, None))
     write(sink, spark.createDataFrame(rows, PARTITIONS).coalesce(1), 0, "direct")
     # '' is NULL to Spark.
-    write(sink, spark.createDataFrame([(99, "", None, True, 1)], PARTITIONS), 1, "spark")
+    write(sink, spark.createDataFrame([(99, "", None, True, 1)], PARTITIONS), 1, "files")
     found = table(spark, path)
     assert rows_of(found) == sorted((same(row) for row in [*rows, (99, None, None, True, 1)]), key=repr)
     pruned = found.where(F.col("p").isin(*TEXTS) & F.col("q").isNotNull() & (F.col("n") < 0))

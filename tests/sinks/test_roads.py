@@ -33,6 +33,7 @@ from backlog_spark.sinks.roads import (
     refusal_of_table,
 )
 
+ELSEWHERE = "delta-rs would look for the table in another place, by a character of its path"
 ID = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
 
 
@@ -80,6 +81,8 @@ def test_what_is_not_written_anew_may_have_any_path() -> None:
         ("s3a://lake/t", {}, "storage_options are not set"),
         ("s3a://lake/t", {"aws_region": "eu-1"}, None),
         ("hdfs://name:9000/t", {"x": "y"}, "the store hdfs is written by Spark alone"),
+        ("file:/lake/é 'x' {a}~&=+;,@!$", {}, None),
+        *((f"file:/lake/{name}", {}, ELSEWHERE) for name in ("%20", "a#b", "a?b", "a[1]", "a^", "a|b", "a\\b", "t ")),
     ],
 )
 def test_stores(path: str, options: dict[str, str], expected: str | None) -> None:
