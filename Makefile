@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal test faults torture check bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal test test-fast faults torture check bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -17,8 +17,8 @@ export PYSPARK_PYTHON := $(PY)
 export PYSPARK_DRIVER_PYTHON := $(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-# Test files run side by side, as most of their time is waiting for a commit or for the start of a process; in their own
-# order, since by default those with few tests, which take longest here, would come last.
+# Test files run side by side, as most of their time is waiting for a commit or for the start of a process; in the order of
+# tests/conftest.py, since by default those with few tests, which take longest here, would come last.
 WORKERS ?= 2
 
 # $(call flag,--name,value): nothing when the value is empty.
@@ -41,6 +41,9 @@ demo-temporal: $(PREPARED) java ## clicks joined with a MySQL table, which they 
 
 test: $(CLASSES) java ## all tests, or some: make test ARGS="-k name"
 	@$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-fast: $(PACKAGES) ## the tests that start neither Spark nor a server: under two minutes [ARGS=]
+	@$(PY) -m pytest -m 'not grid and not process' -n $(WORKERS) --dist loadfile $(ARGS)
 
 faults: $(CLASSES) java ## the large grids of kills and random queries, which `make test` takes a part of
 	@$(PY) -m pytest -m grid $(ARGS)
@@ -91,7 +94,7 @@ $(CLASSES): $(PREPARED) tests/classes.py
 	@$(PY) -m tests.classes
 	@touch $@
 
-$(PACKAGES): setup.cfg pyproject.toml | $(if $(filter check,$(MAKECMDGOALS)),,java)
+$(PACKAGES): setup.cfg pyproject.toml | $(if $(filter check test-fast,$(MAKECMDGOALS)),,java)
 	@found=; for candidate in $(PYTHON) python3.11 python3; do \
 		if "$$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
 			found=$$candidate; break; fi; done; \

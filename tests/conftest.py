@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,12 +20,46 @@ if TYPE_CHECKING:
     from backlog_spark.embedded.mysql import MySQLServer
 
 
+# Fixtures that are a process of their own, or start one. A test that starts one itself is marked.
+_PROCESSES = {
+    "spark",
+    "mysql",
+    "mariadb",
+    "kafka",
+    "broker",
+    "own",
+    "nameless",
+    "server",
+    "servers",
+    "secured",
+    "crashed",
+    "fragile",
+}
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Before any JVM is started, also by the workers of xdist."""
-    from tests.classes import java_options
+    if "not process" in config.option.markexpr:
+        sys.addaudithook(_refuse_processes)
+    elif not hasattr(config, "workerinput"):
+        from tests.classes import java_options
 
-    if not hasattr(config, "workerinput"):
         os.environ.update(java_options())
+
+
+def _refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
+    """`make test-fast` runs what starts no process, and notices what does."""
+    if event == "subprocess.Popen" and "PYTEST_CURRENT_TEST" in os.environ:  # xdist starts some too
+        raise AssertionError(f"a test that starts {arguments[0]} needs the mark `process`")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what uses a process; files that do come first, those of pure tests fill the workers' last seconds."""
+    for item in items:
+        if _PROCESSES & set(getattr(item, "fixturenames", ())):
+            item.add_marker("process")
+    heavy = {item.path for item in items if item.get_closest_marker("process")}
+    items.sort(key=lambda item: item.path not in heavy)
 
 
 # A deadline would assert on timing, which a shared machine cannot promise.

@@ -8,12 +8,15 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("backlog_spark", "connectors")
 PARTS = (*PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_hybrid.py", "pyspark_mysql_cdc.py")
 BUILD = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
 
 
+@pytest.mark.process
 def test_the_wheel_leaves_out_the_servers_alone(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()

@@ -103,6 +103,7 @@ def test_no_delta_jar_is_in_two_versions_on_the_class_path() -> None:
         assert not list(pyspark.glob(f"{jar.name}-[0-9]*.jar")), f"pyspark has {jar.name} itself"
 
 
+@pytest.mark.process
 def test_unreachable_repository_is_one_clear_error(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # A proxy on a port that refuses connections: real Ivy, no network.
     proxy = "-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=9 -Dhttp.proxyHost=127.0.0.1 -Dhttp.proxyPort=9"
@@ -120,6 +121,7 @@ def _java_that_says(text: str, at: Path) -> None:
     at.chmod(at.stat().st_mode | stat.S_IXUSR)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("banner", ['openjdk version "11.0.20" 2023-07-18', 'java version "1.8.0_381"', "nonsense"])
 def test_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banner: str) -> None:
     _java_that_says(banner, tmp_path / "bin/java")
@@ -128,6 +130,7 @@ def test_old_java_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ba
         jars.java_executable()
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("banner", ['openjdk version "17.0.15" 2025-04-15', 'openjdk version "21" 2023-09-19'])
 def test_new_java_is_taken_from_java_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, banner: str) -> None:
     _java_that_says(banner, tmp_path / "bin/java")
@@ -135,6 +138,7 @@ def test_new_java_is_taken_from_java_home(tmp_path: Path, monkeypatch: pytest.Mo
     assert jars.java_executable() == str(tmp_path / "bin/java")
 
 
+@pytest.mark.process
 def test_prepare_without_java_says_so_in_one_line(cache: Path, tmp_path: Path) -> None:
     run = subprocess.run(
         [sys.executable, "-m", "backlog_spark.embedded", "prepare"],

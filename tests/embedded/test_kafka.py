@@ -15,6 +15,8 @@ from backlog_spark.embedded.kafka import KafkaServer
 from backlog_spark.embedded.server import ServerError
 from backlog_spark.errors import BacklogError
 
+pytestmark = pytest.mark.process
+
 
 def _create(server: KafkaServer, topic: str) -> None:
     admin = AdminClient({"bootstrap.servers": server.address()})  # its end would end what it is asked

@@ -61,6 +61,7 @@ def test_io_setup_write_and_destroy_reach_the_kernel(library: Path, tmp_path: Pa
     assert aio.io_destroy(context) == -errno.EINVAL  # as libaio does: minus errno, and errno itself untouched
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("function", "version"),
     [
@@ -86,6 +87,7 @@ def test_the_stand_in_is_repaired_in_the_cache(tmp_path: Path, monkeypatch: pyte
     assert (directory / libaio.SONAME).read_bytes() == libaio.build()
 
 
+@pytest.mark.process
 def test_a_stand_in_loaded_here_is_not_taken_for_the_systems(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     before = libaio._system_has_it()

@@ -9,6 +9,8 @@ import pytest
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
 from backlog_spark.embedded.server import ServerError
 
+pytestmark = pytest.mark.process
+
 both = pytest.mark.parametrize("kind", MARIADB_SERVERS, ids=[kind.version for kind in MARIADB_SERVERS])
 
 

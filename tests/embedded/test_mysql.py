@@ -17,6 +17,8 @@ from backlog_spark.embedded import server as server_module
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.server import ServerError
 
+pytestmark = pytest.mark.process
+
 _ROOT = Path(__file__).parents[2]
 
 # Starts a server, says who it is, and waits to be killed.
@@ -197,7 +199,7 @@ def test_sweep_spares_the_living(mysql: MySQLServer) -> None:
     assert mysql.execute("SELECT 1") == ((1,),)
 
 
-@pytest.mark.parametrize("then", ["", "raise SystemExit(3)"])
+@pytest.mark.parametrize("then", [pytest.param("", marks=pytest.mark.grid), "raise SystemExit(3)"])
 def test_parent_that_forgets_to_close_leaves_nothing(then: str) -> None:
     parent, pid, home = _run_parent(then)
     parent.wait()

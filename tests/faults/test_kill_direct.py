@@ -16,6 +16,8 @@ from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from tests.faults.direct_job import APP, after, changes
 
+pytestmark = pytest.mark.process
+
 LIMIT_S = 120
 
 

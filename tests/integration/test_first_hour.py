@@ -54,6 +54,7 @@ def run(code: str, tmp_path: Path, **environment: str) -> subprocess.CompletedPr
     )  # fmt: skip
 
 
+@pytest.mark.process
 def test_starts_say_nothing_of_sources_that_are_replaced(tmp_path: Path) -> None:
     done = run(
         """
@@ -70,6 +71,7 @@ def test_starts_say_nothing_of_sources_that_are_replaced(tmp_path: Path) -> None
     assert done.stdout.split("\n")[2] == "True", "the sources that Spark found start as fast as registered ones"
 
 
+@pytest.mark.process
 def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
     done = run("start(0)", tmp_path, PYSPARK_PYTHON="/nonexistent/python")
     last = done.stderr.strip().splitlines()[-1]

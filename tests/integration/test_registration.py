@@ -72,6 +72,7 @@ def test_the_format_is_there_without_an_import(mysql: MySQLServer, installed: Pa
     assert done.stdout.strip().splitlines() == expected, done.stderr[-3000:]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("module", ["pyspark_mysql_cdc", "pyspark_hybrid"])
 def test_sessions_that_do_not_use_it_import_nothing(module: str, tmp_path: Path) -> None:
     """Spark imports it in every session that reads anything."""
@@ -86,6 +87,7 @@ def test_sessions_that_do_not_use_it_import_nothing(module: str, tmp_path: Path)
     assert done.stdout.strip() == f"['{module}']", done.stderr
 
 
+@pytest.mark.process
 def test_without_its_driver_only_the_source_fails(tmp_path: Path) -> None:
     code = """
         import sys

@@ -223,6 +223,7 @@ def test_examples_run() -> None:
     assert (failed, attempted > 0) == (0, True)
 
 
+@pytest.mark.process
 def test_needs_no_spark() -> None:
     code = "import sys, backlog_spark.model.record_attributes; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

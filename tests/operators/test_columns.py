@@ -160,29 +160,28 @@ def test_windows_without_a_time_keep_the_columns_of_rows(spark: SparkSession, tm
     assert [(row.k, row.v, row.window_end.second) for row in found] == [(1, 1, 10), (1, 1, 30)]
 
 
+IN_SQL = {
+    "SELECT sum(`__all`) + 0 AS s FROM t": [(3,), (6,)],
+    "SELECT sum(`__all`) + 0 AS s, max(`__key1`) AS m FROM t GROUP BY `__result1` % 1": [(3, 2), (6, 2)],
+    "SELECT DISTINCT `__backlog_count` FROM t": [(1,), (2,)],
+    "SELECT max(`__Key2`) AS m, sum(`__all`) AS s FROM (SELECT `__all`, `__key1` AS `__key2` FROM t) "
+    "GROUP BY `__all` % 1, `__KEY2` % 1": [(2, 3), (2, 6)],
+}
+
+
 @pytest.mark.usefixtures("small_plans")
-def test_names_that_sql_might_have_within(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", [pytest.param(t, marks=[pytest.mark.grid] * (t.count("%") != 1)) for t in IN_SQL])
+def test_names_that_sql_might_have_within(spark: SparkSession, tmp_path: Path, text: str) -> None:
     names = ["__all", "__key1", "__result1", "__backlog_count"]
     for backlog in (True, False):
         append(tmp_path / "s", pa.table({name: [1, 2] for name in names}), backlog=backlog)
     stream = bs.source("scripted", name="s", path=tmp_path / "s")
-    for number, (text, expected) in enumerate(
-        {
-            "SELECT sum(`__all`) + 0 AS s FROM t": [(3,), (6,)],
-            "SELECT sum(`__all`) + 0 AS s, max(`__key1`) AS m FROM t GROUP BY `__result1` % 1": [(3, 2), (6, 2)],
-            "SELECT DISTINCT `__backlog_count` FROM t": [(1,), (2,)],
-            "SELECT max(`__Key2`) AS m, sum(`__all`) AS s FROM (SELECT `__all`, `__key1` AS `__key2` FROM t) "
-            "GROUP BY `__all` % 1, `__KEY2` % 1": [(2, 3), (2, 6)],
-        }.items()
-    ):
-        (tmp_path / str(number)).mkdir()
-        count = len(expected)
-        found = put_out(
-            spark, tmp_path / str(number), bs.sql(spark, text, t=stream), lambda rows, n=count: len(rows) >= n
-        )
-        assert sorted(map(tuple, found)) == expected
+    expected = IN_SQL[text]
+    found = put_out(spark, tmp_path, bs.sql(spark, text, t=stream), lambda rows: len(rows) >= len(expected))
+    assert sorted(map(tuple, found)) == expected
 
 
+@pytest.mark.usefixtures("spark")
 def test_keys_with_names_of_what_comes_out() -> None:
     stream = bs.source("backlog_flag", name="s", ddl="_change_type string, Window_Start timestamp, v long")
     assert stream.key_by("_change_type").count()

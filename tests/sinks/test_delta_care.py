@@ -181,6 +181,7 @@ def test_two_cares_and_a_writer_at_the_same_time_keep_every_row(tmp_path: Path, 
     assert sum(merged.values()) > 0
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.grid)])
 def test_a_kill_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, kills: int) -> None:
     write_deltalake(tmp_path, rows(0))
@@ -414,6 +415,7 @@ def test_optimize_by_spark_beside_it_doubles_nothing(tmp_path: Path, spark: Spar
     assert merged[0] > 0
 
 
+@pytest.mark.process
 def test_a_table_in_s3_is_merged() -> None:
     with lake() as options:
         write_deltalake("s3://lake/t", rows(0), storage_options=options)

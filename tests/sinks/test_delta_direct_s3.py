@@ -10,6 +10,8 @@ from backlog_spark.sinks.delta_direct import DirectTable
 from backlog_spark.sinks.roads import CommitConflict
 from tests.sinks.s3 import lake
 
+pytestmark = pytest.mark.process
+
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64()), "v": ["a", "b"]})
 
 

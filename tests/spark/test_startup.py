@@ -18,6 +18,8 @@ from backlog_spark.errors import SettingError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.process
+
 STARTUP = Path(bs.__file__).parent / "spark" / "startup"
 INSTALLED = Path(pyspark.__file__).parent
 LIBRARIES = sorted((INSTALLED / "python" / "lib").glob("*.zip"), reverse=True)  # pyspark.zip comes first

@@ -131,6 +131,7 @@ def test_files_give_the_values_that_spark_has_written(spark: SparkSession, tmp_p
     assert len(_texts(tables)) == len(rows)
 
 
+@pytest.mark.usefixtures("spark")
 def test_types_that_arrow_reads_otherwise_are_left_to_spark() -> None:
     for kind in ("interval day to second", "array<interval year to month>", "struct<a: variant>", "map<int, void>"):
         assert not StateSchema((LongType(),), (DataType.fromDDL(kind),)).is_read_from_files

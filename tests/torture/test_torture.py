@@ -16,6 +16,8 @@ from .readers import torture_readers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.process
+
 
 @pytest.mark.parametrize("kind", SERVERS)
 def test_streams_say_what_the_log_says(kind: type[MySQLServer]) -> None:

@@ -30,8 +30,7 @@ def create(server: MySQLServer, table: str) -> None:
         pytest.param(*server.values, seed, id=f"{server.id}-{seed}", marks=[*server.marks, *extra])
         for server in SERVERS
         for seed in range(4)
-        # MariaDB has a test of this kind of its own
-        for extra in [[pytest.mark.grid] if seed > (server is SERVERS[0]) else []]
+        for extra in [[pytest.mark.grid] if seed else []]
     ],
     indirect=["mysql"],
 )
@@ -39,6 +38,7 @@ def test_snapshot_under_random_writers_then_binlog_gives_the_exact_table(mysql: 
     gives_the_exact_table(mysql, seed)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.grid) for n in range(1, 8))])
 def test_a_server_without_gtids_gives_the_exact_table(seed: int) -> None:
     with MySQLServer(options={"gtid-mode": "OFF", "enforce-gtid-consistency": "OFF"}, fast=True) as server:

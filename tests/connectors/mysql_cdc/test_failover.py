@@ -228,6 +228,7 @@ def test_a_task_is_not_led_to_another_server(pair: tuple[MySQLServer, MySQLServe
     assert isinstance(binlog, BinlogPartition)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", EVERY_MARIADB)
 def test_a_mariadb_with_transactions_of_its_own_is_refused(kind: type[MariaDBServer]) -> None:
     """Between those of the first server: there is no place in its log that has the same transactions before it."""
@@ -249,6 +250,7 @@ def test_a_mariadb_with_transactions_of_its_own_is_refused(kind: type[MariaDBSer
             take(at(second), offset)
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", EVERY_MARIADB)
 def test_a_place_far_back_in_the_log_of_a_mariadb(kind: type[MariaDBServer]) -> None:
     """Files back, and a log that has been purged up to there."""

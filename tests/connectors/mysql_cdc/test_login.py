@@ -132,11 +132,13 @@ def test_certificates_that_nobody_looks_at_are_not_read(
         connection._force_close()
 
 
+@pytest.mark.process
 def test_tls_that_is_asked_for_is_not_done_without() -> None:
     with MARIADB_SERVERS[0](fast=True) as server, pytest.raises(BacklogError, match=r"cannot be reached.*(SSL|TLS)"):
         check(options(server, "safe.t", **{"ssl.mode": "required"}))
 
 
+@pytest.mark.process
 def test_mysqls_default_authentication_works_with_and_without_tls() -> None:
     with MySQLServer(fast=True) as server:
         server.execute("CREATE USER modern IDENTIFIED WITH caching_sha2_password BY 'its password'")

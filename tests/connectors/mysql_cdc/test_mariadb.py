@@ -96,6 +96,7 @@ def test_writers_of_several_domains_and_rotating_logs_lose_and_repeat_nothing(ma
     assert len(offset["gtid"].split(",")) == 3
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", EVERY_MARIADB)
 def test_all_before_a_low_watermark_is_visible_also_while_commits_rotate_the_log(kind: type[MariaDBServer]) -> None:
     """The snapshot's own position is not enough: a commit that rotates the log moves it before its rows are visible."""

@@ -270,6 +270,7 @@ def refuses_variable(own: MySQLServer, name: str, values: list[str], found: str)
     check(options(own, "refused.t"))
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_server_without_a_binary_log_is_refused(kind: type[MySQLServer]) -> None:
     with kind(options={"skip-log-bin": None}, fast=True) as server:

@@ -35,6 +35,7 @@ def drained(stream: Any, start: dict[str, Any]) -> tuple[dict[str, Any], list[tu
 # -- databases and replicas --------------------------------------------------------------------------------
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     ("kind", "option", "value", "is_refused"),
     [
@@ -59,6 +60,7 @@ def test_a_database_that_is_not_logged_is_refused(
         assert "is not seen if it is run from a default database that is not logged" in caplog.text
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("kind", [MySQLServer, MARIADB_SERVERS[0]])
 def test_a_replica_that_does_not_log_what_it_replicates_is_refused(kind: type[MySQLServer]) -> None:
     with kind(fast=True, options={"log-slave-updates": "OFF"}) as server:

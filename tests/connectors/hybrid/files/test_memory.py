@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+
+pytestmark = pytest.mark.process
 
 MOST = 300 << 20
 # Reads files as a worker does, and prints the number of rows, their bytes and the process's peak memory.
