@@ -93,7 +93,8 @@ def live_until(job: Job, planned: int, *, is_written: bool = False, exists: str 
 # Batch 3 is the last of four files; 4 the first of the topic.
 LIVES = [(1, True), (3, False), (4, False), (5, True)]
 CASES = [
-    pytest.param("source", None, [(1, True), (4, False)], id="source"),
+    pytest.param("source", None, [(4, False)], id="source"),
+    pytest.param("source", None, [(1, True), (4, False)], id="source two lives", marks=pytest.mark.grid),
     pytest.param("native", None, [(4, False)], id="native", marks=pytest.mark.grid),
     pytest.param("source", "0", [(0, True), (1, False)], id="source in one commit", marks=pytest.mark.grid),
     *(
@@ -181,6 +182,7 @@ def send(topic: Topic, numbers: range) -> None:
         topic.send([{"n": n, "at": at.isoformat()}], at_ms=int(at.timestamp() * 1000))
 
 
+@pytest.mark.grid
 def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
     topic = Topic(kafka, "killed_workers", 3)
     (tmp_path / "files").mkdir()

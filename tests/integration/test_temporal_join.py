@@ -20,7 +20,8 @@ USERS = 5_000
 LIMIT_S = 300
 
 
-@pytest.mark.parametrize("sql", [False, True], ids=["api", "sql"])
+# SQL is translated into the calls of the other form.
+@pytest.mark.parametrize("sql", [pytest.param(False, id="api", marks=pytest.mark.grid), pytest.param(True, id="sql")])
 def test_no_click_comes_out_unjoined_whose_user_is_in_the_snapshot(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, sql: bool
 ) -> None:

@@ -159,13 +159,14 @@ FIRST = "first(user) AS u"
     [
         (lambda s: s.key_by("user").aggregate(SUMS), GROUPED.format(SUMS), (120, 30, 30), 1),
         (lambda s: s.key_by("user").aggregate(WITH_ROWS), GROUPED.format(WITH_ROWS), (120, 30, 30), 2),
-        (
+        pytest.param(
             lambda s: (
                 s.key_by("user").count().map("user AS u", "count AS n").key_by("n").aggregate("count(*) AS users")
             ),
             HISTOGRAM,
             (120, 30, 30),
             1,
+            marks=pytest.mark.grid,
         ),
         pytest.param(
             lambda s: s.key_by("user").aggregate(SUMS), GROUPED.format(SUMS), (40, 40, 40), 0, marks=pytest.mark.grid
@@ -380,8 +381,15 @@ def test_changes_that_are_asked_for(spark: SparkSession, tmp_path: Path) -> None
 
 
 @pytest.mark.usefixtures("small_plans")
-@pytest.mark.parametrize("asks_first", [False, True])
-@pytest.mark.parametrize("kind", ["aggregate", "reduce"])
+@pytest.mark.parametrize(
+    ("kind", "asks_first"),
+    [
+        ("aggregate", False),
+        ("reduce", True),
+        pytest.param("aggregate", True, marks=pytest.mark.grid),
+        pytest.param("reduce", False, marks=pytest.mark.grid),
+    ],
+)
 def test_a_checkpoint_is_with_changes_or_without(
     spark: SparkSession, tmp_path: Path, kind: str, asks_first: bool
 ) -> None:

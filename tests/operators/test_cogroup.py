@@ -252,7 +252,7 @@ class Behind(bs.KeyedProcessFunction):
         yield (*row, self.backlog)
 
 
-@pytest.mark.parametrize("during_backlog", ["1 hour", 0])
+@pytest.mark.parametrize("during_backlog", [pytest.param("1 hour", marks=pytest.mark.grid), 0])
 def test_each_input_has_its_record_attributes(spark: SparkSession, tmp_path: Path, during_backlog: str | int) -> None:
     """While one input alone is backlog, in both vehicles: above 0 as stream, at 0 sorted."""
     lefts = [events(n + 800, 20, n * 100) for n in range(2)]

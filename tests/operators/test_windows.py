@@ -93,7 +93,6 @@ CASES = {
 @pytest.mark.parametrize(
     ("kind", "backlog"),
     [
-        ("sliding", 1),
         ("session", 2),
         *(pytest.param(k, b, marks=pytest.mark.grid) for k in CASES for b in range(5)),
     ],

@@ -164,7 +164,7 @@ def test_rows_are_read_once(spark: SparkSession, tmp_path: Path) -> None:
     assert rows_read(read) == 6
 
 
-@pytest.mark.parametrize(("is_backlog", "unique"), [(True, False), (False, True)])
+@pytest.mark.parametrize(("is_backlog", "unique"), [(True, False), pytest.param(False, True, marks=pytest.mark.grid)])
 def test_merge_without_the_promise(spark: SparkSession, tmp_path: Path, is_backlog: bool, unique: bool) -> None:
     sink = opened(spark, tmp_path, unique=unique)
     sink.write(changes(spark, [*BACKLOG, (1, "a1", "update_postimage", 1)]), BatchInfo(0, is_backlog))
@@ -352,7 +352,13 @@ def with_names(names: Sequence[str]) -> StructType:
     ("names", "keys", "vectors", "small_batch_rows"),
     [
         (["FilePath", "rowIndexCol", "_file_name_", "_condition_"], ["filePath", "id"], True, 0),
-        (["_Metadata", "deletionVectorId", "dvFilePath", "_row_id_"], ["dvFilePath", "_Metadata"], False, 0),
+        pytest.param(
+            ["_Metadata", "deletionVectorId", "dvFilePath", "_row_id_"],
+            ["dvFilePath", "_Metadata"],
+            False,
+            0,
+            marks=pytest.mark.grid,
+        ),
         (["_Metadata", "deletionVectorId", "FilePath", "_row_id_"], ["FilePath", "_Metadata"], False, 100),
     ],
 )

@@ -101,7 +101,7 @@ def table_of(spark: SparkSession, table: Path) -> Counter[tuple[Any, ...]]:
     return Counter(tuple(row) for row in spark.read.format("delta").load(str(table)).collect())
 
 
-@pytest.mark.parametrize("kind", ["upsert", "append"])
+@pytest.mark.parametrize("kind", [pytest.param("upsert", marks=pytest.mark.grid), "append"])
 def test_a_restored_table_is_refused_until_that_is_undone(spark: SparkSession, tmp_path: Path, kind: str) -> None:
     table = tmp_path / "t"
     sink = opened(spark, sink_of(kind, table))
@@ -181,7 +181,7 @@ def test_a_table_put_in_the_place_of_ours_is_refused(spark: SparkSession, tmp_pa
     assert table_of(spark, table) == Counter([(1, 0), (2, 0)])
 
 
-@pytest.mark.parametrize("kind", ["upsert", "append"])
+@pytest.mark.parametrize("kind", ["upsert", pytest.param("append", marks=pytest.mark.grid)])
 def test_edits_of_rows_and_restores_of_others_are_the_owners_business(
     spark: SparkSession, tmp_path: Path, kind: str
 ) -> None:

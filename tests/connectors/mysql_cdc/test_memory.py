@@ -14,7 +14,7 @@ from connectors.mysql_cdc.offsets import Offset, SnapshotRange
 from connectors.mysql_cdc.schema.table import TableSchema
 from connectors.mysql_cdc.schema.types import Column
 
-from .replay import options, reader
+from .replay import SERVERS_IN_GRID, options, reader
 
 if TYPE_CHECKING:
     from backlog_spark.embedded.mysql import MySQLServer
@@ -98,6 +98,7 @@ def test_rows_without_a_key_that_changed_meanwhile_stay_on_disk(mysql: MySQLServ
 LARGE = "i, i, REPEAT('x', 400000)"
 
 
+@pytest.mark.parametrize("mysql", SERVERS_IN_GRID, indirect=True)  # one worker reads from both
 def test_large_rows_are_held_a_few_at_a_time(mysql: MySQLServer) -> None:
     """400 MB of them."""
     rows, peak = worker(started(mysql, "id INT PRIMARY KEY, n INT, v LONGBLOB", 1_000, LARGE))

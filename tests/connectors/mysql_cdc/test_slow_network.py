@@ -16,11 +16,11 @@ from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .proxy import Proxy
-from .replay import SERVERS, Writers, apply, options, read, reader, table_rows
+from .replay import SERVERS_IN_GRID, Writers, apply, options, read, reader, table_rows
 from .test_exactness import create
 
 
-@pytest.fixture(scope="module", params=SERVERS)
+@pytest.fixture(scope="module", params=SERVERS_IN_GRID)
 def mysql(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
     with request.param(fast=True) as server:
         yield server
