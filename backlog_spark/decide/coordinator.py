@@ -1,4 +1,4 @@
-"""Who is in backlog, and which mode and commit interval follow (FLIP-309).
+"""Combines the sources' reports: which mode and commit interval follow (FLIP-309).
 
 No Spark, no clock, no thread: reports go in, decisions come out. The caller serialises the calls.
 """
@@ -25,12 +25,12 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Decision:
-    """What follows from all reports so far.
+    """The decision from all reports so far.
 
     Parameters
     ----------
     is_processing_backlog : bool
-        True if any running source's last report said so; told truthfully even if the feature is off.
+        True if any running source's last report said so, even if the feature is off.
     mode : Mode
         ``Mode.BACKLOG`` or ``Mode.STREAM``.
     commit_interval_ms : int or None
@@ -49,7 +49,7 @@ class Decision:
 class Coordinator:
     """The state machine behind FLIP-309's "interval during backlog".
 
-    Sources are any hashable names. A source counts from its first registration or report until it is
+    Sources are any hashable names. A source counts from its first registration or report until it has
     finished.
 
     Parameters
@@ -94,10 +94,10 @@ class Coordinator:
         self._finished: set[Hashable] = set()
 
     def register(self, source: Hashable) -> Decision:
-        """Make a source known with FLIP-309's default flag, false.
+        """Register a source with FLIP-309's default flag, false.
 
-        Called when a source starts, any number of times: a known source keeps its flag, a finished one stays
-        finished. A source that registers late learns the present status from the returned decision.
+        Called when a source starts, any number of times. A known source keeps its flag, a finished one stays
+        finished. A source that registers late gets the present status from the returned decision.
 
         Returns
         -------
@@ -111,9 +111,8 @@ class Coordinator:
     def report(self, source: Hashable, is_processing_backlog: bool) -> Decision:
         """Take a source's report; the last one wins.
 
-        An unknown source is registered by its first report. A report of a finished source is ignored:
-        progress events arrive late and out of step with the finish, and one of them must not pull the job
-        back into backlog.
+        The first report of an unknown source registers it. A report of a finished source is ignored, because
+        progress events arrive late: one of them must not move the job back into backlog.
 
         Returns
         -------
@@ -126,9 +125,9 @@ class Coordinator:
         return replace(self.decision, switched=self.mode is not before)
 
     def finish(self, source: Hashable) -> Decision:
-        """Take a source out for good: it no longer runs, so it no longer counts (FLIP-309, FLIP-147).
+        """Remove a source for good: it no longer runs, so it no longer counts (FLIP-309, FLIP-147).
 
-        Called when a bounded source has emitted its last row; again has no effect. An unknown source is
+        Called when a bounded source has emitted its last row. A second call has no effect. An unknown source is
         recorded as finished.
 
         Returns
@@ -143,7 +142,7 @@ class Coordinator:
 
     @property
     def sources(self) -> tuple[Hashable, ...]:
-        """The sources that run, in the order in which they became known."""
+        """The running sources, in the order of their registration."""
         return tuple(self._flags)
 
     @property

@@ -1,7 +1,7 @@
-"""What a keyed query's checkpoint says of its plans: which batch ran in which vehicle, what was handed over (pure).
+"""The ledger of a keyed query: which batch ran in which vehicle, and which state was handed over (pure).
 
-Kept as ``<checkpoint>/backlog/plan-<n>.json``, of which the newest counts, and written before each run. A batch that is
-logged but not committed is replayed in the vehicle that it was planned for.
+It is kept as ``<checkpoint>/backlog/plan-<n>.json``, written before each run; the newest counts. A batch that is logged
+but not committed is replayed in the vehicle that it was planned for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VERSION = 3
 
 
 class Vehicle(StrEnum):
-    """How the folds are carried."""
+    """How the folds run: as sorted batch or in Spark's stateful operator."""
 
     SORTED = "sorted"
     STREAM = "stream"
@@ -35,7 +35,7 @@ class Run:
     first_batch : int
     vehicle : Vehicle
     epoch : int
-        Of the sorted vehicle: which stay in backlog, from 0; -1 in stream mode.
+        Number of the stay in backlog, from 0; -1 in stream mode.
     """
 
     first_batch: int
@@ -52,16 +52,16 @@ class Ledger:
     key_groups, partitions : int
         Fixed at the first start: Spark's state is partitioned by them.
     operators : tuple of (str, dict)
-        Name of each keyed operator and what its state means (`Fold.describe`), in plan order.
+        Name of each keyed operator and meaning of its state (`Fold.describe`), in plan order.
     runs : tuple of Run
-        With ascending first batches; only those that batches still refer to.
+        By ascending first batches; only runs that batches still refer to.
     published : int
-        The newest epoch whose state stream mode has been given; -1 for none.
+        The newest epoch whose state was handed to stream mode; -1 for none.
     publishing : int
-        The newest epoch whose publication was begun: it is finished before anything else, and not gone on with.
+        The newest epoch whose publication was begun. It must be finished first, and the epoch takes no more batches.
     puts_out_each : bool
-        Whether each batch of the first epoch puts out what it changes. Else all is put out at the epoch's end: by its
-        last batch, or by the stream vehicle if none was known to be the last.
+        Whether each batch of the first epoch puts out its changes. Else all results come at the epoch's end: from its
+        last batch, or from the stream vehicle if no batch was known to be the last.
     in_pandas : bool
         Whether stream mode gives rows to the state in pandas. Spark keeps that with the state and refuses a change.
     """
@@ -82,7 +82,7 @@ class Ledger:
 
     @property
     def unpublished(self) -> bool:
-        """Whether stream mode lacks an epoch."""
+        """Whether an epoch has not been handed to stream mode."""
         return self.last_epoch > self.published
 
     @property
@@ -100,7 +100,7 @@ class Ledger:
         in_backlog : bool
             Whether the query is in mixed mode and any running source reports backlog.
         mergeable : bool
-            Whether what a later stay collects can be merged into the state. Else it runs as stream.
+            Whether the rows of a later stay can be merged into the state. Else it runs as stream.
         """
         if planned is not None and planned != committed:
             return replace(self._run_of(planned), first_batch=planned)
@@ -137,18 +137,18 @@ class Ledger:
         return replace(self, publishing=epoch)
 
     def check(self, key_groups: int, operators: Sequence[tuple[str, dict[str, Any]]]) -> Ledger:
-        """Refuse what cannot be changed on an existing checkpoint; else with the operators as they are now.
+        """Refuse changes that an existing checkpoint does not allow; else return the ledger with the present operators.
 
         Raises
         ------
         SettingError or BacklogError
-            Naming what was found, what there was, and what to do.
+            It names the checkpoint's value, the present value and the next step.
         """
         if key_groups != self.key_groups:
             raise SettingError(
                 "spark.backlog.keyGroups",
                 key_groups,
-                f"the checkpoint was made with {self.key_groups}, and its state is cut by it.",
+                f"the checkpoint was made with {self.key_groups}, and its state is split by this number.",
                 f"Set {self.key_groups}, or start with a new checkpointLocation.",
             )
         there, given = [name for name, _ in self.operators], [name for name, _ in operators]
@@ -167,10 +167,10 @@ class Ledger:
             grows = now.get("grows", True)
             if before["slots"] != (now["slots"][: len(before["slots"])] if grows else now["slots"]):
                 may = (
-                    "State can be added at its end, where it begins as NULL or its default; nothing can be removed, "
+                    "State can be added at its end, where it begins as NULL or its default. Nothing can be removed, "
                     "moved or given another type."
                     if grows
-                    else "Nothing can be added to it either, as rows from before would be taken back from that."
+                    else "Nothing can be added to it either: rows that it never counted would be retracted."
                 )
                 raise BacklogError(
                     f"The state of the keyed operator {name!r} is now ({', '.join(now['slots'])}); in the "
@@ -180,7 +180,7 @@ class Ledger:
         return replace(self, operators=tuple(operators))
 
     def configuration(self) -> dict[str, str]:
-        """What Spark's configuration must be in each run."""
+        """The Spark configuration that each run needs."""
         return {
             "spark.sql.shuffle.partitions": str(self.partitions),
             "spark.sql.streaming.stateStore.providerClass": (

@@ -1,6 +1,6 @@
-"""What a query does next (pure): the only place that decides it.
+"""Decides what a query does next (pure). No other module does.
 
-The runner tells what it sees and carries out what it is told. There are four questions:
+The runner reports what it sees and carries out the answer. There are four questions:
 
 =================  ==============================================  =========================================
 function           asked                                           answer
@@ -38,19 +38,19 @@ __all__ = [
 ]
 
 AVAILABLE_NOW = None
-"""`Step.trigger_ms` of a run that reads what is there and ends by itself."""
+"""`Step.trigger_ms` of a run that reads the available rows and ends by itself."""
 
 _IDLE_RUN_MS = 1_000
-"""Between two runs that end by themselves and found nothing: the least wait."""
+"""The least wait after a run that ended by itself and found nothing."""
 
 _LONGER_THAN_A_TICK = 1.25
-"""Beside sources that do not pace themselves the trigger has to be the interval. A batch that ends before the next tick
-then seems to take until it: were it sized for less than that, each would be made smaller than the one before."""
+"""Beside sources that do not pace themselves the trigger must be the interval. A batch that ends before the next tick
+then seems to last until that tick. With a smaller target each batch would become smaller than the one before."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is fixed for a query from its start on.
+    """The facts of a query that are fixed from its start on.
 
     Parameters
     ----------
@@ -65,11 +65,11 @@ class Facts:
     available_now : bool
         Whether the query reads what is there and ends.
     ours : tuple of bool
-        For each declared source whether it is a connector's, which can pace itself.
+        For each declared source, whether it is a connector's and so can pace itself.
     has_frames : bool
-        Whether it reads streaming DataFrames, which do not pace themselves and have no flag.
+        Whether it reads streaming DataFrames. They do not pace themselves and have no flag.
     has_rules : bool
-        Whether a rule says when those are in backlog.
+        Whether a rule decides when those are in backlog.
     waits_for_rows : bool
         Whether its first source can wait for rows itself.
     """
@@ -92,12 +92,12 @@ class Facts:
 
     @property
     def collects_backlog(self) -> bool:
-        """Whether nothing is put out before every source has left backlog."""
+        """Whether results wait until every source has left backlog."""
         return self.during_backlog_ms == 0
 
     @property
     def sources_pace(self) -> bool:
-        """Whether the sources keep the intervals themselves. Others would commit as fast as they can without a tick."""
+        """Whether the sources keep the intervals themselves. Others need a tick, or they commit without a pause."""
         return self.during_backlog_ms is not None and bool(self.ours) and all(self.ours) and not self.has_frames
 
     @property
@@ -107,7 +107,7 @@ class Facts:
 
     @property
     def source_waits(self) -> bool:
-        """Whether the source waits for rows itself: it is the only one, and Spark has no tick to wait for."""
+        """Whether the source waits for rows itself: it is the only source, and Spark waits for no tick."""
         alone = len(self.ours) == 1 and not self.has_frames and not self.is_keyed
         return alone and not self.ticks and self.waits_for_rows
 
@@ -121,24 +121,24 @@ class Facts:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is seen before a run. No run of the query is active.
+    """The state of the query before a run. No run is active.
 
     Parameters
     ----------
     planned, committed : int or None
         Newest batch in Spark's offset log and in its commit log.
     in_backlog : bool
-        Whether any declared source that runs is in backlog, by its offset at the end of the newest planned batch.
+        Whether any running declared source is in backlog, by its offset at the end of the newest planned batch.
     rule_holds : bool
         Whether a rule says that the streaming DataFrames are in backlog.
     finished : tuple of bool
-        For each declared source whether it has come to its end (FLIP-147).
+        For each declared source, whether it has finished (FLIP-147).
     merges : bool
         Whether the first keyed operator's state can be merged, so that a later stay in backlog may run sorted.
     has_unread_seeds : bool
-        Whether state was handed over that no stream run may have read yet.
+        Whether there is handed-over state that no stream run may have read yet.
     is_last_run : bool
-        Whether all that is available now has been read; `Then.is_last_run` of the run before.
+        Whether everything available now has been read; `Then.is_last_run` of the run before.
     """
 
     planned: int | None = None
@@ -153,22 +153,22 @@ class Seen:
 
 @dataclass(frozen=True)
 class Step:
-    """What the next run is.
+    """The next run.
 
     Parameters
     ----------
     run : Run or None
-        Vehicle, first batch and epoch of the keyed operators; None without one.
+        Vehicle, first batch and epoch of the keyed operators; None without keyed operators.
     trigger_ms : int or None
         Spark's trigger; `AVAILABLE_NOW` for a run that ends by itself.
     target : str or None
         The option ``availableNowTarget`` of the declared sources: where the run ends. None: nowhere.
     finishes : bool
-        All sources have come to their end: this run does what is left, and ends the query.
+        All sources have finished: this run does the remaining work and ends the query.
     replays_only : bool
-        There is backlog, but batches of a stream run come first: a logged one, or one that takes state in.
+        There is backlog, but a batch of a stream run comes first: a logged one, or one that takes state in.
     takes_state_first : bool
-        A sorted run was due, but state that was handed over is still unread: this stream run takes it in.
+        A sorted run was due, but handed-over state is still unread: this stream run takes it in.
     why : str
         For the log.
     """
@@ -188,19 +188,19 @@ class Step:
 
     @property
     def ends_by_itself(self) -> bool:
-        """Whether the run ends without a stop, and another one follows it."""
+        """Whether the run ends without a stop, and another run follows."""
         return self.is_sorted or self.replays_only
 
 
 def next_step(facts: Facts, seen: Seen, ledger: Ledger | None) -> Step:
-    """The run to start now.
+    """Decide the run to start now.
 
     Parameters
     ----------
     facts : Facts
     seen : Seen
     ledger : Ledger or None
-        What the checkpoint says of earlier runs of a keyed query; None before the first one.
+        Earlier runs of a keyed query, from the checkpoint; None before the first one.
     """
     run, replays_only, takes_first, why = None, False, False, "no keyed operator"
     if facts.is_keyed:
@@ -232,7 +232,7 @@ def next_step(facts: Facts, seen: Seen, ledger: Ledger | None) -> Step:
 
 @dataclass(frozen=True)
 class BatchEnd:
-    """What is known inside a batch, when its rows have reached their sinks and before it commits.
+    """The facts inside a batch, after its rows have reached their sinks and before it commits.
 
     Parameters
     ----------
@@ -241,7 +241,7 @@ class BatchEnd:
     ends_stay : bool
         Whether it is the last batch of a stay in backlog (`ends_stay`).
     is_firing : bool
-        Whether timers are left over that were due in it (FLIP-443).
+        Whether timers that were due in it are left (FLIP-443).
     merges : bool
         As in `Seen`.
     """
@@ -254,14 +254,14 @@ class BatchEnd:
 
 @dataclass(frozen=True)
 class Boundary:
-    """What happens when the batch has committed.
+    """The decision for the time after the batch has committed.
 
     Parameters
     ----------
     leaves : bool
-        The run ends there: the next batch would run as it was planned to before the flag was known.
+        The run ends there. Otherwise the next batch would run under a plan from before the flag was known.
     wait_ms : int or None
-        What Spark's trigger waits for before the next batch; None: as it is, since Spark does not tick.
+        The wait of Spark's trigger before the next batch; None: no change, since Spark does not tick.
     """
 
     leaves: bool
@@ -269,7 +269,7 @@ class Boundary:
 
 
 def at_batch_end(facts: Facts, step: Step, end: BatchEnd) -> Boundary:
-    """Whether the run ends with a batch, and how soon the next one begins if not."""
+    """Decide whether the run ends with a batch; if not, how soon the next one begins."""
     # Streaming DataFrames do not end with the backlog: what is left of them is live.
     leaves = (end.ends_stay and facts.has_frames) or _turns_to_sorted(facts, step, end.in_backlog, end.merges)
     wait = None
@@ -286,27 +286,27 @@ def ends_stay(facts: Facts, *, in_backlog: bool, is_known: bool) -> bool:
     in_backlog : bool
         Whether any declared source is in backlog at the batch's end.
     is_known : bool
-        Whether the checkpoint says that it is: it is replayed.
+        Whether the checkpoint already says so: the batch is replayed.
     """
-    # Whether a rule still holds is only known afterwards: then the stream vehicle puts out what there is.
+    # A rule's answer is known only afterwards. Then the stream vehicle puts out the results.
     return is_known or not (in_backlog or facts.has_rules)
 
 
 def after_report(
     facts: Facts, step: Step, *, in_backlog: bool, merges: bool, has_running_sources: bool, finished: Sequence[bool]
 ) -> bool:
-    """Whether a run ends at the next boundary, after a committed batch was reported.
+    """Decide whether a run ends at the next boundary, after a committed batch was reported.
 
     Parameters
     ----------
     in_backlog : bool
-        Whether any source that runs reports backlog; whether a rule holds is known from here alone.
+        Whether any running source reports backlog; for rules this is the only information.
     merges : bool
         As in `Seen`.
     has_running_sources : bool
-        Whether any source may still have rows, as far as has been reported.
+        Whether any source may still have rows, by the reports so far.
     finished : sequence of bool
-        For each declared source whether it has come to its end at the newest committed batch.
+        For each declared source, whether it had finished at the newest committed batch.
     """
     if step.ends_by_itself or facts.available_now or step.finishes:
         return False
@@ -317,18 +317,18 @@ def after_report(
 
 @dataclass(frozen=True)
 class Then:
-    """What follows a run.
+    """The decision after a run.
 
     Parameters
     ----------
     goes_on : bool
         Another run follows.
     wait_ms : int
-        Before that.
+        Wait before that.
     is_drained : bool
-        All that the streaming DataFrames have has been read, whatever the figures of the last batch were.
+        The streaming DataFrames are drained, whatever the figures of the last batch were.
     is_last_run : bool
-        The run that follows takes the state over, and ends the query.
+        The next run takes the state over and ends the query.
     """
 
     goes_on: bool
@@ -338,16 +338,16 @@ class Then:
 
 
 def after_run(facts: Facts, step: Step, *, idle: bool, left: bool, timers_done: bool = True) -> Then:
-    """What follows a run that ended without an error and was not stopped.
+    """Decide what follows a run that ended without an error and was not stopped.
 
     Parameters
     ----------
     idle : bool
         It committed nothing.
     left : bool
-        It was told to end, by `at_batch_end` or `after_report`.
+        `at_batch_end` or `after_report` ended it.
     timers_done : bool
-        Whether what the end of all sources makes due has been committed.
+        Whether everything that the end of all sources makes due has been committed.
     """
     if step.finishes and (idle or not facts.is_keyed or timers_done):
         return Then(False)
@@ -355,12 +355,12 @@ def after_run(facts: Facts, step: Step, *, idle: bool, left: bool, timers_done: 
         return Then(False)
     if not idle:
         return Then(True)
-    # Still in backlog, by a source that has nothing to read: not started over without end.
+    # A source may report backlog and have nothing to read: do not restart without a wait.
     return Then(True, max(facts.interval_ms, _IDLE_RUN_MS), is_drained=True, is_last_run=facts.available_now)
 
 
 def _turns_to_sorted(facts: Facts, step: Step, in_backlog: bool, merges: bool) -> bool:
-    """Whether a stream run is to end, as there is backlog again that the sorted vehicle works off."""
+    """Whether a stream run must end because the sorted vehicle can read new backlog."""
     if step.ends_by_itself or facts.available_now or step.finishes:
         return False
     return in_backlog and facts.sorts_backlog and merges

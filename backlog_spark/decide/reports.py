@@ -1,4 +1,4 @@
-"""What is reported of a query: batches, idle triggers, the end of a run (pure)."""
+"""Reports about a query: batches, idle triggers, the end of a run (pure)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["Idle", "ProgressReport", "Report", "SourceReport", "Terminated"]
 
-# Spark's class of such sources, whose name is their description; the others have another one (Spark 4.2).
+# Spark's class of such sources; their description is its name. Other sources have another class (Spark 4.2).
 _UNLIMITED = re.compile(r"\bPythonMicroBatchStream\b")
 
 
@@ -47,13 +47,13 @@ class SourceReport:
 
     @property
     def takes_no_limit(self) -> bool:
-        """Whether it is a Python source that Spark cannot limit: its ``latestOffset`` takes no `ReadLimit`."""
+        """Whether it is a Python source whose ``latestOffset`` takes no `ReadLimit`, so Spark cannot limit it."""
         return bool(_UNLIMITED.search(self.description))
 
 
 @dataclass(frozen=True)
 class ProgressReport:
-    """A committed micro-batch, as Spark's progress event tells it.
+    """A committed micro-batch, from Spark's progress event.
 
     Parameters
     ----------

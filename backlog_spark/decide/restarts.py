@@ -1,4 +1,4 @@
-"""Whether a failed query is started again, and when (pure)."""
+"""Decides whether and when a failed query restarts (pure)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LONGEST_MS = 60_000
 
 @dataclass(frozen=True)
 class RestartPolicy:
-    """Bounded restarts with growing pauses.
+    """A limited number of restarts with growing pauses.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class RestartPolicy:
     delay_ms: int
 
     def attempt_after(self, attempt: int, *, has_committed: bool) -> int:
-        """The number of the next attempt, from 1: a run that committed anything begins the count anew."""
+        """The number of the next attempt, from 1. A run that committed a batch resets the count."""
         return 1 if has_committed else attempt + 1
 
     def wait_ms(self, attempt: int) -> int | None:

@@ -1,7 +1,7 @@
-"""What a query of Spark's own readers does next (pure): rounds of ``availableNow`` in backlog, then a normal run.
+"""Decides what a query of Spark's own readers does next (pure): ``availableNow`` rounds in backlog, then a normal run.
 
-Such readers carry no flag, and Spark cannot change a running query's trigger. So backlog is worked off in rounds that
-end by themselves, each with a rate limit of its own, until the rules say that it is over (FLIP-309, "backlog by lag").
+Such readers carry no flag, and Spark cannot change a running query's trigger. So the query reads its backlog in rounds
+that end by themselves, each with its own rate limit, until the rules say that it is over (FLIP-309, "backlog by lag").
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 __all__ = ["Round", "RoundFacts", "after_round", "first_round", "leaves"]
 
 _WORTH_A_RESTART = 2.0
-"""A round with another limit costs a restart of some seconds: not for less than a batch half or twice as large."""
+"""A round with another limit costs a restart of some seconds. A batch must become half or twice as large for that."""
 
 _SHORT_ROUND_MS = 10_000
-"""What came while a round ran is not in its figures. After a round of this length or less it cannot be much."""
+"""A round's figures leave out rows that came while it ran. After a round of this length or less they are few."""
 
 
 @dataclass(frozen=True)
 class RoundFacts:
-    """What is fixed for a query from its start on.
+    """The facts of a query that are fixed from its start on.
 
     Parameters
     ----------
@@ -37,18 +37,18 @@ class RoundFacts:
 
 @dataclass(frozen=True)
 class Round:
-    """What the next run is, or that none follows.
+    """The next run, or that none follows.
 
     Parameters
     ----------
     goes_on : bool
         A run follows.
     in_round : bool
-        It ends by itself, when all that is there has been read.
+        It ends by itself when it has read everything that is there.
     next_phase : bool
         It reads the next phase of the query.
     is_drained : bool
-        All that there is has been read, whatever the figures of the last batch were.
+        Everything has been read, whatever the figures of the last batch were.
     """
 
     goes_on: bool
@@ -59,7 +59,7 @@ class Round:
 
 def first_round(facts: RoundFacts, *, is_bounded: bool) -> bool:
     """Whether a phase begins with a round. ``is_bounded``: the phase has an end."""
-    # Nothing is known before the first batch, and a round finds out at little cost.
+    # Before the first batch nothing is known; a round finds out at little cost.
     return is_bounded or (facts.during_backlog_ms is not None and facts.has_rules)
 
 
@@ -71,7 +71,7 @@ def leaves(facts: RoundFacts, *, in_round: bool, rule_holds: bool, limit: int, w
     rule_holds : bool
         Whether a rule says that the query is in backlog.
     limit, wanted : int
-        Rows of a batch as the round has it, and as it should have by now.
+        Rows per batch in this round, and the number that would be right now.
     """
     if not in_round:
         return rule_holds and facts.during_backlog_ms is not None
@@ -89,14 +89,14 @@ def after_round(
     rule_holds: bool,
     took_ms: float,
 ) -> Round:
-    """What follows a run that ended without an error and was not stopped.
+    """Decide what follows a run that ended without an error and was not stopped.
 
     Parameters
     ----------
     in_round : bool
         It was a round.
     left : bool
-        It was told to end, by `leaves`.
+        `leaves` ended it.
     idle : bool
         It committed nothing.
     is_bounded, next_is_bounded : bool

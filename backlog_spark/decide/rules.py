@@ -1,8 +1,8 @@
 """Rules: when a query whose sources carry no flag is in backlog (pure).
 
-A source of ours says itself whether it is processing backlog. Of Spark's own sources (Kafka, Delta, files) only
-figures are known, and a rule makes a flag of them: a threshold to enter, a lower one to leave, and a time that the
-flag stays at least, so that it does not flap.
+A connector's source reports itself whether it is processing backlog. Spark's own sources (Kafka, Delta, files) have
+figures only. A rule turns them into a flag: a threshold to enter, a lower one to leave, and a minimum stay, so that the
+flag does not flap.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _PREFIX = "spark.backlog.rule."
 _LEAVE = ".leave"
 _MIN_STAY = "spark.backlog.rule.minStay"
 
-# Each has a setting of its name, which says what its figure is, and one that ends in ".leave".
+# Each has a setting of its name, which describes its figure, and one that ends in ".leave".
 RULES = ("offsetsBehindLatest", "filesOutstanding", "bytesOutstanding", "watermarkLag", "busyRatio")
 
 # A batch of every few hundred is slow for reasons of its own; three in a row are not.
@@ -49,7 +49,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Figures:
-    """What is known after a batch, by rule; a figure that is not known is missing."""
+    """The figures known after a batch, by rule. Unknown ones are missing."""
 
     values: Mapping[str, float]
 
@@ -60,12 +60,12 @@ def parse_rules(settings: Mapping[str, int | float | str | None]) -> tuple[tuple
     Parameters
     ----------
     settings : mapping
-        As `backlog_spark.common.settings.parse_settings` gives them.
+        From `backlog_spark.common.settings.parse_settings`.
 
     Raises
     ------
     SettingError
-        For a threshold to leave above the one to enter, or without one.
+        For a leave threshold above the enter threshold, or without one.
     """
     rules = []
     for name in RULES:
@@ -74,8 +74,8 @@ def parse_rules(settings: Mapping[str, int | float | str | None]) -> tuple[tuple
             raise SettingError(
                 _PREFIX + name + _LEAVE,
                 leave,
-                "has no meaning alone.",
-                f"Set {_PREFIX}{name} as well, or leave it out.",
+                "needs the threshold to enter.",
+                f"Set {_PREFIX}{name} too, or remove this one.",
             )
         if enter is None:
             continue
@@ -90,14 +90,14 @@ def parse_rules(settings: Mapping[str, int | float | str | None]) -> tuple[tuple
 
 
 class Judge:
-    """Applies rules to one query, batch after batch. The caller brings the clock.
+    """Applies rules to one query, batch after batch. The caller gives the time.
 
     Parameters
     ----------
     rules : sequence of Rule
-        None of them: never backlog.
+        Empty: never backlog.
     min_stay_ms : int
-        How long the flag stays as it is at least.
+        Minimum time between two changes of the flag.
 
     Examples
     --------
@@ -121,16 +121,16 @@ class Judge:
 
     @property
     def needs(self) -> frozenset[str]:
-        """The figures that the rules ask for."""
+        """The figures that the rules need."""
         return frozenset(rule.name for rule in self._rules)
 
     @property
     def is_backlog(self) -> bool:
-        """What the last `take` said; false before the first."""
+        """The answer of the last `take`; false before the first."""
         return self._is_backlog
 
     def end(self, now_ms: float) -> None:
-        """Tell that all there is has been read, so that there is no backlog whatever the figures are."""
+        """Report that everything has been read. Then there is no backlog, whatever the figures are."""
         if self._is_backlog:
             self._is_backlog, self._since = False, now_ms
 
@@ -140,7 +140,7 @@ class Judge:
         Parameters
         ----------
         found : Figures
-            A figure that is missing speaks neither for entering nor against leaving.
+            A missing figure neither enters backlog nor prevents leaving it.
         now_ms : float
             Milliseconds of any clock that only goes forward.
         """
@@ -164,7 +164,7 @@ class Judge:
 def figures(
     report: ProgressReport, now_ms: float, interval_ms: int | None, outstanding: Mapping[str, float] | None = None
 ) -> Figures:
-    """What a progress report tells.
+    """The figures of a progress report.
 
     Parameters
     ----------
@@ -173,7 +173,7 @@ def figures(
     interval_ms : int or None
         The trigger's interval; None if the run has none, so that it cannot be late.
     outstanding : mapping, optional
-        ``filesOutstanding`` and ``bytesOutstanding``, which no report tells.
+        ``filesOutstanding`` and ``bytesOutstanding``, which no report has.
     """
     values = dict(outstanding or {})
     behind = [b for source in report.sources if (b := offsets_behind(source)) is not None]
@@ -188,7 +188,7 @@ def figures(
 
 
 def offsets_behind(source: SourceReport) -> int | None:
-    """Records of a Kafka source that are not read yet, as of the batch's beginning; None for another source.
+    """Unread records of a Kafka source, as of the batch's beginning; None for another source.
 
     Both offsets are JSON of the form ``{"topic": {"0": 12}}`` (Spark's ``KafkaSourceOffset``).
     """
@@ -203,7 +203,7 @@ def offsets_behind(source: SourceReport) -> int | None:
 
 
 def flagged(report: ProgressReport, flags: Mapping[int, bool], before: Mapping[int, bool]) -> ProgressReport:
-    """The report as if foreign sources had told their flags: ``before`` for its rows, ``flags`` from its end on."""
+    """The report with flags for foreign sources: ``before`` for its rows, ``flags`` from its end on."""
     return replace(
         report,
         sources=tuple(

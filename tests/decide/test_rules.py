@@ -33,7 +33,9 @@ def test_a_rule_leaves_at_half_by_default() -> None:
 def test_thresholds_that_contradict() -> None:
     with pytest.raises(SettingError, match=r"watermarkLag.leave = '2 h': is more than .*watermarkLag = '1 h'"):
         rules(watermarkLag="1 h", watermarkLag_leave="2 h")
-    with pytest.raises(SettingError, match=r"filesOutstanding.leave = 3: has no meaning alone.*filesOutstanding"):
+    with pytest.raises(
+        SettingError, match=r"filesOutstanding.leave = 3: needs the threshold to enter.*filesOutstanding"
+    ):
         rules(filesOutstanding_leave="3")
 
 

@@ -1,7 +1,7 @@
-"""What a user writes for `KeyedStream.process`: a function of a key's rows, its state, its timers and its outputs.
+"""The functions for `KeyedStream.process`: a key's rows, its state, its timers and its outputs.
 
-Names and meaning are PyFlink's (``pyflink.datastream.functions``), except that state and outputs are declared, with
-types, as attributes of the class: they are columns of Arrow tables and never pickled.
+Names and meaning are PyFlink's (``pyflink.datastream.functions``), with one exception. State and outputs are declared
+with types, as attributes of the class: they are columns of Arrow tables and never pickled.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = [
 
 
 class State:
-    """A declared piece of state; each key has its own. The base of the five kinds."""
+    """A declared piece of state; each key has its own. Base of the five kinds."""
 
     def __init__(self, kind: str | DataType, *, ttl: StateTtlConfig | None = None) -> None:
         if ttl is not None and not isinstance(ttl, StateTtlConfig):
@@ -55,17 +55,17 @@ class State:
         self.name = name
 
     def bind(self, values: list[Any], cursor: list[int]) -> None:
-        """Give it the keys' values and the place of the present key. Called by the operator, never by a function."""
+        """Set the keys' values and the index of the present key. Called by the operator, never by a function."""
         self._values, self._cursor = values, cursor
 
     def typed(self, kind: pa.DataType) -> None:
-        """Told the type of the values in Arrow, before `bind`. Called by the operator, never by a function."""
+        """Set the Arrow type of the values, before `bind`. Called by the operator, never by a function."""
 
     def _get(self) -> Any:
         if self._values is None:
             raise BacklogError(
                 f"State {self.name!r} was used outside of process_element, process_batch and on_timer.",
-                "There is no key to which it could belong: move the call there.",
+                "Outside there is no key: move the call into one of them.",
             )
         return self._values[self._cursor[0]]
 
@@ -76,19 +76,19 @@ class State:
             self._values[self._cursor[0]] = value
 
     def clear(self) -> None:
-        """Remove the key's value. A key without any value and timer costs nothing."""
+        """Remove the key's value. A key without values and timers costs nothing."""
         self._set(None)
 
 
 class ValueState(State):
-    """One value a key.
+    """One value per key.
 
     Parameters
     ----------
     kind : str or DataType
         Spark type, such as ``"long"``, ``"decimal(10,2)"`` or ``"struct<a: int, b: string>"`` (a tuple or dict).
     default : optional
-        What `value` gives for a key that has none. Default None.
+        Result of `value` for a key without a value. Default None.
     ttl : StateTtlConfig, optional
         How long the value lives. Default: for ever.
     """
@@ -114,7 +114,7 @@ class ValueState(State):
 
 
 class ListState(State):
-    """A list of values a key.
+    """A list of values per key.
 
     Parameters
     ----------
@@ -146,12 +146,12 @@ class ListState(State):
 
 
 class MapState(State):
-    """A map a key.
+    """A map per key.
 
     Parameters
     ----------
     key, kind : str or DataType
-        Spark types of the map's keys, which are hashable in Python, and of its values.
+        Spark types of the map's keys and values. Keys must be hashable in Python.
     ttl : StateTtlConfig, optional
         How long an entry lives. Default: for ever.
     """
@@ -190,7 +190,7 @@ class MapState(State):
         self._map().pop(key, None)
 
     def keys(self) -> list[Any]:
-        """The map's keys, in the order in which they were put."""
+        """The map's keys, in insertion order."""
         return list(self._map())
 
     def values(self) -> list[Any]:
@@ -202,12 +202,12 @@ class MapState(State):
         return list(self._map().items())
 
     def is_empty(self) -> bool:
-        """Whether there is nothing in it."""
+        """Whether the map is empty."""
         return not self._map()
 
 
 class ReducingState(State):
-    """One value a key, made of all that were added.
+    """One value per key, reduced from all added values.
 
     Parameters
     ----------
@@ -235,12 +235,12 @@ class ReducingState(State):
 
 
 class AggregatingState(State):
-    """One value a key, made of all that were added, whose type may be another one than theirs.
+    """One value per key, aggregated from all added values. Its type may differ from theirs.
 
     Parameters
     ----------
     function : AggregateFunction
-        Its ``accumulator`` is the type of what is kept; ``merge`` and ``output`` are not needed.
+        Its ``accumulator`` is the type of the state; ``merge`` and ``output`` are not needed.
     ttl : StateTtlConfig, optional
         How long the value lives. Default: for ever.
     """
@@ -292,20 +292,20 @@ class OutputTag:
 
 
 class KeyedProcessFunction(OneInputFunction, TaskFunction):
-    """A function of the rows of one key. The same class serves backlog and stream; subclass it.
+    """A function of the rows of one key. Subclass it; the same class serves backlog and stream.
 
-    Within a batch rows of a key come in the order that `BacklogStream.key_by` was given; without one in any order.
-    Keys do not see each other. An instance is copied to every task, and what it keeps in attributes of its own is lost
-    when the batch ends. So keep in state what has to last, and let the result depend on rows, state and timers alone.
+    Within a batch, rows of a key come in the order given to `BacklogStream.key_by`; without one in any order. Keys do
+    not see each other. Every task gets a copy of the instance, and its own attributes are lost when the batch ends. So
+    keep lasting values in state, and let the result depend only on rows, state and timers.
 
     Attributes
     ----------
     output : str or StructType
-        Columns of the rows that it puts out; to be set in the subclass.
+        Columns of the output; set it in the subclass.
     interruptible_timers : bool
         Whether firing may stop between two timers and go on in the next batch, with
-        ``spark.backlog.timers.interruptible.enabled`` (FLIP-443). Default false: what a watermark makes due is fired in
-        one batch. A key that gets rows in between has all its due timers fired before them.
+        ``spark.backlog.timers.interruptible.enabled`` (FLIP-443). Default false: all timers that a watermark makes due
+        fire in one batch. If a key gets rows in between, all its due timers fire before them.
 
     Examples
     --------
@@ -333,7 +333,7 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
         Parameters
         ----------
         row : named tuple
-            All columns, as Python values; timestamps are aware, in UTC.
+            All columns, as Python values; timestamps have the zone UTC.
         ctx : ProcessContext
 
         Returns
@@ -346,12 +346,12 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
         )
 
     def process_batch(self, rows: pa.RecordBatch, ctx: ProcessContext) -> Iterable[Any] | pa.RecordBatch | None:
-        """The vectorised form: called for the rows of one key instead of `process_element`, if it is defined.
+        """The vectorised form. If defined, it is called for the rows of one key instead of `process_element`.
 
         Parameters
         ----------
         rows : pyarrow.RecordBatch
-            Rows of one key, all columns. A key with many rows comes in several calls, in order.
+            Rows of one key, all columns. Many rows of a key come in several calls, in order.
         ctx : ProcessContext
 
         Returns
@@ -362,10 +362,10 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
         raise BacklogError(f"{type(self).__name__} has no process_batch.", "Define it.")
 
     def on_timer(self, timestamp: int, ctx: ProcessContext) -> Iterable[Any] | None:
-        """Called when a timer fires, in the order of their times within a key.
+        """Called when a timer fires. The timers of a key fire in the order of their times.
 
-        At the end of input every event-time timer fires, so one that registers the next one each time would never end:
-        look at ``ctx.timer_service().current_watermark()``, which is `backlog_spark.model.watermarks.END_OF_TIME` then.
+        At the end of input every event-time timer fires. So a timer that always registers the next one would never end.
+        Check ``ctx.timer_service().current_watermark()``: it is then `backlog_spark.model.watermarks.END_OF_TIME`.
 
         Returns
         -------
@@ -379,8 +379,8 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
     def on_end(self, ctx: ProcessContext) -> Iterable[Any] | None:
         """Called once for each key that has state, when all inputs have come to their end (FLIP-147).
 
-        All its event-time timers have fired by then; processing-time timers that are not due yet never will. What the
-        key keeps is removed afterwards. By default nothing is put out, and the state stays.
+        All event-time timers of the key have fired by then. Processing-time timers that are not due yet never fire. The
+        key's state is removed afterwards. By default nothing is put out, and the state stays.
 
         Returns
         -------
@@ -406,12 +406,12 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
 
     @property
     def ends(self) -> bool:
-        """Whether it wants to know when its inputs have come to their end."""
+        """Whether it defines `on_end`."""
         return type(self).on_end is not KeyedProcessFunction.on_end
 
 
 def declared_in(function: object, kind: type[Any]) -> dict[str, Any]:
-    """The attributes of this kind, in the order of declaration, each told its name."""
+    """The attributes of this kind, in the order of declaration, with their names set."""
     found: dict[str, Any] = {}
     for owner in reversed(type(function).__mro__):
         found.update({name: value for name, value in vars(owner).items() if isinstance(value, kind)})

@@ -1,4 +1,4 @@
-"""Which windows a row belongs to: PyFlink's assigners, by event time and by processing time (pure but for expressions).
+"""Assigns rows to windows: PyFlink's assigners, by event time and by processing time (pure except expressions).
 
 A window is a span of milliseconds since 1970, ``[start, end)``. It fires when the watermark, or the clock, has reached
 its last millisecond.
@@ -41,16 +41,17 @@ Duration = str | timedelta
 
 @dataclass(frozen=True)
 class WindowAssigner:
-    """Windows of one kind; made by the classes below.
+    """Windows of one kind; the classes below make it.
 
     Parameters
     ----------
     size_ms : int
-        Length of a window; of sessions the gap that ends one; 0 for one window that ends with the input.
+        Length of a window. For sessions the gap that ends one. 0: one window that ends with the input.
     step_ms : int
-        From one window's start, or of cumulative ones end, to the next; equal to the size for tumbling ones.
+        From one window's start to the next; for cumulative windows from one end to the next. Equal to the size for
+        tumbling windows.
     offset_ms : int
-        By how much windows are shifted from 1970-01-01 UTC.
+        Shift of the windows from 1970-01-01 UTC.
     """
 
     size_ms: int
@@ -68,12 +69,12 @@ class WindowAssigner:
         return self.size_ms == 0
 
     def describe(self) -> str:
-        """As kept in the checkpoint."""
+        """The form in the checkpoint."""
         return f"{type(self).__name__}({self.size_ms}, {self.step_ms}, {self.offset_ms})"
 
     @property
     def windows_a_row(self) -> int:
-        """In how many windows a row can be."""
+        """The largest number of windows of a row."""
         if self.is_unbounded or self.is_session:
             return 1
         return self.size_ms // self.step_ms if self.is_cumulative else -(-self.size_ms // self.step_ms)
@@ -145,7 +146,7 @@ class _Tumbling(WindowAssigner):
         Raises
         ------
         SettingError
-            For what is no duration, or no longer than 0.
+            For a value that is not a duration above 0.
         """
         length = _positive(size, "window size")
         return cls(length, length, parse_duration(offset, "window offset"))
@@ -154,12 +155,12 @@ class _Tumbling(WindowAssigner):
 class _Sliding(WindowAssigner):
     @classmethod
     def of(cls, size: Duration, slide: Duration, offset: Duration = "0 seconds") -> Self:
-        """Windows of ``size`` that begin every ``slide``; with a longer slide some rows are in none.
+        """Windows of ``size`` that begin every ``slide``, which is at most the size.
 
         Raises
         ------
         SettingError
-            For what is no duration, or no longer than 0, or a slide longer than the size.
+            For a value that is not a duration above 0, and for a slide longer than the size.
         """
         length, step = _positive(size, "window size"), _positive(slide, "window slide")
         if step > length:
@@ -175,12 +176,12 @@ class _Session(WindowAssigner):
 
     @classmethod
     def with_gap(cls, gap: Duration) -> Self:
-        """Windows that end when no row has come for ``gap``; rows exactly that far apart are in one, as in Flink.
+        """Windows that end when no row has come for ``gap``. Rows exactly that far apart share one, as in Flink.
 
         Raises
         ------
         SettingError
-            For what is no duration, or no longer than 0.
+            For a value that is not a duration above 0.
         """
         length = _positive(gap, "session gap")
         return cls(length, length)
@@ -228,7 +229,7 @@ class CumulativeEventTimeWindows(WindowAssigner):
         Raises
         ------
         SettingError
-            For what is no duration, or no longer than 0, or a size that is no multiple of the step.
+            For a value that is not a duration above 0, and for a size that is not a multiple of the step.
         """
         length, each = _positive(max_size, "window size"), _positive(step, "window step")
         if length % each:
@@ -237,7 +238,7 @@ class CumulativeEventTimeWindows(WindowAssigner):
 
 
 class EndOfStreamWindows(WindowAssigner):
-    """One window a key, which ends when all inputs have finished (FLIP-327; Flink's ``EndOfStreamWindows``)."""
+    """One window per key, which ends when all inputs have finished (FLIP-327; Flink's ``EndOfStreamWindows``)."""
 
     @classmethod
     def get(cls) -> Self:
@@ -246,7 +247,7 @@ class EndOfStreamWindows(WindowAssigner):
 
 
 class GlobalWindows(WindowAssigner):
-    """One window a key, of which a trigger puts out rows; it never ends (Flink's ``GlobalWindows``)."""
+    """One window per key that never ends; a trigger puts out its rows (Flink's ``GlobalWindows``)."""
 
     is_global = True
 

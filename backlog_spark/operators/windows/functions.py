@@ -1,6 +1,6 @@
-"""What a user writes for the rows of a window: functions of one stream's rows and of two streams' rows.
+"""User functions of the rows of a window, for one stream and for two.
 
-Source: PyFlink's ``pyflink.datastream.functions`` and Flink's ``CoGroupFunction``; here what they put out is declared.
+Source: PyFlink's ``pyflink.datastream.functions`` and Flink's ``CoGroupFunction``; here their output is declared.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class Groups:
     starts, ends : numpy.ndarray of int64
         The window of each group.
     sides : tuple of (pyarrow.RecordBatch, numpy.ndarray)
-        For each input its rows, those of a group together and in the order given to ``key_by``, and where each
-        group's begin: one number more than there are groups.
+        For each input its rows and where those of each group begin, with one more number for the end. Rows of a group
+        are together, in the order given to ``key_by``.
     """
 
     keys: pa.RecordBatch
@@ -87,9 +87,9 @@ class Made:
 
 
 class Rows(Sequence[Any]):
-    """Rows of one window, named tuples of all columns with Python values; timestamps are aware, in UTC.
+    """Rows of one window: named tuples of all columns with Python values; timestamps have the zone UTC.
 
-    They are made when the first row is looked at: what asks for their number alone costs next to nothing.
+    The first access makes them, so ``len`` alone costs next to nothing.
     """
 
     __slots__ = ("_end", "_made", "_start")
@@ -116,19 +116,19 @@ class Rows(Sequence[Any]):
 
 
 class _Function(TaskFunction):
-    """What the functions of windows share.
+    """Base of the functions of windows.
 
     Attributes
     ----------
     output : str or StructType
-        Columns of the rows that it puts out; to be set in the subclass. A timestamp column ``window_time`` is the event
-        time of what comes out.
+        Columns of the output; set it in the subclass. A timestamp column ``window_time`` is the event time of the
+        output.
     """
 
     output: ClassVar[str | StructType] = ""
 
     def process_groups(self, groups: Groups) -> pa.RecordBatch:
-        """The vectorised form: called for many windows at once instead of one by one, if it is defined.
+        """The vectorised form. If defined, it is called for many windows at once.
 
         Returns
         -------
@@ -167,7 +167,7 @@ class WindowFunction(_Function):
 
 @dataclass(frozen=True)
 class WindowContext:
-    """What a `ProcessWindowFunction` can ask about the window that it is given."""
+    """The window and the watermark of a `ProcessWindowFunction`'s call."""
 
     _window: TimeWindow
     _watermark: int
@@ -182,7 +182,7 @@ class WindowContext:
 
 
 class ProcessWindowFunction(_Function):
-    """As `WindowFunction`, with a context."""
+    """Like `WindowFunction`, with a context."""
 
     def process(self, key: Any, context: WindowContext, rows: Rows) -> Iterable[Any]:
         """Called for each window; see `WindowFunction.apply`."""
@@ -190,7 +190,7 @@ class ProcessWindowFunction(_Function):
 
 
 class CoGroupFunction(_Function):
-    """A function of the rows that two streams have in one window of one key; subclass it.
+    """A function of the rows of two streams in one window of one key; subclass it.
 
     Examples
     --------

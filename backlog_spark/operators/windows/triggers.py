@@ -1,4 +1,4 @@
-"""When a window of all rows of a key is put out: after every so many rows, or as a user's trigger says (pure).
+"""Triggers of a global window: after a number of rows, or the user's own (pure).
 
 Source: Flink's ``GlobalWindows``, ``CountTrigger``, ``PurgingTrigger`` and ``CountEvictor``; PyFlink's ``Trigger``.
 """
@@ -45,14 +45,14 @@ def whole_number(value: object, setting: str) -> int:
 
 @dataclass(frozen=True)
 class CountedRows:
-    """Windows that a number of rows ends.
+    """Windows that end after a number of rows.
 
     Parameters
     ----------
     every : int
-        A window is put out at each row of a key whose number this divides; the first row has the number 1.
+        A window is put out at each row of a key whose number is a multiple of this; the first row has the number 1.
     last : int or None
-        How many of the last rows are in it, fewer if there are not so many yet; None for all.
+        The window has this many of the last rows, fewer at first; None for all rows.
     """
 
     every: int
@@ -65,7 +65,7 @@ class CountedRows:
 
 @dataclass(frozen=True)
 class CountTrigger:
-    """Puts a window out at every so many rows of a key, and keeps its rows: the next one has them too."""
+    """Puts a window out at every ``count``-th row of a key and keeps its rows: the next window has them too."""
 
     count: int
 
@@ -87,13 +87,13 @@ class CountTrigger:
 
 @dataclass(frozen=True)
 class PurgingTrigger:
-    """As the trigger that it is made of, but a row is put out once: the next window begins behind it."""
+    """Like the trigger inside, but puts each row out once: the next window begins behind it."""
 
     trigger: CountTrigger
 
     @classmethod
     def of(cls, trigger: CountTrigger) -> Self:
-        """The trigger with its rows forgotten whenever it has put them out.
+        """Make the trigger forget its rows whenever it has put them out.
 
         Raises
         ------
@@ -110,7 +110,7 @@ class PurgingTrigger:
 
 
 class TriggerResult(Enum):
-    """What a trigger wants done with a window (PyFlink's ``TriggerResult``)."""
+    """What happens to a window (PyFlink's ``TriggerResult``)."""
 
     CONTINUE = (False, False)
     FIRE = (True, False)
@@ -148,18 +148,18 @@ class TriggerContext:
         BacklogError
         """
         raise BacklogError(
-            "A trigger called get_partitioned_state: state is declared in the class, as its columns have to be known "
+            "A trigger called get_partitioned_state. State is declared in the class, because its columns must be known "
             "before a task starts.",
             'Write it as an attribute of the trigger, such as count = bs.ValueState("long", default=0).',
         )
 
 
 class Trigger(TaskFunction):
-    """Says when the window of a key is put out, for `GlobalWindows`; subclass it.
+    """Decides when the window of a key is put out, for `GlobalWindows`; subclass it.
 
-    Its state is declared as that of a `KeyedProcessFunction`, and each key has its own. Timers fire as there: in
-    backlog those of event time wait for the switch. ``clear`` and ``on_merge`` of PyFlink's are not called, as these
-    windows never end and never merge.
+    Declare its state as in a `KeyedProcessFunction`; each key has its own. Timers fire as there: in backlog event-time
+    timers wait for the switch. PyFlink's ``clear`` and ``on_merge`` are not called, as these windows never end and
+    never merge.
 
     Examples
     --------
@@ -176,7 +176,7 @@ class Trigger(TaskFunction):
     """
 
     def on_element(self, row: Any, timestamp: int | None, window: TimeWindow, ctx: TriggerContext) -> TriggerResult:
-        """Called for each row, which is in the window already.
+        """Called for each row, after it is in the window.
 
         Parameters
         ----------
@@ -184,7 +184,7 @@ class Trigger(TaskFunction):
         timestamp : int or None
             Its event time; None without a watermark.
         window : TimeWindow
-            The only one, which has neither start nor end.
+            The only window; it has no start and no end.
         ctx : TriggerContext
         """
         raise BacklogError(f"{type(self).__name__} has no on_element.", "Define it.")
