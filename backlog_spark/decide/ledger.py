@@ -167,7 +167,7 @@ class Ledger:
             grows = now.get("grows", True)
             if before["slots"] != (now["slots"][: len(before["slots"])] if grows else now["slots"]):
                 may = (
-                    "State can be added at its end, where it begins as NULL or its default. Nothing can be removed, "
+                    "State can be added at its end, where it begins as NULL or its default; nothing can be removed, "
                     "moved or given another type."
                     if grows
                     else "Nothing can be added to it either: rows that it never counted would be retracted."

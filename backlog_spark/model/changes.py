@@ -1,7 +1,7 @@
-"""Change streams: rows that say what they do to a table, in the names of Delta's change data feed.
+"""Change streams: rows that are changes of a table, with the names of Delta's change data feed.
 
-A row of type ``insert`` or ``update_postimage`` is there from now on, one of type ``delete`` or ``update_preimage`` is
-no longer. Keyed operators whose results change put out such rows to the operators behind them, which take rows back.
+A row of type ``insert`` or ``update_postimage`` is added, a row of type ``delete`` or ``update_preimage`` is removed.
+Keyed operators whose results change put out such rows. The operators behind them retract rows accordingly.
 
 Source: Delta's "Change data feed"; Flink's ``RowKind``.
 """
@@ -39,7 +39,7 @@ __all__ = [
 
 CHANGE_TYPE: Final = "_change_type"
 METADATA: Final = (CHANGE_TYPE, "_commit_timestamp", "_commit_seq")
-"""Columns that tell of the change, not of the row: they differ between a row's insert and its before-image."""
+"""Columns about the change, not the row: they differ between a row's insert and its before-image."""
 
 INSERT: Final = "insert"
 PREIMAGE: Final = "update_preimage"
@@ -61,18 +61,18 @@ EXACT_JSON: Final = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""Options of ``to_json`` with which other values give other texts, whatever the session's time zone is."""
+"""Options of ``to_json`` that give different texts for different values, in every session time zone."""
 
 
 def is_change_stream(schema: StructType, keys: Collection[str] = ()) -> bool:
-    """Whether rows say what they do. Who groups by the change type takes it for data."""
+    """Whether rows are changes. Grouping by the change type makes it data."""
     return (
         CHANGE_TYPE in schema.names and CHANGE_TYPE not in keys and schema[CHANGE_TYPE].dataType.typeName() == "string"
     )
 
 
 def refuse_changes(what: str, schema: StructType, keys: Collection[str] = ()) -> None:
-    """Refuse a change stream where an operator can take no row back.
+    """Refuse a change stream for an operator that cannot retract rows.
 
     Raises
     ------

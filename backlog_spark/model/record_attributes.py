@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RecordAttributes:
-    """What holds for all records of one batch of one input (FLIP-327, Public Interfaces 1).
+    """Attributes of all records of one batch of one input (FLIP-327, Public Interfaces 1).
 
     Parameters
     ----------
@@ -52,12 +52,12 @@ class RecordAttributes:
 
 
 class RecordAttributesBuilder:
-    """Builds what an operator tells downstream (FLIP-327, Public Interfaces 1).
+    """Builds the attributes that an operator sends downstream (FLIP-327, Public Interfaces 1).
 
     Parameters
     ----------
     last_record_attributes_of_inputs : iterable of RecordAttributes
-        The last ones received from each input; empty for a source. Read once, here; they decide what is not set.
+        The last attributes of each input; empty for a source. Read once, here. They give the defaults.
     """
 
     def __init__(self, last_record_attributes_of_inputs: Iterable[RecordAttributes]) -> None:
@@ -65,12 +65,12 @@ class RecordAttributesBuilder:
         self._backlog: bool | None = None
 
     def set_backlog(self, backlog: bool) -> Self:
-        """Set the flag whatever the inputs say; the last call wins. Not a bool: SettingError."""
+        """Set the flag, whatever the inputs have; the last call wins. Not a bool: SettingError."""
         self._backlog = _check_bool("backlog", backlog)
         return self
 
     def build(self) -> RecordAttributes:
-        """Return the attributes; if backlog is not set, it is true if any input's is, and DEBUG says so."""
+        """Return the attributes. Without `set_backlog` the flag is true if any input's is, which DEBUG logs."""
         if self._backlog is not None:
             return RecordAttributes(self._backlog)
         default = any(self._inputs)
@@ -107,16 +107,16 @@ STANDS_STILL: Final = 0b100
 
 
 class _Emitter:
-    """The part of a function that tells the operators behind it what holds for its rows (FLIP-327, ``Output``)."""
+    """The part of a function that sends record attributes to the operators behind it (FLIP-327, ``Output``)."""
 
     _emitted: RecordAttributes | None = None
     _is_told = False
 
     def emit_record_attributes(self, attributes: RecordAttributes) -> None:
-        """Tell the operators behind what holds for the rows that follow (FLIP-327, ``emitRecordAttributes``).
+        """Send the attributes of the rows that follow to the operators behind (FLIP-327, ``emitRecordAttributes``).
 
-        To be called while attributes are processed; the last call counts. Without one they are told the default of
-        `RecordAttributesBuilder`: backlog if any input's rows are.
+        Call it while attributes are processed; the last call counts. Without a call the default of
+        `RecordAttributesBuilder` is sent: backlog if any input's rows are.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class _Emitter:
         if not self._is_told:
             raise BacklogError(
                 f"{type(self).__name__} called emit_record_attributes outside of process_record_attributes. Record "
-                "attributes hold for a whole batch and for all keys, so they are settled before its first row.",
+                "attributes hold for a whole batch and for all keys, so they must be set before its first row.",
                 "Move the call to process_record_attributes (or …1, …2 with two inputs).",
             )
         self._emitted = attributes
@@ -142,13 +142,13 @@ class _Emitter:
 
 
 class OneInputFunction(_Emitter):
-    """What a function of one input overrides to learn of record attributes."""
+    """Base of functions of one input that get record attributes."""
 
     def process_record_attributes(self, attributes: RecordAttributes) -> None:
-        """Told what holds for the rows that follow (FLIP-327, ``processRecordAttributes``).
+        """Get the attributes of the rows that follow (FLIP-327, ``processRecordAttributes``).
 
-        Called on the worker before the rows of each key group and batch, and on the driver to learn what holds for the
-        output; so it must depend on nothing but its argument.
+        Called on the worker before the rows of each key group and batch, and on the driver to compute the attributes
+        of the output. So it must depend only on its argument.
         """
 
     def take_attributes(self, backlog: int) -> None:
@@ -157,20 +157,20 @@ class OneInputFunction(_Emitter):
             self.process_record_attributes(RecordAttributes(backlog & ALL_BACKLOG != 0))
 
     def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
-        """What the operators behind are told when the input has these attributes."""
+        """The attributes for the operators behind, if the input has these."""
         with self._telling():
             self.process_record_attributes(attributes)
         return self._emitted or RecordAttributesBuilder([attributes]).build()
 
 
 class TwoInputFunction(_Emitter):
-    """What a function of two inputs overrides to learn of record attributes."""
+    """Base of functions of two inputs that get record attributes."""
 
     def process_record_attributes1(self, attributes: RecordAttributes) -> None:
-        """Told what holds for the rows of the first input (FLIP-327, ``processRecordAttributes1``)."""
+        """Get the attributes of the first input's rows (FLIP-327, ``processRecordAttributes1``)."""
 
     def process_record_attributes2(self, attributes: RecordAttributes) -> None:
-        """Told what holds for the rows of the second input (FLIP-327, ``processRecordAttributes2``)."""
+        """Get the attributes of the second input's rows (FLIP-327, ``processRecordAttributes2``)."""
 
     def take_attributes(self, backlog: int) -> None:
         """Called by the operator; bit 0 of ``backlog`` is set if the first input's rows are, bit 1 the second's."""
@@ -179,7 +179,7 @@ class TwoInputFunction(_Emitter):
             self.process_record_attributes2(RecordAttributes(backlog & 2 != 0))
 
     def attributes_of_output(self, first: RecordAttributes, second: RecordAttributes) -> RecordAttributes:
-        """What the operators behind are told when the inputs have these attributes."""
+        """The attributes for the operators behind, if the inputs have these."""
         with self._telling():
             self.process_record_attributes1(first)
             self.process_record_attributes2(second)
@@ -187,7 +187,7 @@ class TwoInputFunction(_Emitter):
 
 
 def as_bits(inputs: Iterable[RecordAttributes]) -> int:
-    """The attributes of an operator's inputs as it is told them: bit 0 is set if the first one's rows are backlog."""
+    """The attributes of an operator's inputs as bits: bit 0 is set if the first input's rows are backlog."""
     return sum(flag << at for at, flag in enumerate(_flags(inputs)))
 
 

@@ -1,4 +1,4 @@
-"""Adds a query's rows to a Delta table, one Delta transaction a batch."""
+"""Adds a query's rows to a Delta table, one Delta transaction per batch."""
 
 from __future__ import annotations
 
@@ -22,43 +22,43 @@ __all__ = ["DeltaAppend"]
 class DeltaAppend(DeltaSink):
     """Appends rows to a Delta table, exactly once.
 
-    A batch is one Delta transaction that carries ``(txn_app_id, batch_id)``; a batch id that the table already has
-    is skipped before anything is read. An empty batch is a transaction without files. All columns are stored: a
-    change stream comes out as the log of its changes, a keyed operator as the log of its results.
+    A batch is one Delta transaction that carries ``(txn_app_id, batch_id)``. A batch id that the table already has
+    is skipped before any row is read. An empty batch is a transaction without files. All columns are stored: the table
+    is the log of a change stream's changes, or of a keyed operator's results.
 
     Parameters
     ----------
     path : str
-        Location of the table on any filesystem Delta supports. Created at the first start if nothing is there; a
-        table that is there is appended to, whoever made it, and by several queries if need be.
+        Location of the table on any filesystem that Delta supports. The first start
+        creates it if nothing is there. An existing table is appended to, whoever made it; several queries may do so.
     partition_by : sequence of str, default ()
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
         Table properties of a table that the sink creates.
     merge_schema : bool, default False
-        Add columns that the stream has and the table lacks, NULL in the rows that are there. It is looked at when the
-        query starts, or starts again after the source's table was altered.
+        Add columns that the stream has and the table lacks; they are NULL in existing rows. The sink does so when the
+        query starts, and when it restarts after the source's table was altered.
     small_batch_rows : int, default 100,000
-        A live batch of up to so many rows goes to the driver and is committed by delta-rs, in a few tenths of a second;
-        larger ones are written by Spark. 0: all are.
+        A live batch of up to this many rows goes to the driver, where delta-rs commits it in a few tenths of a second.
+        Spark writes larger ones. 0: Spark writes all.
     small_batch_bytes : int, default 64 MiB
-        The most bytes of such a batch, in Arrow.
+        Maximum bytes of such a batch, in Arrow.
     storage_options : mapping of str to str
-        delta-rs's options for the table's store, with its credentials. Without them small batches of a table on S3 are
-        written by Spark too. See docs/sinks.md for stores where this is safe.
+        delta-rs's options for the table's store, with its credentials. Without them Spark also writes small batches of
+        a table on S3. See docs/sinks.md for stores where this is safe.
     compact : bool, default True
-        Merge the table's small files between batches. It is left alone where small batches are written by Spark.
+        Merge the table's small files between batches. Not done where Spark writes small batches.
 
     Notes
     -----
-    Columns of an existing table that the rows lack are NULL in them. Do not set
-    ``delta.setTransactionRetentionDuration`` shorter than the longest stop of the query: with the transaction,
-    Delta forgets which batches it has.
+    Columns of an existing table that the rows lack are NULL in new rows. Do not set
+    ``delta.setTransactionRetentionDuration`` shorter than the longest stop of the query: without the transaction,
+    Delta does not know which batches it has.
 
     DELETE, UPDATE, MERGE, OPTIMIZE and overwrites by others are edits of rows: the query goes on. RESTORE to a version
-    before the query's last batch, REPLACE TABLE and CLONE are refused, while the query runs and at the next start: rows
-    are gone that the table's transaction numbers still count. The error says how to put them back, and how to go on
-    without them. Do not keep the table's log shorter than the longest stop (``delta.logRetentionDuration``).
+    before the query's last batch, REPLACE TABLE and CLONE stop the query, at once or at the next start: they remove
+    rows that the table's transaction numbers still count. The error says how to put the rows back, and how to go on
+    without them. Keep the table's log longer than the longest stop (``delta.logRetentionDuration``).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Keeps a Delta table equal to the newest change of every key, one Delta transaction a batch."""
+"""Keeps a Delta table equal to the newest change of every key, one Delta transaction per batch."""
 
 from __future__ import annotations
 
@@ -50,53 +50,52 @@ _MATERIALIZE: Final = "spark.databricks.delta.merge.materializeSource"
 class DeltaUpsert(DeltaSink):
     """Upserts change rows into a Delta table by key, exactly once.
 
-    A batch is one Delta transaction that carries ``(txn_app_id, batch_id)``; a batch id that the table
-    already has is skipped before anything is read. How a batch is written:
+    A batch is one Delta transaction that carries ``(txn_app_id, batch_id)``. A batch id that the table
+    already has is skipped before any row is read. A batch is written by
 
-    * *append*, when the batch is backlog, this query created the table (the property
-      ``backlog_spark.createdBy``), and the runner promises that keys are unique in backlog: all rows are
-      inserts then, and no key can be there yet.
+    * *append*, if the batch is backlog, this query created the table (the property
+      ``backlog_spark.createdBy``), and the runner promises that keys are unique in backlog: then all rows are
+      inserts of new keys;
     * *MERGE* of the newest change of each key otherwise.
 
-    An empty batch is a transaction too. With `sequence` ties within a key, an upsert wins over a delete.
+    An empty batch is a transaction too. If a key has changes with equal `sequence`, an upsert wins over a delete.
 
     Parameters
     ----------
     path : str
-        Location of the table on any filesystem Delta supports. Created at the first start if nothing is
-        there.
+        Location of the table on any filesystem that Delta supports. The first start creates it if nothing
+        is there.
     keys : sequence of str
-        Columns that identify a row. NULL is a value like any other: a NULL key matches a NULL key.
+        Columns that identify a row. A NULL key matches a NULL key.
     change_type : str or None, default "_change_type"
         Column with ``insert``, ``update_preimage``, ``update_postimage`` or ``delete``, as in Delta's change
         data feed; any other value fails the query. An ``update_preimage`` removes its key unless the update's
         after-image keeps it. None: rows carry no change type and each is an upsert.
     sequence : str or None, default "_commit_seq"
-        Column by which the newest change of a key within a batch is found; any orderable type, increasing
-        with each change of a key, NULL is oldest. None: a batch never has two upserts of one key; if it has, the
-        query fails.
+        Column that orders the changes of a key within a batch; any orderable type, increasing with each change
+        of a key, NULL is oldest. None: a batch never has two upserts of one key; otherwise the query fails.
     metadata_columns : sequence of str, default ("_change_type", "_commit_timestamp", "_commit_seq")
-        Columns of the batch that are not stored. All must exist; but when these three defaults stand and the rows are
-        results of a keyed operator, they have the change type alone, if their operator takes rows back, or none of the
-        columns: each row is an upsert then. A batch never has two upserts of one key.
+        Columns of the batch that are not stored. All must exist, with one exception: with the three defaults, results
+        of a keyed operator have only the change type, if the operator retracts rows, or none of the columns; then
+        each row is an upsert. Such a batch never has two upserts of one key.
     partition_by : sequence of str, default ()
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
         Table properties of a table that the sink creates. Small files of a table with
         ``delta.enableDeletionVectors`` are not merged.
     merge_schema : bool, default False
-        Add columns that the stream has and the table lacks, NULL in the rows that are there. It is looked at when the
-        query starts, or starts again after the source's table was altered.
+        Add columns that the stream has and the table lacks; they are NULL in existing rows. The sink does so when the
+        query starts, and when it restarts after the source's table was altered.
     small_batch_rows : int, default 100,000
-        A live batch of up to so many rows goes to the driver and is committed by delta-rs, in a few tenths of a second;
-        larger ones are written by Spark. 0: all are.
+        A live batch of up to this many rows goes to the driver, where delta-rs commits it in a few tenths of a second.
+        Spark writes larger ones. 0: Spark writes all.
     small_batch_bytes : int, default 64 MiB
-        The most bytes of such a batch, in Arrow.
+        Maximum bytes of such a batch, in Arrow.
     storage_options : mapping of str to str
-        delta-rs's options for the table's store, with its credentials. Without them small batches of a table on S3 are
-        written by Spark too. See docs/sinks.md for stores where this is safe.
+        delta-rs's options for the table's store, with its credentials. Without them Spark also writes small batches of
+        a table on S3. See docs/sinks.md for stores where this is safe.
     compact : bool, default True
-        Merge the table's small files between batches. It is left alone where small batches are written by Spark.
+        Merge the table's small files between batches. Not done where Spark writes small batches.
 
     Raises
     ------
@@ -105,14 +104,14 @@ class DeltaUpsert(DeltaSink):
 
     Notes
     -----
-    Columns of an existing table that the batch lacks are left as they are, and NULL in new rows. Do not set
-    ``delta.setTransactionRetentionDuration`` shorter than the longest stop of the query: with the
-    transaction, Delta forgets which batches it has.
+    Columns of an existing table that the batch lacks keep their values, and are NULL in new rows. Do not set
+    ``delta.setTransactionRetentionDuration`` shorter than the longest stop of the query: without the
+    transaction, Delta does not know which batches it has.
 
     DELETE, UPDATE, MERGE, OPTIMIZE and overwrites by others are edits of rows: the query goes on. RESTORE to a version
-    before the query's last batch, REPLACE TABLE and CLONE are refused, while the query runs and at the next start: rows
-    are gone that the table's transaction numbers still count. The error says how to put them back, and how to go on
-    without them. Do not keep the table's log shorter than the longest stop (``delta.logRetentionDuration``).
+    before the query's last batch, REPLACE TABLE and CLONE stop the query, at once or at the next start: they remove
+    rows that the table's transaction numbers still count. The error says how to put the rows back, and how to go on
+    without them. Keep the table's log longer than the longest stop (``delta.logRetentionDuration``).
 
     Examples
     --------
