@@ -55,11 +55,11 @@ class FastPairs(bs.CoGroupFunction):
         return rows.filter(pa.array(keep))
 
 
-GRID = [pytest.param(made(), n, marks=pytest.mark.grid) for made in (Pairs, FastPairs) for n in (0, 3)]
+GRID = [pytest.param(made(), n, marks=pytest.mark.grid) for made in (Pairs, FastPairs) for n in (0, 1, 3)]
 
 
 @pytest.mark.parametrize(
-    ("function", "backlog"), [(FastPairs(), 1), pytest.param(Pairs(), 2, marks=pytest.mark.grid), *GRID]
+    ("function", "backlog"), [(FastPairs(), 2), pytest.param(Pairs(), 2, marks=pytest.mark.grid), *GRID]
 )
 def test_co_group(spark: SparkSession, tmp_path: Path, function: bs.CoGroupFunction, backlog: int) -> None:
     lefts, rights = ([events(s + n, 60, n * 60) for n in range(3)] for s in (100, 200))

@@ -173,6 +173,7 @@ def test_a_query_that_was_begun_in_pandas_goes_on_so(
     assert "transformWithStateInPandasExec" in metadata.read_text()
 
 
+@pytest.mark.grid
 def test_sorted_batches_with_an_interval(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(19)
     tables = [rows(chance, 200, n * 1_000) for n in range(5)]
@@ -238,6 +239,7 @@ def test_feature_off_is_the_stream_vehicle_throughout(spark: SparkSession, tmp_p
     assert not (tmp_path / "c" / "backlog" / "state").exists()
 
 
+@pytest.mark.grid
 def test_operators_in_a_chain(spark: SparkSession, tmp_path: Path) -> None:
     chance = random.Random(11)
     schema = pa.schema([("shop", pa.int64()), ("item", pa.int64()), ("v", pa.int64())])

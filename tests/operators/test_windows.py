@@ -189,7 +189,7 @@ class Total(bs.AggregateFunction):
 
 def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> None:
     """reduce over sessions, and an aggregate function over windows that follow windows."""
-    tables = [events(n + 50, 80, n * 80, millis=True) for n in range(3)]
+    tables = [events(n + 50, 80, n * 80, millis=True) for n in range(2)]
     tables.append(flush(tables))
     reduced = (
         source(tmp_path)
@@ -219,7 +219,7 @@ def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> N
 
 def test_rows_picked_of_windows(spark: SparkSession, tmp_path: Path) -> None:
     """max_by: the row itself, with the window that it was picked in."""
-    tables = [events(n + 90, 60, n * 60).filter(pc.field("v").is_valid()) for n in range(3)]
+    tables = [events(n + 90, 60, n * 60).filter(pc.field("v").is_valid()) for n in range(2)]
     tables.append(flush(tables))
     spark.createDataFrame(pa.concat_tables(tables).combine_chunks()).createOrReplaceTempView("events")
     expected = multiset(
@@ -236,7 +236,7 @@ def test_rows_picked_of_windows(spark: SparkSession, tmp_path: Path) -> None:
         return frame
 
     stream = windows.max_by("v").transform(look).map("user", "window_start", "seq", "v", "ts")
-    sink = run(spark, tmp_path, stream, {"s": tables}, 2, expected)
+    sink = run(spark, tmp_path, stream, {"s": tables}, 1, expected)
     assert multiset(r for b in sink.batches.values() for r in b) == expected
     assert "seq" in seen
     assert not [name for name in seen if name.startswith("__")]

@@ -133,6 +133,7 @@ def test_a_batch_that_failed_half_way_is_written_once_by_the_next_try(spark: Spa
     assert rows_of(spark, tmp_path) == Counter(SOME + [(number, "mon") for number in range(100)])
 
 
+@pytest.mark.grid
 def test_a_query_that_died_between_the_two_commits_adds_nothing_twice(spark: SparkSession, tmp_path: Path) -> None:
     target, given, checkpoint = tmp_path / "t", tmp_path / "in", tmp_path / "c"
 

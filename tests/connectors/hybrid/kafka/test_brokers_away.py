@@ -60,6 +60,7 @@ def test_a_restart_in_the_middle_of_a_read_loses_and_repeats_nothing(fragile: Br
     fragile.close_phases()
 
 
+@pytest.mark.parametrize("client", ["confluent", pytest.param("kafka-python", marks=pytest.mark.grid)])
 def test_a_broker_that_stays_away_is_an_error_that_names_it(fragile: Broker, client: str) -> None:
     topic = _large(fragile)
     options = {"kafkaConsumer__pollTimeoutMs": "1500", "kafka__default__api__timeout__ms": "1500"}
