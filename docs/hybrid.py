@@ -121,19 +121,14 @@ no row with `tombstones=drop`.
 
 ## Old dates
 
-Before version 3.0, Spark used the Julian calendar before 1582-10-15, and its files may still have it today. Parquet
-and ORC give the dates and times that Spark's own readers give, by the marks in each file:
+Until version 3.0 Spark wrote dates before 1582-10-15 in the Julian calendar. This source does not convert them. It
+refuses them, and Spark's own readers (`bs.hybrid`) read them:
 
-| file | calendar |
-|---|---|
-| Parquet without `org.apache.spark.version` | today's, as with Spark's default `datetimeRebaseModeInRead=CORRECTED` |
-| ORC that does not say its calendar, such as pyarrow's | the old one, as for ORC's Java reader |
-
-Some are refused; Spark's readers (`bs.hybrid`) can read them:
-
-* timestamps before 1900 in a Parquet file that has such a mark and was written in another zone than UTC,
-* dates before 1582-10-15 in ORC files compressed as LZ4 or LZO,
-* ORC timestamps outside of 1677-09-21 to 2262-04-11, such as `9999-12-31 23:59:59`.
+* Parquet: a date before 1582-10-15, or a timestamp before 1900, in a file that its metadata mark as written in the old
+  calendar. Files without `org.apache.spark.version` are in today's calendar, as with Spark's default
+  `datetimeRebaseModeInRead=CORRECTED`.
+* ORC: a date before 1582-10-15 in any file, as the reader does not tell the calendar. Also a timestamp outside of
+  1677-09-21 to 2262-04-11, such as `9999-12-31 23:59:59`.
 
 Columns that are not declared are not checked.
 

@@ -1,36 +1,57 @@
-"""Dates and times written in the calendar of before 1582, as those of today's that Spark's readers give (pure).
+"""Finds dates and times that a file has in the calendar of Spark before 3.0, so that they are refused (pure).
 
-Source: Spark's RebaseDateTime and DataSourceUtils.datetimeRebaseSpec.
+Spark's own readers convert them. Here no wrong date may pass: such files are rare, and `bs.hybrid` reads them.
+Source: Spark's DataSourceUtils.datetimeRebaseSpec.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .casting import Caster, mask_of, offsets_of
+from backlog_spark.errors import BacklogError
 
-__all__ = ["FIRST_COMMON_MICROS", "Rebasing", "has_old_days", "rebased_days", "rebased_instants", "within"]
+__all__ = ["FIRST_COMMON_MICROS", "OldCalendar", "has_old_days", "leaves"]
 
-# 1582-10-15, from which on both calendars are one.
+# 1582-10-15. From here on the two calendars are one.
 _FIRST_DAY = -141427
-#: 1900-01-01 in UTC. Before, Java's old classes have other offsets for most time zones than its new ones, which is what
-#: Spark's table julian-gregorian-rebase-micros.json is of; from here on none differs.
+#: 1900-01-01 in UTC. Before it, Java's old classes have other offsets than its new ones for most time zones.
 FIRST_COMMON_MICROS = -2_208_988_800_000_000
-_SECONDS_A_DAY = 86_400
 _A_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-# Those of the table that differ in the calendar only, by the names that Spark writes.
-_UTC = frozenset(
-    ("Etc/GMT", "Etc/GMT+0", "Etc/GMT-0", "Etc/GMT0", "Etc/Greenwich", "Etc/UCT", "Etc/UTC", "Etc/Universal",
-     "Etc/Zulu", "GMT", "GMT0", "Greenwich", "UCT", "UTC", "Universal", "Z", "Zulu")
-)  # fmt: skip
 
 
-class Rebasing:
-    """What a Parquet file tells of its calendar.
+def leaves(array: pa.Array) -> Iterator[pa.Array]:
+    """The arrays without nested types that an array is made of, in the order of Parquet's columns."""
+    t = pa.types
+    if t.is_struct(array.type):
+        for child in array.flatten():
+            yield from leaves(child)
+    elif t.is_map(array.type):
+        yield from leaves(array.keys)
+        yield from leaves(array.items)
+    elif t.is_list(array.type) or t.is_large_list(array.type) or t.is_fixed_size_list(array.type):
+        yield from leaves(array.flatten())
+    else:
+        yield array
+
+
+def has_old_days(leaf: pa.Array) -> bool:
+    """Whether the leaf has dates, and one of them depends on the calendar."""
+    if not pa.types.is_date32(leaf.type):
+        return False
+    least = pc.min(leaf.view(pa.int32())).as_py()
+    return bool(least is not None and least < _FIRST_DAY)
+
+
+def _has_old_instants(leaf: pa.Array) -> bool:
+    least = pc.min(leaf.view(pa.int64())).as_py()
+    return bool(least is not None and least < FIRST_COMMON_MICROS // 1_000_000 * _A_SECOND[leaf.type.unit])
+
+
+class OldCalendar:
+    """What a Parquet file says of its calendar. True if anything in it is in the old one.
 
     Parameters
     ----------
@@ -41,9 +62,6 @@ class Rebasing:
     def __init__(self, metadata: Mapping[bytes, bytes] | None) -> None:
         found = metadata or {}
         version = found.get(b"org.apache.spark.version")
-        zone = found.get(b"org.apache.spark.timeZone")
-        #: Session time zone of the writer; "" if it is not told.
-        self.zone = zone.decode("utf-8", "replace") if zone else ""
         # Without a version Spark goes by its settings, by default datetimeRebaseModeInRead=CORRECTED.
         self._days = version is not None and (version < b"3.0.0" or b"org.apache.spark.legacyDateTime" in found)
         self._int96 = version is not None and (version < b"3.1.0" or b"org.apache.spark.legacyINT96" in found)
@@ -51,97 +69,36 @@ class Rebasing:
     def __bool__(self) -> bool:
         return self._days or self._int96
 
-    def applies(self, kind: pa.DataType, physical: str) -> bool:
+    def has(self, kind: pa.DataType, physical: str) -> bool:
         """Whether a leaf of this type, and of Parquet's physical type, is in the old calendar."""
         if physical == "INT96":
             return self._int96
         return self._days and (pa.types.is_date32(kind) or (pa.types.is_timestamp(kind) and kind.tz is not None))
 
+    def refuse(self, name: str, column: str, array: pa.Array, physicals: Sequence[str]) -> None:
+        """Refuse values that are another date or time in today's calendar.
 
-def within(kind: pa.DataType, leaf: Callable[[pa.DataType], Caster | None]) -> Caster | None:
-    """What changes the leaves of arrays of a type; None if none is to be changed.
+        Parameters
+        ----------
+        name, column : str
+            Of the file and of its column.
+        array : pyarrow.Array
+            Values of the column.
+        physicals : sequence of str
+            Parquet's physical types of its leaves.
 
-    Parameters
-    ----------
-    kind : pyarrow.DataType
-    leaf : callable
-        Asked for what changes each leaf, once and in their order.
-    """
-    t = pa.types
-    if t.is_struct(kind):
-        return _struct([within(field.type, leaf) for field in kind])
-    if t.is_map(kind):
-        return _map(within(kind.key_type, leaf), within(kind.item_type, leaf))
-    if t.is_list(kind) or t.is_large_list(kind) or t.is_fixed_size_list(kind):
-        return _list(within(kind.value_type, leaf))
-    return leaf(kind)
-
-
-def _struct(inner: list[Caster | None]) -> Caster | None:
-    def change(array: pa.StructArray) -> pa.Array:
-        children = [array.field(i) if make is None else make(array.field(i)) for i, make in enumerate(inner)]
-        return pa.StructArray.from_arrays(children, fields=list(array.type), mask=mask_of(array))
-
-    return change if any(inner) else None
-
-
-def _map(keys: Caster | None, items: Caster | None) -> Caster | None:
-    def change(array: pa.MapArray) -> pa.Array:
-        made = (keys(array.keys) if keys else array.keys, items(array.items) if items else array.items)
-        return pa.MapArray.from_arrays(offsets_of(array), *made, mask=mask_of(array)).cast(array.type)
-
-    return change if keys or items else None
-
-
-def _list(values: Caster | None) -> Caster | None:
-    if values is None:
-        return None
-
-    def change(array: pa.Array) -> pa.Array:
-        return pa.ListArray.from_arrays(offsets_of(array), values(array.values), mask=mask_of(array)).cast(array.type)
-
-    return change
-
-
-def has_old_days(array: pa.Array) -> bool:
-    """Whether one of some dates depends on the calendar."""
-    least = pc.min(array.view(pa.int32())).as_py()
-    return bool(least is not None and least < _FIRST_DAY)
-
-
-def rebased_days(array: pa.Array) -> pa.Array:
-    """Dates with the year, month and day that they have in the old calendar."""
-    if not has_old_days(array):
-        return array
-    days = array.view(pa.int32()).fill_null(0).to_numpy()
-    return _like(array, np.where(days < _FIRST_DAY, _rebased(days), days).astype(np.int32))
-
-
-def rebased_instants(array: pa.Array, zone: str) -> pa.Array | None:
-    """Instants whose clock shows the same in the old calendar; None if some are old, and the zone is not UTC."""
-    second = _A_SECOND[array.type.unit]
-    least = pc.min(array.view(pa.int64())).as_py()
-    if least is None or least >= FIRST_COMMON_MICROS // 1_000_000 * second:
-        return array
-    if zone not in _UTC:
-        return None
-    values = array.view(pa.int64()).fill_null(0).to_numpy()
-    days, clock = np.divmod(values, _SECONDS_A_DAY * second)
-    return _like(array, np.where(days < _FIRST_DAY, _rebased(days) * (_SECONDS_A_DAY * second) + clock, values))
-
-
-def _like(array: pa.Array, values: np.ndarray) -> pa.Array:
-    mask = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    return pa.array(values, mask=mask).view(array.type)
-
-
-def _rebased(days: np.ndarray) -> np.ndarray:
-    """Days since 1970 of Julian dates as those of Gregorian ones; the 29th of a February that has none is the 1st."""
-    # By Julian day number, of years that begin in March, the first one 4801 BC.
-    at = 4 * (days.astype(np.int64) + 2_440_588 + 32_082) + 3
-    year, at = at // 1461, at % 1461 // 4
-    month = (5 * at + 2) // 153
-    day = at - (153 * month + 2) // 5
-    months = 12 * (year - 4800 - 1970) + month + 2
-    found: np.ndarray = months.astype("datetime64[M]").astype("datetime64[D]").astype(np.int64) + day
-    return found
+        Raises
+        ------
+        BacklogError
+        """
+        for leaf, physical in zip(leaves(array), physicals, strict=True):
+            if not self.has(leaf.type, physical):
+                continue
+            if has_old_days(leaf) or (pa.types.is_timestamp(leaf.type) and _has_old_instants(leaf)):
+                raise BacklogError(
+                    f"{name}: column {column} has dates before 1582-10-15 or timestamps before 1900-01-01 in the "
+                    "calendar of Spark before 3.0, as its metadata say.",
+                    "Read the file with Spark's own reader (bs.hybrid), rewrite it with Spark, with "
+                    "spark.sql.parquet.datetimeRebaseModeInWrite and int96RebaseModeInWrite CORRECTED, or leave "
+                    f"{column} out of the schema.",
+                )

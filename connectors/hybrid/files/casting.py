@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["Caster", "Uncastable", "caster", "find_field", "mask_of", "offsets_of"]
+__all__ = ["Caster", "Uncastable", "caster", "find_field"]
 
 Caster = Callable[[pa.Array], pa.Array]
 
@@ -144,7 +144,7 @@ def _struct(source: pa.StructType, target: pa.StructType) -> Caster:
         ]
         if not fields:
             return array.cast(target)
-        return pa.StructArray.from_arrays(children, fields=fields, mask=mask_of(array))
+        return pa.StructArray.from_arrays(children, fields=fields, mask=_mask_of(array))
 
     return cast
 
@@ -153,7 +153,7 @@ def _list(source: pa.DataType, target: pa.ListType) -> Caster:
     values = caster(source.value_type, target.value_type)
 
     def cast(array: pa.Array) -> pa.Array:
-        return pa.ListArray.from_arrays(offsets_of(array), values(array.values), type=target, mask=mask_of(array))
+        return pa.ListArray.from_arrays(_offsets_of(array), values(array.values), type=target, mask=_mask_of(array))
 
     return cast
 
@@ -162,18 +162,18 @@ def _map(source: pa.MapType, target: pa.MapType) -> Caster:
     keys, items = caster(source.key_type, target.key_type), caster(source.item_type, target.item_type)
 
     def cast(array: pa.MapArray) -> pa.Array:
-        made = pa.MapArray.from_arrays(offsets_of(array), keys(array.keys), items(array.items), mask=mask_of(array))
+        made = pa.MapArray.from_arrays(_offsets_of(array), keys(array.keys), items(array.items), mask=_mask_of(array))
         # The names of the inner fields are part of the type.
         return made.cast(target)
 
     return cast
 
 
-def mask_of(array: pa.Array) -> pa.Array | None:
+def _mask_of(array: pa.Array) -> pa.Array | None:
     return array.is_null() if array.null_count else None
 
 
-def offsets_of(array: pa.Array) -> pa.Array:
+def _offsets_of(array: pa.Array) -> pa.Array:
     """Where the values of each row begin; a copy, as Arrow takes no mask beside a slice of offsets."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size

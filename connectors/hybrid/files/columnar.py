@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 from backlog_spark.errors import BacklogError
 
 from .bitmaps import kept_rows
-from .calendars import FIRST_COMMON_MICROS, Rebasing, rebased_days, rebased_instants, within
+from .calendars import FIRST_COMMON_MICROS, OldCalendar, leaves
 from .casting import Caster, Uncastable, caster, find_field
 from .entries import DataFile, Names, Piece
 from .formats import BATCH_ROWS, Format, Rows, Spans, Unreadable
@@ -76,13 +75,13 @@ class ParquetFormat(Format):
         groups = range(piece.first, file.num_row_groups if piece.end is None else piece.end)
         if not groups:
             return
-        changes = _rebased(name, file, selection.columns)
+        calendar = OldCalendar(file.metadata.metadata)
+        physicals = _physicals(file) if calendar else {}
         try:
             rows = _batch_rows(file.metadata, groups, selection.columns)
             for batch in file.iter_batches(rows, groups, selection.columns, use_threads=False):
-                for column, change in changes.items():
-                    place = batch.schema.get_field_index(column)
-                    batch = batch.set_column(place, batch.schema.field(place), change(batch.column(place)))
+                for column in selection.columns if calendar else ():
+                    calendar.refuse(name, column, batch.column(column), physicals[column])
                 yield selection.rows(batch)
         except (pa.ArrowException, OSError) as error:
             raise Unreadable(str(error)) from None
@@ -98,7 +97,7 @@ class ParquetFormat(Format):
         unit = None if place is None else _microsecond(leaves[place])
         if place is None or unit is None:
             return None
-        is_old = Rebasing(found.metadata.metadata).applies(pa.timestamp("us", "UTC"), leaves[place].physical_type)
+        is_old = OldCalendar(found.metadata.metadata).has(pa.timestamp("us", "UTC"), leaves[place].physical_type)
         spans: Spans = []
         for i in range(found.num_row_groups):
             group = found.metadata.row_group(i)
@@ -114,38 +113,10 @@ class ParquetFormat(Format):
         return spans
 
 
-def _rebased(name: str, file: pq.ParquetFile, columns: list[str]) -> dict[str, Caster]:
-    """What changes the columns that have dates or times of the old calendar."""
-    rebasing = Rebasing(file.metadata.metadata)
-    if not rebasing:
-        return {}
-    physicals = iter([file.schema.column(i).physical_type for i in range(len(file.schema.names))])
-    found = {}
-    for field in file.schema_arrow:
-
-        def leaf(kind: pa.DataType, column: str = field.name) -> Caster | None:
-            if not rebasing.applies(kind, next(physicals)):
-                return None
-            return rebased_days if pa.types.is_date32(kind) else partial(_instants, name, column, rebasing.zone)
-
-        change = within(field.type, leaf)
-        if change is not None and field.name in columns:
-            found[field.name] = change
-    return found
-
-
-def _instants(name: str, column: str, zone: str, array: pa.Array) -> pa.Array:
-    made = rebased_instants(array, zone)
-    if made is None:
-        where = f"in {zone}" if zone else "in a zone that the file does not name"
-        raise BacklogError(
-            f"{name}: column {column} has timestamps before 1900 in the calendar of Spark before 3.0 (its metadata say "
-            f"so), written {where}. What instants they are is known for UTC only.",
-            "Read the file with Spark's own reader (bs.hybrid), rewrite it with Spark, with "
-            "spark.sql.parquet.datetimeRebaseModeInWrite and int96RebaseModeInWrite CORRECTED, or leave "
-            f"{column} out of the schema.",
-        )
-    return made
+def _physicals(file: pq.ParquetFile) -> dict[str, list[str]]:
+    """Parquet's physical types of the leaves of each column."""
+    types = iter([file.schema.column(i).physical_type for i in range(len(file.schema.names))])
+    return {field.name: [next(types) for _ in leaves(pa.nulls(0, field.type))] for field in file.schema_arrow}
 
 
 def _batch_rows(metadata: pq.FileMetaData, groups: Iterable[int], columns: list[str]) -> int:

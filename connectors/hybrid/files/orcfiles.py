@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,13 +10,12 @@ import pyarrow.orc as orc
 
 from backlog_spark.errors import BacklogError
 
-from .calendars import has_old_days, rebased_days, within
-from .casting import Caster, Uncastable, find_field
+from .calendars import has_old_days, leaves
+from .casting import Uncastable, find_field
 from .columnar import Selection
 from .entries import DataFile, Names, Piece
 from .formats import BATCH_ROWS, Format, Rows, Unreadable
 from .layouts import UnitLayout
-from .orctail import is_proleptic
 from .sparktypes import spark_schema
 
 __all__ = ["OrcFormat"]
@@ -83,8 +81,6 @@ class OrcFormat(Format):
             field.name: self._maker(name, field.with_name(called.get(field.name, field.name)), record)
             for field in file.schema
         }
-        calendar = _Calendar(name, source, file)
-        changes = {field.name: within(field.type, calendar.leaf(field.name)) for field in file.schema}
         fields = [field.with_type(makers[field.name][0]) for field in file.schema]
         selection = Selection(name, pa.schema(fields), record, wanted, names)
         # Without a column there would be no rows either.
@@ -92,8 +88,9 @@ class OrcFormat(Format):
         try:
             for stripe in range(piece.first, file.nstripes if piece.end is None else piece.end):
                 read = _stripe(name, file, stripe, columns)
-                arrays = [(column, read.column(column), changes[column]) for column in columns]
-                made = [makers[column][1](change(array) if change else array) for column, array, change in arrays]
+                for column in selection.columns:
+                    _refuse_old_days(name, column, read.column(column))
+                made = [makers[column][1](read.column(column)) for column in columns]
                 batch = pa.RecordBatch.from_arrays(made, columns)
                 for at in range(0, batch.num_rows, BATCH_ROWS):
                     yield selection.rows(batch.slice(at, BATCH_ROWS))
@@ -161,35 +158,14 @@ def _is_out_of_range(file: orc.ORCFile, stripe: int, column: str) -> bool:
     return False
 
 
-class _Calendar:
-    """Dates of one file as those of today's calendar; whether they are that already is looked up if one is so old."""
-
-    def __init__(self, name: str, source: pa.NativeFile, file: orc.ORCFile) -> None:
-        self._name, self._source, self._file = name, source, file
-        self._is_proleptic: bool | None = None
-
-    def leaf(self, column: str) -> Callable[[pa.DataType], Caster | None]:
-        """What changes a leaf of a column."""
-        return lambda kind: partial(self._days, column) if pa.types.is_date32(kind) else None
-
-    def _days(self, column: str, array: pa.Array) -> pa.Array:
-        if self._is_proleptic or not has_old_days(array):
-            return array
-        if self._is_proleptic is None:
-            self._is_proleptic = is_proleptic(self._footer(), self._file.compression)
-        if self._is_proleptic is None:
-            raise BacklogError(
-                f"{self._name}: column {column} has dates before 1582-10-15, and in which calendar is not to be read "
-                f"from a footer that is compressed as {self._file.compression}.",
-                "Read the file with Spark's own reader (bs.hybrid), or rewrite it with orc.compress=zstd or zlib.",
-            )
-        return array if self._is_proleptic else rebased_days(array)
-
-    def _footer(self) -> bytes:
-        file = self._file
-        size: int = file.file_footer_length
-        found: bytes = self._source.read_at(size, file.file_length - 1 - file.file_postscript_length - size)
-        return found
+def _refuse_old_days(name: str, column: str, array: pa.Array) -> None:
+    """ORC says in its footer which calendar dates are in, and pyarrow does not tell it."""
+    if any(map(has_old_days, leaves(array))):
+        raise BacklogError(
+            f"{name}: column {column} has dates before 1582-10-15, and it is not known in which calendar.",
+            "Read the file with Spark's own reader (bs.hybrid), rewrite it as Parquet, or leave the column out of the "
+            "schema.",
+        )
 
 
 def _has_no_names(names: Sequence[str]) -> bool:
