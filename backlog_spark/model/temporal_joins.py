@@ -1,4 +1,4 @@
-"""Which temporal join a query gets, by its time and by what its sources can tell (pure).
+"""Chooses the temporal join of a query, by its time and its sources' characteristics (pure).
 
 Source: FLIP-326, section "Flink SQL Planner".
 """
@@ -15,7 +15,7 @@ __all__ = ["TemporalJoinKind", "choose_temporal_join"]
 
 
 class TemporalJoinKind(StrEnum):
-    """How rows of the probe side find theirs on the build side."""
+    """How rows of the probe side match rows of the build side."""
 
     EVENT_TIME = "event time"
     """The version that held at the row's own time."""
@@ -28,21 +28,21 @@ class TemporalJoinKind(StrEnum):
 def choose_temporal_join(
     characteristics: Mapping[str, WatermarkCharacteristic], *, event_time: bool, wait: bool
 ) -> TemporalJoinKind:
-    """The join of a query.
+    """Choose the join of a query.
 
     Parameters
     ----------
     characteristics : mapping of str to WatermarkCharacteristic
-        Of all sources of both sides, by a name for messages.
+        Those of all sources of both sides, by a name for messages.
     event_time : bool
         Whether the join goes by the rows' event time.
     wait : bool
-        False if it was asked not to wait for the build side, as Flink's temporal table functions do.
+        False: the join does not wait for the build side, like Flink's temporal table functions.
 
     Raises
     ------
     BacklogError
-        If it is to wait and a source cannot tell that it has left backlog.
+        If the join must wait and a source cannot tell that it has left backlog.
     """
     if event_time:
         return TemporalJoinKind.EVENT_TIME

@@ -1,7 +1,7 @@
-"""Watermarks: what one says, how those of several channels and inputs combine, which column is event time (pure).
+"""Watermarks, how those of several channels and inputs combine, and which column is event time (pure).
 
 Spark's own watermark drops rows before user code sees them, cannot be held back during backlog, and waits for ever for
-a source that has finished. So the mark is ours, and it can say one thing more: that event time goes on with the clock.
+a finished source. So these watermarks replace it. They can also say that event time follows the clock.
 
 Source: FLIP-326; Flink's ``WatermarkToDataOutput``, ``StatusWatermarkValve`` and ``IndexedCombinedWatermarkStatus``.
 """
@@ -33,10 +33,10 @@ EVENT_TIME: Final = "backlog_spark.eventTime"
 """Key in a column's metadata that marks it as the event time; the value is the name that it was declared with."""
 
 MIN_WATERMARK: Final = -(2**63)
-"""The watermark before there is one."""
+"""The watermark before the first one."""
 
 END_OF_TIME: Final = 2**63 - 1
-"""The watermark of an input that has come to its end (FLIP-147): whatever waits for a time is due."""
+"""The watermark of an input that has come to its end (FLIP-147): everything that waits for a time is due."""
 
 
 def event_time_of(schema: StructType) -> str | None:
@@ -59,21 +59,21 @@ def event_time_of(schema: StructType) -> str | None:
 
 
 def observation_name(number: int) -> str:
-    """Under which the greatest event time of an input is observed."""
+    """The name of the observation of an input's greatest event time."""
     return f"backlog_spark_event_time_{number}"
 
 
 @dataclass(frozen=True)
 class Watermark:
-    """How far the event time of a stream is.
+    """The progress of a stream's event time.
 
     Parameters
     ----------
     timestamp : int
-        Milliseconds since 1970. No row of this time or an earlier one is expected any more; with
-        ``use_processing_time`` the last time of which that was said.
+        Milliseconds since 1970. No row of this time or an earlier one is expected any more. With
+        ``use_processing_time`` it is the last such time.
     use_processing_time : bool
-        From now on event time goes on with the system time. No watermark without it may follow. Default false.
+        From now on event time follows the system time. No watermark without it may follow. Default false.
 
     Examples
     --------
@@ -88,12 +88,12 @@ class Watermark:
     use_processing_time: bool = False
 
     def at(self, now: int) -> int:
-        """The time that event time has reached when the system time is ``now``."""
+        """The event time at the system time ``now``."""
         return max(self.timestamp, now) if self.use_processing_time else self.timestamp
 
 
 class WatermarkOutput:
-    """What one source sends: watermarks that never go back (FLIP-326, ``WatermarkToDataOutput``).
+    """The output of one source: watermarks that never go back (FLIP-326, ``WatermarkToDataOutput``).
 
     Parameters
     ----------
@@ -107,23 +107,23 @@ class WatermarkOutput:
 
     @property
     def last(self) -> Watermark | None:
-        """What was sent last; None before the first."""
+        """The last watermark that was sent; None before the first."""
         return self._last
 
     def emit(self, watermark: Watermark) -> Watermark | None:
-        """What is sent on: the watermark, or None if it brings nothing new.
+        """Send a watermark on; return it, or None if it brings nothing new.
 
         Raises
         ------
         BacklogError
-            Back from processing time to event time; processing time with a timestamp that is not before the system
-            time, or while an event time beyond the system time has been sent.
+            For a change back from processing time to event time. For processing time with a timestamp that is not
+            before the system time, or after an event time beyond the system time.
         """
         last = self._last
         if last is not None and last.use_processing_time and not watermark.use_processing_time:
             raise BacklogError(
                 f"A watermark of event time {watermark.timestamp} came after one of processing time.",
-                "Send watermarks of processing time only, once there has been one.",
+                "After the first watermark of processing time, send only such watermarks.",
             )
         if watermark.use_processing_time:
             now = self._clock()
@@ -166,8 +166,8 @@ class _Channel:
 class WatermarkValve:
     """The watermark of one input with several channels, such as a union (FLIP-326, ``StatusWatermarkValve``).
 
-    A channel counts while it is aligned: active, and not behind the input's watermark. So one that was idle does not
-    hold the input back when it wakes, until it has caught up. Channels of processing time do not hold back others.
+    A channel counts while it is aligned: active, and not behind the input's watermark. So a channel that wakes does not
+    hold the input back before it has caught up. Channels of processing time do not hold back others.
 
     Parameters
     ----------
@@ -187,13 +187,13 @@ class WatermarkValve:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all channels are."""
+        """Whether all channels are idle."""
         return self._idle
 
     def input_watermark(self, channel: int, watermark: Watermark) -> Watermark | None:
-        """A channel's watermark has come; the input's new one, or None if it stays.
+        """Take a channel's watermark; return the input's new one, or None if it stays.
 
-        That of an idle channel is left alone, unless it is one of processing time, which makes the channel active.
+        An idle channel's watermark is ignored, except one of processing time, which makes the channel active.
         """
         at = self._channels[channel]
         if at.idle and not watermark.use_processing_time:
@@ -205,7 +205,7 @@ class WatermarkValve:
         return self._move()
 
     def input_status(self, channel: int, *, idle: bool) -> Watermark | None:
-        """A channel has become idle or active; the input's new watermark, or None if it stays."""
+        """Take a channel's change to idle or active; return the input's new watermark, or None if it stays."""
         at = self._channels[channel]
         if at.use_processing_time or at.idle == idle:
             return None
@@ -222,7 +222,7 @@ class WatermarkValve:
         return self._to(Watermark(max(each.timestamp for each in self._channels)))
 
     def finish(self, channel: int) -> Watermark | None:
-        """A channel has come to its end and counts no more (FLIP-147); the input's new watermark, or None."""
+        """Take the end of a channel, which no longer counts (FLIP-147); return the new watermark, or None."""
         at = self._channels[channel]
         if at.finished:
             return None
@@ -260,7 +260,7 @@ class WatermarkValve:
 class CombinedWatermarkStatus:
     """The event time of an operator with several inputs (FLIP-326, ``IndexedCombinedWatermarkStatus``).
 
-    It is the least of the active inputs, of which those of processing time are at the system time.
+    It is the least of the active inputs. Inputs of processing time are at the system time.
 
     Parameters
     ----------
@@ -273,25 +273,25 @@ class CombinedWatermarkStatus:
         self._reached = MIN_WATERMARK
 
     def update(self, number: int, watermark: Watermark) -> None:
-        """An input's watermark has come; the input is active from then on."""
+        """Take an input's watermark; the input is active from then on."""
         self._inputs[number].take(watermark)
         self._inputs[number].idle = False
 
     def update_status(self, number: int, *, idle: bool) -> None:
-        """An input has become idle or active."""
+        """Take an input's change to idle or active."""
         self._inputs[number].idle = idle
 
     def finish(self, number: int) -> None:
-        """An input has come to its end and counts no more (FLIP-147)."""
+        """Take the end of an input, which no longer counts (FLIP-147)."""
         self._inputs[number].finished = True
 
     @property
     def is_idle(self) -> bool:
-        """Whether all inputs are."""
+        """Whether all inputs are idle."""
         return not any(each.active for each in self._inputs)
 
     def watermark(self, now: int) -> Watermark:
-        """The operator's, at a system time in milliseconds since 1970; its event time never goes back."""
+        """The operator's watermark at a system time in milliseconds since 1970. Its event time never goes back."""
         active = [each for each in self._inputs if each.active]
         if active and all(each.use_processing_time for each in active):
             return Watermark(max(self._reached, min(each.timestamp for each in active)), use_processing_time=True)

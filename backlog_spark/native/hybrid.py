@@ -1,6 +1,6 @@
 """Phases of Spark's own readers under one query and one checkpoint: files or Delta first, then Kafka, at JVM speed.
 
-Each phase is a run of the query with that phase's source alone. The bounded ones end by themselves (``availableNow``),
+Each phase is a run of the query with only that phase's source. Bounded phases end by themselves (``availableNow``),
 the last one goes on. Spark lets the sources of a checkpoint change if they are named and if the offset log has its
 second format, which keeps offsets by name; both are set in copies of the session: one in which such a source is loaded,
 and the one that such a query has of its own (`backlog_spark.spark.own_settings`).
@@ -65,35 +65,35 @@ def hybrid(
     ----------
     spark : SparkSession
     name : str
-        Of the source.
+        Name of the source.
     phases : mapping of str to callable
-        Name of each phase, in their order, and what makes its DataFrame: called with a ``DataStreamReader`` and the
-        `RunContext` at the start of each run, and once when the query first starts. All give the same columns. All but
-        the last are read to what is there when their run starts.
+        Name of each phase, in their order, and a function that makes its DataFrame. It is called with a
+        ``DataStreamReader`` and the `RunContext` at the start of each run, and once at the query's first start. All
+        phases give the same columns. All but the last are read up to what is there when their run starts.
     timestamp_column : str, optional
-        Column of type timestamp or timestamp_ntz (then UTC) that says a row's time: the last phase finds the newest one
-        of those before as ``ctx.starting_timestamp``. For it each phase of files or Delta is read once more when it has
-        ended, that column alone.
+        Column of type timestamp or timestamp_ntz (then UTC) with a row's time. The last phase gets the newest time of
+        the phases before as ``ctx.starting_timestamp``. For this each phase of files or Delta is read once more when it
+        has ended, only that column.
     starting_overlap : str, int or timedelta, default 0
-        How much earlier ``ctx.starting_timestamp`` is.
+        How much earlier than the newest time ``ctx.starting_timestamp`` is.
     dedup_key : str or sequence of str, optional
-        Columns that together with ``timestamp_column`` tell a row of the last phase for a row of those before: such
-        rows are left out. A row of the same key and another time is another version, and stays. The keys and times
-        within the overlap are kept in the checkpoint. A key with a NULL in it is never known.
+        Columns that, together with ``timestamp_column``, match rows of the last phase to rows of the phases before.
+        Matching rows are dropped. A row with the same key and another time is another version, and stays. The
+        checkpoint keeps keys and times within the overlap. A key that contains NULL is never de-duplicated.
     allow_empty : bool, default False
-        Whether a phase of files may find no file, as of a pattern that matches nothing. Otherwise the query ends with
-        an error there, before the next phase begins.
+        Whether a phase of files may find no file, such as with a pattern that matches nothing. Otherwise the query
+        then ends with an error, before the next phase begins.
 
     Returns
     -------
     NativeHybrid
-        Pass it as ``source`` to `backlog_query`; ``build`` finds the present phase's DataFrame as ``ctx.frame``.
+        Pass it as ``source`` to `backlog_query`; ``build`` gets the present phase's DataFrame as ``ctx.frame``.
 
     Raises
     ------
     BacklogError
-        For fewer than two phases, for names that Spark does not take for a source, and for an overlap or a key without
-        a ``timestamp_column``.
+        For fewer than two phases, for names that Spark does not accept for a source, and for an overlap or a key
+        without a ``timestamp_column``.
     """
     check_session(spark)
     if len(phases) < 2:
@@ -108,7 +108,7 @@ def hybrid(
     overlap_ms = parse_duration(starting_overlap, "starting_overlap")
     if (keys or overlap_ms) and not timestamp_column:
         setting, value = ("dedup_key", keys) if keys else ("starting_overlap", starting_overlap)
-        raise SettingError(setting, value, "needs a timestamp_column.", "Name the column that says a row's time.")
+        raise SettingError(setting, value, "needs a timestamp_column.", "Name the column with a row's time.")
     return NativeHybrid(spark, name, phases, Handover(timestamp_column, overlap_ms, keys), allow_empty)
 
 

@@ -43,8 +43,8 @@ class Handover:
     overlap_ms : int
         How far the last phase goes back behind the newest time.
     keys : tuple of str
-        Columns by which rows of the last phase are known to be rows of the ones before. A key with a NULL in it tells
-        no row from another, so it is never known.
+        Columns that match rows of the last phase to rows of earlier phases. A key that contains NULL is never
+        de-duplicated.
     """
 
     column: str = ""

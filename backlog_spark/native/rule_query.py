@@ -1,10 +1,10 @@
-"""Queries that are Spark's own, switched between backlog and stream: `backlog_query`.
+"""Switches queries of Spark's own sources between backlog and stream: `backlog_query`.
 
-The trigger of a running query cannot be changed, nor the rate limit of its sources. So in backlog the query is run in
-*rounds*: each reads what is there (``availableNow``), with a limit that makes its batches take the interval during
-backlog, and ends by itself. When the rules say that the backlog is over, the query is started with its normal trigger,
-on the same checkpoint; when they say that there is backlog again, that run ends at its next batch boundary and rounds
-follow. No batch is interrupted for it.
+Spark cannot change the trigger of a running query or the rate limit of its sources. So in backlog the query runs in
+*rounds*. A round reads what is there (``availableNow``), with a limit that makes its batches take the interval during
+backlog, and ends by itself. When the rules say that the backlog is over, the query starts with its normal trigger on
+the same checkpoint. When they say that there is backlog again, that run ends at its next batch boundary, and rounds
+follow. A switch interrupts no batch.
 """
 
 from __future__ import annotations
@@ -56,27 +56,27 @@ def backlog_query(
     to_table: str = "",
     source: NativeHybrid | None = None,
 ) -> ForeignQuery:
-    """Start a query of Spark's own sources that is switched between backlog and stream.
+    """Start a query of Spark's own sources that switches between backlog and stream.
 
     Parameters
     ----------
     build : callable
-        Takes a `RunContext`, returns a ``DataStreamWriter`` that is not started. Called for each run, so it must make
-        the same query every time; what may differ is the sources' rate limits. Its trigger is kept for the normal run
-        if no interval is set anywhere; its checkpoint location is replaced.
+        Takes a `RunContext` and returns a ``DataStreamWriter`` that is not started. Called for each run, so it must
+        make the same query every time; only the sources' rate limits may differ. The normal run keeps its trigger if no
+        interval is set anywhere. Its checkpoint location is replaced.
     checkpoint : str
-        Checkpoint location. An existing query's may be taken over.
+        Checkpoint location; it may be that of an existing query.
     name : str, optional
-        Of the query. Default: the writer's own.
+        Name of the query. Default: the writer's own.
     spark : SparkSession, optional
         Default: the active session.
     interval, interval_during_backlog : optional
-        As ``spark.backlog.interval`` and ``spark.backlog.intervalDuringBacklog``, which they overrule. Without an
-        interval during backlog nothing is switched.
+        Override ``spark.backlog.interval`` and ``spark.backlog.intervalDuringBacklog``. Without an interval during
+        backlog nothing is switched.
     to_table : str, optional
         Table to write to, as ``DataStreamWriter.toTable``.
     source : NativeHybrid, optional
-        Phases, made with `hybrid`. All but the last are backlog, in the last one the rules say.
+        Phases, made with `hybrid`. All but the last are backlog; in the last one the rules decide.
 
     Returns
     -------
@@ -86,12 +86,12 @@ def backlog_query(
     Raises
     ------
     BacklogError
-        For settings that are wrong, and when there is no rule: set one of ``spark.backlog.rule.*``.
+        For wrong settings, and without a rule: set one of ``spark.backlog.rule.*``.
 
     Notes
     -----
-    With an interval during backlog of 0 a round is one batch of all that is there. If live data keeps coming there are
-    several rounds, and each commits: a difference from sources that carry a flag.
+    With an interval during backlog of 0 a round is one batch of everything that is there. If live data keeps coming
+    there are several rounds, and each commits. This differs from sources that carry a flag.
     """
     from pyspark.sql import SparkSession
 

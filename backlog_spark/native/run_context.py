@@ -1,4 +1,4 @@
-"""What a query of Spark's own sources is built for."""
+"""The context of one run of a query of Spark's own sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RunContext"]
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a query is built for: the argument of ``build``.
+    """The argument of ``build``: the run that a query is built for.
 
     Parameters
     ----------
@@ -25,14 +25,14 @@ class RunContext:
     mode : Mode
         ``Mode.BACKLOG`` for a round, ``Mode.STREAM`` for the normal run.
     read_limit : int or None
-        Rows that a batch should have, for ``maxOffsetsPerTrigger``; None: no limit in a round, the query's own in the
-        normal run.
+        Rows that a batch should have, for ``maxOffsetsPerTrigger``. None: no limit in a round, the query's own limit
+        in the normal run.
     phase : str
-        Of a query with phases, the present one.
+        The present phase, if the query has phases.
     starting_timestamp : int or None
-        Where the last phase may begin, milliseconds since 1970, as Kafka's option ``startingTimestamp``: the newest
-        time of the phases before, less the overlap. None in the phases before, without a ``timestamp_column``, and
-        where they had no row with a time.
+        Where the last phase may begin, milliseconds since 1970, for Kafka's option ``startingTimestamp``: the newest
+        time of the phases before, minus the overlap. None in the phases before, without a ``timestamp_column``, and
+        if they had no row with a time.
     """
 
     spark: SparkSession
@@ -61,7 +61,7 @@ class RunContext:
         return self.mode is Mode.BACKLOG
 
     def scaled(self, normal: int) -> int:
-        """A limit of another unit, files or bytes, grown or shrunk as `read_limit` is; without one as it is.
+        """Scale a limit in another unit, files or bytes, like `read_limit`; without a read limit it does not change.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""How stays in backlog ended whose operators had waited for it, as the checkpoint has it written down."""
+"""Keeps in the checkpoint how stays in backlog ended, for operators that waited for the end."""
 
 from __future__ import annotations
 

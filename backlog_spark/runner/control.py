@@ -1,8 +1,8 @@
-"""The control source: tells every key group of watermarks, of due timers and of the rows' attributes.
+"""The control source: sends watermarks, due timers and record attributes to every key group.
 
-A small Python source beside the seeds of each operator that needs time. What it told is in Spark's offset log, so a
-replayed batch is told the same. It asks the query's runner, over a loopback connection, what there is to tell; that
-also wakes a query whose other sources are idle.
+It is a small Python source beside the seeds of each operator that needs time. Its offsets hold what it sent, so a
+replayed batch gets the same. It asks the query's runner for news over a loopback connection. That also wakes a query
+whose other sources are idle.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class Clerk:
             self._known = {name: _Known(budget=budget) for name, budget in budgets.items()}
 
     def hold(self, *, wakes: bool = False) -> None:
-        """Tell nothing new: for runs in which nobody listens.
+        """Report nothing new, for runs without a control-source consumer.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""How far a backlog is, with the batch under way: an estimate, for display only."""
+"""Estimates the progress of a backlog with the batch under way, for display only."""
 
 from __future__ import annotations
 

@@ -1,9 +1,12 @@
-"""Keyed queries: which plan runs next, what a batch of backlog does, and the hand-off between the vehicles.
+"""Keyed queries: plans of the next run, batches of backlog, and the hand-over between the vehicles.
 
-The order at the end of a backlog: its last batch is put out, and what operators that waited hand over is kept; it
-commits; that, or the state's last version, is published, while no run is active; the ledger says so; the stream plan
-starts and its first batch takes the state in. A crash at any point goes on from what is on disk, and doing a step again
-changes nothing.
+At the end of a backlog:
+
+1. The last batch puts its results out, and keeps the state that waiting operators hand over. It commits.
+2. No run is active. That state, or the state's last version, is published, and the ledger records it.
+3. The stream plan starts, and its first batch takes the state in.
+
+A crash at any point resumes from the files in the checkpoint, and doing a step again changes nothing.
 """
 
 from __future__ import annotations

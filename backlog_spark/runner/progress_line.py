@@ -1,4 +1,4 @@
-"""One line that says how far a query is: phase, rows, rate, rows left, time left."""
+"""The progress line of a query: phase, rows, rate, rows left, time left."""
 
 from __future__ import annotations
 

@@ -1,12 +1,13 @@
-"""The query runner: runs a query as `backlog_spark.decide.next_step` says, and tells it what it sees.
+"""The query runner: runs a query as `backlog_spark.decide.next_step` says, and reports to it what it sees.
 
-Sources of ours pace themselves (`backlog_spark.spi.pacing`): the query runs with an immediate trigger throughout, the
-source sizes batches in backlog and spaces them afterwards. It asks the runner whether another source is in backlog, and
-then spaces them by the interval during backlog. The switch is a batch boundary of a running query and costs nothing.
-Beside streaming DataFrames, which do not pace themselves, the trigger spaces batches, and the source sizes those that a
-tick begins. With the interval during backlog unset the query is plain Spark with a processing-time trigger. Where
-keyed operators commit nothing during backlog it runs twice instead, first sorted, then as stream
-(`backlog_spark.runner.keyed_query`).
+* Connector sources pace themselves (`backlog_spark.spi.pacing`). The query runs with an immediate trigger. The source
+  sizes batches in backlog and spaces them afterwards. While another source is in backlog, which it asks the runner, it
+  spaces them by the interval during backlog. The switch is a batch boundary of a running query and costs nothing.
+* Streaming DataFrames do not pace themselves. Beside them the trigger spaces batches, and the source sizes those that a
+  tick begins.
+* With the interval during backlog unset the query is plain Spark with a processing-time trigger.
+* If keyed operators commit nothing during backlog, the query runs twice: first sorted, then as stream
+  (`backlog_spark.runner.keyed_query`).
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ _LONGEST_ERROR = 500
 class BacklogQuery(QueryRuns):
     """A running query. Offers what Spark's ``StreamingQuery`` offers, and the backlog's state.
 
-    Made by ``BacklogStreamWriter.start``; recovery needs nothing but the same call with the same checkpoint.
+    ``BacklogStreamWriter.start`` makes it. Recovery needs only the same call with the same checkpoint.
     """
 
     def __init__(
@@ -373,23 +374,23 @@ class BacklogQuery(QueryRuns):
 
     @property
     def sortsBacklog(self) -> bool:
-        """Whether its keyed operators are sorted while there is backlog; whether now, `keyed` tells."""
+        """Whether its keyed operators run sorted during backlog. `keyed` shows whether they do now."""
         return self._facts.sorts_backlog
 
     @property
     def sourcesInBacklog(self) -> tuple[str, ...]:
-        """Names of the sources that report backlog, as of the newest batch; a rule speaks for streaming DataFrames."""
+        """Names of the sources in backlog, as of the newest batch; rules decide for streaming DataFrames."""
         flagged = zip(sources_of(self._node), self._declared.flags(), strict=True)
         told = ("streaming DataFrames",) if self._judge.is_backlog else ()
         return (*(source.name for source, is_backlog in flagged if is_backlog), *told)
 
     @property
     def lateRows(self) -> int:
-        """Rows that came behind the watermark and went to no side output, since the query was started here."""
+        """Late rows without a side output, since this process started the query."""
         return 0 if self._keyed is None else self._keyed.late_rows
 
     def state(self, name: str) -> DataFrame:
-        """A keyed operator's state, as the rows that it would put out for every key; for debugging.
+        """A keyed operator's state: the rows that it would put out for every key. For debugging.
 
         Parameters
         ----------

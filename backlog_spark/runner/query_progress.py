@@ -1,4 +1,4 @@
-"""Where a query is: its reports taken into the coordinator, the history of switches and the counts (pure)."""
+"""Progress of one query: feeds reports to the coordinator and keeps history and counts (pure)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class BacklogProgress:
-    """How far the query is, over all its runs in this process.
+    """Progress of the query, over all its runs in this process.
 
     Parameters
     ----------
@@ -54,9 +54,9 @@ class BacklogProgress:
     backlog_rows, backlog_total : int, int or None
         Rows of the backlog that are committed, and an estimate of all of them if a source gives one.
     rows_per_second : float
-        Of the last committed batch with rows; 0.0 before the first.
+        Rate of the last committed batch with rows; 0.0 before the first.
     commits_in_backlog, commits_after : int
-        Committed batches with rows, by their flag at the start.
+        Committed batches with rows, counted by their flag at the start.
     commits_of_flag_only : int
         Committed batches without rows.
     restarts : int
@@ -119,7 +119,7 @@ class QueryTracker:
             self._note(self._coordinator.decision, -1)
 
     def take(self, report: ProgressReport) -> None:
-        """A batch was committed. One that is told again after a restart is not counted twice."""
+        """Take the report of a committed batch. A batch reported again after a restart is not counted twice."""
         with self._lock:
             first_time = report.batch_id > self._last_batch
             self._last_batch = max(self._last_batch, report.batch_id)

@@ -1,8 +1,8 @@
 """Time in a keyed query: greatest event times in, watermarks and due timers out to the control sources.
 
-Event times are known when a batch has run and count when it has committed. They are kept, before that, in
-``<checkpoint>/backlog/event-time-<batch>.json``, so that a watermark survives a crash between a commit and the next
-batch: the one at the switch above all, which may be the last for a long time.
+Event times are known when a batch has run, and count when it has committed. Before the commit they are written to
+``<checkpoint>/backlog/event-time-<batch>.json``. So a watermark survives a crash between a commit and the next batch,
+above all the one at the switch, which may be the last for a long time.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Timekeeper:
         flags, finished : sequence of bool
             Whether each declared source is processing backlog, and whether it has come to its end.
         sorted_run : bool
-            In the sorted vehicle nobody listens.
+            Whether the run is sorted. A sorted run has no control-source consumer.
         tasks : int
             Partitions of the state.
         epoch : int

@@ -1,7 +1,7 @@
-"""One query over several Spark runs: follows the present one, starts the next, restarts after failures.
+"""One query over several Spark runs: follows the present run, starts the next, restarts after failures.
 
-One thread owns the Spark query. The listener only puts reports on its queue, so nothing is ever switched, stopped or
-started from inside a listener callback.
+One thread owns the Spark query. The listener only puts reports on its queue. So no listener callback ever switches,
+stops or starts anything.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class QueryRuns(QueryHandle):
         self._rows_before = 0
         self._thread: threading.Thread | None = None
 
-    # -- what subclasses say --------------------------------------------------------------------------------
+    # -- for subclasses -------------------------------------------------------------------------------------
 
     @abstractmethod
     def _recall(self) -> None:
-        """What the checkpoint tells of earlier runs. Called by `_begin`, once no other query runs on it."""
+        """Read from the checkpoint what earlier runs left. Called by `_begin`, when no other query runs on it."""
 
     @abstractmethod
     def _run(self) -> StreamingQuery:
@@ -101,15 +101,15 @@ class QueryRuns(QueryHandle):
         idle : bool
             It committed nothing.
         left : bool
-            It ended because `_leave` said so.
+            `_leave` ended it.
         """
 
     def _take(self, report: ProgressReport) -> None:
-        """A batch was committed."""
+        """Take the report of a committed batch."""
         self._tracker.take(report)
 
     def _leave(self) -> bool:
-        """Whether the present run is to end at the next batch boundary. Asked after each `_take`."""
+        """Whether the present run must end at the next batch boundary. Asked after each `_take`."""
         return False
 
     def _why(self) -> BaseException | None:

@@ -1,4 +1,4 @@
-"""Keyed state for a user to look at: where an operator's state is at the moment, read as a DataFrame."""
+"""Reads an operator's present state as a DataFrame, for users."""
 
 from __future__ import annotations
 

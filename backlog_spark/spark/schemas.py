@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Schemas", "schema_of"]
 
-# Of how many key groups there are nothing depends that is asked here.
+# Schemas do not depend on the number of key groups.
 _KEY_GROUPS = 1
 
 

@@ -1,4 +1,4 @@
-"""What happens between two batches of a Spark query: that it ends there, and how long it waits.
+"""Stops a Spark query between two batches, or changes how long it waits for the next.
 
 Spark's own ``stop`` interrupts the batch under way, whose work is then done again. Here the state that ``stop`` sets
 first is set and the interruption left out: Spark looks at that state between batches. It also looks once within a

@@ -239,7 +239,7 @@ def split_by(numbers: np.ndarray, batch: pa.RecordBatch) -> Iterator[tuple[int, 
 
 
 def rows_among(rows: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
-    """The rows of these hashes, which ascend; in the order that they have."""
+    """The rows with these hashes. ``hashes`` must be sorted; row order is kept."""
     own = rows.column(0).to_numpy()
     # Most are told apart by their upper bits, and are not looked for. Half of these numbers are negative: such a place
     # is counted from the end.

@@ -20,7 +20,7 @@ _last: tuple[str, tuple[str, ...], Known] | None = None  # the worker's
 
 
 class Known:
-    """Rows by their keys and times. One with a NULL in them tells no row from another, so it is never known.
+    """Rows by their keys and times. A key that contains NULL is never de-duplicated.
 
     Parameters
     ----------
