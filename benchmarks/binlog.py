@@ -71,30 +71,30 @@ def _written(server: MySQLServer, rows: int) -> Iterator[tuple[str, int, Range]]
     yield "other tables", rows, (start, _end(server))
 
 
-def _ours(options: MySqlOptions, schema: TableSchema, place: Range) -> Sums:
+def _ours(options: MySqlOptions, schema: TableSchema, log_range: Range) -> Sums:
     rows, ids, amounts = 0, 0, Decimal(0)
-    for batch in read_batch(options, (schema,), _start(schema, place), place[1]):
+    for batch in read_batch(options, (schema,), _start(schema, log_range), log_range[1]):
         rows += batch.num_rows
         ids += pc.sum(batch.column("id")).as_py()
         amounts += pc.sum(batch.column("amount")).as_py()
     return rows, ids, amounts
 
 
-def _library(server: MySQLServer, place: Range) -> Iterator[Any]:
+def _library(server: MySQLServer, log_range: Range) -> Iterator[Any]:
     """The events of the table, decoded by the library."""
     settings = {"host": "127.0.0.1", "port": server.port, "user": server.user, "password": server.password}
     reader = BinLogStreamReader(
         connection_settings={**settings, "ssl_disabled": True},
         server_id=4242,
-        log_file=place[0].file,
-        log_pos=place[0].pos,
+        log_file=log_range[0].file,
+        log_pos=log_range[0].pos,
         resume_stream=True,
         blocking=False,
         only_schemas=[_DATABASE],
         only_tables=[_NAME],
         only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent],
     )
-    end = place[1].sort_key()
+    end = log_range[1].sort_key()
     try:
         for event in reader:
             if BinlogPosition(reader.log_file, reader.log_pos).sort_key() > end:
@@ -104,9 +104,9 @@ def _library(server: MySQLServer, place: Range) -> Iterator[Any]:
         reader.close()
 
 
-def _library_sums(server: MySQLServer, place: Range) -> Sums:
+def _library_sums(server: MySQLServer, log_range: Range) -> Sums:
     rows, ids, amounts = 0, 0, Decimal(0)
-    for event in _library(server, place):
+    for event in _library(server, log_range):
         for row in event.rows:
             for image in ("values", "before_values", "after_values"):
                 if image in row:
@@ -129,29 +129,29 @@ def run(arguments: argparse.Namespace) -> None:
         server = stack.enter_context(MySQLServer(fast=True))
         given = {"host": "127.0.0.1", "port": str(server.port), "user": server.user, "ssl.mode": "disabled"}
         ranges = []
-        for name, rows, place in _written(server, arguments.rows):
+        for name, rows, log_range in _written(server, arguments.rows):
             progress(f"written: {name}")
-            ranges.append((name, rows, place))
+            ranges.append((name, rows, log_range))
         given["table"] = f"{_DATABASE}.{_NAME}"
         options, schema = MySqlOptions.parse(given), check(given)[0]
-        for name, rows, place in ranges:
-            found = {"ours": _ours(options, schema, place), "mysql_replication": _library_sums(server, place)}
+        for name, rows, log_range in ranges:
+            found = {"ours": _ours(options, schema, log_range), "mysql_replication": _library_sums(server, log_range)}
             require_equal(found)
             require_equal({"read": found["ours"][0], "written": 0 if name == "other tables" else rows})
 
-            def ours(place: Range = place) -> float:
-                return _timed(lambda: list(read_batch(options, (schema,), _start(schema, place), place[1])))
+            def ours(log_range: Range = log_range) -> float:
+                return _timed(lambda: list(read_batch(options, (schema,), _start(schema, log_range), log_range[1])))
 
-            def library(place: Range = place) -> float:
-                return _timed(lambda: [event.rows for event in _library(server, place)])
+            def library(log_range: Range = log_range) -> float:
+                return _timed(lambda: [event.rows for event in _library(server, log_range)])
 
             times = interleave({"ours": ours, "mysql_replication": library}, arguments.runs)
             mine, theirs = show(f"ours, {name}", rows, times["ours"]), show(name, rows, times["mysql_replication"])
             result("binlog", name, mine, {"mysql_replication": theirs})
 
 
-def _start(schema: TableSchema, place: Range) -> Offset:
-    return Offset(server="", tables=(schema,), complete=True, position=place[0])
+def _start(schema: TableSchema, log_range: Range) -> Offset:
+    return Offset(server="", tables=(schema,), complete=True, position=log_range[0])
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ FAR = 1 << 32
 """The first byte of a binary log file that an event cannot tell in its 32 bits, and at which no dump can begin."""
 
 # Files of 256 GiB, 33 million of them: one a minute for 63 years.
-_PLACE_BITS, _FILE_BITS = 38, 25
+_POS_BITS, _FILE_BITS = 38, 25
 
 
 @dataclass(frozen=True)
@@ -82,18 +82,18 @@ def sequence_at(file: int, pos: int) -> int:
     BacklogError
         There are too many files, or the file is too large.
     """
-    if pos >> _PLACE_BITS or file >> _FILE_BITS:
+    if pos >> _POS_BITS or file >> _FILE_BITS:
         raise BacklogError(
             f"Byte {pos} of binary log file number {file} is beyond what _commit_seq has room for: "
-            f"{1 << _FILE_BITS} files of {1 << _PLACE_BITS} bytes.",
+            f"{1 << _FILE_BITS} files of {1 << _POS_BITS} bytes.",
             "Write smaller transactions, or let the server number its files anew and start with a new checkpoint.",
         )
-    return (file << _PLACE_BITS) + pos
+    return (file << _POS_BITS) + pos
 
 
 def byte_at(sequence: int) -> int:
     """The byte in its file of which `sequence_at` made a number."""
-    return sequence & ((1 << _PLACE_BITS) - 1)
+    return sequence & ((1 << _POS_BITS) - 1)
 
 
 @dataclass(frozen=True)
@@ -374,6 +374,6 @@ class KeyRanges:
     def __init__(self, ends: Sequence[bytes]) -> None:
         self._ends = ends
 
-    def index(self, place: bytes) -> int:
+    def index(self, order: bytes) -> int:
         """Index of the range that holds the key with these order bytes, or past the last closed range."""
-        return bisect.bisect_left(self._ends, place)
+        return bisect.bisect_left(self._ends, order)

@@ -41,7 +41,7 @@ from .schema.keys import Key
 from .schema.table import SchemaChanged, TableSchema
 from .server.connection import server_time_ms
 from .server.continuity import check_history
-from .server.failover import Places, moved
+from .server.failover import PositionsByGtid, moved
 from .server.mysql import end_position, load_schema, open_connection, server_identity
 from .server.retention import Retention
 from .server.watermark import gtids_at
@@ -114,7 +114,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._long_poll = LongPoll(options.poll_wait_ms, poll_every_ms(options.interval_ms or 0))
         self._checked_start = self._checked_history = False
         self._server = self._moved_from = ""
-        self._places: Places = {}
+        self._positions: PositionsByGtid = {}
         self._retention = Retention()
         self._remaining = Remaining(options)
 
@@ -173,7 +173,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._server = self._server or server_identity(connection)
         if start.server == self._server:
             return start
-        found = moved(connection, self._options, start, self._server, self._places)
+        found = moved(connection, self._options, start, self._server, self._positions)
         if self._moved_from != start.server:
             self._moved_from = start.server
             _log.warning("The query goes on at the server %s; its checkpoint is about %s.", self._server, start.server)
@@ -212,7 +212,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             pass
         for altered in later.found:
             raise SchemaChanged(
-                f"{altered.schema.name} was altered after the place where the stream would start, by "
+                f"{altered.schema.name} was altered after the position where the stream would start, by "
                 f"{altered.statement[:200]!r}: what its columns were before, the binary log does not tell.",
                 f"Start after it: startup.mode=specific, startup.file={altered.end.file}, "
                 f"startup.position={altered.end.pos}.",
@@ -358,7 +358,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = replace(first, tables=last.tables)
         if first.complete:
             found = self._snapshot_partitions(first, last)
-            # Places of two servers may have one name.
+            # Positions of two servers may have the same name.
             if first.position is None or (first.server, first.position) != (last.server, last.position):
                 found.append(self._retrying(lambda c: self._binlog_partition(c, first, last)))
             return found

@@ -29,7 +29,7 @@ AGGREGATES = "sum(v) AS total, count(*) AS n, max(v) AS hi"
 
 WINDOW_MS = 10_000
 # Timers, or pairs of joins, of a key group in a batch, where a batch may be interrupted: enough batches for all the
-# places in which it is killed.
+# points at which it is killed.
 FEW_TIMERS = 12
 
 

@@ -292,7 +292,7 @@ SOME_PAIRED = {
 
 
 def all_paired(shape: str) -> list[str]:
-    """All places in the order in which they come. Results of other operators are kept when the stay's end is known."""
+    """All kill points in order. Results of other operators are kept when the stay's end is known."""
     rows, end, *others = PAIRED_POINTS
     if shape == "late":  # windows keep no rows, and are handed over as they are
         return [end, *(point for point in others if "handed over" not in point)]

@@ -202,8 +202,8 @@ def torture_lives(
             end_of_log = BinlogPosition(file, position).sort_key()
 
             def caught_up() -> bool:
-                places = [job.position(name) for name in (LOG, STATE)]
-                return all(place is not None and place.sort_key() >= end_of_log for place in places)
+                positions = [job.position(name) for name in (LOG, STATE)]
+                return all(position is not None and position.sort_key() >= end_of_log for position in positions)
 
             wait_for(caught_up, "the log's end")
             for query in queries:

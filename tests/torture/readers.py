@@ -65,8 +65,8 @@ def torture_readers(
         captures = [Capture(server, shape, seed * 10 + i, form) for i, form in enumerate(("row", "debezium"))]
 
         def passed() -> BinlogPosition | None:
-            places = [place for capture in captures if (place := capture.position)]
-            return min(places, key=BinlogPosition.sort_key) if len(places) == len(captures) else None
+            positions = [position for capture in captures if (position := capture.position)]
+            return min(positions, key=BinlogPosition.sort_key) if len(positions) == len(captures) else None
 
         writers = Writers(server, shape, seed, Path(scratch))
         alters, storm = Alters(server, shape, seed + 1, 0.35, passed), Storm(server, seed + 2, 0.25)

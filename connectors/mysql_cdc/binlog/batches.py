@@ -15,7 +15,7 @@ from ..options import MySqlOptions
 from ..output.rows import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
 from ..schema.ddl.history import Layout
 from ..schema.ddl.timeline import Fixed, TableName
-from ..schema.key_order import Places
+from ..schema.key_order import OrderBytes
 from ..schema.keys import Key
 from ..schema.table import TableSchema
 from ..server.gtid import GtidSet
@@ -40,7 +40,7 @@ class _SnapshotFilter:
         self._rest = [] if ranges and ranges[-1].end is None else [True]
         self._lows = [watermark(r.low) for r in ranges]
         self._ends = [r.end for r in ranges if r.end is not None]
-        self._places = Places(schema.chunk_columns)
+        self._order = OrderBytes(schema.chunk_columns)
         self._chunk_indexes = schema.indexes(schema.chunk_key)
         self._ranges: KeyRanges | None = None
         self._covered: list[bool] = []
@@ -76,9 +76,9 @@ class _SnapshotFilter:
                 return query(connection, statement)
 
         if self._ranges is None:
-            self._ranges = KeyRanges(self._places.of(ask, self._ends))
+            self._ranges = KeyRanges(self._order.of(ask, self._ends))
         found = self._ranges
-        return [c[found.index(p)] for p, c in zip(self._places.of(ask, keys), covered, strict=True)]
+        return [c[found.index(p)] for p, c in zip(self._order.of(ask, keys), covered, strict=True)]
 
 
 class _Changes:

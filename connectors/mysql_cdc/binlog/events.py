@@ -31,7 +31,7 @@ from ..schema.ddl.statements import (
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.table import TableSchema
 from ..server.gtid import GtidSet
-from .log_position import FORMAT, HEADER, ROTATE, LogPlace
+from .log_position import FORMAT, HEADER, ROTATE, DumpPosition
 from .records import DELETE, INSERT, UPDATE, Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
 from .row_decoder import RowDecoder, SchemaChanged, TableMap, read_length
 
@@ -68,7 +68,7 @@ class Events:
     Parameters
     ----------
     large, after
-        As `LogPlace` has them.
+        As `DumpPosition` has them.
     left_out : GtidSet, optional
         Transactions that are passed over.
     """
@@ -86,7 +86,7 @@ class Events:
         left_out: GtidSet | None = None,
     ) -> None:
         self._connection = connection
-        self._place = LogPlace(large, after)
+        self._position = DumpPosition(large, after)
         self._left_out = left_out
         self._leaves_out = False
         self._tail = 0
@@ -115,25 +115,25 @@ class Events:
         A transaction that ends behind 4 GiB is nearly always its file's last one; its end is then told as the next
         file's beginning, from which a dump can begin.
         """
-        place = self._place
+        position = self._position
         far: TransactionEnd | None = None
         while True:
             packet = self._connection._read_packet()
             if packet.is_eof_packet():
                 if far is not None:
                     yield far
-                if self._until and (place.number, place.sent) < self._until:
-                    raise NotYetSent(f"{place.file}:{place.sent}")
+                if self._until and (position.number, position.sent) < self._until:
+                    raise NotYetSent(f"{position.file}:{position.sent}")
                 return
             data = packet.get_all_data()
             if data[0]:  # neither an event nor an end of file
                 raise BacklogError(f"The binary log stream holds a packet that starts with {data[0]}.")
             kind = data[5]
             size = int.from_bytes(data[10:14], "little")
-            end = place.moved(data)
+            end = position.moved(data)
             if far is not None:
                 if kind == ROTATE:
-                    far = replace(far, position=BinlogPosition(place.file, FIRST_EVENT))
+                    far = replace(far, position=BinlogPosition(position.file, FIRST_EVENT))
                 yield far
                 far = None
             is_end = False
@@ -142,10 +142,10 @@ class Events:
             elif kind == FORMAT:
                 self._decoders.clear()
                 self._tail = 4 if data[-5] == 1 else 0  # the algorithm, then the format event's own checksum
-            elif place.is_before(end, size):
+            elif position.is_before(end, size):
                 continue
             elif kind in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB):
-                if self._until and (place.number, end - size) >= self._until:
+                if self._until and (position.number, end - size) >= self._until:
                     return
                 if self._is_open:
                     yield TransactionBroken()
@@ -164,7 +164,7 @@ class Events:
             elif kind in (_QUERY, _COMPRESSED_QUERY):
                 is_end = self._query(data, kind)
                 for schema, statement in self._altered:
-                    altered = TableAltered(schema, statement, BinlogPosition(place.file, end))
+                    altered = TableAltered(schema, statement, BinlogPosition(position.file, end))
                     self._timeline.altered(altered)
                     self._told.clear()
                     self._decoders.clear()
@@ -189,21 +189,21 @@ class Events:
                     far = found
                 else:
                     yield found
-                if kind != _XA_PREPARE and self._until and (place.number, end) >= self._until:
+                if kind != _XA_PREPARE and self._until and (position.number, end) >= self._until:
                     if far is not None:
                         yield far
                     return
 
-    def first_place(self) -> BinlogPosition | None:
+    def first_position(self) -> BinlogPosition | None:
         """Where the first transaction begins; None if there is none up to the log's end."""
         while True:
             packet = self._connection._read_packet()
             if packet.is_eof_packet():
                 return None
             data = packet.get_all_data()
-            end, size = self._place.moved(data), int.from_bytes(data[10:14], "little")
-            if data[5] in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB) and not self._place.is_before(end, size):
-                return BinlogPosition(self._place.file, end - size)
+            end, size = self._position.moved(data), int.from_bytes(data[10:14], "little")
+            if data[5] in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB) and not self._position.is_before(end, size):
+                return BinlogPosition(self._position.file, end - size)
 
     def _refused(self, what: str, hint: str) -> BacklogError:
         mark = "-" if self._of_mariadb else ":"
@@ -232,11 +232,11 @@ class Events:
         self._leaves_out = self._left_out is not None and self._left_out.contains(self._uuid, self._number)
 
     def _end(self, end: int) -> TransactionEnd:
-        if not self._place.is_told:
+        if not self._position.is_told:
             raise self._refused("an end without a position", "Report this with the server's version.")
         self._is_open = False
-        told = self._uuid, self._number, self._began_at, self._is_rolled_back, self._place.file
-        return TransactionEnd(BinlogPosition(self._place.file, end), *told)
+        told = self._uuid, self._number, self._began_at, self._is_rolled_back, self._position.file
+        return TransactionEnd(BinlogPosition(self._position.file, end), *told)
 
     def _table_map(self, data: bytes) -> None:
         body = data[HEADER : len(data) - self._tail]
@@ -276,7 +276,7 @@ class Events:
             decoder.check_present(data[offset : offset + width])
             offset += width
         # Position of data[0] in the file, one less than the event's because of the OK byte.
-        base = sequence_at(self._place.number, event_start - 1)
+        base = sequence_at(self._position.number, event_start - 1)
         read_row = decoder.read_row
         rows: list[tuple[int, list[Any] | None, list[Any] | None]] = []
         if change == UPDATE:
@@ -298,7 +298,7 @@ class Events:
         if offset != end:
             raise self._refused("a row image that does not end where its event ends", "Report this with the table.")
         at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
-        told = self._uuid, self._number, at, rows, self._place.file, server_id, len(data)
+        told = self._uuid, self._number, at, rows, self._position.file, server_id, len(data)
         return RowsChange(decoder.schema, change, *told)
 
     def _compressed_rows(self, data: bytes) -> None:

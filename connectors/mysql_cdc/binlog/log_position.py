@@ -14,7 +14,7 @@ from backlog_spark.errors import BacklogError
 
 from ..offsets import FIRST_EVENT, file_number
 
-__all__ = ["FORMAT", "HEADER", "ROTATE", "LargeFile", "LogPlace"]
+__all__ = ["FORMAT", "HEADER", "ROTATE", "DumpPosition", "LargeFile"]
 
 HEADER = 20
 """Bytes before an event's own: one OK byte, then its header of 19."""
@@ -35,7 +35,7 @@ class LargeFile(Exception):
         self.file = file
 
 
-class LogPlace:
+class DumpPosition:
     """The place that a dump has come to.
 
     Parameters

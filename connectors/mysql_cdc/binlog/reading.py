@@ -27,7 +27,16 @@ from .log_position import LargeFile
 from .records import DELETE, INSERT, UPDATE, Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
 from .transactions import whole_transactions
 
-__all__ = ["DELETE", "INSERT", "UPDATE", "RowsChange", "TableAltered", "TransactionEnd", "first_place", "read_changes"]
+__all__ = [
+    "DELETE",
+    "INSERT",
+    "UPDATE",
+    "RowsChange",
+    "TableAltered",
+    "TransactionEnd",
+    "first_position",
+    "read_changes",
+]
 
 _T = TypeVar("_T")
 _TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317, 1927}
@@ -136,9 +145,9 @@ def _read_once(
     yield from _taken(options, tables, start, until, timeline, Events.read, left_out)
 
 
-def first_place(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> BinlogPosition | None:
+def first_position(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> BinlogPosition | None:
     """Where the first transaction begins that a dump sends; None if it sends none, up to the log's end."""
-    with closing(_taken(options, (), start, None, Timeline(), lambda events: iter([events.first_place()]))) as found:
+    with closing(_taken(options, (), start, None, Timeline(), lambda events: iter([events.first_position()]))) as found:
         return next(found)
 
 

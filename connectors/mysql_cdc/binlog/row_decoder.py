@@ -16,7 +16,7 @@ from backlog_spark.errors import BacklogError
 
 from ..schema.columns import not_text
 from ..schema.ddl.history import Bridge, Layout, bridge
-from ..schema.hidden import hidden_places
+from ..schema.hidden import hidden_columns
 from ..schema.table import Hidden, SchemaChanged, TableSchema, altered
 from ..schema.types import Column, binlog_codes, kind_of
 from .column_readers import converted, fits, of_key, reader, skipper, without_zero_dates
@@ -146,13 +146,13 @@ class RowDecoder:
         columns = layout.columns if layout else schema.columns
         described = len(table_map.types)
         shared = min(len(columns), len(schema.columns))
-        in_place = across is None or all(across.place_of(at) == at for at in range(shared))
-        hidden = hidden_places(schema, [c.name for c in columns], described, table_map.names, in_place=in_place)
+        same_order = across is None or all(across.index_of(at) == at for at in range(shared))
+        hidden = hidden_columns(schema, [c.name for c in columns], described, table_map.names, same_order=same_order)
         if hidden:
-            absent = {each.place for each in hidden if not each.is_logged}
+            absent = {each.index for each in hidden if not each.is_logged}
             columns, across = _with_logged(columns, across, hidden)
             table_map = _without(table_map, absent)
-            self._absent = sum(1 << place for place in absent)
+            self._absent = sum(1 << index for index in absent)
         self._present = (1 << described) - 1 & ~self._absent
         self.count = len(columns)
         self._codes: list[Code | Reader] = []
@@ -177,19 +177,19 @@ class RowDecoder:
     ) -> None:
         self._width = len(schema.columns)
         # Where a value goes in the row; that of a column that nobody asks for behind its end.
-        self._places = [self._width] * self.count
+        self._indexes = [self._width] * self.count
         for at, (column, code, meta) in enumerate(zip(columns, table_map.types, table_map.metadata, strict=True)):
             codes = binlog_codes(column)
             if codes and (code not in codes or not fits(column, meta)):
                 raise _other_type(schema, column, code)
-            place = across.place_of(at)
-            if place is None:
+            index = across.index_of(at)
+            if index is None:
                 self._codes.append(skipper(column.name, code, meta))
                 continue
             kind_of(column)  # refuses what cannot be read
-            read = self._reader(schema.columns[place], column, code, meta)
-            self._places[at] = place
-            self._codes.append(converted(read, across.converts[place]))
+            read = self._reader(schema.columns[index], column, code, meta)
+            self._indexes[at] = index
+            self._codes.append(converted(read, across.converts[index]))
         self.read_row = self._row_across
 
     def _reader(self, declared: Column, logged: Column, code: int, meta: int) -> Code | Reader:
@@ -253,12 +253,12 @@ class RowDecoder:
         nulls = int.from_bytes(data[offset:end], "little")
         offset = end
         row: list[object] = [None] * (self._width + 1)
-        for read, place in zip(self._readers, self._places, strict=True):
+        for read, index in zip(self._readers, self._indexes, strict=True):
             if not nulls & 1:
                 try:
-                    row[place], offset = read(data, offset)
+                    row[index], offset = read(data, offset)
                 except UnicodeDecodeError:
-                    raise not_text(self.schema.columns[place]) from None
+                    raise not_text(self.schema.columns[index]) from None
             nulls >>= 1
         row.pop()
         return row, offset

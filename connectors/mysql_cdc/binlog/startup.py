@@ -57,7 +57,7 @@ def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -
     if not is_mariadb(connection):
         gtid = _gtids_before(options, position) if has_gtids(connection) else ""
     else:
-        found = mariadb.gtids_at_place(connection, position)
+        found = mariadb.gtids_at_position(connection, position)
         if found is None:
             raise BacklogError(
                 f"No transaction of the server ends at {position.file}:{position.pos}.",
@@ -82,7 +82,7 @@ def _gtids_before(options: MySqlOptions, position: BinlogPosition) -> str:
 def _end(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
     if is_mariadb(connection):
         # The end that SHOW MASTER STATUS tells may lie in a file that a commit is about to leave.
-        return mariadb.visible_place(connection).position
+        return mariadb.visible_position(connection).position
     return end_position(connection, options)
 
 

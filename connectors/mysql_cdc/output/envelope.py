@@ -43,7 +43,7 @@ def envelopes(
     after: pa.Table | None,
     ops: Sequence[str],
     at_ms: Sequence[int],
-    places: Sequence[Mapping[str, Any]],
+    origins: Sequence[Mapping[str, Any]],
 ) -> pa.Array:
     """An envelope for each row, as JSON.
 
@@ -56,7 +56,7 @@ def envelopes(
     at_ms : sequence of int
         When the statement ran, milliseconds since 1970 (UTC): ``ts_ms``, here and in ``source``, so that a batch that
         is read again is the same.
-    places : sequence of mapping
+    origins : sequence of mapping
         ``file``, ``pos``, ``server_id`` and ``gtid`` of ``source``.
     """
     names = tuple(c.name for c in schema.columns)
@@ -76,9 +76,9 @@ def envelopes(
     }
     head = _dumps(start)[:-1]
     rest = [
-        f',"source":{head},"ts_ms":{ms},"snapshot":"{"true" if op == "r" else "false"}",{_dumps(dict(place))[1:-1]}'
+        f',"source":{head},"ts_ms":{ms},"snapshot":"{"true" if op == "r" else "false"}",{_dumps(dict(origin))[1:-1]}'
         f'}},"op":"{op}","ts_ms":{ms},"transaction":null}}'
-        for op, ms, place in zip(ops, at_ms, places, strict=True)
+        for op, ms, origin in zip(ops, at_ms, origins, strict=True)
     ]
     return pc.binary_join_element_wise('{"before":', images[0], ',"after":', images[1], pa.array(rest, pa.string()), "")
 

@@ -186,8 +186,8 @@ class _Envelopes(Output):
 
     def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
         rows = table.num_rows
-        place = {"file": None, "pos": 0, "server_id": 0, "gtid": None}
-        value = envelopes(schema, None, table, ["r"] * rows, [of.at_ms] * rows, [place] * rows)
+        origin = {"file": None, "pos": 0, "server_id": 0, "gtid": None}
+        value = envelopes(schema, None, table, ["r"] * rows, [of.at_ms] * rows, [origin] * rows)
         return self._batches(schema, pa.table({"key": key_json(schema, table), "value": value}), _of_snapshot(of))
 
     def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
@@ -205,13 +205,13 @@ class _Envelopes(Output):
         last = [a if a >= 0 else b for b, a in zip(before, after, strict=True)]
         images = rows_to_table(schema, found.rows)
         kept = found.take(last)
-        places = [
+        origins = [
             {"file": o.file, "pos": byte_at(s), "server_id": o.server_id, "gtid": o.gtid or None}
             for o, s in zip(kept.origins, kept.sequences, strict=True)
         ]
         value = envelopes(
             schema, _images(images, before), _images(images, after), ops,
-            [o.timestamp * 1000 for o in kept.origins], places,
+            [o.timestamp * 1000 for o in kept.origins], origins,
         )  # fmt: skip
         key = key_json(schema, images.take(last))
         return self._batches(schema, pa.table({"key": key, "value": value}), kept.told(self.metadata))

@@ -14,14 +14,14 @@ from collections.abc import Sequence
 
 from .table import Hidden, SchemaChanged, TableSchema, altered
 
-__all__ = ["hidden_places"]
+__all__ = ["hidden_columns"]
 
 # Of an expression: the MD5 of what it is for, or, since MySQL 8.0.17, what it is for.
 _NAME = re.compile(r"[0-9a-f]{32}|!hidden!.*|(?P<hash>DB_ROW_HASH_\d+)", re.IGNORECASE | re.DOTALL)
 
 
-def hidden_places(
-    schema: TableSchema, columns: Sequence[str], described: int, names: Sequence[str], *, in_place: bool
+def hidden_columns(
+    schema: TableSchema, columns: Sequence[str], described: int, names: Sequence[str], *, same_order: bool
 ) -> list[Hidden]:
     """Which of the columns that the log describes nobody sees.
 
@@ -34,7 +34,7 @@ def hidden_places(
         How many there are.
     names : sequence of str
         What those are called, if the log tells.
-    in_place : bool
+    same_order : bool
         Whether ``columns`` are those of ``schema`` in its order, but for some that one of the two has more at its end.
 
     Raises
@@ -60,7 +60,7 @@ def hidden_places(
         raise altered(schema, f"{counts}. If that is for an index that was added, start the query again")
     if all(hidden.is_logged for hidden in schema.hidden):
         return [Hidden(len(columns) + n, is_logged=True) for n in range(more)]
-    if in_place and all(hidden.place < described for hidden in schema.hidden):
+    if same_order and all(hidden.index < described for hidden in schema.hidden):
         # If they have been elsewhere, no value is where they are taken to be, which the rows are asked.
         return list(schema.hidden)
     raise SchemaChanged(

@@ -92,8 +92,8 @@ def _container(kind: int, data: bytes, at: int) -> str:
     is_object, large = kind in (_SMALL_OBJECT, _LARGE_OBJECT), kind in (_LARGE_OBJECT, _LARGE_ARRAY)
     width = 4 if large else 2
 
-    def number(place: int, size: int = width) -> int:
-        return int.from_bytes(data[place : place + size], "little")
+    def number(offset: int, size: int = width) -> int:
+        return int.from_bytes(data[offset : offset + size], "little")
 
     count = number(at)
     entry = at + 2 * width

@@ -17,14 +17,14 @@ from backlog_spark.errors import BacklogError
 from .keys import Key, KeyValue, key_kind, order_encoder, text_literal, weight_order
 from .types import Column
 
-__all__ = ["Places"]
+__all__ = ["OrderBytes"]
 
 # Texts of one statement: their literals, twice as long as their bytes, stay far below max_allowed_packet.
 _TEXTS = 1_000
 _CHARACTERS = 200_000
 
 
-class Places:
+class OrderBytes:
     """Order bytes of keys of some columns.
 
     Parameters

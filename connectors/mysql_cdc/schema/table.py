@@ -22,13 +22,13 @@ class Hidden:
 
     Parameters
     ----------
-    place : int
+    index : int
         Among all of the table's columns, from 0.
     is_logged : bool
         Whether rows in the log have a value of it. It stays behind all columns that come later then.
     """
 
-    place: int
+    index: int
     is_logged: bool = False
 
 
@@ -79,8 +79,8 @@ class TableSchema:
 
     def indexes(self, names: tuple[str, ...]) -> tuple[int, ...]:
         """Places of columns in a row."""
-        places = {c.name: i for i, c in enumerate(self.columns)}
-        return tuple(places[name] for name in names)
+        index_of = {c.name: i for i, c in enumerate(self.columns)}
+        return tuple(index_of[name] for name in names)
 
     @property
     def chunks_stay(self) -> bool:

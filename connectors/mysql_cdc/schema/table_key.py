@@ -26,9 +26,9 @@ KEY_CHARSETS = {
     *("utf8mb4", "utf8mb3", "utf8", "ucs2", "utf16", "utf16le", "utf32"),
     *("ascii", "latin1", "latin2", "cp1250", "cp1251", "koi8r"),
 }
-# Measured over all collations of these sets (tests/connectors/mysql_cdc/test_places.py): those whose WEIGHT_STRING does
-# not order as the comparison does. MariaDB compares level by level and pads each, which weights in one piece do not
-# tell; and 10.11 holds '' and '\0' equal in the older ones without padding.
+# Collations whose WEIGHT_STRING does not order as the comparison does, measured over all collations of these sets
+# (tests/connectors/mysql_cdc/test_order_bytes.py). MariaDB compares level by level and pads each level, which one
+# string of weights cannot express. 10.11 also treats '' and '\0' as equal in the older collations without padding.
 _UNORDERED = re.compile(r"cp1250_czech_cs\Z")
 _UNORDERED_IN_MARIADB = re.compile(
     r"cp1250_czech_cs\Z|.*(_ai_cs|_as_ci|_as_cs|_w2|_0900_bin)\Z|(?!.*_uca1400_).*_nopad_"

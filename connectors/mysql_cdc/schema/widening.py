@@ -121,13 +121,13 @@ def _enum(old: Column, new: Column) -> Convert | None:
 
 
 def _set(old: Column, new: Column) -> Convert | None:
-    places = {label: i for i, label in enumerate(new.labels)}
-    if old.data_type != "set" or not set(old.labels) <= places.keys():
+    rank = {label: i for i, label in enumerate(new.labels)}
+    if old.data_type != "set" or not set(old.labels) <= rank.keys():
         return None
-    if [*old.labels] == sorted(old.labels, key=places.__getitem__):
+    if [*old.labels] == sorted(old.labels, key=rank.__getitem__):
         return as_is
     # In the order of the definition, whatever the order in which they were written.
-    return lambda text: ",".join(sorted(text.split(","), key=places.__getitem__)) if text else text
+    return lambda text: ",".join(sorted(text.split(","), key=rank.__getitem__)) if text else text
 
 
 def _binary(old: Column, new: Column) -> Convert | None:

@@ -106,7 +106,7 @@ def is_mariadb(connection: Connection[Any]) -> bool:
 def server_identity(connection: Connection[Any]) -> str:
     """Whose binary log positions these are: MySQL's ``server_uuid``, or what stands for it in MariaDB.
 
-    MariaDB has no lasting one. That two servers have the same ``server_id`` is found by `mariadb.check_place`.
+    MariaDB has no lasting one. That two servers have the same ``server_id`` is found by `mariadb.check_position`.
     """
     if is_mariadb(connection):
         return f"mariadb-{text(query(connection, 'SELECT @@global.server_id')[0][0])}"

@@ -2,7 +2,7 @@
 
 After RESET, or when a server was restored in place, its log begins anew or turns off somewhere: the same files and
 bytes then stand for other transactions. The GTIDs that a checkpoint has tell them apart. A MariaDB is asked for those
-at the place itself (`mariadb.check_place`).
+at the place itself (`mariadb.check_position`).
 
 Source: MySQL Reference Manual, "Replication with Global Transaction Identifiers".
 """
@@ -18,7 +18,7 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError
 
 from ..binlog.dump import explained
-from ..binlog.reading import first_place
+from ..binlog.reading import first_position
 from ..offsets import FAR, BinlogPosition, Offset
 from ..options import MySqlOptions
 from .connection import is_mariadb, query
@@ -45,7 +45,7 @@ def check_history(connection: Connection[Any], options: MySqlOptions, start: Off
     if is_mariadb(connection):
         if start.position is not None and start.position.pos >= FAR:
             # The server does not tell of such a place.
-            _check_place(options, start.position, MariaDbGtids(start.gtid), start.gtid)
+            _check_position(options, start.position, MariaDbGtids(start.gtid), start.gtid)
         return
     known = known_gtids(start)
     if known is None or not has_gtids(connection):
@@ -55,7 +55,7 @@ def check_history(connection: Connection[Any], options: MySqlOptions, start: Off
         # What was purged is not in the log, and a dump that leaves less out is refused.
         read = GtidSet(start.gtid)
         read.update(GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0])))
-        _check_place(options, start.position, str(read), start.gtid)
+        _check_position(options, start.position, str(read), start.gtid)
 
 
 def _check_executed(connection: Connection[Any], known: GtidSet) -> None:
@@ -80,11 +80,11 @@ def _same_32_bits(wanted: BinlogPosition | None, found: BinlogPosition | None) -
     return bool(wanted and found and wanted.file == found.file and wanted.pos % FAR == found.pos % FAR)
 
 
-def _check_place(options: MySqlOptions, position: BinlogPosition, read: str | MariaDbGtids, gtids: str) -> None:
+def _check_position(options: MySqlOptions, position: BinlogPosition, read: str | MariaDbGtids, gtids: str) -> None:
     """The transaction after the place has to be the first one that is not among those that were read."""
     try:
         for _ in range(_ATTEMPTS):
-            wanted, found = first_place(options, read), first_place(options, position)
+            wanted, found = first_position(options, read), first_position(options, position)
             if wanted == found or (isinstance(read, MariaDbGtids) and _same_32_bits(wanted, found)):
                 return
             if wanted is not None:  # else there may be one only since
@@ -95,7 +95,7 @@ def _check_place(options: MySqlOptions, position: BinlogPosition, read: str | Ma
         raise explained(error, position) from None
     raise BacklogError(
         f"The server's binary log was reset or is another one: the first transaction after {position} is at "
-        f"{found or 'no place'}, and the first that the checkpoint does not include is at {wanted or 'no place'}. It "
-        f"includes {gtids}.",
+        f"{found or 'no position'}, but the first one that the checkpoint does not include is at "
+        f"{wanted or 'no position'}. The checkpoint includes {gtids}.",
         "Start with a new checkpoint and a new target.",
     )

@@ -20,25 +20,29 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
-from ..binlog.reading import first_place
+from ..binlog.reading import first_position
 from ..offsets import BinlogPosition, Offset
 from ..options import MySqlOptions
 from .connection import is_mariadb, query
 from .gtid import GtidSet, MariaDbGtids
-from .mariadb import gtids_at_place, visible_place
+from .mariadb import gtids_at_position, visible_position
 from .mysql import end_position, has_gtids
-from .watermark import GtidWatermark, PlaceWatermark, watermark
+from .watermark import GtidWatermark, PositionWatermark, watermark
 
-__all__ = ["Places", "known_gtids", "moved"]
+__all__ = ["PositionsByGtid", "known_gtids", "moved"]
 
 _VISIBLE_ATTEMPTS, _VISIBLE_WAIT_S = 100, 0.1
 
-Places = dict[tuple[str, str], BinlogPosition]
-"""Of MariaDB: by server and GTIDs, the places that have been found."""
+PositionsByGtid = dict[tuple[str, str], BinlogPosition]
+"""Of MariaDB: by server and GTIDs, the positions that have been found."""
 
 
 def moved(
-    connection: Connection[Any], options: MySqlOptions, start: Offset, server: str, places: Places | None = None
+    connection: Connection[Any],
+    options: MySqlOptions,
+    start: Offset,
+    server: str,
+    positions: PositionsByGtid | None = None,
 ) -> Offset:
     """An offset of another server as one of the server that is connected to.
 
@@ -46,7 +50,7 @@ def moved(
     ----------
     server : str
         Its identity.
-    places : dict, optional
+    positions : dict, optional
         Those of MariaDB that are known; others are added.
 
     Raises
@@ -56,7 +60,9 @@ def moved(
         MariaDB, has the domains' transactions in another order.
     """
     if start.server.startswith("mariadb-") and is_mariadb(connection) and not start.is_undecided:
-        return _moved_in_mariadb(connection, replace(options, server=server), start, {} if places is None else places)
+        return _moved_in_mariadb(
+            connection, replace(options, server=server), start, {} if positions is None else positions
+        )
     known = known_gtids(start)
     if known is None or is_mariadb(connection) or not has_gtids(connection):
         raise BacklogError(
@@ -92,18 +98,20 @@ def _shift(start: Offset) -> int:
     return start.shift + (0 if start.position is None else start.position.file_number + 1)
 
 
-def _moved_in_mariadb(connection: Connection[Any], options: MySqlOptions, start: Offset, places: Places) -> Offset:
-    def place(gtids: str) -> BinlogPosition:
-        if (options.server, gtids) not in places:
-            places[options.server, gtids] = _place_after(connection, options, start, MariaDbGtids(gtids))
-        return places[options.server, gtids]
+def _moved_in_mariadb(
+    connection: Connection[Any], options: MySqlOptions, start: Offset, positions: PositionsByGtid
+) -> Offset:
+    def position_of(gtids: str) -> BinlogPosition:
+        if (options.server, gtids) not in positions:
+            positions[options.server, gtids] = _position_after(connection, options, start, MariaDbGtids(gtids))
+        return positions[options.server, gtids]
 
     def here(low: str) -> str:
         mark = watermark(low)
-        assert isinstance(mark, PlaceWatermark), "MariaDB's are places"
-        return str(PlaceWatermark(place(str(mark.gtids)), mark.gtids))
+        assert isinstance(mark, PositionWatermark), "MariaDB's are positions"
+        return str(PositionWatermark(position_of(str(mark.gtids)), mark.gtids))
 
-    position = None if start.position is None else place(start.gtid)
+    position = None if start.position is None else position_of(start.gtid)
     found = replace(
         start,
         server=options.server,
@@ -112,18 +120,18 @@ def _moved_in_mariadb(connection: Connection[Any], options: MySqlOptions, start:
         ranges=tuple(replace(each, low=here(each.low)) for each in start.ranges),
         shift=_shift(start),
     )
-    # Behind all watermarks, which are places in this log.
+    # Behind all watermarks, which are positions in this log.
     return replace(found, filter_until=end_position(connection, options)) if start.filter_until else found
 
 
-def _place_after(
+def _position_after(
     connection: Connection[Any], options: MySqlOptions, start: Offset, gtids: MariaDbGtids
 ) -> BinlogPosition:
     """Where in the log the last transactions of all domains are these."""
     end = end_position(connection, options)
     try:
         # Of a file of 4 GiB or more it may be a wrong place, which is then found below to have other transactions.
-        found = first_place(options, gtids) or end
+        found = first_position(options, gtids) or end
     except pymysql.err.OperationalError as error:
         if error.args[0] != 1236:
             raise
@@ -133,18 +141,18 @@ def _place_after(
             "If it replicates from the first server, with log_slave_updates=ON, start the query again when it has "
             "caught up; else start with a new checkpoint.",
         ) from None
-    told = gtids_at_place(connection, found)
+    told = gtids_at_position(connection, found)
     if told != gtids:
         raise BacklogError(
             f"The checkpoint is about the server {start.server}, after transactions {gtids}, and the binary log of "
-            f"the server {options.server} at {options.host}:{options.port} has no such place: "
+            f"the server {options.server} at {options.host}:{options.port} has no such position: "
             f"{found.file}:{found.pos} is after {str(told or '') or 'none'}.",
             "It has transactions of its own, or those of several replication domains in another order: connect to the "
             "first server, or start with a new checkpoint.",
         )
     # A transaction is in the log before a SELECT sees it, and rows that are read now must have all up to the place.
     for _ in range(_VISIBLE_ATTEMPTS):
-        if visible_place(connection).position.sort_key() >= found.sort_key():
+        if visible_position(connection).position.sort_key() >= found.sort_key():
             return found
         time.sleep(_VISIBLE_WAIT_S)
     raise BacklogError(

@@ -46,9 +46,9 @@ class Login:
         SettingError
             More than one place for the password, an unknown mode, or files that the mode would not use.
         """
-        places = [n for n in ("password", "passwordFile", "passwordEnv") if given.get(n.lower())]
-        if len(places) > 1:
-            raise SettingError(places[1], "***", f"the password is given by {places[0]} already.", "Give it once.")
+        ways = [n for n in ("password", "passwordFile", "passwordEnv") if given.get(n.lower())]
+        if len(ways) > 1:
+            raise SettingError(ways[1], "***", f"the password is given by {ways[0]} already.", "Give it once.")
         mode = given.get("ssl.mode", "preferred").strip().lower()
         if mode not in _MODES:
             raise SettingError("ssl.mode", given["ssl.mode"], f"is none of {', '.join(_MODES)}.")

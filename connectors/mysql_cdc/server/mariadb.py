@@ -16,9 +16,9 @@ from backlog_spark.errors import BacklogError, SettingError
 from ..offsets import BinlogPosition
 from .connection import query, server_time_ms, text
 from .gtid import MariaDbGtids
-from .watermark import PlaceWatermark
+from .watermark import PositionWatermark
 
-__all__ = ["NEEDED", "check_place", "gtids_at_place", "low_watermark", "view_position", "visible_place"]
+__all__ = ["NEEDED", "check_position", "gtids_at_position", "low_watermark", "view_position", "visible_position"]
 
 NEEDED = (
     ("log_bin_compress", "OFF", "compressed rows are not read"),
@@ -37,11 +37,11 @@ _SETTLE_S = 0.02
 
 def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
     """A low watermark, as an offset keeps it, and the server's time in ms."""
-    place = visible_place(connection)
-    return str(place), server_time_ms(connection)
+    position = visible_position(connection)
+    return str(position), server_time_ms(connection)
 
 
-def visible_place(connection: Connection[Any]) -> PlaceWatermark:
+def visible_position(connection: Connection[Any]) -> PositionWatermark:
     """A place in the log before which all is visible to any later SELECT.
 
     The server reads the log's current file up to that place, to tell the GTIDs there: about a second a gigabyte.
@@ -64,9 +64,9 @@ def visible_place(connection: Connection[Any]) -> PlaceWatermark:
         # If another session rotates the log in those instructions, the position is in the new file at a byte of the
         # old one until the next commit: beyond the end, going back, or where no event ends.
         if position.sort_key() <= min(later, BinlogPosition(text(file), int(pos)).sort_key()):
-            gtids = gtids_at_place(connection, position)
+            gtids = gtids_at_position(connection, position)
             if gtids is not None:
-                return PlaceWatermark(position, gtids)
+                return PositionWatermark(position, gtids)
     raise BacklogError(
         f"The server says that a snapshot was at {position.file}:{position.pos}, but no transaction ends there.",
         "If someone reset or purged the binary log meanwhile, start the query again; else commit any change first.",
@@ -82,7 +82,9 @@ def _snapshot_position(connection: Connection[Any]) -> BinlogPosition:
 
 
 def view_position(connection: Connection[Any]) -> BinlogPosition:
-    """Where the connection's consistent snapshot is in the log, as the server tells: see `visible_place` for when not.
+    """The log position of the connection's consistent snapshot, as the server reports it.
+
+    It can be wrong while the log rotates: see `visible_position`.
 
     Raises
     ------
@@ -97,14 +99,14 @@ def view_position(connection: Connection[Any]) -> BinlogPosition:
     return BinlogPosition(file, int(pos))
 
 
-def gtids_at_place(connection: Connection[Any], position: BinlogPosition) -> MariaDbGtids | None:
+def gtids_at_position(connection: Connection[Any], position: BinlogPosition) -> MariaDbGtids | None:
     """The GTIDs before a place in the log, or None where no event ends there, as in a file that is gone."""
     # A connection without value decoders cannot encode a number either.
     told = query(connection, f"SELECT BINLOG_GTID_POS(%s, {position.pos})", (position.file,))[0][0]
     return None if told is None else MariaDbGtids(text(told))
 
 
-def check_place(connection: Connection[Any], position: BinlogPosition, gtids: str) -> None:
+def check_position(connection: Connection[Any], position: BinlogPosition, gtids: str) -> None:
     """Refuse a log that is not the one, or no longer the one, in which the place was told.
 
     Parameters
@@ -119,7 +121,7 @@ def check_place(connection: Connection[Any], position: BinlogPosition, gtids: st
     BacklogError
         The log was purged or reset, or is another server's.
     """
-    told = gtids_at_place(connection, position)
+    told = gtids_at_position(connection, position)
     if told is None:
         raise BacklogError(
             f"The server's binary log has no transaction's end at {position.file}:{position.pos} any more, up to which "

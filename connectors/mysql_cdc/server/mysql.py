@@ -37,7 +37,7 @@ from .connection import (
 )
 from .gtid import GtidSet, MariaDbGtids
 from .unlogged import UPDATES_OF_REPLICA, check_cascades, check_databases, check_replica
-from .watermark import PlaceWatermark, watermark
+from .watermark import PositionWatermark, watermark
 
 __all__ = [
     "check_log",
@@ -78,7 +78,7 @@ def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
         # Turning to a new file waits for the commits of the old one: what is in it, or in older ones, is visible.
         query(connection, "FLUSH LOCAL BINARY LOGS")
         file = text(_binlog_status(connection)[0][0])
-        return str(PlaceWatermark(BinlogPosition(file, FIRST_EVENT), MariaDbGtids(""))), server_time_ms(connection)
+        return str(PositionWatermark(BinlogPosition(file, FIRST_EVENT), MariaDbGtids(""))), server_time_ms(connection)
     gtids, now = query(connection, "SELECT @@global.gtid_executed, UNIX_TIMESTAMP(NOW(3)) * 1000")[0]
     return "".join(str(gtids).split()), int(now)
 
@@ -324,7 +324,7 @@ def _hidden_columns(connection: Connection[Any], schema: TableSchema) -> tuple[H
     shown = {column.name.lower() for column in schema.columns}
     # What the storage engine has beside has no type, and is not logged.
     every = [text(row[0]) for row in query(connection, f"SHOW EXTENDED COLUMNS FROM {schema.qualified}") if row[1]]
-    return tuple(Hidden(place) for place, name in enumerate(every) if name.lower() not in shown)
+    return tuple(Hidden(index) for index, name in enumerate(every) if name.lower() not in shown)
 
 
 def check_log(connection: Connection[Any], start: Offset) -> None:
@@ -338,12 +338,12 @@ def check_log(connection: Connection[Any], start: Offset) -> None:
     low = start.start or (start.ranges[0].low if start.ranges and not start.position else "")
     if start.position:
         if is_mariadb(connection) and start.position.pos < FAR:
-            mariadb.check_place(connection, start.position, start.gtid)
+            mariadb.check_position(connection, start.position, start.gtid)
     elif low:
         mark = watermark(low)
-        if isinstance(mark, PlaceWatermark):
+        if isinstance(mark, PositionWatermark):
             if is_mariadb(connection):
-                mariadb.check_place(connection, mark.position, str(mark.gtids))
+                mariadb.check_position(connection, mark.position, str(mark.gtids))
             elif mark.position.file not in dict(log_files(connection)):
                 raise BacklogError(
                     f"The server has purged binary logs that are still needed: from {mark.position.file} on.",

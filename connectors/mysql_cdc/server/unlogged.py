@@ -159,12 +159,12 @@ def without_prepared(connection: Connection[Any], take: Callable[[], _T]) -> _T:
     lasting: set[str] | None = None
     while True:
         before = _prepared(connection)
-        place = take()
+        taken = take()
         if before is None:
-            return place
+            return taken
         found = before | (_prepared(connection) or set())
         if not found:
-            return place
+            return taken
         lasting = found if lasting is None else lasting & found
         if time.monotonic() > limit:
             break
@@ -179,7 +179,7 @@ def without_prepared(connection: Connection[Any], take: Callable[[], _T]) -> _T:
         "The server has XA transactions all the time. The rows of one that was prepared before the stream begins and "
         "is committed afterwards are not in it; once it has begun, XA on a captured table is refused."
     )
-    return place
+    return taken
 
 
 def _prepared(connection: Connection[Any]) -> set[str] | None:

@@ -13,7 +13,7 @@ from backlog_spark.errors import BacklogError
 from ..offsets import BinlogPosition, Offset, sequence_at
 from .gtid import GtidSet, MariaDbGtids
 
-__all__ = ["GtidWatermark", "PlaceWatermark", "Watermark", "gtids_at", "origin", "resume_after", "watermark"]
+__all__ = ["GtidWatermark", "PositionWatermark", "Watermark", "gtids_at", "origin", "resume_after", "watermark"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class GtidWatermark:
 
 
 @dataclass(frozen=True)
-class PlaceWatermark:
+class PositionWatermark:
     """All transactions before a place in the binary log: of MariaDB, or of a MySQL without GTIDs."""
 
     position: BinlogPosition
@@ -50,7 +50,7 @@ class PlaceWatermark:
         return f"{self.gtids}@{self.position.file}:{self.position.pos}"
 
 
-Watermark = GtidWatermark | PlaceWatermark
+Watermark = GtidWatermark | PositionWatermark
 
 
 def watermark(text: str) -> Watermark:
@@ -61,19 +61,19 @@ def watermark(text: str) -> Watermark:
     BacklogError
         When the text is of neither form.
     """
-    gtids, at, place = text.partition("@")
+    gtids, at, position = text.partition("@")
     if not at:
         return GtidWatermark(GtidSet(text))
-    file, _, pos = place.rpartition(":")
+    file, _, pos = position.rpartition(":")
     if not file or not pos.isdigit():
         raise BacklogError(f"{text!r} is not a low watermark.", "Expected GTIDs@file:position.")
-    return PlaceWatermark(BinlogPosition(file, int(pos)), MariaDbGtids(gtids))
+    return PositionWatermark(BinlogPosition(file, int(pos)), MariaDbGtids(gtids))
 
 
 def resume_after(text: str) -> BinlogPosition | str:
     """Where `read_changes` starts after a low watermark: MariaDB's place, or MySQL's GTID set as it is."""
     low = watermark(text)
-    return low.position if isinstance(low, PlaceWatermark) else text
+    return low.position if isinstance(low, PositionWatermark) else text
 
 
 def origin(offset: Offset) -> BinlogPosition | str:

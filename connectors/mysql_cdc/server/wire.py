@@ -26,7 +26,7 @@ __all__ = [
     "INTEGER",
     "SLACK",
     "TEMPORAL",
-    "Places",
+    "PacketOffsets",
     "RowDecoder",
     "WireColumn",
     "whole_rows",
@@ -80,7 +80,7 @@ class WireColumn(NamedTuple):
         return None if size is None else np.dtype(f"<{'u' if self.unsigned else 'i'}{size}")
 
 
-class Places(NamedTuple):
+class PacketOffsets(NamedTuple):
     """Where packets are.
 
     Parameters
@@ -95,7 +95,7 @@ class Places(NamedTuple):
     end: int
 
 
-def whole_rows(data: bytes | bytearray, at: int, end: int) -> Places:
+def whole_rows(data: bytes | bytearray, at: int, end: int) -> PacketOffsets:
     """The packets between two places, up to one that is continued in another packet.
 
     Parameters
@@ -111,12 +111,12 @@ def whole_rows(data: bytes | bytearray, at: int, end: int) -> Places:
     while at + HEADER <= end:
         size = _header(data, at)[0] & _MOST
         if may_be_continued and size == _MOST:
-            return Places(starts, at)
+            return PacketOffsets(starts, at)
         add(at)
         at += HEADER + size
     if at > end:
         at = starts.pop()
-    return Places(starts, at)
+    return PacketOffsets(starts, at)
 
 
 class RowDecoder:

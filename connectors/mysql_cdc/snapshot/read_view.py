@@ -25,7 +25,7 @@ from ..server import mariadb
 from ..server.connection import is_mariadb, text
 from ..server.gtid import GtidSet
 from ..server.mysql import end_position, query
-from ..server.watermark import GtidWatermark, PlaceWatermark
+from ..server.watermark import GtidWatermark, PositionWatermark
 from .rewind import NetChanges
 
 __all__ = ["begin_exact_view", "begin_view"]
@@ -50,7 +50,7 @@ def begin_exact_view(connection: Connection[Any], options: MySqlOptions, schema:
     """
     of_mariadb = is_mariadb(connection)
     for attempt in range(_ATTEMPTS):
-        if _begun_at_a_place(connection, log) if of_mariadb else _begun_between(connection, options, log):
+        if _begun_at_position(connection, log) if of_mariadb else _begun_between(connection, options, log):
             return
         query(connection, "ROLLBACK")
         time.sleep(_WAIT_S * min(50, attempt))
@@ -73,12 +73,12 @@ def _begun_between(connection: Connection[Any], options: MySqlOptions, log: NetC
     return log.settled(executed)
 
 
-def _begun_at_a_place(connection: Connection[Any], log: NetChanges) -> bool:
-    before = mariadb.visible_place(connection)
+def _begun_at_position(connection: Connection[Any], log: NetChanges) -> bool:
+    before = mariadb.visible_position(connection)
     begin_view(connection)
     at = mariadb.view_position(connection)
     if at.file != before.position.file or at.pos < before.position.pos:
         return False
-    seen = PlaceWatermark(at, before.gtids)
+    seen = PositionWatermark(at, before.gtids)
     log.advance(at, seen)
     return log.settled(seen)

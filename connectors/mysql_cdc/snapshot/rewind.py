@@ -27,7 +27,7 @@ from ..options import MySqlOptions
 from ..schema.ddl.evolution import Followed, as_read
 from ..schema.ddl.history import bridge
 from ..schema.ddl.timeline import Statements, Timeline
-from ..schema.key_order import Places
+from ..schema.key_order import OrderBytes
 from ..schema.keys import Key
 from ..schema.table import SchemaChanged, TableSchema
 from ..server.mysql import query
@@ -78,20 +78,22 @@ class RewindLog(ABC):
         # Columns that the table did not have at the low watermark, or that were dropped and added again since.
         self.absent: set[int] = set()
         self._note_absent()
-        self._places = Places(schema.chunk_columns)
+        self._order = OrderBytes(schema.chunk_columns)
         self._chunk_indexes = schema.indexes(schema.chunk_key)
-        asks = self._places.asks
-        self._first = None if first is None or asks else self._places.known(first)
-        self._last = None if last is None or asks else self._places.known(last)
+        asks = self._order.asks
+        self._first = None if first is None or asks else self._order.known(first)
+        self._last = None if last is None or asks else self._order.known(last)
         self._db = sqlite3.connect("", isolation_level=None)
         self._db.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         self._db.execute("PRAGMA journal_mode = OFF")
-        # id: what tells the row; chunk: its chunk key, for the server to place; place: its order bytes once known
-        self._db.execute("CREATE TABLE image (id BLOB PRIMARY KEY, chunk BLOB, place BLOB, key BLOB, row BLOB, n INT)")
-        # Where the chunk key is the primary key and its order is known, it is both.
-        self._by = "id" if schema.chunk_key == schema.key and schema.key and not asks else "place"
-        if self._by == "place":
-            self._db.execute("CREATE INDEX by_place ON image (place)")
+        # id identifies the row. chunk is its chunk key, kept until the server has given its order_bytes.
+        self._db.execute(
+            "CREATE TABLE image (id BLOB PRIMARY KEY, chunk BLOB, order_bytes BLOB, key BLOB, row BLOB, n INT)"
+        )
+        # If the chunk key is the primary key and needs no server, id holds the order bytes itself.
+        self._by = "id" if schema.chunk_key == schema.key and schema.key and not asks else "order_bytes"
+        if self._by == "order_bytes":
+            self._db.execute("CREATE INDEX by_order ON image (order_bytes)")
 
     def advance(self, until: BinlogPosition, seen: Watermark | None = None) -> None:
         """Read the binary log on, at least as far as ``until``. ``seen``: what a read has seen for certain.
@@ -141,36 +143,38 @@ class RewindLog(ABC):
     def _store(self, pending: list[tuple[Any, ...]]) -> None:
         """Put what is pending into the log."""
 
-    def _place(self, row: list[Any]) -> tuple[bytes | None, bytes | None]:
+    def _chunk_or_order(self, row: list[Any]) -> tuple[bytes | None, bytes | None]:
         """Chunk key and order bytes of a row; one of the two."""
         key = tuple([row[i] for i in self._chunk_indexes])
-        return (marshal.dumps(key), None) if self._places.asks else (None, self._places.known(key))
+        return (marshal.dumps(key), None) if self._order.asks else (None, self._order.known(key))
 
-    def _outside(self, place: bytes | None) -> bool:
-        return place is not None and (
-            (self._first is not None and place <= self._first) or (self._last is not None and place > self._last)
+    def _outside(self, order: bytes | None) -> bool:
+        return order is not None and (
+            (self._first is not None and order <= self._first) or (self._last is not None and order > self._last)
         )
 
     def _range(
         self, connection: Connection[Any], first: Key | None, last: Key | None, what: str, which: str = "TRUE"
     ) -> sqlite3.Cursor:
-        """``what`` of the images after ``first`` up to ``last``; places those that have no place yet."""
+        """``what`` of the images after ``first`` up to ``last``; first fills in order bytes that are missing."""
 
         def ask(statement: str) -> list[tuple[Any, ...]]:
             return query(connection, statement)
 
-        # Each is asked for once, and only when a chunk is read.
-        while self._places.asks and (
-            found := self._db.execute("SELECT id, chunk FROM image WHERE place IS NULL LIMIT ?", (_BLOCK,)).fetchall()
+        # The server is asked once for each image, and only when a chunk is read.
+        while self._order.asks and (
+            found := self._db.execute(
+                "SELECT id, chunk FROM image WHERE order_bytes IS NULL LIMIT ?", (_BLOCK,)
+            ).fetchall()
         ):
-            places = self._places.of(ask, [marshal.loads(chunk) for _, chunk in found])
+            found_order = self._order.of(ask, [marshal.loads(chunk) for _, chunk in found])
             self._db.execute("BEGIN")
             self._db.executemany(
-                "UPDATE image SET place = ?, chunk = NULL WHERE id = ?",
-                [(place, image) for place, (image, _) in zip(places, found, strict=True)],
+                "UPDATE image SET order_bytes = ?, chunk = NULL WHERE id = ?",
+                [(order, image) for order, (image, _) in zip(found_order, found, strict=True)],
             )
             self._db.execute("COMMIT")
-        bounds = [None if key is None else self._places.of(ask, [key])[0] for key in (first, last)]
+        bounds = [None if key is None else self._order.of(ask, [key])[0] for key in (first, last)]
         return self._db.execute(
             f"SELECT {what} FROM image "
             f"WHERE (?1 IS NULL OR {self._by} > ?1) AND (?2 IS NULL OR {self._by} <= ?2) AND {which}",
@@ -213,9 +217,9 @@ class FirstImages(RewindLog):
         """A row's id, chunk key and order bytes; None where it lies in another batch's range and cannot leave it."""
         if self._by == "id":
             assert key is not None
-            place = self._places.known(key)
-            return None if self._outside(place) else (place, None, None)
-        chunk, other = self._place(row)
+            order = self._order.known(key)
+            return None if self._outside(order) else (order, None, None)
+        chunk, other = self._chunk_or_order(row)
         if self._stays and self._outside(other):
             return None
         return repr(key).encode(), chunk, other
@@ -280,13 +284,13 @@ class NetChanges(RewindLog):
         for _, before, after in change.rows:
             for row, n in ((before, 1), (after, -1)):
                 if row is not None:
-                    pending.append((repr(row).encode(), *self._place(row), marshal.dumps(row), n))
+                    pending.append((repr(row).encode(), *self._chunk_or_order(row), marshal.dumps(row), n))
 
     def _store(self, pending: list[tuple[Any, ...]]) -> None:
         if pending:
             self._db.execute("BEGIN")
             self._db.executemany(
-                "INSERT INTO image (id, chunk, place, row, n) VALUES (?, ?, ?, ?, ?) "
+                "INSERT INTO image (id, chunk, order_bytes, row, n) VALUES (?, ?, ?, ?, ?) "
                 "ON CONFLICT (id) DO UPDATE SET n = n + excluded.n",
                 pending,
             )

@@ -138,13 +138,13 @@ class Surplus:
     @staticmethod
     def _found(table: pa.Table, some: pa.Table, wanted: np.ndarray, left: np.ndarray) -> list[int]:
         """Where rows are that count, which then count less."""
-        places: dict[tuple[Any, ...], list[int]] = {}  # several where values that differ are given alike
-        for row, place in zip(_tuples(some), wanted.tolist(), strict=True):
-            places.setdefault(row, []).append(place)
+        wanted_at: dict[tuple[Any, ...], list[int]] = {}  # several where values that differ are given alike
+        for row, index in zip(_tuples(some), wanted.tolist(), strict=True):
+            wanted_at.setdefault(row, []).append(index)
         at = pc.indices_nonzero(_among(table, some))
         gone = []
         for i, row in zip(at.to_pylist(), _tuples(table.take(at)), strict=True):
-            if of := places.get(row):
+            if of := wanted_at.get(row):
                 left[of[-1]] -= 1
                 if not left[of[-1]]:
                     of.pop()

@@ -66,7 +66,7 @@ def end(server: MySQLServer) -> BinlogPosition:
 
 
 def log_of(server: MySQLServer, start: BinlogPosition) -> tuple[list[str], list[Rows]]:
-    """The ALTERs and the rows of alters.t since a place, as the log has them."""
+    """The ALTERs and the rows of alters.t since a position, as the log has them."""
     statements: list[str] = []
     rows: list[Rows] = []
     table_map: TableMap | None = None

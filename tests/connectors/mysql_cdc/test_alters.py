@@ -274,8 +274,8 @@ IMPOSSIBLE = [
 
 @pytest.mark.parametrize(("clauses", "expected"), [*TOGETHER, *IF_EXISTS])
 def test_the_clauses_of_one_statement_together(clauses: str, expected: str) -> None:
-    placed = after(COLUMNS, column_steps(f"ALTER TABLE t {clauses}"))
-    assert " ".join(p.name + ("" if p.source is None else f"={COLUMNS[p.source]}") for p in placed) == expected
+    columns = after(COLUMNS, column_steps(f"ALTER TABLE t {clauses}"))
+    assert " ".join(p.name + ("" if p.source is None else f"={COLUMNS[p.source]}") for p in columns) == expected
 
 
 @pytest.mark.parametrize("clauses", IMPOSSIBLE)
@@ -285,7 +285,9 @@ def test_what_no_server_could_have_run_is_refused(clauses: str) -> None:
 
 
 def test_a_new_definition_is_told_from_a_new_name() -> None:
-    placed = after(COLUMNS, column_steps("ALTER TABLE t RENAME COLUMN a TO x, MODIFY b INT, CHANGE c c INT, ADD y INT"))
-    assert [(p.name, p.redefined) for p in placed] == [
+    columns = after(
+        COLUMNS, column_steps("ALTER TABLE t RENAME COLUMN a TO x, MODIFY b INT, CHANGE c c INT, ADD y INT")
+    )
+    assert [(p.name, p.redefined) for p in columns] == [
         ("x", False), ("b", True), ("c", True), ("d", False), ("k", False), ("y", True),
     ]  # fmt: skip

@@ -24,9 +24,9 @@ def span(*ends: int) -> list[int]:
     return [byte for first, last in zip(ends[::2], ends[1::2], strict=True) for byte in range(first, last + 1)]
 
 
-def codes(*places: Iterable[int]) -> list[bytes]:
-    """All codes with one of these bytes in each place."""
-    return [bytes(code) for code in itertools.product(*places)]
+def codes(*bytes_of_each: Iterable[int]) -> list[bytes]:
+    """All codes with one of these bytes at each position."""
+    return [bytes(code) for code in itertools.product(*bytes_of_each)]
 
 
 def unicode(codec: str, *planes: int) -> list[bytes]:

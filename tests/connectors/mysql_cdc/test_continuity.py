@@ -1,4 +1,4 @@
-"""A server whose log was reset, or that was restored in place, while a query was stopped or running."""
+"""A server whose log was reset, or that was restored from a backup, while a query was stopped or running."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def is_passed(server: MySQLServer, offset: Any) -> bool:
 
 
 @pytest.mark.parametrize("text", ["v", "x" * 150], ids=["more transactions", "fewer"])
-def test_another_log_that_has_passed_the_place_is_refused(live: Any, text: str) -> None:
+def test_another_log_that_has_passed_the_position_is_refused(live: Any, text: str) -> None:
     server, _, before, after = live
     reset(server)
     while not is_passed(server, after):
@@ -84,11 +84,11 @@ def test_another_log_that_has_passed_the_place_is_refused(live: Any, text: str) 
         reader(options(server, TABLE)).partitions(before, after)
 
 
-def test_a_place_in_another_log_with_other_transactions_before_it(live: Any) -> None:
-    """The place is between two transactions there as well."""
+def test_a_position_in_another_log_with_other_transactions_before_it(live: Any) -> None:
+    """The position is between two transactions there as well."""
     server, running, _, after = live
     if is_mariadb(server):
-        return  # asked for the GTIDs at the place, whatever comes before: test_mariadb
+        return  # asked for the GTIDs at the position, whatever comes before: test_mariadb
     wanted = after["position"][1]
 
     def ends(comment: int) -> list[int]:
@@ -218,9 +218,9 @@ def test_a_set_of_which_another_server_has_more_between_is_what_is_not_read(
     assert found == [0, 11, 1, 12, 2, 13]
 
 
-def test_a_dump_by_gtid_of_a_mariadb_tells_32_bits_of_a_place() -> None:
-    by_place, by_gtid = BinlogPosition("binlog.000003", 2**32 + 1_000), BinlogPosition("binlog.000003", 1_000)
-    assert _same_32_bits(by_gtid, by_place)
-    assert not _same_32_bits(BinlogPosition("binlog.000004", 1_000), by_place)
-    assert not _same_32_bits(BinlogPosition("binlog.000003", 1_001), by_place)
-    assert not _same_32_bits(None, by_place)
+def test_a_dump_by_gtid_of_a_mariadb_tells_32_bits_of_a_position() -> None:
+    by_position, by_gtid = BinlogPosition("binlog.000003", 2**32 + 1_000), BinlogPosition("binlog.000003", 1_000)
+    assert _same_32_bits(by_gtid, by_position)
+    assert not _same_32_bits(BinlogPosition("binlog.000004", 1_000), by_position)
+    assert not _same_32_bits(BinlogPosition("binlog.000003", 1_001), by_position)
+    assert not _same_32_bits(None, by_position)

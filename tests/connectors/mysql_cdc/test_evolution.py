@@ -253,7 +253,7 @@ def test_a_start_before_an_alter_is_refused(mysql: MySQLServer) -> None:
     mysql.execute(f"ALTER TABLE {TABLE} MODIFY x INT AFTER y")
     given = {"startup.mode": "specific", "startup.file": file, "startup.position": pos}
     stream = new(mysql, **given)
-    found = r"altered after the place where the stream would start.*startup.file=(\S+), startup.position=(\d+)"
+    found = r"altered after the position where the stream would start.*startup.file=(\S+), startup.position=(\d+)"
     with pytest.raises(SchemaChanged, match=found) as told:
         stream.latestOffset(stream.initialOffset(), ALL)
     mysql.execute(f"INSERT INTO {TABLE} VALUES (4, 4, 'four', 20, 10)")

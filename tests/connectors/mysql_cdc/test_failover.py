@@ -152,7 +152,7 @@ def test_a_batch_that_the_first_server_planned_is_the_same_at_the_replica(
     for begin, end in itertools.pairwise(ends):
         there = [row[:-1] for p in stream.partitions(begin, end) for row in read(stream, p)]
         here = [row[:-1] for p in at(second).partitions(begin, end) for row in read(other, p)]
-        # Of each key in the same order; transactions of other keys may have changed places.
+        # Of each key in the same order; transactions of other keys may have been reordered.
         assert sorted(here, key=lambda row: row[0]) == sorted(there, key=lambda row: row[0])
     # Repeated there, or planned there: the sequence grows, and is the same another time, in whatever file it is.
     begin, end = ends[-2:]
@@ -231,7 +231,7 @@ def test_a_task_is_not_led_to_another_server(pair: tuple[MySQLServer, MySQLServe
 @pytest.mark.process
 @pytest.mark.parametrize("kind", EVERY_MARIADB)
 def test_a_mariadb_with_transactions_of_its_own_is_refused(kind: type[MariaDBServer]) -> None:
-    """Between those of the first server: there is no place in its log that has the same transactions before it."""
+    """Between those of the first server: there is no position in its log that has the same transactions before it."""
     with contextlib.ExitStack() as stack:
         first, second = with_one_row(stack, kind)
         stream = at(first)
@@ -242,17 +242,17 @@ def test_a_mariadb_with_transactions_of_its_own_is_refused(kind: type[MariaDBSer
             cursor.execute("CREATE TABLE moving.own (id INT PRIMARY KEY)")
         first.execute(f"INSERT INTO {TABLE} VALUES (2, 2)")
         caught_up(first, second)
-        # What came before the other's is a place there still, and its transactions are read from there on.
+        # What came before the other's is a position there still, and its transactions are read from there on.
         assert [row[:2] for row in take(at(second), offset)[1]] == [(2, 2)]
         offset, rows = take(stream, offset)
         assert len(rows) == 1
-        with pytest.raises(BacklogError, match=r"has no such place: binlog.* is after 0-1-\d+\. .*of its own"):
+        with pytest.raises(BacklogError, match=r"has no such position: binlog.* is after 0-1-\d+\. .*of its own"):
             take(at(second), offset)
 
 
 @pytest.mark.process
 @pytest.mark.parametrize("kind", EVERY_MARIADB)
-def test_a_place_far_back_in_the_log_of_a_mariadb(kind: type[MariaDBServer]) -> None:
+def test_a_position_far_back_in_the_log_of_a_mariadb(kind: type[MariaDBServer]) -> None:
     """Files back, and a log that has been purged up to there."""
     with contextlib.ExitStack() as stack:
         first, second = with_one_row(stack, kind)

@@ -1,4 +1,4 @@
-"""GTID sets against Python sets; MariaDB's GTIDs, which tell a place."""
+"""GTID sets against Python sets; MariaDB's GTIDs, which tell a position."""
 
 import pytest
 from hypothesis import given
@@ -80,7 +80,7 @@ def test_mariadbs_gtids_survive_the_round_trip_in_any_order(last: dict[int, tupl
         ("", "0-1-1", False),
     ],
 )
-def test_a_place_is_the_same_when_all_that_the_server_tells_agrees(kept: str, told: str, same: bool) -> None:
+def test_a_position_is_the_same_when_all_that_the_server_tells_agrees(kept: str, told: str, same: bool) -> None:
     assert MariaDbGtids(kept).is_where(MariaDbGtids(told)) is same
 
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.schema.hidden import hidden_places
+from connectors.mysql_cdc.schema.hidden import hidden_columns
 from connectors.mysql_cdc.schema.table import Hidden, SchemaChanged, TableSchema
 from connectors.mysql_cdc.schema.types import Column
 from connectors.mysql_cdc.source import check
@@ -142,15 +142,15 @@ def test_an_index_that_was_made_again_elsewhere(mysql: MySQLServer, row_metadata
     assert [(row[0], int(row[1]), row[2]) for row in found] == [(1, 1, 1), (2, 2, 2)]
 
 
-def test_a_place_behind_what_the_log_describes_is_none() -> None:
+def test_an_index_behind_what_the_log_describes_is_none() -> None:
     def columns(count: int) -> tuple[Column, ...]:
         return tuple(Column(f"c{n}", "int", "int") for n in range(count))
 
     now = TableSchema("d", "t", columns(3), hidden=(Hidden(3),))
-    assert hidden_places(now, ["c0", "c1", "c2"], 4, [], in_place=True) == [Hidden(3)]
+    assert hidden_columns(now, ["c0", "c1", "c2"], 4, [], same_order=True) == [Hidden(3)]
     # It had a column less.
     with pytest.raises(SchemaChanged, match="only with binlog_row_metadata=FULL"):
-        hidden_places(now, ["c0", "c1"], 3, [], in_place=True)
+        hidden_columns(now, ["c0", "c1"], 3, [], same_order=True)
 
 
 def test_a_hash_cuts_no_chunks(mysql: MySQLServer, table: str) -> None:

@@ -46,7 +46,7 @@ def test_no_statement_is_one_layout() -> None:
     assert told(only) == ["a int(11) > a", "b varchar(9) > b"]
 
 
-def test_names_places_and_what_they_became() -> None:
+def test_names_positions_and_what_they_became() -> None:
     found = layouts(
         columns(A, B, C),
         [
@@ -159,23 +159,23 @@ def histories(draw: st.DrawFn) -> tuple[list[Model], list[str]]:
         identity, name, version = table[at]
         kind = draw(st.sampled_from(["add", "drop", "rename", "change", "modify", "index"]))
         rest = table[:at] + table[at + 1 :]
-        place = draw(st.one_of(st.none(), st.integers(0, len(rest if kind in ("change", "modify") else table))))
+        position = draw(st.one_of(st.none(), st.integers(0, len(rest if kind in ("change", "modify") else table))))
         # A name that was free, or had been another column's.
         new = draw(
             st.sampled_from([f"c{fresh}", *sorted({n for s in stages for _, n, _ in s} - {n for _, n, _ in table})])
         )
         if kind == "add":
-            table = _placed(table, (fresh, new, fresh), len(table) if place is None else place)
-            clause = f"ADD {new} VARCHAR({fresh}){_place(stages[-1], place)}"
+            table = _inserted(table, (fresh, new, fresh), len(table) if position is None else position)
+            clause = f"ADD {new} VARCHAR({fresh}){_position(stages[-1], position)}"
         elif kind == "drop" and rest:
             table, clause = rest, f"DROP {name}"
         elif kind == "rename":
-            table, clause = _placed(rest, (identity, new, version), at), f"RENAME COLUMN {name} TO {new}"
+            table, clause = _inserted(rest, (identity, new, version), at), f"RENAME COLUMN {name} TO {new}"
         elif kind in ("change", "modify"):
             new = new if kind == "change" else name
             clause = f"CHANGE {name} {new}" if kind == "change" else f"MODIFY {name}"
-            clause += f" VARCHAR({fresh}){_place(rest, place)}"
-            table = _placed(rest, (identity, new, fresh), at if place is None else place)
+            clause += f" VARCHAR({fresh}){_position(rest, position)}"
+            table = _inserted(rest, (identity, new, fresh), at if position is None else position)
         else:
             clause = f"ADD INDEX ({name})"
         statements.append(f"ALTER TABLE t {clause}")
@@ -183,12 +183,12 @@ def histories(draw: st.DrawFn) -> tuple[list[Model], list[str]]:
     return stages, statements
 
 
-def _placed(table: Model, entry: tuple[int, str, int], at: int) -> Model:
+def _inserted(table: Model, entry: tuple[int, str, int], at: int) -> Model:
     return [*table[:at], entry, *table[at:]]
 
 
-def _place(others: Model, place: int | None) -> str:
-    return "" if place is None else f" AFTER {others[place - 1][1]}" if place else " FIRST"
+def _position(others: Model, position: int | None) -> str:
+    return "" if position is None else f" AFTER {others[position - 1][1]}" if position else " FIRST"
 
 
 @given(histories())
@@ -316,7 +316,7 @@ def layout(*given: str, now: str) -> Layout:
 def test_columns_of_the_stream_find_their_values() -> None:
     found = bridge(layout(A, B, C, now="x - A"), schema("x bigint(20)", "b varchar(9)", "a int(11)", "d int(11)"))
     assert (found.sources, found.converts) == ((0, 1, 2, None), (None,) * 4)
-    assert [found.place_of(i) for i in range(3)] == [0, 1, 2]
+    assert [found.index_of(i) for i in range(3)] == [0, 1, 2]
     assert not found.is_identity
     assert bridge(layout(A, B, C, now="a b c"), schema(C, A)).sources == (2, 0)
 

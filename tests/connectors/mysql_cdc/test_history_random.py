@@ -83,7 +83,7 @@ class Alterer:
         self.types |= {"n1": "INT", "n2": "VARCHAR(20)", "n3": "INT"}
         self.number = 200
 
-    def place(self) -> str:
+    def position(self) -> str:
         if self.chance.random() < 0.5:
             return ""
         return self.chance.choice([" FIRST", *(f" AFTER {name}" for name in ("id", *self.types))])
@@ -101,7 +101,7 @@ class Alterer:
             kind = chance.choice([*NUMBERS, *self.others])
             new = new.lower() if kind in NUMBERS else f"o{self.fresh}"
             types[new] = kind
-            return f"ADD {new} {kind}{self.place()}"
+            return f"ADD {new} {kind}{self.position()}"
         if what == "drop":
             gone = chance.choice([*types]) if len(numbers) > 2 else "none"
             types.pop(gone, None)
@@ -115,10 +115,10 @@ class Alterer:
             return f"RENAME COLUMN {name} TO {other}, RENAME COLUMN {other} TO {name}"
         if what == "change":
             types[new] = self.wider(types.pop(name, "INT"))
-            return f"CHANGE {name} {new} {types[new]}{self.place()}"
+            return f"CHANGE {name} {new} {types[new]}{self.position()}"
         if what in ("modify", "move"):
             types[name] = types.get(name, "INT") if what == "move" else self.wider(types.get(name, "INT"))
-            return f"MODIFY {name} {types[name]}{self.place()}"
+            return f"MODIFY {name} {types[name]}{self.position()}"
         if what == "convert":
             return f"CONVERT TO CHARACTER SET {chance.choice(['utf8mb4', 'latin1'])}"
         return chance.choice([f"ADD INDEX ({name}(3))", "COMMENT 'it''s, DROP n1'", "FORCE"])

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.schema.key_order import Places
+from connectors.mysql_cdc.schema.key_order import OrderBytes
 from connectors.mysql_cdc.schema.keys import (
     Key,
     key_from_json,
@@ -44,10 +44,10 @@ SHORT = st.lists(st.sampled_from([0, 1, 2, 254, 255]), max_size=5).map(bytes)
 def test_order_bytes_compare_as_the_values_do(a: Any, b: Any) -> None:
     columns = (BIG, DECIMAL, BYTES, DAY, BYTES)
     for n in range(1, 6):
-        places = Places(columns[-n:])
+        orders = OrderBytes(columns[-n:])
         x, y = a[-n:], b[-n:]
-        assert (places.known(x) < places.known(y)) == (x < y)
-        assert (places.known(x) == places.known(y)) == (x == y)
+        assert (orders.known(x) < orders.known(y)) == (x < y)
+        assert (orders.known(x) == orders.known(y)) == (x == y)
 
 
 @given(st.one_of(st.none(), BIGS), st.one_of(st.none(), BIGS))

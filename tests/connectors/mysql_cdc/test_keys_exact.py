@@ -118,7 +118,7 @@ def test_the_same_with_other_chances(mysql: MySQLServer, name: str, seed: int) -
 
 @pytest.mark.parametrize("mariadb", EVERY_MARIADB, indirect=True)
 def test_without_a_key_while_commits_of_mariadb_rotate_the_log(mariadb: MariaDBServer) -> None:
-    """A view's place in the log is then ahead of what it sees, now and again."""
+    """A view's position in the log is then ahead of what it sees, now and again."""
     run(mariadb, KINDS["no key"], 1)
 
 

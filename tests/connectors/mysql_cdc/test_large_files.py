@@ -51,7 +51,7 @@ class Log:
         self.at = at if artificial else self.at
 
     def beginning(self, file: str, at: int = 4) -> None:
-        """As each file that is sent begins, from whatever place."""
+        """As each file that is sent begins, from whatever position."""
         self.rotate(file, at)
         told = None if at == 4 else 0
         self.event(FORMAT, b"\0" * 5, size=120, told=told, flags=0 if at == 4 else ARTIFICIAL)
@@ -132,16 +132,16 @@ def whole() -> Log:
     return log
 
 
-def test_places_behind_4_gib_are_told_from_those_before() -> None:
+def test_positions_behind_4_gib_are_told_from_those_before() -> None:
     rows, ends = read(whole())
     assert [value for _, value in rows] == [0, 1, 2, 3, 4]
     sequences = [sequence for sequence, _ in rows]
     assert sequences == sorted(set(sequences))
-    places = [byte_at(sequence) for sequence in sequences]
-    assert FILE_HEAD < places[0] < places[1] < 1000
-    assert 4 * GIB - 1000 < places[2] < 4 * GIB + 1000
-    assert 4.5 * GIB < places[3] + 1000 < 4.5 * GIB + 2000
-    assert FILE_HEAD < places[4] < 1000
+    offsets = [byte_at(sequence) for sequence in sequences]
+    assert FILE_HEAD < offsets[0] < offsets[1] < 1000
+    assert 4 * GIB - 1000 < offsets[2] < 4 * GIB + 1000
+    assert 4.5 * GIB < offsets[3] + 1000 < 4.5 * GIB + 2000
+    assert FILE_HEAD < offsets[4] < 1000
     # The large one is its file's last; reading goes on with the next file, where any server can begin.
     assert [(file, number) for file, _, number in ends] == [(FIRST, 1), (SECOND, 2), (SECOND, 3)]
     assert ends[1][1] == 4
@@ -193,8 +193,8 @@ def test_reading_goes_on_behind_4_gib() -> None:
     assert ends == [(SECOND, 4, 2), (SECOND, log.at, 3)]
     rows, ends = read(log, after=second_end)
     assert [value for _, value in rows] == [6]
-    place = Events(Dump(log.packets), (), None, Timeline(), after=first_end).first_place()
-    assert place == BinlogPosition(FIRST, first_end)
+    position = Events(Dump(log.packets), (), None, Timeline(), after=first_end).first_position()
+    assert position == BinlogPosition(FIRST, first_end)
     for wrong in (first_end + 5, second_end + 5):
         with pytest.raises(BacklogError, match=rf"no transaction's end at {FIRST}:{wrong}.*new checkpoint"):
             read(log, after=wrong)
@@ -286,5 +286,5 @@ def test_checksums_do_not_matter_to_a_rotation() -> None:
         ((9 << 32) + 5, 7, (9 << 32) + 7),
     ],
 )
-def test_the_nearest_place(followed: int, told: int, found: int) -> None:
+def test_the_nearest_position(followed: int, told: int, found: int) -> None:
     assert nearest(followed, told) == found

@@ -124,8 +124,8 @@ def test_certificates_that_nobody_looks_at_are_not_read(
 
     monkeypatch.setattr(ssl.SSLContext, "load_default_certs", never)
     assert cipher(secured, "tls", **{"ssl.mode": mode}) != ""
-    place = BinlogPosition(*secured.binlog_end())
-    connection = open_dump(MySqlOptions.parse(given(secured, "tls", **{"ssl.mode": mode})), place).open()
+    position = BinlogPosition(*secured.binlog_end())
+    connection = open_dump(MySqlOptions.parse(given(secured, "tls", **{"ssl.mode": mode})), position).open()
     try:
         assert isinstance(connection._sock, ssl.SSLSocket)
     finally:
@@ -168,8 +168,8 @@ def test_passwords_from_elsewhere(secured: MySQLServer, tmp_path: Path, monkeypa
     file = tmp_path / "password"
     file.write_text(f"{SECRET}\n", encoding="utf-8")
     monkeypatch.setenv("OWN_PASSWORD", SECRET)
-    for place in ({"passwordFile": str(file)}, {"passwordEnv": "OWN_PASSWORD"}):
-        found = {**given(secured, "plain"), **place}
+    for password in ({"passwordFile": str(file)}, {"passwordEnv": "OWN_PASSWORD"}):
+        found = {**given(secured, "plain"), **password}
         del found["password"]
         stream = reader(found)
         assert len(take(stream, stream.initialOffset())[1]) >= 1

@@ -223,7 +223,7 @@ def test_a_statement_that_changes_the_table_stops_the_log(mariadb: MariaDBServer
 
 @both
 def test_groups_of_several_statements_end_where_they_end(mariadb: MariaDBServer) -> None:
-    """A statement inside a group of events is no place to resume at: its rows would follow without their GTID."""
+    """A statement inside a group of events is no position to resume at: its rows would follow without their GTID."""
     table = fresh(mariadb)
     stream = reader(options(mariadb, table))
     offset, _ = take(stream, stream.initialOffset())

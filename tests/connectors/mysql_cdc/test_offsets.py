@@ -9,7 +9,7 @@ from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, file_number, sequence_at
 from connectors.mysql_cdc.schema.table import TableSchema
 from connectors.mysql_cdc.schema.types import Column
-from connectors.mysql_cdc.server.watermark import PlaceWatermark, origin, resume_after, watermark
+from connectors.mysql_cdc.server.watermark import PositionWatermark, origin, resume_after, watermark
 
 ID = Column("id", "int", "int")
 FIRST = Offset(server="s", tables=(TableSchema("d", "t", (ID,), ("id",), ("id",)),))
@@ -88,7 +88,7 @@ def test_positions_order_by_file_number_not_by_name() -> None:
 
 def test_a_key_belongs_to_the_range_that_ends_at_or_after_it() -> None:
     ranges = KeyRanges([b"k", b"t"])
-    assert [ranges.index(place) for place in (b"", b"k", b"k0", b"t", b"t0", b"z")] == [0, 0, 1, 1, 2, 2]
+    assert [ranges.index(order) for order in (b"", b"k", b"k0", b"t", b"t0", b"z")] == [0, 0, 1, 1, 2, 2]
 
 
 def test_the_gtids_of_mariadb_are_kept_beside_the_position() -> None:
@@ -109,15 +109,15 @@ def test_after_a_move_reading_starts_by_gtids_until_the_log_is_past_what_was_rea
         assert Offset.from_json(json.loads(json.dumps(offset.to_json()))) == offset
 
 
-def test_a_low_watermark_is_a_set_or_a_place() -> None:
-    place = watermark("0-1-17,7-2-3@my:bin.log.000003:4511")
-    assert isinstance(place, PlaceWatermark)
-    assert place.position == BinlogPosition("my:bin.log.000003", 4511)
-    assert str(place) == "0-1-17,7-2-3@my:bin.log.000003:4511"
-    assert resume_after(str(place)) == place.position
+def test_a_low_watermark_is_a_set_or_a_position() -> None:
+    low = watermark("0-1-17,7-2-3@my:bin.log.000003:4511")
+    assert isinstance(low, PositionWatermark)
+    assert low.position == BinlogPosition("my:bin.log.000003", 4511)
+    assert str(low) == "0-1-17,7-2-3@my:bin.log.000003:4511"
+    assert resume_after(str(low)) == low.position
     at = sequence_at(3, 4511)
     # The byte before it belongs to the transaction that ends there, whatever its number.
-    assert [place.includes("0-1", n, s) for n in (1, 99) for s in (at - 1, at)] == [True, False, True, False]
+    assert [low.includes("0-1", n, s) for n in (1, 99) for s in (at - 1, at)] == [True, False, True, False]
     gtids = "3e11fa47-71ca-11e1-9e33-c80aa9429562:1-5"
     assert resume_after(gtids) == gtids
     assert resume_after("") == ""

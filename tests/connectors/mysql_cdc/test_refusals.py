@@ -387,10 +387,15 @@ def test_a_checkpoint_of_another_server_is_refused(own: MySQLServer) -> None:
     stream = started(own, "refused.same")
     offset = stream.latestOffset(stream.initialOffset(), LIMIT)
     if is_mariadb(own):
-        gtids, _, place = offset["start"].partition("@")
+        gtids, _, position = offset["start"].partition("@")
         theirs = gtids.replace(f"-{own.execute('SELECT @@server_id')[0][0]}-", "-99-")
         assert gtids != theirs
-        offset = {**offset, "server": "mariadb-99", "start": f"{theirs}@{place}", "lows": [[f"{theirs}@{place}", 0]]}
+        offset = {
+            **offset,
+            "server": "mariadb-99",
+            "start": f"{theirs}@{position}",
+            "lows": [[f"{theirs}@{position}", 0]],
+        }
         refused = f"about the server mariadb-99.*127.0.0.1:{own.port} lacks transactions.*new checkpoint"
     else:
         other = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

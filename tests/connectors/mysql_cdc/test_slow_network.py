@@ -72,7 +72,7 @@ def test_a_slow_network_that_is_cut_loses_and_repeats_no_row(mysql: MySQLServer)
         assert proxy.connections > 4
     assert cuts > 0
     assert not offset["isProcessingBacklog"]
-    # What is left, without the proxy: the place in the log is one that any connection can begin at.
+    # What is left, without the proxy: the position in the log is one that any connection can begin at.
     direct = reader(options(mysql, table))
     while (end := direct.latestOffset(offset, ReadMaxRows(10**6))) is not offset:
         for partition in direct.partitions(offset, end):

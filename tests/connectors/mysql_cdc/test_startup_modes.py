@@ -113,14 +113,14 @@ def test_timestamp(mysql: MySQLServer) -> None:
     assert found((seconds[-1] + 3600) * 1000) == []
 
 
-def test_specific_place(mysql: MySQLServer) -> None:
-    table = create(mysql, "placed")
+def test_specific_position(mysql: MySQLServer) -> None:
+    table = create(mysql, "positioned")
     mysql.execute(f"INSERT INTO {table} VALUES (1, 'before')")
     file, position = status(mysql)
     mysql.execute(f"INSERT INTO {table} VALUES (2, 'after')")
-    place = {"startup.mode": "specific", "startup.file": file, "startup.position": position}
-    assert follow(options(mysql, table, **place))[1] == [("insert", 2, "after")]
-    end = {**place, "startup.position": status(mysql)[1]}
+    specific = {"startup.mode": "specific", "startup.file": file, "startup.position": position}
+    assert follow(options(mysql, table, **specific))[1] == [("insert", 2, "after")]
+    end = {**specific, "startup.position": status(mysql)[1]}
     assert follow(options(mysql, table, **end))[1] == []
     events = [(int(row[1]), str(row[2])) for row in mysql.execute(f"SHOW BINLOG EVENTS IN '{file}' FROM {position}")]
     inside = next(at for at, kind in events if kind == "Table_map")
@@ -130,7 +130,7 @@ def test_specific_place(mysql: MySQLServer) -> None:
         ({"startup.file": "no.000001"}, r"no binary log file 'no.000001'"),
     ):
         with pytest.raises(BacklogError, match=problem):
-            follow(options(mysql, table, **{**place, **changed}))
+            follow(options(mysql, table, **{**specific, **changed}))
 
 
 def test_specific_gtids(mysql: MySQLServer) -> None:
@@ -188,7 +188,7 @@ def test_a_snapshot_alone_is_consistent_and_ends(mysql: MySQLServer) -> None:
         writer.join()
     assert (offset["isFinished"], offset["isProcessingBacklog"]) == (True, False)
     assert batches > 5
-    # Both rows of a statement change together: as of one place in the log they are the same.
+    # Both rows of a statement change together: as of one position in the log they are the same.
     assert len(state) == 200
     assert all(state[n] == state[n + 100] for n in range(100))
     mysql.execute(f"DELETE FROM {table}")

@@ -49,7 +49,7 @@ def test_a_commit_under_way_makes_the_read_begin_again(mysql: MySQLServer, monke
     live = stream.latestOffset(start, ALL)
     began = disturb(monkeypatch, mysql, 3)
     rows = [r[:3] for p in stream.partitions(start, live) for r in read(stream, p)]
-    # MariaDB tells each view's place, so none is refused.
+    # MariaDB tells each view's position, so none is refused.
     assert len(began) == (1 if is_mariadb(mysql) else 4)
     assert sorted(rows, key=str) == [
         (1, "x", pytest.approx(0.1)),

@@ -142,10 +142,10 @@ def test_what_is_left_of_a_transaction_is_never_read(
     file, start = server.binlog_end()
     server.execute(f"UPDATE {TABLE} SET n = 2")
     events = server.execute(f"SHOW BINLOG EVENTS IN '{file}' FROM {start}")
-    places = [int(row[1]) for row in events if row[2] == "Update_rows_v1"]
-    assert len(places) > 5
+    positions = [int(row[1]) for row in events if row[2] == "Update_rows_v1"]
+    assert len(positions) > 5
     server.kill()
-    os.truncate(server.datadir / file, places[-2] + (30 if inside else 0))
+    os.truncate(server.datadir / file, positions[-2] + (30 if inside else 0))
     server.start()
     if not inside:
         # What follows is in a file of its own, as the server found the last one not closed.

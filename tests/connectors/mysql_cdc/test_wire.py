@@ -62,10 +62,10 @@ def packet(kinds: list[str], row: list[Any], number: int = 0) -> bytes:
 
 def decoded(kinds: list[str], rows: list[list[Any]]) -> list[pa.Array]:
     data = b"".join(packet(kinds, row, number) for number, row in enumerate(rows))
-    places = whole_rows(data + bytes(SLACK), 0, len(data))
-    assert (len(places.starts), places.end) == (len(rows), len(data))
+    packets = whole_rows(data + bytes(SLACK), 0, len(data))
+    assert (len(packets.starts), packets.end) == (len(rows), len(data))
     columns = [WireColumn(_CODES[kind], unsigned=False) for kind in kinds]
-    return RowDecoder(columns).decode(data + bytes(SLACK), places.starts)
+    return RowDecoder(columns).decode(data + bytes(SLACK), packets.starts)
 
 
 _MOMENTS = some.one_of(
@@ -143,10 +143,10 @@ def test_packets_that_are_not_there_as_a_whole_are_left(sizes: list[int], data: 
     whole = b"".join(packets)
     ends = [sum(map(len, packets[:n])) for n in range(len(packets) + 1)]
     cut = data.draw(some.integers(0, len(whole)))
-    places = whole_rows(whole + bytes(SLACK), 0, cut)
+    packets = whole_rows(whole + bytes(SLACK), 0, cut)
     there = [start for start, end in itertools.pairwise(ends) if end <= cut]
-    assert places.starts == there
-    assert places.end == max(end for end in ends if end <= cut)
+    assert packets.starts == there
+    assert packets.end == max(end for end in ends if end <= cut)
 
 
 def test_a_packet_that_is_continued_is_left() -> None:

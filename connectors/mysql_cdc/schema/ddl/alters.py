@@ -19,7 +19,7 @@ from backlog_spark.common.lazy_patterns import lazy_pattern
 from ..table import SchemaChanged
 from .statements import TABLE, able_readings, split_clauses
 
-__all__ = ["FIRST", "Add", "Change", "ConvertAll", "Drop", "Placed", "Rename", "Step", "after", "column_steps"]
+__all__ = ["FIRST", "Add", "Change", "ColumnAfter", "ConvertAll", "Drop", "Rename", "Step", "after", "column_steps"]
 
 FIRST: Final = ""
 """The place before all columns; no column has an empty name."""
@@ -30,7 +30,7 @@ class Add:
     """A new column at ``place``: None for the end, `FIRST`, or the column before it. ``idle`` if it is there."""
 
     name: str
-    place: str | None = None
+    position: str | None = None
     idle: bool = False
 
 
@@ -57,7 +57,7 @@ class Change:
 
     old: str
     new: str
-    place: str | None = None
+    position: str | None = None
     idle: bool = False
 
 
@@ -136,10 +136,10 @@ _DEFINITION = lazy_pattern(
     r"TINYINT|TINYTEXT|UUID|VARBINARY|VARCHAR|VARCHARACTER|VECTOR|YEAR)(?: .*)?",
     re.I,
 )
-_PLACE = lazy_pattern(rf"(.*?)(?: (FIRST)| AFTER ({_N}))", re.I)
+_POSITION = lazy_pattern(rf"(.*?)(?: (FIRST)| AFTER ({_N}))", re.I)
 # A name may stand after these, so that FIRST or AFTER may be one: a column's default, a table.
 _NAME_FOLLOWS = lazy_pattern(r".*(?: DEFAULT| REFERENCES|[^\w$`')])", re.I)
-_PLACE_WORD = lazy_pattern(r".* (?:FIRST|AFTER)(?: .*)?", re.I)
+_POSITION_WORD = lazy_pattern(r".* (?:FIRST|AFTER)(?: .*)?", re.I)
 _PRIMARY = lazy_pattern(r".*(?: PRIMARY|(?<! UNIQUE) KEY)(?: .*)?", re.I)
 
 
@@ -226,8 +226,8 @@ def _clause(clause: str, tokens: str, names: list[str]) -> list[Step]:
     def name(token: str) -> str:
         return names[int(token[1:-1])] if token.startswith("`") else token
 
-    def place(definition: str) -> str | None:
-        found = _place(clause, definition)
+    def position(definition: str) -> str | None:
+        found = _position(clause, definition)
         return name(found) if found else found
 
     if _HARMLESS.fullmatch(tokens):
@@ -247,32 +247,32 @@ def _clause(clause: str, tokens: str, names: list[str]) -> list[Step]:
         return [Rename(name(found.group(2)), name(found.group(3)), idle=bool(found.group(1)))]
     if (found := _CHANGE.fullmatch(tokens)) and _DEFINITION.fullmatch(found.group(4)):
         idle, old, new, definition = found.groups()
-        return [Change(name(old), name(new), place(definition), idle=bool(idle))]
+        return [Change(name(old), name(new), position(definition), idle=bool(idle))]
     if (found := _MODIFY.fullmatch(tokens)) and _DEFINITION.fullmatch(found.group(3)):
         idle, old, definition = found.groups()
-        return [Change(name(old), name(old), place(definition), idle=bool(idle))]
+        return [Change(name(old), name(old), position(definition), idle=bool(idle))]
     if (found := _ADD.fullmatch(tokens)) and _DEFINITION.fullmatch(found.group(3)):
         idle, new, definition = found.groups()
-        return [Add(name(new), place(definition), idle=bool(idle))]
+        return [Add(name(new), position(definition), idle=bool(idle))]
     raise _refused(clause, _NOT_CARRIED if _KNOWN.match(tokens) else _NOT_UNDERSTOOD)
 
 
-def _place(clause: str, definition: str) -> str | None:
+def _position(clause: str, definition: str) -> str | None:
     """FIRST or AFTER at a definition's end."""
-    found = _PLACE.fullmatch(definition)
-    body, place = (found.group(1), found.group(3) or FIRST) if found else (definition, None)
-    if (found and _NAME_FOLLOWS.fullmatch(body)) or _PLACE_WORD.fullmatch(body):
+    found = _POSITION.fullmatch(definition)
+    body, position = (found.group(1), found.group(3) or FIRST) if found else (definition, None)
+    if (found and _NAME_FOLLOWS.fullmatch(body)) or _POSITION_WORD.fullmatch(body):
         raise _refused(clause, _NOT_UNDERSTOOD)
     if _PRIMARY.fullmatch(body) or _CASCADES.fullmatch(body):
         raise _refused(clause, _NOT_CARRIED)
-    return place
+    return position
 
 
 # -- what the steps do together ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Placed:
+class ColumnAfter:
     """A column after a statement: its name, which it was before (None: new), whether its definition is another."""
 
     name: str
@@ -280,7 +280,7 @@ class Placed:
     redefined: bool = False
 
 
-def after(names: Sequence[str], steps: Sequence[Step]) -> list[Placed]:
+def after(names: Sequence[str], steps: Sequence[Step]) -> list[ColumnAfter]:
     """The columns after a statement, given their names before it.
 
     All that a statement says of columns refers to the table before it, and places to what its earlier clauses made of
@@ -301,24 +301,24 @@ def after(names: Sequence[str], steps: Sequence[Step]) -> list[Placed]:
             if column is None or column in done:
                 raise _misfit(names, step)
             done[column] = step
-    out: list[Placed] = []
+    out: list[ColumnAfter] = []
     for i, name in enumerate(names):
         did = done.get(i)
         if not isinstance(did, Drop):
-            out.append(Placed(did.new if did else name, i, isinstance(did, Change)))
+            out.append(ColumnAfter(did.new if did else name, i, isinstance(did, Change)))
     for step in steps:
         if isinstance(step, Add):
-            moved = Placed(step.name, None, True)
-        elif isinstance(step, Change) and step.place is not None:
+            moved = ColumnAfter(step.name, None, True)
+        elif isinstance(step, Change) and step.position is not None:
             moved = next(p for p in out if p.source == at[step.old.lower()])
             out.remove(moved)
         else:
             continue
         now = [p.name.lower() for p in out]
-        if step.place and step.place.lower() not in now:
+        if step.position and step.position.lower() not in now:
             raise _misfit(names, step)
-        place = len(out) if step.place is None else now.index(step.place.lower()) + 1 if step.place else 0
-        out.insert(place, moved)
+        index = len(out) if step.position is None else now.index(step.position.lower()) + 1 if step.position else 0
+        out.insert(index, moved)
     if not out or len({p.name.lower() for p in out}) < len(out):
         raise _misfit(names, steps[-1])
     return out

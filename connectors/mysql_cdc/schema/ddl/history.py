@@ -99,13 +99,13 @@ def layouts(
         steps = column_steps(statement)
         last = stages[-1]
         stage = []
-        for placed in after([name for _, name in last], steps):
-            life = _Life() if placed.source is None else last[placed.source][0]
-            if placed.redefined:
+        for each in after([name for _, name in last], steps):
+            life = _Life() if each.source is None else last[each.source][0]
+            if each.redefined:
                 life.redefined.append(number)
             if ConvertAll() in steps:
                 life.converted.append(number)
-            stage.append((life, placed.name))
+            stage.append((life, each.name))
         stages.append(stage)
     if [name.lower() for _, name in stages[-1]] != [column.name.lower() for column in now]:
         raise _elsewhere(", ".join(name for _, name in stages[-1]), ", ".join(column.name for column in now))
@@ -155,7 +155,7 @@ class Bridge:
     converts: tuple[Convert | None, ...]
     is_identity: bool = False
 
-    def place_of(self, source: int) -> int | None:
+    def index_of(self, source: int) -> int | None:
         """Which column of the stream comes from a column of the layout."""
         return self.sources.index(source) if source in self.sources else None
 

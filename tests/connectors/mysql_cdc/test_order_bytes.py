@@ -8,7 +8,7 @@ import random
 import pytest
 
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.schema.key_order import Places
+from connectors.mysql_cdc.schema.key_order import OrderBytes
 from connectors.mysql_cdc.schema.keys import text_literal
 from connectors.mysql_cdc.schema.table_key import KEY_CHARSETS, weights_order
 from connectors.mysql_cdc.schema.types import Column
@@ -70,7 +70,7 @@ def check_collations(mysql: MySQLServer, seed: int, count: int, most: int = 10_0
         for name, charset in accepted:
             column = Column("k", "varchar", "varchar(99)", nullable=False, charset=charset, collation=name)
             texts = words(chance, charset, count)
-            places = Places([column]).of(ask, [(text,) for text in texts])
+            orders = OrderBytes([column]).of(ask, [(text,) for text in texts])
             pairs = list(itertools.combinations(range(len(texts)), 2))
             literals = [text_literal(column, text) for text in texts]
             ((*compared,),) = ask(
@@ -78,7 +78,7 @@ def check_collations(mysql: MySQLServer, seed: int, count: int, most: int = 10_0
                 + ", ".join(f"({literals[i]} < {literals[j]}) - ({literals[i]} > {literals[j]})" for i, j in pairs)
             )
             for (i, j), said in zip(pairs, compared, strict=True):
-                if (places[i] < places[j]) - (places[i] > places[j]) != said:
+                if (orders[i] < orders[j]) - (orders[i] > orders[j]) != said:
                     wrong.append((name, texts[i], texts[j], said))
     assert wrong == []
 
@@ -105,8 +105,8 @@ def test_many_and_long_texts_are_asked_for_in_several_statements(mysql: MySQLSer
             return list(cursor.fetchall())
 
         keys = [(f"{n:05d}" + "é" * (n % 700), n) for n in range(3_000)] + [(None, 1), (None, 2)]
-        places = Places([column, number]).of(ask, keys)
-    assert places[:3_000] == sorted(places[:3_000])
-    assert places[3_000] < places[3_001] < places[0]  # NULL comes first
+        orders = OrderBytes([column, number]).of(ask, keys)
+    assert orders[:3_000] == sorted(orders[:3_000])
+    assert orders[3_000] < orders[3_001] < orders[0]  # NULL comes first
     assert len(statements) > 4
     assert max(statements) < 4_000_000
