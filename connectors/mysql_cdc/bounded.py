@@ -1,4 +1,4 @@
-"""Pieces of a bounded size, of what is too large to be held at once (pure)."""
+"""Splits what is too large to hold at once into pieces of bounded size (pure)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TypeVar
 __all__ = ["PIECE_BYTES", "pieces"]
 
 PIECE_BYTES = 4 << 20
-"""Bytes of rows that are held at a time: in Python and in Arrow they take several times as much."""
+"""Bytes of rows that are held at a time. In Python and in Arrow they take several times as much memory."""
 _T = TypeVar("_T")
 
 
 def pieces(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterator[list[_T]]:
-    """Lists of at most ``most`` items, each of which ends at the item with which it reaches `PIECE_BYTES`.
+    """Lists of at most ``most`` items. A list ends at the item with which it reaches `PIECE_BYTES`.
 
     Parameters
     ----------

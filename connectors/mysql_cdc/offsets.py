@@ -1,8 +1,8 @@
-"""The offset of ``mysql_cdc``: all that fixes what a batch reads, in a small JSON object (pure).
+"""The offset of ``mysql_cdc``: a small JSON object that fixes what a batch reads (pure).
 
-A batch is the step from its start offset to its end offset. In the snapshot phase the end offset adds
-entries, each the table, the upper end of a range of its keys and the low watermark (LW) at which that range is read;
-in the binary log phase it moves the position. So a replay after a failure reads the same rows, whenever it runs.
+A batch goes from its start offset to its end offset. In the snapshot phase the end offset adds ranges: a table, the
+upper end of a range of its keys, and the low watermark (LW) at which the range is read. In the binary log phase the end
+offset moves the position. So a batch that is replayed after a failure reads the same rows, whenever it runs.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _VERSION = 2
 _LONG = 4_096  # characters
 
 FIRST_EVENT = 4
-"""Where the events of a binary log file begin."""
+"""Offset of the first event in a binary log file."""
 
 FAR = 1 << 32
-"""The first byte of a binary log file that an event cannot tell in its 32 bits, and at which no dump can begin."""
+"""4 GiB. An event's 32 bits cannot hold this offset or a later one, and no dump can begin there."""
 
 # Files of 256 GiB, 33 million of them: one a minute for 63 years.
 _POS_BITS, _FILE_BITS = 38, 25
@@ -48,18 +48,18 @@ _POS_BITS, _FILE_BITS = 38, 25
 
 @dataclass(frozen=True)
 class BinlogPosition:
-    """A place in one server's binary log; always the end of a transaction when kept in an offset."""
+    """A position in one server's binary log. In an offset it is always the end of a transaction."""
 
     file: str
     pos: int
 
     @property
     def file_number(self) -> int:
-        """The numeric suffix of the file name, which orders the files of one server."""
+        """The number at the end of the file name. It orders the files of one server."""
         return file_number(self.file)
 
     def sort_key(self) -> tuple[int, int]:
-        """Positions of one server compare by this."""
+        """Orders the positions of one server."""
         return self.file_number, self.pos
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ def file_number(file: str) -> int:
 
 
 def sequence_at(file: int, pos: int) -> int:
-    """A byte of a server's binary log, given its file's number, as one number that grows along the log.
+    """A file's number and an offset in the file as one number, which grows along the log.
 
     Raises
     ------
@@ -84,37 +84,37 @@ def sequence_at(file: int, pos: int) -> int:
     """
     if pos >> _POS_BITS or file >> _FILE_BITS:
         raise BacklogError(
-            f"Byte {pos} of binary log file number {file} is beyond what _commit_seq has room for: "
+            f"Byte {pos} of binary log file number {file} does not fit into _commit_seq, which has room for "
             f"{1 << _FILE_BITS} files of {1 << _POS_BITS} bytes.",
-            "Write smaller transactions, or let the server number its files anew and start with a new checkpoint.",
+            "Write smaller transactions, or reset the server's file numbers and start with a new checkpoint.",
         )
     return (file << _POS_BITS) + pos
 
 
 def byte_at(sequence: int) -> int:
-    """The byte in its file of which `sequence_at` made a number."""
+    """The offset in its file that `sequence_at` put into the number."""
     return sequence & ((1 << _POS_BITS) - 1)
 
 
 @dataclass(frozen=True)
 class SnapshotRange:
-    """Part of a snapshot batch: a table's keys after its previous range's ``end``, up to and with ``end``.
+    """Part of a snapshot batch: a table's keys after the ``end`` of its previous range, up to and including ``end``.
 
     Parameters
     ----------
     end : tuple or None
-        Greatest chunk key of the range; None leaves the table's last range open.
+        Greatest chunk key of the range. None: the table's last range, which is open.
     low : str
-        The low watermark: all transactions that the rows include, no other, as in `watermark`: MySQL's GTID set or a
-        place in MariaDB's log. The same for all ranges of a batch.
+        The low watermark, as `watermark` reads it: MySQL's GTID set, or a position in MariaDB's log. The rows include
+        exactly these transactions. All ranges of a batch have the same one.
     at_ms : int
         Server time of the low watermark, milliseconds since 1970 (UTC). It becomes ``_commit_timestamp``.
     table : int
-        Which of the offset's tables.
+        Index of the table in the offset's ``tables``.
     rows : int
-        Its rows, as the planner counted them; never for reading.
+        Its rows, as the planner counted them. For progress only, never for reading.
     form : int
-        What the table was like at the low watermark: 0 for as in the offset's tables, n for its forms[n - 1].
+        The table's definition at the low watermark: 0 for that in the offset's ``tables``, n for ``forms[n - 1]``.
     """
 
     end: Key | None
@@ -132,44 +132,43 @@ class Offset:
     Parameters
     ----------
     server : str
-        ``server_uuid`` that positions refer to, or what stands for it in MariaDB.
+        The server whose log the positions refer to: MySQL's ``server_uuid``, or a substitute for MariaDB.
     tables : tuple of TableSchema
-        The captured tables, in the order in which their snapshots are taken, as they were at ``position`` or, until
-        there is one, at the first low watermark.
+        The captured tables, in the order of their snapshots. They have the definition that they had at ``position``
+        or, before there is one, at the first low watermark.
     forms : tuple of TableSchema
-        Those that were altered before a later low watermark, as they were then.
+        Definitions at later low watermarks, of tables that were altered before those.
     ranges : tuple of SnapshotRange
-        What the snapshot batches so far have read. In the binary log phase they say which changes the snapshot already
-        holds; emptied once the log has passed ``filter_until``.
+        Ranges that the snapshot batches have read so far. In the binary log phase they say which changes the snapshot
+        already holds. Emptied once the log has passed ``filter_until``.
     complete : bool
-        The snapshot has been read: the binary log phase.
+        The snapshot has been read: this is the binary log phase.
     joining : tuple of int
-        Binary log phase: tables that were found later, whose snapshots are being read.
+        Binary log phase: tables that were found later and whose snapshots are being read.
     start : str
-        Binary log phase before its first batch: what to start after (the first LW); else "".
+        Binary log phase, before its first batch: the first LW, after which reading starts. Otherwise "".
     position : BinlogPosition or None
         Binary log phase: all transactions up to here have been read.
     gtid : str
-        At ``position``: MySQL's set of all transactions that have been read or that the snapshot includes, by which
-        another server can go on; MariaDB's last transaction of each domain, by which a log that was reset or exchanged
-        shows. "" without GTIDs.
+        GTIDs at ``position``. MySQL: the set of all transactions that were read or that the snapshot includes; with it
+        the query can continue on another server. MariaDB: the last transaction of each domain; it shows that a log was
+        reset or is another one. "" without GTIDs.
     gtid_until : BinlogPosition or None
-        After a move to another server: up to here its log may have transactions, in another order, that were read on
-        the server before; so reading starts by ``gtid``.
+        After a move to another server: up to here its log may have, in another order, transactions that were already
+        read on the server before. So reading starts by ``gtid``.
     shift : int
-        What is added to the numbers of the server's binary log files in ``_commit_seq``, so that it grows across
-        servers.
+        Added to the numbers of the server's binary log files in ``_commit_seq``, so that it grows across servers.
     filter_until : BinlogPosition or None
-        A position that every transaction of the last LW lies at or before.
+        A position at or after every transaction of the last LW.
     rows, total : int
-        Rows of the snapshot so far, as the planner counted them, and an estimate of all: for progress, never for
-        reading.
+        Rows of the snapshot so far, as the planner counted them, and an estimate of all rows. For progress only, never
+        for reading.
     is_backlog : bool
         ``isProcessingBacklog`` at the start of the batch that ended here (FLIP-327's RecordAttributes).
     is_lagging : bool
         Binary log phase: so far behind the log's end that this is backlog.
     is_finished : bool
-        Nothing comes any more: a snapshot that was all that was asked for (FLIP-147).
+        Nothing follows: the stream was a snapshot only (FLIP-147).
     """
 
     server: str
@@ -192,24 +191,24 @@ class Offset:
 
     @property
     def is_undecided(self) -> bool:
-        """Before the first batch of a stream without a snapshot, which decides where in the log it starts."""
+        """The first batch is still to come. It decides where in the log a stream without a snapshot starts."""
         return self.complete and not self.start and self.position is None
 
     @property
     def is_processing_backlog(self) -> bool:
-        """FLIP-309: the snapshot is backlog, the binary log only where it lags."""
+        """FLIP-309: the snapshot is backlog; the binary log is backlog only while it lags."""
         return not self.complete or self.is_lagging
 
     def ranges_of(self, table: int) -> tuple[SnapshotRange, ...]:
-        """What has been read of a table."""
+        """The ranges of a table that have been read."""
         return tuple(r for r in self.ranges if r.table == table)
 
     def form_of(self, found: SnapshotRange) -> TableSchema:
-        """The table of a range as it was at the range's low watermark."""
+        """The definition that a range's table had at the range's low watermark."""
         return self.forms[found.form - 1] if found.form else self.tables[found.table]
 
     def unread(self) -> list[tuple[int, Key | None]]:
-        """Tables whose snapshot is not complete, each with the greatest key that has been read; None before any."""
+        """Tables whose snapshot is not complete, each with the greatest key read so far; None if no key was read."""
         reached: dict[int, SnapshotRange] = {r.table: r for r in self.ranges}
         found = [(i, reached.get(i)) for i in (self.joining if self.complete else range(len(self.tables)))]
         return [(i, r.end if r else None) for i, r in found if r is None or r.end is not None]
@@ -217,7 +216,7 @@ class Offset:
     def with_snapshot(
         self, ranges: Sequence[SnapshotRange], total: int, until: BinlogPosition | None, *, is_lagging: bool = False
     ) -> Offset:
-        """The end offset of a snapshot batch. ``until`` is given with the last batch, and only with it."""
+        """The end offset of a snapshot batch. Only the last batch has ``until``."""
         every = (*self.ranges, *ranges)
         return replace(
             self,
@@ -239,7 +238,7 @@ class Offset:
         tables: tuple[TableSchema, ...] = (),
         is_lagging: bool = False,
     ) -> Offset:
-        """The end offset of a binary log batch. What is needed no more is dropped. ``tables``: if they were altered."""
+        """The end offset of a binary log batch, without what is no longer needed. ``tables``: given if altered."""
         by_gtid = self.gtid_until is not None and position.sort_key() < self.gtid_until.sort_key()
         passed = self.filter_until is None or position.sort_key() >= self.filter_until.sort_key()
         passed = passed and not self.joining
@@ -258,7 +257,7 @@ class Offset:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As kept in Spark's offset log. The order of keys is fixed: Spark compares offsets as text."""
+        """The form that Spark's offset log keeps. The order of keys is fixed, as Spark compares offsets as text."""
         lows = list(dict.fromkeys((r.low, r.at_ms) for r in self.ranges))
         number = {low: i for i, low in enumerate(lows)}
         out: dict[str, Any] = {
@@ -270,7 +269,7 @@ class Offset:
             "tables": _tables_to_json(self.tables),
             "rows": self.rows,
             "total": self.total,
-            # Watermarks are long, and one belongs to all ranges of a batch.
+            # Watermarks are long, and all ranges of a batch share one.
             "lows": [list(low) for low in lows],
             "ranges": [
                 [r.table, key_to_json(r.end), number[r.low, r.at_ms], r.rows, *([r.form] if r.form else [])]
@@ -306,11 +305,11 @@ class Offset:
         Raises
         ------
         BacklogError
-            When the offset is of another version or not one of ``mysql_cdc``.
+            The offset is of another version, or not an offset of ``mysql_cdc``.
         """
         if data.get("version") != _VERSION or "phase" not in data:
             raise BacklogError(
-                f"An offset of version {data.get('version')!r} is not one that this mysql_cdc reads.",
+                f"This mysql_cdc does not read an offset of version {data.get('version')!r}.",
                 "Use the version of backlog_spark that wrote the checkpoint, or a new checkpoint.",
             )
         lows = data["lows"]
@@ -339,7 +338,7 @@ class Offset:
 
 
 def _tables_to_json(tables: Sequence[TableSchema]) -> Any:
-    """Tables as JSON; if that is long, packed."""
+    """Tables as JSON, compressed if it is long."""
     found = [
         [
             t.database,
@@ -363,12 +362,12 @@ def _tables_from_json(data: Any) -> tuple[TableSchema, ...]:
 
 
 class KeyRanges:
-    """Which range of a table a key belongs to. Ranges follow one another; the first and the last are open.
+    """Finds the range of a table that a key belongs to. Ranges are consecutive; the first and the last are open.
 
     Parameters
     ----------
     ends : sequence of bytes
-        Order bytes of the ranges' ends (`places`), without that of an open one.
+        Order bytes of the ranges' ends (`key_order`), without the open end of the last range.
     """
 
     def __init__(self, ends: Sequence[bytes]) -> None:

@@ -31,7 +31,7 @@ _PLAIN = Login()
 _SERVER_IDS = range(2**30, 2**32)
 _LEAST_IDS = 16
 _KNOWN = {name.lower(): name for name in (*(o.name for o in OPTIONS), *INTERVAL_OPTIONS)}
-# What Spark puts among the options by itself.
+# Spark adds these to the options itself.
 _SPARK_OWN = {"path"}
 
 
@@ -42,57 +42,57 @@ class MySqlOptions:
     Parameters
     ----------
     host, port, user, password
-        Where and as whom to connect.
+        The server's address, and the user.
     server_ids : range
-        Ids to read the binary log under.
+        Server ids under which the binary log is read.
     login : Login
-        Where the password is if not here, and how the connection is secured.
+        Where to find the password if it is not here, and how to secure the connection.
     metadata : tuple of str
         Metadata columns of the stream.
     tables : tuple of (str, str)
         Database and name of each table to capture; empty with ``table_pattern``.
     table_pattern : str
-        Regular expression that ``database.table`` of each matches as a whole; "" with ``tables``.
+        Regular expression that must match the whole of ``database.table``; "" with ``tables``.
     format : str
         ``"row"`` or ``"debezium"``.
     adds_tables : bool
         Whether tables that are found later are captured.
     evolves : bool
-        Whether the stream goes on after an ALTER TABLE.
+        Whether the stream continues after an ALTER TABLE.
     zero_date_fails : bool
-        Whether a date that Spark has no value for ends the query, rather than to be NULL.
+        Whether a date that Spark cannot hold ends the query. Otherwise it becomes NULL.
     chunk_size : int
         Rows of one task's SELECT.
     chunk_key_column : str
-        Column to cut the snapshot by; "" for the primary key.
+        Column by which the snapshot is cut; "" for the primary key.
     distribution_factor_lower, distribution_factor_upper : float
-        Bounds of keys per row between which chunks are cut by arithmetic.
+        Between these bounds of keys per row, chunks are cut by arithmetic.
     max_rows : int
         Most rows of a batch.
     max_rows_given : bool
-        Whether the user set it, so that it also bounds snapshot batches sized by time.
+        Whether the user set ``max_rows``. Then it also bounds snapshot batches that are sized by time.
     interval_ms, during_backlog_ms : int or None
         Milliseconds; None when unset.
     backlog_lag_ms : int or None
-        From which lag on the binary log is backlog; None for never.
+        The binary log is backlog from this lag on; None for never.
     target : str
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
     by_clock : bool
-        Whether event time goes on with the system time from the binary log on.
+        Whether event time follows the system time during the binary log phase.
     query_token, poll_wait_ms : str, int
-        For `backlog_spark.spi.pacing`, set by a query.
+        For `backlog_spark.spi.pacing`; a query sets them.
     startup_mode : str
         ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
     server : str
-        The server that connections must lead to, as an offset names it; "" for any. Not an option: the planner sets it
+        The server that connections must reach, as an offset names it; "" for any. Not an option: the planner sets it
         for the tasks.
     startup_timestamp_ms, startup_file, startup_position, startup_gtid_set
-        The place for the last two.
+        Where ``"timestamp"`` and ``"specific"`` start.
 
     Raises
     ------
     SettingError
-        From `parse`, for an option that is unknown, missing, malformed or out of bounds.
+        From `parse`: an option is unknown, missing, malformed or out of bounds.
     """
 
     host: str
@@ -140,7 +140,7 @@ class MySqlOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> MySqlOptions:
-        """From the options of ``readStream``; names in any case."""
+        """Parse the options of ``readStream``; names in any case."""
         given = {k.lower(): v for k, v in options.items()}
         for name in options:
             if name.lower() not in _KNOWN and name.lower() not in _SPARK_OWN:
@@ -160,7 +160,7 @@ class MySqlOptions:
         target = given.get("availablenowtarget", "latest")
         if target not in ("latest", "backlogEnd", "none"):
             raise SettingError("availableNowTarget", target, "is none of latest, backlogEnd and none.")
-        # The rule between the two is the query's own; checked here as well, for plain readStream.
+        # A query checks the two intervals itself; plain readStream has only this check.
         intervals = resolve_intervals({}, {}, [("mysql_cdc", dict(options))])
         return cls(
             host=given["host"],
@@ -216,7 +216,7 @@ class MySqlOptions:
 
 
 def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """One of some words; the first is the default."""
+    """One of ``choices``; the first is the default."""
     text = given.get(name.lower(), choices[0]).strip().lower()
     if text not in choices:
         raise SettingError(name, given[name.lower()], f"is none of {', '.join(choices)}.")
@@ -233,7 +233,7 @@ def _adds_tables(given: Mapping[str, str], mode: str) -> bool:
 
 
 def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]:
-    """The options ``table`` and ``tablePattern``, of which one is given."""
+    """The options ``table`` and ``tablePattern``; exactly one must be given."""
     text, pattern = given.get("table", ""), given.get("tablepattern", "")
     if bool(text) == bool(pattern):
         raise SettingError(
@@ -258,7 +258,7 @@ def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]
 
 
 def _startup_mode(given: Mapping[str, str]) -> str:
-    """The mode, with what belongs to it given and nothing else."""
+    """The mode. Options that belong to it must be given, those of other modes must not."""
     mode = given.get("startup.mode", "initial").strip().lower()
     if mode not in _MODES:
         raise SettingError("startup.mode", given["startup.mode"], f"is none of {', '.join(_MODES)}.")
@@ -292,7 +292,7 @@ def _server_ids(text: str) -> range:
     if not (len(found) >= _LEAST_IDS and found[0] >= 1 and found[-1] < 2**32):
         raise SettingError(
             "serverId", text, f"is no range of at least {_LEAST_IDS} ids from 1 to {2**32 - 1}.",
-            "For example 5400-5499, which no replica and no other reader has.",
+            "For example 5400-5499, if no replica and no other reader uses these.",
         )  # fmt: skip
     return found
 

@@ -1,7 +1,7 @@
 """The stream reader of ``mysql_cdc``: plans batches beside the driver, reads their partitions in the workers.
 
-Spark runs the planning methods in one Python process beside the driver and `read` in the executors' workers. Neither
-sees anything but the options, the offsets and the pickled reader.
+Spark runs the planning methods in one Python process beside the driver, and `read` in the executors' workers. Both get
+only the options, the offsets and the pickled reader.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _FIRST_WAIT_S = 0.5
 class SnapshotPartition(InputPartition):
     """One chunk: a table's keys after ``first`` up to ``last``, of a range that starts after ``after``.
 
-    ``known`` is the table at the range's low watermark.
+    ``known`` is the table's definition at the range's low watermark.
     """
 
     server: str
@@ -78,10 +78,10 @@ class SnapshotPartition(InputPartition):
 
 @dataclass
 class BinlogPartition(InputPartition):
-    """The binary log after ``start`` up to ``until``. One partition: the log's order is the tables' history.
+    """The binary log after ``start`` up to ``until``. One partition keeps the order of the log.
 
-    ``layouts`` are those of tables that were not yet, or are no longer, as declared. ``only``: the GTID set of the
-    transactions that are read; "" for all. ``rows``: what there is to read, if the planner has done so.
+    ``layouts``: of tables whose rows in the log have other columns than declared. ``only``: the GTID set of the
+    transactions to read; "" for all. ``rows``: the rows themselves, if the planner has read them already.
     """
 
     server: str
@@ -137,7 +137,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def look() -> Offset | None:
             return self._retrying(lambda c: self._next(c, offset, limit))
 
-        # One that is finished, or that is to end, has none to come.
+        # A finished stream, or one that has to end, gets no more rows to wait for.
         waits = offset.complete and not offset.is_finished and not self._available_now
         end = self._long_poll(look, self._pacer.due_in) if waits else look()
         return start if end is None else end.to_json()
@@ -162,48 +162,48 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except StartAgain:
             if self._options.format == "row":
                 raise
-        # The columns are inside of the envelopes: no need for the stream to be declared again.
+        # The columns are inside the envelopes, so the stream need not be declared again.
         for known in start.tables:
             self._tables.add(load_schema(connection, self._options, known.database, known.table))
         self._planner = None
         return step(connection, start, limit)
 
     def _here(self, connection: Connection[Any], start: Offset) -> Offset:
-        """An offset as one of the server that is connected to."""
+        """The offset, translated to the server that the connection reaches."""
         self._server = self._server or server_identity(connection)
         if start.server == self._server:
             return start
         found = moved(connection, self._options, start, self._server, self._positions)
         if self._moved_from != start.server:
             self._moved_from = start.server
-            _log.warning("The query goes on at the server %s; its checkpoint is about %s.", self._server, start.server)
+            _log.warning("The query continues on server %s; its checkpoint is of %s.", self._server, start.server)
         return found
 
     def _check_history(self, connection: Connection[Any], start: Offset) -> None:
-        """Refuse to go on where the log is not the one that the checkpoint is about."""
+        """Refuse a log that is not the checkpoint's."""
         if not self._checked_history and not start.is_finished:
             check_history(connection, self._checked(), start)
         self._checked_history = True
 
     def _check_start(self, start: Offset) -> None:
-        """Refuse to go on where a table is not the one that the checkpoint is about."""
+        """Refuse a table whose columns are not the checkpoint's, unless ``schemaChange=evolve``."""
         for known in start.tables:
             if self._tables.of(known).fingerprint() != known.fingerprint() and not self._options.evolves:
                 raise SchemaChanged(
                     f"The columns of {known.name} were altered since the checkpoint was made.",
-                    "Set schemaChange=evolve to go on with it, or start the query again with a new checkpoint.",
+                    "Set schemaChange=evolve to continue with it, or start the query again with a new checkpoint.",
                 )
         others = [t.name for t in self._tables.others(start)]
         if others and not self._options.adds_tables:
             _log.warning(
-                "The checkpoint is about %d tables, and these are not among them: %s. They are not captured: set "
+                "The checkpoint has %d tables; not among them: %s. They are not captured. To capture them, set "
                 "scanNewlyAddedTables=true.",
                 len(start.tables),
                 ", ".join(others),
             )
 
     def _decided(self, connection: Connection[Any], start: Offset) -> Offset:
-        """Where in the log a stream without a snapshot starts, if its tables were there as they are now."""
+        """Where in the log a stream without a snapshot starts. Refused if its tables were altered after that."""
         found = decide(connection, self._options, start)
         tables = self._tables.captured(start)
         later = Statements()
@@ -213,7 +213,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for altered in later.found:
             raise SchemaChanged(
                 f"{altered.schema.name} was altered after the position where the stream would start, by "
-                f"{altered.statement[:200]!r}: what its columns were before, the binary log does not tell.",
+                f"{altered.statement[:200]!r}: the binary log does not say which columns it had before.",
                 f"Start after it: startup.mode=specific, startup.file={altered.end.file}, "
                 f"startup.position={altered.end.pos}.",
             )
@@ -222,20 +222,20 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replace(found, tables=tables)
 
     def _checked(self) -> MySqlOptions:
-        """The options for further connections, which must lead to the same server."""
+        """The options for further connections, which must reach the same server."""
         return replace(self._options, server=self._server)
 
     def _next_snapshot(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
         self._retention.look(connection, start, time.time() * 1000)
         if not start.ranges:
-            # The first low watermark is yet to come, and tables may have been altered since the checkpoint was made.
+            # There is no low watermark yet, and tables may have been altered after the checkpoint was made.
             start = replace(start, tables=self._tables.captured(start))
         wanted = self._snapshot_rows(limit)
         plan = self._snapshots.plan(connection, start, wanted, limited=self._is_limited)
-        # Everything in the low watermark lies at or before this position, which is read after it.
+        # This position is read after the low watermark, so all its transactions lie at or before it.
         until = end_position(connection, self._options) if plan.is_last else None
         if until is not None and self._available_now:
-            # A fresh copy of the tables is consistent only once the log has been read to the last watermark.
+            # The copied tables are consistent only once the log has been read up to the last watermark.
             self._target = until
         planned = start.with_snapshot(plan.ranges, 0, until)
         total = planned.rows
@@ -244,18 +244,18 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._sizer is not None:
             self._sizer.started(plan.rows, time.time() * 1000)
         threshold = self._options.backlog_lag_ms
-        # The log has to be read from the first watermark on.
+        # Reading the log starts at the first watermark.
         behind = plan.ranges[0].at_ms - (start.ranges or plan.ranges)[0].at_ms
         lags = until is not None and threshold is not None and behind > threshold
         return replace(start.with_snapshot(plan.ranges, total, until, is_lagging=lags), forms=plan.forms)
 
     @property
     def _is_limited(self) -> bool:
-        """Whether the limit on rows was given, or may be exceeded somewhat, as one that follows from times."""
+        """Whether the limit on rows is strict. One that follows from times may be exceeded somewhat."""
         return self._sizer is None or self._options.max_rows_given
 
     def _snapshot_rows(self, limit: ReadLimit) -> int | None:
-        """Rows of the next snapshot batch; None is all."""
+        """Rows of the next snapshot batch; None for all."""
         if self._options.during_backlog_ms == 0:
             return None
         if self._sizer is not None:
@@ -263,7 +263,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return limit.max_rows if isinstance(limit, ReadMaxRows) else None
 
     def _next_live(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
-        """A batch of the binary log phase: the log, and tables that join."""
+        """A batch of the binary log phase: the log, and tables that were found later."""
         now = time.time() * 1000
         if not self._available_now and not start.is_lagging and not self._pacer.due(now):
             return None
@@ -287,11 +287,11 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = self._target if self._available_now and self._target else end_position(connection, self._options)
         last = start.filter_until if self._options.startup_mode == "snapshot" else None
         if last is not None:
-            # As of there all snapshot batches are, and no further is asked for.
+            # All snapshot batches are made consistent up to here, and the user asked for nothing more.
             until = last
         if isinstance(origin, BinlogPosition) and until.sort_key() < origin.sort_key():
             raise BacklogError(
-                f"The server's binary log ends at {until}, before {origin}, up to which it was read.",
+                f"The server's binary log ends at {until}, before {origin}, up to which the query has read it.",
                 "It was reset or restored: start with a new checkpoint and a new target.",
             )
         position = self._planner.plan(until, self._binlog_rows(start, limit), now)
@@ -299,7 +299,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._layouts = (start, self._planner.layouts)
             return replace(start.at(last, self._planner.gtid_at(last)), is_finished=True)
         if position is None and start.is_lagging:
-            position = until  # the rest of the log has no rows of the tables: this is where the backlog ends
+            position = until  # the rest of the log has no rows of the tables: the backlog ends here
         if position is None:
             return None
         gtid, lags = self._planner.gtid_at(position), self._lags(connection, self._planner, position, until)
@@ -317,14 +317,14 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return Followed(self._checked(), self._tables.captured(start), start.tables, origin_of(start), as_declared)
 
     def _layouts_at(self, start: Offset) -> Mapping[TableName, Layout]:
-        """How rows are laid out after an offset, of the tables that are not as declared."""
+        """The layout of rows after an offset, for tables whose columns are not as declared."""
         if self._layouts[0] != start:
             same = self._tables.same(start)
             self._layouts = (start, {} if same else self._followed(start).layouts)
         return self._layouts[1]
 
     def _binlog_rows(self, start: Offset, limit: ReadLimit) -> int | None:
-        """Rows of the next batch of the log; None is all."""
+        """Rows of the next batch of the log; None for all."""
         given = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         if not start.is_lagging:
             if self._sizer is not None:
@@ -338,7 +338,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lags(
         self, connection: Connection[Any], planner: BinlogPlanner, position: BinlogPosition, until: BinlogPosition
     ) -> bool:
-        """Whether a batch that ends here leaves so much that this is backlog."""
+        """Whether the log after this batch is so far behind that it is backlog."""
         threshold, began_at = self._options.backlog_lag_ms, planner.time_at(position)
         if threshold is None or began_at is None or position.sort_key() >= until.sort_key():
             return False
@@ -349,12 +349,12 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first.is_undecided:
             return []
         here = [self._retrying(lambda c, o=o: self._here(c, o)) for o in (first, last)]  # type: ignore[misc]
-        # A batch that is repeated comes before anything is planned.
+        # A repeated batch is read before anything is planned, so this may be the first check.
         self._retrying(lambda c: self._check_history(c, here[0]))
-        # Watermarks as this server has them; what else is another one's is told apart below.
+        # Watermarks are those of this server. What else belongs to another server is handled below.
         first, last = (replace(o, ranges=h.ranges) for o, h in zip((first, last), here, strict=True))
         if not first.complete:
-            # Of the first batch Spark asks for the initial offset anew when it repeats it.
+            # When Spark repeats the first batch, it asks for the initial offset again.
             first = replace(first, tables=last.tables)
         if first.complete:
             found = self._snapshot_partitions(first, last)
@@ -365,7 +365,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._snapshot_partitions(first, last)
 
     def _snapshot_partitions(self, first: Offset, last: Offset) -> list[InputPartition]:
-        """One for each chunk of the ranges that ``last`` has and ``first`` has not."""
+        """One partition for each chunk of the ranges that are in ``last`` but not in ``first``."""
         found: list[InputPartition] = []
         after = {**dict.fromkeys(range(len(last.tables))), **dict(first.unread())}
         for of in last.ranges[len(first.ranges) :]:
@@ -379,17 +379,17 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         start = self._here(connection, first)
         until, only = last.position, ""
         if last.server != self._server:
-            # Planned on another server: the same transactions, wherever they are in this one's log.
+            # Planned on another server: read the same transactions, wherever they are in this server's log.
             there = self._here(connection, last)
             until, only = (there.gtid_until or until, last.gtid) if there.position is None else (there.position, "")
-        # What joins in this very batch is filtered by its own watermark.
+        # A table that joins in this very batch is filtered by its own watermark.
         read = replace(start, ranges=(*first.ranges, *last.ranges[len(first.ranges) :]))
         tables, layouts = self._tables.captured(first), self._layouts_at(start)
         rows = None if only or layouts else self._read_ahead(tables, read, until)
         return BinlogPartition(self._server, tables, layouts, read, until, only, rows)
 
     def _read_ahead(self, tables: tuple[TableSchema, ...], start: Offset, until: BinlogPosition) -> bytes | None:
-        """The rows after an offset, if the planner has read just these; Spark may ask for them several times."""
+        """The rows after an offset, if the planner has read exactly these. Spark may ask for them several times."""
         ahead = None if self._planner is None else self._planner.read_ahead
         if ahead is None or self._planner is None or self._planner.tables != tables or start.ranges or start.joining:
             return None
@@ -397,11 +397,11 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return None
         if self._carried is None or self._carried[0] is not ahead:
             self._carried = ahead, packed(rows_of(self._options, self._planner.tables, start, ahead.changes))
-            ahead.changes.clear()  # which take far more room
+            ahead.changes.clear()  # they take far more memory than the packed rows
         return self._carried[1]
 
     def _retrying(self, action: Callable[[Connection[Any]], _T]) -> _T:
-        """Run on the planner's connection; a lost one is opened again, a few times with growing waits."""
+        """Run on the planner's connection. A lost connection is opened again, a few times with growing waits."""
         for attempt in range(_ATTEMPTS):
             try:
                 if self._connection is None:
@@ -422,7 +422,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._connection is not None:
             self._connection._force_close()
             self._connection = None
-            # The address may lead to another server now.
+            # The address may belong to another server now.
             self._checked_start, self._checked_history, self._server = False, False, ""
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -454,7 +454,7 @@ class MySqlCdcStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # What the planner holds open stays with the planner.
+        # Connections and state of the planner stay with the planner.
         return {
             **self.__dict__,
             "_connection": None,

@@ -1,4 +1,4 @@
-"""The data source ``mysql_cdc``: the snapshot of some tables, then their binary log, as one stream."""
+"""The data source ``mysql_cdc``: a snapshot of some tables, then their binary log, as one stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["MySqlCdcDataSource", "check", "inspect"]
 
 
 def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
-    """Check options, server, user and tables; nothing is read from the tables.
+    """Check options, server, user and tables, without reading rows.
 
     Returns
     -------
@@ -34,7 +34,7 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
     Raises
     ------
     BacklogError
-        With the setting, the value found and what to do.
+        Says the setting, the value found and what to do.
     """
     parsed = MySqlOptions.parse(options)
     with connect(parsed) as connection:
@@ -47,20 +47,20 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
             except pymysql.err.MySQLError as error:
                 raise BacklogError(
                     f"User {parsed.user!r} cannot read {schema.name}: {error.args[1]}.",
-                    "GRANT SELECT on the whole table: rows of the binary log have all of its columns.",
+                    "GRANT SELECT on the whole table: rows of the binary log have all its columns.",
                 ) from None
     output_of(parsed.format, parsed.metadata).check(tables)
     return tables
 
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:
-    """`check`, and what a query needs to know: the primary key, and whether a snapshot comes first."""
+    """Run `check`, then tell a query what it needs to know: the primary key, and whether a snapshot comes first."""
     tables, parsed = check(options), MySqlOptions.parse(options)
     key = tables[0].key if parsed.format == "row" and all(t.key == tables[0].key for t in tables) else ()
     if key and parsed.several:
-        # Two tables may well have rows of the same key.
+        # Two tables may have rows with the same key.
         key = ("_database", "_table", *key) if {"_database", "_table"} <= set(parsed.metadata) else ()
-    # Where the log may be backlog, that holds updates and deletes.
+    # If the log can be backlog, backlog also has updates and deletes.
     inserts_only = parsed.has_snapshot and parsed.backlog_lag_ms is None
     return SourceInfo(
         key=key,
@@ -75,10 +75,10 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
 class MySqlCdcDataSource(StreamOnly):
     """``spark.readStream.format("mysql_cdc")``.
 
-    The stream's columns are the table's, or ``key`` and ``value`` with ``format=debezium``, then the metadata columns,
-    by default ``_change_type`` (insert, update_preimage, update_postimage,
-    delete, as in Delta's change data feed), ``_commit_timestamp`` and ``_commit_seq`` (0 for snapshot rows, then
-    growing along the binary log). Options: `MySqlOptions`. Needs MySQL 8.0 with GTIDs, or MariaDB 10.11 or 11.4.
+    The stream has the table's columns, or ``key`` and ``value`` with ``format=debezium``. Metadata columns follow; by
+    default ``_change_type`` (insert, update_preimage, update_postimage, delete, as in Delta's change data feed),
+    ``_commit_timestamp`` and ``_commit_seq`` (0 for snapshot rows, then growing along the binary log). Options:
+    `MySqlOptions`. Needs MySQL 8.0 with GTIDs, or MariaDB 10.11 or 11.4.
     """
 
     secrets: ClassVar[str] = "|".join(o.name for o in OPTIONS if o.secret)
@@ -98,6 +98,6 @@ class MySqlCdcDataSource(StreamOnly):
         tables = check(dict(self.options))
         if [f.name for f in schema] != [f.name for f in self._declared(tables)]:
             raise SchemaChanged(
-                f"{tables[0].name} has other columns than the stream was declared with.", "Load the stream again."
+                f"{tables[0].name} has other columns than when the stream was declared.", "Load the stream again."
             )
         return MySqlCdcStreamReader(MySqlOptions.parse(dict(self.options)), tables)

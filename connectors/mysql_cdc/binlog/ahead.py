@@ -1,8 +1,8 @@
-"""Rows of a small batch that travel with its partition, as the planner has read them anyway (pure).
+"""Rows of a small batch that travel with its partition, because the planner has read them anyway (pure).
 
-To choose a batch's end the planner reads the log and decodes its rows. A task that read them once more would open a
-connection and a dump of its own: 20 ms for 500 rows, and as much processor time again. A batch that is planned once
-more, after a restart, has no such rows, so its task reads the log; both ways make the rows by the same function.
+To choose a batch's end the planner reads the log and decodes its rows. If a task read them again, it would open its own
+connection and dump: 20 ms for 500 rows, and as much processor time again. A batch that is planned again after a restart
+has no such rows, so its task reads the log. Both ways make the rows with the same function.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from .records import RowsChange
 __all__ = ["KEPT_BYTES", "ReadAhead", "carried", "packed"]
 
 KEPT_BYTES = 4 << 20
-"""Bytes of events whose rows the planner keeps. Decoded they take ten times as much, in the source's process."""
-# Spark warns of a task of more than 1,000 KiB. Each is sent to its executor by the driver, which is no way for a lot.
+"""Bytes of events whose rows the planner keeps. Decoded rows take ten times as much memory in the source's process."""
+# Spark warns of a task of more than 1,000 KiB, and the driver sends every task to its executor.
 _MOST_CARRIED = 768 << 10
 _COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class ReadAhead(NamedTuple):
-    """All changes after a place, up to another one. Before and after them the tables are as declared."""
+    """All changes after ``start`` up to ``end``. Throughout them the tables are as declared."""
 
     start: BinlogPosition
     end: BinlogPosition
@@ -48,6 +48,6 @@ def packed(batches: Iterable[pa.RecordBatch]) -> bytes | None:
 
 
 def carried(rows: bytes) -> Iterator[pa.RecordBatch]:
-    """What `packed` made bytes of."""
+    """Read back what `packed` wrote."""
     if rows:
         yield from pa.ipc.open_stream(rows)

@@ -1,4 +1,4 @@
-"""Reading a binary log batch: changes after the snapshot's watermarks, as Arrow batches."""
+"""Reads a binary log batch: changes after the snapshot's watermarks, as Arrow batches."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ _AS_DECLARED: Mapping[TableName, Layout] = {}
 
 
 class _SnapshotFilter:
-    """Which changes a table's snapshot holds already: those of a transaction that its key's low watermark includes."""
+    """Finds changes that a table's snapshot holds already: the low watermark of their key includes the transaction."""
 
     def __init__(self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange]) -> None:
         self._options = options
-        # What is yet to be read will be read at a watermark that includes all of this.
+        # Ranges that are still to be read will be read at a watermark that includes all these transactions.
         self._rest = [] if ranges and ranges[-1].end is None else [True]
         self._lows = [watermark(r.low) for r in ranges]
         self._ends = [r.end for r in ranges if r.end is not None]
@@ -46,8 +46,8 @@ class _SnapshotFilter:
         self._covered: list[bool] = []
 
     def covered(self, change: RowsChange) -> bool | list[bool]:
-        """Whether the change's transaction is in the low watermark of all ranges, of none, or of which."""
-        if not self._covered:  # looked up once for the transaction, at its first change, which has rows
+        """True if the low watermarks of all ranges include the transaction, False if none does; else one per range."""
+        if not self._covered:  # looked up once for each transaction, at its first change with rows
             sequence = change.rows[0][0]
             found = [low.includes(change.uuid, change.number, sequence) for low in self._lows]
             self._covered = found + self._rest
@@ -55,11 +55,11 @@ class _SnapshotFilter:
         return some if some == all(self._covered) else self._covered
 
     def end(self) -> None:
-        """The transaction is over."""
+        """End the transaction."""
         self._covered = []
 
     def unheld(self, found: ChangeRows) -> ChangeRows:
-        """Without the rows that the snapshot holds."""
+        """The changes, without those that the snapshot holds."""
         undecided = [i for i, covered in enumerate(found.covered) if covered is not None]
         if not undecided:
             return found
@@ -69,7 +69,7 @@ class _SnapshotFilter:
         return found.take([i for i in range(len(found.rows)) if i not in gone])
 
     def _held(self, keys: list[Key], covered: list[list[bool]]) -> list[bool]:
-        """Whether the snapshot has each key's change, given which ranges cover the transaction."""
+        """Whether the snapshot holds each key's change, given which ranges cover the transaction."""
 
         def ask(statement: str) -> list[tuple[Any, ...]]:
             with worker_connection(self._options) as connection:
@@ -82,7 +82,7 @@ class _SnapshotFilter:
 
 
 class _Changes:
-    """Collects the changes of one table and puts them out."""
+    """Collects the changes of one table, to emit them in batches."""
 
     def __init__(
         self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange] | None, shift: int
@@ -95,7 +95,7 @@ class _Changes:
         self._found = ChangeRows()
 
     def add(self, change: RowsChange) -> int:
-        """Take what an event has in; returns the number of rows."""
+        """Add the changes of an event; returns the number of rows."""
         covered = self._known.covered(change) if self._known is not None else False
         if covered is True:
             return 0
@@ -109,12 +109,12 @@ class _Changes:
         return len(found.rows) - before
 
     def end(self) -> None:
-        """The transaction is over."""
+        """End the transaction."""
         if self._known is not None:
             self._known.end()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """What was collected."""
+        """Emit what was collected."""
         found = self._found if self._known is None else self._known.unheld(self._found)
         self._found = ChangeRows()
         if found.rows:
@@ -129,23 +129,23 @@ def read_batch(
     layouts: Mapping[TableName, Layout] = _AS_DECLARED,
     only: str = "",
 ) -> Iterator[pa.RecordBatch]:
-    """Changes of transactions after ``start`` up to ``until``, less what the snapshot holds.
+    """Changes of transactions after ``start`` up to ``until``, without those that the snapshot holds.
 
-    An update is two rows, ``update_preimage`` and ``update_postimage``, or with ``format=debezium`` one; an update that
-    changes the primary key is a ``delete`` of the old and an ``insert`` of the new one, each judged by its own key's
-    watermark.
+    An update becomes two rows, ``update_preimage`` and ``update_postimage``; with ``format=debezium`` one row. An
+    update that changes the primary key becomes a ``delete`` of the old key and an ``insert`` of the new one. The
+    watermark of each key decides separately.
 
     Parameters
     ----------
     layouts : mapping
-        Of the tables whose rows are laid out otherwise than declared.
+        Layouts of the tables whose rows in the log have other columns than declared.
     only : str
-        A GTID set: of these transactions alone, wherever they are before ``until``; "" for all.
+        A GTID set. Only these transactions are read, wherever they are before ``until``; "" for all.
 
     Yields
     ------
     pyarrow.RecordBatch
-        As the option ``format`` says; of each table in log order.
+        In the form of the option ``format``; for each table in log order.
     """
     changes = read_changes(options, tables, origin(start), until, timeline=Fixed(layouts, until))
     return rows_of(options, tables, start, _only(changes, start, only) if only else changes)
@@ -154,7 +154,7 @@ def read_batch(
 def rows_of(
     options: MySqlOptions, tables: Sequence[TableSchema], start: Offset, changes: Iterable[Change]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that `read_batch` gives for these changes, which come after ``start`` and are of these very tables."""
+    """The rows that `read_batch` yields for these changes, which come after ``start`` and belong to these tables."""
     collect_rarely()
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
     collectors = {}
@@ -183,7 +183,7 @@ def rows_of(
 
 
 def _only(changes: Iterable[Change], start: Offset, only: str) -> Iterator[Change]:
-    """The changes of the transactions of a GTID set, until all of them have come."""
+    """The changes of the transactions in a GTID set, until all of them were seen."""
     wanted, done = GtidSet(only), gtids_at(start)
     for change in changes:
         if isinstance(change, TransactionEnd):

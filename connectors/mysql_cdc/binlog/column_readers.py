@@ -1,6 +1,6 @@
-"""A reader for each column of a row image: from bytes and a place in them to a storage value (pure).
+"""A reader for each column of a row image: from bytes and an offset to a storage value (pure).
 
-Storage values are described in `types`.
+`types` describes storage values.
 
 Source: MySQL source documentation, "Table_map_event" (libbinlogevents), for type codes and their metadata;
 sql-common/my_time.cc for packed temporal values.
@@ -31,7 +31,7 @@ _ENUM, _SET = 247, 248
 
 
 class _Days(dict[int, int | None]):
-    """Days since 1970 by the number that a date is; None for zero, partial and impossible ones, as in the snapshot."""
+    """Days since 1970 by a date's packed number. None for zero, partial and impossible dates, as in the snapshot."""
 
     def __init__(self, parts: Callable[[int], tuple[int, int, int]]) -> None:
         self._parts = parts  # year, month and day
@@ -52,7 +52,7 @@ _DAYS_OF_DATETIME = _Days(lambda packed: (packed // 416, packed // 32 % 13, pack
 
 
 def converted(code: Code | Reader, convert: Callable[[Any], object] | None) -> Code | Reader:
-    """Reads values, and turns those that are not NULL into others."""
+    """Reads values, and converts those that are not NULL."""
     if convert is None:
         return code
     read = as_reader(code)
@@ -65,7 +65,7 @@ def converted(code: Code | Reader, convert: Callable[[Any], object] | None) -> C
 
 
 def of_key(column: Column, code: Code | Reader) -> Code | Reader:
-    """Refuse a zero or partial date in a key: as NULL it would not tell its row."""
+    """Refuse a zero or partial date in a key: as NULL it would not identify its row."""
     if column.data_type not in ("date", "datetime", "timestamp"):
         return code
     read = as_reader(code)
@@ -114,7 +114,7 @@ _DATE = Code(("{v} = {v}days[data[at] | data[at + 1] << 8 | data[at + 2] << 16]"
 
 
 def _fraction(at: int, digits: int) -> tuple[str, int]:
-    """Python for the microseconds that begin so many bytes behind ``at``, and the bytes of both."""
+    """Python for the microseconds that begin ``at`` bytes after the value's offset, and the bytes up to their end."""
     size = (digits + 1) // 2
     if not size:
         return "", at
@@ -169,7 +169,7 @@ def _bit(meta: int) -> Code:
 
 
 def _prefixed(size: int, convert: Callable[[bytes], object] | None, value: str = "") -> Code:
-    """Bytes after a length of ``size`` bytes; ``value`` is Python for what is made of ``{x}``, instead of a call."""
+    """Bytes after a length of ``size`` bytes. ``value`` is Python that converts ``{x}``; it saves a call."""
     length = "data[at]" if size == 1 else f"from_bytes(data[at:at + {size}], 'little')"
     made = value or ("{v}convert({x})" if convert else "{x}")
     lines = (
@@ -204,7 +204,7 @@ def _set(column: Column, size: int) -> Reader:
 
 
 def reader(schema: TableSchema, column: Column, code: int, meta: int, *, exact: bool = False) -> Code | Reader:
-    """Reads the column's values, given the type code and metadata under which the log has them.
+    """A reader of the column's values, for the type code and metadata that the log gives.
 
     ``exact``: raise UnicodeDecodeError for a text that other bytes may read as.
 
@@ -272,7 +272,7 @@ def _as_text(read: Reader, scale: int) -> Reader:
 
 
 def _real_type(meta: int) -> tuple[int, int]:
-    """CHAR, BINARY, ENUM and SET share a code; the metadata tells the real one, and bytes at most."""
+    """CHAR, BINARY, ENUM and SET share a code. The metadata has the real one, and the most bytes."""
     first, length = meta >> 8, meta & 255
     if first & 0x30 != 0x30:  # the two upper bits of a length beyond 255 are kept inverted here
         length |= ((first & 0x30) ^ 0x30) << 4
@@ -300,7 +300,7 @@ _CLOCK_BYTES = {17: 4, 18: 5, 19: 3}  # before the fraction
 
 
 def skipper(name: str, code: int, meta: int) -> Reader:
-    """Goes past a column's values, of which only the type code and metadata need be known; gives None for each.
+    """A reader that skips a column's values and returns None for each. It needs only type code and metadata.
 
     Raises
     ------
@@ -330,12 +330,12 @@ def skipper(name: str, code: int, meta: int) -> Reader:
 
 
 def _past(size: int) -> Reader:
-    """Past bytes after a length of ``size`` bytes."""
+    """Skips bytes after a length of ``size`` bytes."""
     return lambda data, at: (None, at + size + int.from_bytes(data[at : at + size], "little"))
 
 
 def fits(column: Column, meta: int) -> bool:
-    """Whether the log's metadata is that of a column of this definition, as far as it tells."""
+    """Whether the log's metadata can be that of a column with this definition."""
     numbers = [int(n) for n in re.findall(r"\d+", column.column_type.partition("(")[2].partition(")")[0])]
     match column.data_type:
         case "decimal":

@@ -1,7 +1,7 @@
-"""The connection over which a server sends its binary log, and what it says when it will not.
+"""The connection over which a server sends its binary log, and the errors when it refuses.
 
-python-mysql-replication opens the connection, negotiates checksums and sends the dump command; what comes
-back is read by `events`.
+python-mysql-replication opens the connection, negotiates checksums and sends the dump command. `events` reads the
+answer.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Dump(BinLogStreamReader):  # type: ignore[misc]
     Attributes
     ----------
     large : set of str or None
-        Once it is open, of a dump that leaves transactions out: the log's files of 4 GiB or more; of MariaDB's none.
+        Set when the dump is open. For a dump by GTID: the log's files of 4 GiB or more; empty for MariaDB. Else None.
     after : int
-        Where the wanted part of the first file begins, if the dump begins before it.
+        Offset of the wanted part in the first file, if the dump has to begin before it.
     """
 
     wanted_server = ""
@@ -45,8 +45,9 @@ class Dump(BinLogStreamReader):  # type: ignore[misc]
         return self._stream_connection
 
     def _BinLogStreamReader__checksum_enabled(self) -> bool:
-        # The library goes by the present binlog_checksum, but files written before it was switched are otherwise,
-        # and a reader that does not say that it knows checksums is refused those. Each file tells by its format event.
+        # The library follows today's binlog_checksum. Files that were written before it was switched differ, and the
+        # server refuses to send them to a reader that does not announce checksums. The format event of each file says
+        # which it has.
         with self._stream_connection.cursor() as cursor:
             cursor.execute("SET @master_binlog_checksum = 'CRC32'")
         if self.wanted_server:
@@ -57,14 +58,14 @@ class Dump(BinLogStreamReader):  # type: ignore[misc]
         return False
 
     def abandon(self) -> None:
-        """Close the socket at once: the server may still have much to send."""
+        """Close the socket at once, as the server may still have much to send."""
         stream = getattr(self, "_stream_connection", None)
         if stream is not None and stream.open:
             stream._force_close()
 
 
 def broken_off(error: Exception) -> str | None:
-    """The file of the log that ends in the middle of an event, if that is the error; else None."""
+    """The log file that ends in the middle of an event, if that is the error; else None."""
     text = str(error.args[1]) if isinstance(error, pymysql.err.OperationalError) and len(error.args) > 1 else ""
     if not text or error.args[0] != 1236 or "truncated in the middle of event" not in text.lower():
         return None
@@ -79,7 +80,7 @@ def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> Bac
         if "purged" in lowered or "could not find first log file" in lowered:
             return BacklogError(
                 f"The server has purged binary logs that are still needed after {start}: {text} (1236).",
-                "The changes in them cannot be read any more: start with a new checkpoint, and raise "
+                "Their changes can no longer be read: start with a new checkpoint, and raise "
                 "binlog_expire_logs_seconds above the longest time that the query may lag or be stopped.",
             )
         if "same server" in lowered:
@@ -97,8 +98,8 @@ def explained(error: pymysql.err.MySQLError, start: BinlogPosition | str) -> Bac
 
 
 def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> Dump:
-    """A dump of what comes after a place, MySQL's GTID set, or the last transactions of a MariaDB's domains."""
-    # Two readers with one server id end each other, so every dump draws its own.
+    """A dump of what follows a position, MySQL's GTID set, or the last transactions of MariaDB's domains."""
+    # Two readers with the same server id end each other, so every dump draws its own.
     common: dict[str, Any] = {
         "connection_settings": options.connect_arguments(),
         "pymysql_wrapper": ServerConnection,
@@ -109,8 +110,8 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids)
         "enable_logging": False,
     }
     if isinstance(start, BinlogPosition):
-        # The command has 32 bits for the place. COM_BINLOG_DUMP_GTID has 64, but neither MariaDB nor a MySQL without
-        # GTIDs has that.
+        # The command has 32 bits for the position. COM_BINLOG_DUMP_GTID has 64, but neither MariaDB nor a MySQL
+        # without GTIDs has it.
         far = start.pos >= FAR
         dump = _dump(options, log_file=start.file, log_pos=FIRST_EVENT if far else start.pos, **common)
         dump.after = start.pos if far else 0
@@ -119,7 +120,7 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids)
         return _dump(options, auto_position=str(start), is_mariadb=True, **common)
     if start:
         return _dump(options, auto_position=start, **common)
-    # The library reads an empty GTID set as "from now on"; everything is meant.
+    # The library takes an empty GTID set for "from now on". Here it means everything.
     connection = ServerConnection(**options.connect_arguments())
     try:
         with connection.cursor() as cursor:

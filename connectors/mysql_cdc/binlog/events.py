@@ -1,7 +1,7 @@
-"""The events of a binary log, taken apart: the changes of some tables and every transaction's end.
+"""Parses the events of a binary log into the changes of some tables and every transaction's end.
 
-python-mysql-replication's own reading is not used, because it drops what it does not know, reconnects without end and
-in the middle of transactions, and decodes some values wrongly. Whatever this module does not understand is an error.
+python-mysql-replication's own parser is not used: it drops what it does not know, reconnects without end and in the
+middle of transactions, and decodes some values wrongly. Here every event that is not understood is an error.
 
 Sources: MySQL source documentation, "Binlog Event"; MariaDB Knowledge Base, "Replication Protocol" (GTID_EVENT,
 QUERY_COMPRESSED_EVENT, ROWS_EVENT).
@@ -41,36 +41,36 @@ _QUERY, _XID, _TABLE_MAP, _GTID, _ANONYMOUS_GTID = 2, 16, 19, 33, 34
 _ROWS = {23: INSERT, 24: UPDATE, 25: DELETE, 30: INSERT, 31: UPDATE, 32: DELETE}
 _ROWS_V1 = {23, 24, 25}
 _PARTIAL_UPDATE, _XA_PREPARE = 39, 38
-# Stop, intvar, rand, user var, heartbeats, ignorable, rows query, previous gtids, transaction context, view change
-# and MariaDB's annotated rows, binlog checkpoint, GTID list: nothing that changes a row. And its start of encryption:
-# that is how the file is kept, the events are sent as they were before.
+# These change no row: stop, intvar, rand, user var, heartbeats, ignorable, rows query, previous gtids, transaction
+# context, view change, and MariaDB's annotated rows, binlog checkpoint and GTID list. MariaDB's start of encryption is
+# only about the file: the events are sent decrypted.
 _IGNORED = {3, 5, 13, 14, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164}
 _IGNORABLE_FLAG = 0x80
 _GTID_OF_MARIADB, _COMPRESSED_QUERY = 162, 165
 _COMPRESSED_ROWS = range(166, 172)
 _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags of MariaDB's GTID event
-# Of its second set: an ALTER TABLE that only starts, or failed (binlog_alter_two_phase); it is logged again at its end.
+# Flags of its second set: an ALTER TABLE that only starts, or failed (binlog_alter_two_phase). It is logged again when
+# it ends.
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 _TABLE_ID = 6  # bytes
 _MOST_TOLD = 1_000
 
 
 class NotYetSent(Exception):
-    """The place up to which the server has sent its log, before that up to which it is to be read."""
+    """The server has sent its log only up to this position, which is before the one to read up to."""
 
 
 class Events:
-    """Takes the events of one dump apart. Holds what one event says of the next: file, GTID, table maps.
+    """Parses the events of one dump. Keeps what an event says about later ones: file, GTID, table maps.
 
-    Without tables it finds the ends of transactions alone, whatever is in them. ``timeline`` says how the tables' rows
-    are laid out.
+    Without tables it yields only the ends of transactions. ``timeline`` gives the layout of the tables' rows.
 
     Parameters
     ----------
     large, after
-        As `DumpPosition` has them.
+        See `DumpPosition`.
     left_out : GtidSet, optional
-        Transactions that are passed over.
+        Transactions to skip.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Events:
         self._leaves_out = False
         self._tail = 0
         self._tables = {(t.database, t.table): t for t in tables}
-        # By what a statement may call it: where names differ by case alone, several.
+        # By the lower-case name that a statement may use. Several tables if their names differ only in case.
         self._folded: dict[tuple[str, str], list[TableSchema]] = {}
         for t in tables:
             self._folded.setdefault((t.database.lower(), t.table.lower()), []).append(t)
@@ -106,14 +106,14 @@ class Events:
         self._rows_seen = self._is_open = self._is_rolled_back = False
         self._savepoint: Savepoint | None = None
         self._xa = self._no_alter = False
-        # Only the transaction's last event ends it, be it a COMMIT or the one statement of a group of one.
+        # Only the last event of a group ends the transaction: a COMMIT, or the single statement of the group.
         self._of_mariadb = self._in_group = False
 
     def read(self) -> Iterator[Change | Savepoint | TransactionBroken]:
-        """All up to ``until``; NotYetSent if MySQL sends less: it tells of places up to which it has not synced yet.
+        """Yield everything up to ``until``. NotYetSent if MySQL sends less, because it has not synced its log so far.
 
-        A transaction that ends behind 4 GiB is nearly always its file's last one; its end is then told as the next
-        file's beginning, from which a dump can begin.
+        A transaction that ends beyond 4 GiB is nearly always the last of its file. Its end is then given as the next
+        file's beginning, where a dump can begin.
         """
         position = self._position
         far: TransactionEnd | None = None
@@ -126,7 +126,7 @@ class Events:
                     raise NotYetSent(f"{position.file}:{position.sent}")
                 return
             data = packet.get_all_data()
-            if data[0]:  # neither an event nor an end of file
+            if data[0]:  # neither an event nor the end of the log
                 raise BacklogError(f"The binary log stream holds a packet that starts with {data[0]}.")
             kind = data[5]
             size = int.from_bytes(data[10:14], "little")
@@ -195,7 +195,7 @@ class Events:
                     return
 
     def first_position(self) -> BinlogPosition | None:
-        """Where the first transaction begins; None if there is none up to the log's end."""
+        """Position where the first transaction begins; None if there is none up to the log's end."""
         while True:
             packet = self._connection._read_packet()
             if packet.is_eof_packet():
@@ -233,14 +233,14 @@ class Events:
 
     def _end(self, end: int) -> TransactionEnd:
         if not self._position.is_told:
-            raise self._refused("an end without a position", "Report this with the server's version.")
+            raise self._refused("an end without a position", "Report this together with the server's version.")
         self._is_open = False
         told = self._uuid, self._number, self._began_at, self._is_rolled_back, self._position.file
         return TransactionEnd(BinlogPosition(self._position.file, end), *told)
 
     def _table_map(self, data: bytes) -> None:
         body = data[HEADER : len(data) - self._tail]
-        # Every transaction tells the tables that it changes again, nearly always as the one before did.
+        # Every transaction describes its tables again, nearly always as the one before did.
         told = body[_TABLE_ID:]
         if told in self._told:
             self._decoders[int.from_bytes(body[:_TABLE_ID], "little")] = self._told[told]
@@ -275,7 +275,7 @@ class Events:
         for _ in range(2 if change == UPDATE else 1):
             decoder.check_present(data[offset : offset + width])
             offset += width
-        # Position of data[0] in the file, one less than the event's because of the OK byte.
+        # Offset of data[0] in the file: one less than the event's, because of the OK byte.
         base = sequence_at(self._position.number, event_start - 1)
         read_row = decoder.read_row
         rows: list[tuple[int, list[Any] | None, list[Any] | None]] = []
@@ -302,19 +302,21 @@ class Events:
         return RowsChange(decoder.schema, change, *told)
 
     def _compressed_rows(self, data: bytes) -> None:
-        # Rows that take more room than the event has cannot be told apart by their place in the file.
+        # Decompressed rows need more bytes than the event has, so their offsets would not be unique in the file.
         if self._decoders.get(int.from_bytes(data[HEADER : HEADER + 6], "little"), ...) is not None:
-            raise self._refused("compressed rows", "Set log_bin_compress=OFF on the server, and a new checkpoint.")
+            raise self._refused(
+                "compressed rows", "Set log_bin_compress=OFF on the server, and start with a new checkpoint."
+            )
 
     def _query(self, data: bytes, kind: int) -> bool:
-        """Whether the statement ends a transaction. Refuses what would change the table unseen."""
+        """Whether the statement ends a transaction. Refuses a statement that could change a table unseen."""
         schema_size = data[HEADER + 8]
         status_size = int.from_bytes(data[HEADER + 11 : HEADER + 13], "little")
         at = HEADER + 13 + status_size
         default = data[at : at + schema_size].decode("utf-8", "replace")
         raw = data[at + schema_size + 1 : len(data) - self._tail]
         if kind == _COMPRESSED_QUERY:
-            raw = zlib.decompress(raw[1 + (raw[0] & 7) :])  # after a byte with the size of the length, and the length
+            raw = zlib.decompress(raw[1 + (raw[0] & 7) :])  # before it: a byte with the length's size, and the length
         if raw == b"BEGIN":
             self._in_group = True
             return False
@@ -346,7 +348,7 @@ class Events:
             named = self._named(named_tables(text, default))
             if not named and (empties_memory_table(text) or writes_system_table(text, default)):
                 return
-            # Whatever table it names: through a view, a trigger or a function it may change any.
+            # It may change any table through a view, a trigger or a function, whatever table it names.
             names = ", ".join(t.name for t in named or self._tables.values())
             raise self._refused(
                 f"a statement-format change, {text[:200]!r}, that may reach {names},",
@@ -360,7 +362,7 @@ class Events:
         changed = changed_tables(text, default)
         if changed is None:
             raise SchemaChanged(
-                f"The binary log has a statement of which mysql_cdc cannot tell the tables: {text[:200]!r}.",
+                f"mysql_cdc cannot tell which tables this statement of the binary log changes: {text[:200]!r}.",
                 "Start the query again with a new checkpoint and a new target. Report this with the statement.",
             )
         named = self._named(changed)

@@ -1,7 +1,8 @@
-"""Where the events of a dump lie in the binary log, also behind 4 GiB (pure).
+"""Follows the position of a dump's events in the binary log, also beyond 4 GiB (pure).
 
-An event tells its end in 32 bits. One transaction is never in two files, so a large one makes a file of any size, and
-the number begins anew there. So places are followed by the sizes of the events, and what an event tells corrects that.
+An event gives its end in 32 bits. A transaction is always in one file, so a large one makes a file of any size, and the
+32 bits wrap around. So the position is followed by adding up the sizes of the events, and the end that an event gives
+corrects the sum.
 
 Sources: MySQL source documentation, "Binlog Event"; MySQL source, sql/rpl_binlog_sender.cc.
 """
@@ -17,18 +18,19 @@ from ..offsets import FIRST_EVENT, file_number
 __all__ = ["FORMAT", "HEADER", "ROTATE", "DumpPosition", "LargeFile"]
 
 HEADER = 20
-"""Bytes before an event's own: one OK byte, then its header of 19."""
+"""Bytes before an event's body: one OK byte, then a header of 19."""
 
 ROTATE, FORMAT = 4, 15
 _HEARTBEATS = {27, 41}
-# Format, previous GTIDs, MariaDB's GTID list and start of encryption: at a file's beginning, and sent again elsewhere.
+# Format, previous GTIDs, MariaDB's GTID list and start of encryption. They stand at a file's beginning and are sent
+# again elsewhere.
 _AT_BEGINNING = {FORMAT, 35, 163, 164}
-_ARTIFICIAL = 0x20  # flag of what the server makes up: it is not in the file
+_ARTIFICIAL = 0x20  # flag of an event that the server makes up: it is not in the file
 _TOLD_BITS = 32
 
 
 class LargeFile(Exception):
-    """A dump that leaves transactions out is at a file of 4 GiB or more: nothing tells where in it the rest lies."""
+    """A dump by GTID has reached a file of 4 GiB or more. Transactions that it skips make offsets there ambiguous."""
 
     def __init__(self, file: str) -> None:
         super().__init__(file)
@@ -36,25 +38,25 @@ class LargeFile(Exception):
 
 
 class DumpPosition:
-    """The place that a dump has come to.
+    """The position that a dump has reached.
 
     Parameters
     ----------
     large : set of str, optional
-        The dump leaves transactions out, and these are the files of 4 GiB or more. None: it sends all from its
+        The files of 4 GiB or more, for a dump that skips transactions. None: the dump sends everything from its
         beginning on.
     after : int
-        What ends up to this byte of the first file is passed over: the dump begins at the file's beginning, as it
-        cannot be asked to begin there.
+        Events that end at or before this offset of the first file are skipped. A dump cannot begin beyond 4 GiB, so it
+        begins at the file's beginning instead.
 
     Attributes
     ----------
     file, number : str, int
         The file and its number.
     sent : int
-        Up to here the server has sent the file, or left out what was not wanted.
+        Up to this offset the server has sent the file, or skipped what was not wanted.
     is_told : bool
-        The last event said where it ends.
+        The last event gave its own end.
     """
 
     def __init__(self, large: frozenset[str] | None = None, after: int = 0) -> None:
@@ -67,15 +69,15 @@ class DumpPosition:
         self._at_beginning = False
 
     def moved(self, data: bytes) -> int:
-        """Take an event; returns where it ends in its file. A made-up event is nowhere: the place stays.
+        """Move past an event; returns its end in the file. An artificial event is not in the file: the position stays.
 
-        MariaDB 11.4 leaves the end out of the events inside a transaction, which follow one another. One that it keeps
-        to itself (annotated rows) shifts those behind it, so they are known by a place that is too low, yet never by
-        that of another event: the transaction's first and last event say where they are.
+        MariaDB 11.4 gives no end for events inside a transaction; they follow one another. If it does not send one of
+        them (annotated rows), those behind it get a position that is too low. It is never the position of another
+        event, because the transaction's first and last event give theirs.
         """
         kind = data[5]
         if kind == ROTATE:
-            # A real one stands at the end of its file. What follows it is made up again and says the same.
+            # A real rotate event ends its file. An artificial one with the same content follows it.
             self._rotate(data)
             return self._end
         told, flags = int.from_bytes(data[14:18], "little"), int.from_bytes(data[18:20], "little")
@@ -94,7 +96,7 @@ class DumpPosition:
         return self._end
 
     def is_before(self, end: int, size: int) -> bool:
-        """Whether an event comes before the place from which on all is wanted.
+        """Whether an event lies before ``after``, where the wanted part begins.
 
         Raises
         ------
@@ -117,11 +119,12 @@ class DumpPosition:
     def _rotate(self, data: bytes) -> None:
         if self.file:
             self._arrive(self._end)
-        # The one that opens a file is made up and comes before the format: whether it has a checksum, only that tells.
+        # The rotate event that opens a file is artificial and comes before the format event, which would say whether
+        # there are checksums. So the checksum itself is tried.
         checked = zlib.crc32(data[1:-4]) == int.from_bytes(data[-4:], "little")
         self.file = data[HEADER + 8 : len(data) - (4 if checked else 0)].decode()
         self.number = file_number(self.file)
-        # Where what is sent of the file starts, in 64 bits
+        # In 64 bits: the offset from which on the file is sent.
         self.sent = self._end = int.from_bytes(data[HEADER : HEADER + 8], "little")
         self._at_beginning = self._end == FIRST_EVENT
         if self._large and self.file in self._large:
@@ -129,6 +132,6 @@ class DumpPosition:
 
 
 def nearest(followed: int, told: int) -> int:
-    """The place next to ``followed`` of which ``told`` is the lower 32 bits."""
+    """The offset nearest to ``followed`` whose lower 32 bits are ``told``."""
     half = 1 << (_TOLD_BITS - 1)
     return followed + (told - followed + half) % (1 << _TOLD_BITS) - half

@@ -1,8 +1,8 @@
-"""Choosing where a binary log batch ends: at a transaction's end, within the limit on rows.
+"""Chooses where a binary log batch ends: at a transaction's end, within the limit on rows.
 
-The planner runs beside the query's driver and reads the log ahead of the tasks, counting the tables' rows. So a
-batch is never larger than asked unless one transaction is, other tables' traffic makes no empty batches, and the
-position still moves on when only others write.
+The planner runs beside the query's driver, reads the log ahead of the tasks and counts the tables' rows. So a batch is
+never larger than asked unless a single transaction is; changes of other tables make no empty batches; and the position
+still advances when only other tables change.
 """
 
 from __future__ import annotations
@@ -26,47 +26,48 @@ from .reading import UPDATE, RowsChange, TableAltered, TransactionEnd, read_chan
 
 __all__ = ["BinlogPlanner"]
 
-# Move a quiet table's position on after this much of the log, so that a restart does not read it again and the
-# server may purge it. 64 MiB of other tables' changes are scanned within seconds.
+# If the tables are quiet, the position advances after this much of the log. So a restart does not read it again, and
+# the server may purge it. 64 MiB of other tables' changes are scanned within seconds.
 QUIET_BYTES = 64 << 20
 QUIET_MS = 60_000
-# Transactions wait in so many entries: a batch is up to a hundredth smaller than it may be, and memory is bounded.
+# Waiting transactions are grouped into at most this many entries. So memory is bounded, and a batch is at most a
+# hundredth smaller than allowed.
 _ENTRIES = 100
 
 
 class _Transaction(NamedTuple):
-    """One with rows of a table or several small ones, or one that altered a table."""
+    """A transaction with rows of a table, several small ones, or one that altered a table."""
 
     end: BinlogPosition
     rows: int
-    gtids: str  # those after it
+    gtids: str  # after it
     began_at: int  # seconds since 1970
-    tables: tuple[TableSchema, ...] = ()  # if altered: all of them after it
+    tables: tuple[TableSchema, ...] = ()  # if one was altered: all tables after it
     layouts: Mapping[TableName, Layout] = MappingProxyType({})
     changes: list[RowsChange] | None = None  # if they are kept
 
 
 class BinlogPlanner:
-    """Transactions after a position, counted but not handed out yet.
+    """Holds transactions after a position that are counted but not in a batch yet.
 
     Parameters
     ----------
     options, tables
         Where to read and which tables.
     start : BinlogPosition or str
-        The end of the last batch, or the GTID set that the first one starts after.
+        The end of the last batch, or the GTID set after which the first one starts.
     gtids : GtidSet or MariaDbGtids, optional
-        Those before ``start``, where they are known. `gtid_at` then follows them.
+        The GTIDs before ``start``, if known. Then `gtid_at` continues them.
     timeline : Timeline, optional
-        How the tables are followed through ALTER TABLE; by default they are not.
+        Follows the tables through ALTER TABLE. By default they are not followed.
 
     Attributes
     ----------
     tables : tuple of TableSchema
     layouts : mapping
-        At ``start``, of the tables that are not as they were declared.
+        Layouts at ``start`` of the tables that have other columns than declared.
     read_ahead : ReadAhead or None
-        The changes of the batch that was handed out last, if they are few and no table was altered among them.
+        The changes of the last batch, if they are few and no table was altered among them.
     """
 
     def __init__(
@@ -83,8 +84,8 @@ class BinlogPlanner:
         self._scanned: BinlogPosition | str = start
         self.start = start
         self._pending: deque[_Transaction] = deque()
-        self._entry_rows: int | None = None  # most of them in one entry of several transactions; None is all
-        self._kept = 0  # bytes, of all that are pending
+        self._entry_rows: int | None = None  # most rows in one entry of several transactions; None for no limit
+        self._kept = 0  # bytes of the kept changes of all entries
         self.read_ahead: ReadAhead | None = None
         self._gtids = gtids
         self._moved_ms = now_ms
@@ -93,20 +94,20 @@ class BinlogPlanner:
         self._stop: SchemaChanged | None = None
 
     def plan(self, until: BinlogPosition, max_rows: int | None, now_ms: float) -> BinlogPosition | None:
-        """The end of the next batch, at most ``until``, or None when there is nothing to hand out.
+        """The end of the next batch, at most ``until``; None when there is nothing for a batch.
 
         Parameters
         ----------
         until : BinlogPosition
             The log's end, or the target of ``availableNow``.
         max_rows : int or None
-            Most output rows; an update counts two. One transaction is handed out whatever its size. A batch ends with
-            an ALTER TABLE that changes the tables' columns.
+            Most output rows; an update counts as two. A single transaction may exceed it. A batch ends at an ALTER
+            TABLE that changes the tables' columns.
 
         Raises
         ------
         SchemaChanged
-            A table was changed so that the stream cannot go on, and all before is handed out.
+            A table was changed so that the stream cannot continue, and everything before is in earlier batches.
         """
         rows = sum(t.rows for t in self._pending)
         self._entry_rows = None if max_rows is None else max_rows // _ENTRIES
@@ -131,7 +132,7 @@ class BinlogPlanner:
         try:
             self._count(until, rows)
         except SchemaChanged as stop:
-            # What comes before it is still to be read.
+            # Raised later: the changes before it come first.
             self._stop = stop
 
     def _count(self, until: BinlogPosition, rows: int | None) -> None:
@@ -169,7 +170,7 @@ class BinlogPlanner:
                 if self._kept + size <= KEPT_BYTES:
                     changes.append(change)
         if not isinstance(self._scanned, BinlogPosition) or self._scanned.sort_key() < until.sort_key():
-            self._scanned = until  # it is read up to there: the next call need not look again
+            self._scanned = until  # the log is read up to there: the next call need not look again
 
     def _has_room(self, entry: _Transaction, rows: int) -> bool:
         return not entry.tables and (self._entry_rows is None or entry.rows + rows <= self._entry_rows)
@@ -177,22 +178,22 @@ class BinlogPlanner:
     def _pass(self, gtids: GtidSet | MariaDbGtids, end: TransactionEnd) -> None:
         if isinstance(gtids, GtidSet) and gtids.contains(end.uuid, end.number):
             raise BacklogError(
-                f"The server's binary log has transaction {end.uuid}:{end.number}, which was read already, before "
-                f"{end.position} again: it was reset or is another one.",
+                f"The server's binary log has transaction {end.uuid}:{end.number} again, before {end.position}, though "
+                "it was read already: the log was reset or is another one.",
                 "Start with a new checkpoint and a new target.",
             )
         gtids.passed(end.uuid, end.number)
 
     def gtid_at(self, position: BinlogPosition) -> str:
-        """The GTIDs at a batch's end that `plan` returned; "" where they are not known."""
+        """The GTIDs at the end of a batch that `plan` returned; "" if they are not known."""
         return next((t.gtids for t in self._pending if t.end == position), str(self._gtids or ""))
 
     def tables_at(self, position: BinlogPosition) -> tuple[TableSchema, ...]:
-        """The tables after a batch that `plan` returned; empty where they are as at its start."""
+        """The tables after a batch that `plan` returned; empty if they did not change in it."""
         return next((t.tables for t in self._pending if t.end == position), ())
 
     def time_at(self, position: BinlogPosition) -> int | None:
-        """When the transaction began that a batch from `plan` ends with, seconds since 1970; None if it has no rows."""
+        """When the last transaction of a batch from `plan` began, seconds since 1970; None if it has no rows."""
         return next((t.began_at for t in self._pending if t.end == position), None)
 
     def rows_until(self, position: BinlogPosition) -> int:
@@ -200,7 +201,7 @@ class BinlogPlanner:
         return sum(t.rows for t in self._pending if t.end.sort_key() <= position.sort_key())
 
     def leaves_rows(self, position: BinlogPosition, until: BinlogPosition) -> bool:
-        """Whether a batch that `plan` returned leaves something behind that may be rows."""
+        """Whether there may be more rows after a batch that `plan` returned."""
         behind = bool(self._pending) and self._pending[-1].end.sort_key() > position.sort_key()
         return behind or (isinstance(self._scanned, BinlogPosition) and self._scanned.sort_key() < until.sort_key())
 
@@ -213,7 +214,7 @@ class BinlogPlanner:
         return far or now_ms - self._moved_ms > QUIET_MS
 
     def advance(self, position: BinlogPosition, now_ms: float) -> None:
-        """A batch that ends at ``position`` was handed out."""
+        """Move ``start`` to ``position``, the end of a batch that was planned."""
         start = self.start
         changes: list[RowsChange] | None = None if self.layouts else []
         while self._pending and self._pending[0].end.sort_key() <= position.sort_key():
@@ -233,7 +234,7 @@ def _size_of(changes: list[RowsChange] | None) -> int:
 
 
 def _together(before: list[RowsChange] | None, more: list[RowsChange] | None) -> list[RowsChange] | None:
-    """Both in one list; None unless all are kept."""
+    """Both in one list; None if either was not kept."""
     if before is None or more is None:
         return None
     before.extend(more)

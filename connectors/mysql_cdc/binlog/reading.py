@@ -1,4 +1,4 @@
-"""Reading a range of the binary log: the changes of some tables, in order, with every transaction's end.
+"""Reads a range of the binary log: the changes of some tables, in order, with every transaction's end.
 
 Source: MySQL source documentation, "COM_BINLOG_DUMP" and "COM_BINLOG_DUMP_GTID".
 """
@@ -40,9 +40,9 @@ __all__ = [
 
 _T = TypeVar("_T")
 _TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317, 1927}
-_MAX_ATTEMPTS = 6  # waits of 0.5, 1, 2, 4, 8 s: a server restart fits in, a dead server is told within 16 s
+_MAX_ATTEMPTS = 6  # waits of 0.5, 1, 2, 4, 8 s: long enough for a restart; a dead server is reported within 16 s
 _FIRST_WAIT_S = 0.5
-# For the server to sync what it has written: milliseconds, and more on a disk that stalls.
+# The server syncs what it has written within milliseconds, or longer on a disk that stalls.
 _FIRST_SYNC_S, _LONGEST_SYNC_S = 0.002, 60.0
 
 
@@ -54,27 +54,27 @@ def read_changes(
     wait: Callable[[float], None] = time.sleep,
     timeline: Timeline | None = None,
 ) -> Iterator[Change]:
-    """Changes after ``start``, as far as ``until`` or, without it, to the log's end at some time after the call.
+    """Changes after ``start`` up to ``until``. Without ``until``: up to the log's end at some time after the call.
 
     Parameters
     ----------
     options, tables
-        Where to read and which tables; others' rows are skipped undecoded.
+        Where to read and which tables. Rows of other tables are skipped undecoded.
     start : BinlogPosition or str
-        The end of a transaction, or a GTID set whose transactions are left out.
+        The end of a transaction, or a GTID set whose transactions are skipped.
     until : BinlogPosition, optional
-        The end of a transaction or of the log. Transactions that begin at or after it are not read; all before it are
-        when this returns, though the server may have to be waited for.
+        The end of a transaction or of the log. Transactions that begin at or after it are not read. All before it have
+        been read when this returns, even if that means to wait for the server.
     wait : callable
-        Waits before another attempt, seconds.
+        Called with seconds, to wait before another attempt.
     timeline : Timeline, optional
-        What columns the tables have on the way; by default the declared ones throughout.
+        The columns that the tables have along the log; by default always the declared ones.
 
     Yields
     ------
     RowsChange, TableAltered or TransactionEnd
-        In log order. A lost connection is opened again at the last transaction's end, what was yielded of the
-        broken transaction is not yielded twice, and after six attempts without progress the error is raised.
+        In log order. A lost connection is opened again at the last transaction's end. No change of the broken
+        transaction is yielded twice. After six attempts without progress the error is raised.
 
     Raises
     ------
@@ -84,11 +84,11 @@ def read_changes(
         Purged log, statement-format change, partial row image, XA transaction or unknown event; or the server does not
         send its log up to ``until``.
     """
-    # After a lost connection reading goes on by place, where transactions of the set may follow.
+    # After a lost connection reading resumes by position, and transactions of the set may follow there.
     left_out = GtidSet(start) if isinstance(start, str) else None
-    done = 0  # changes of the unfinished transaction that the caller has already
+    done = 0  # changes of the unfinished transaction that the caller already has
     attempts = 0
-    waited = 0.0  # for what is not sent yet
+    waited = 0.0  # seconds, for the part of the log that is not sent yet
     while True:
         skip = done
         try:
@@ -109,7 +109,7 @@ def read_changes(
                 raise BacklogError(
                     f"The binary log of {options.host}:{options.port} reaches to {until}, but for {waited:.0f} s the "
                     f"server has sent it up to {sent} only.",
-                    "It sends what it has synced: check its disk. The query resumes from its checkpoint.",
+                    "The server sends only what it has synced: check its disk. The query resumes from its checkpoint.",
                 ) from None
             pause = min(max(waited, _FIRST_SYNC_S), 1.0)
             wait(pause)
@@ -146,7 +146,7 @@ def _read_once(
 
 
 def first_position(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> BinlogPosition | None:
-    """Where the first transaction begins that a dump sends; None if it sends none, up to the log's end."""
+    """Position where the first transaction of a dump begins; None if there is none up to the log's end."""
     with closing(_taken(options, (), start, None, Timeline(), lambda events: iter([events.first_position()]))) as found:
         return next(found)
 
@@ -160,7 +160,7 @@ def _taken(
     take: Callable[[Events], Iterator[_T]],
     left_out: GtidSet | None = None,
 ) -> Generator[_T]:
-    """What ``take`` makes of the events of a dump, without the transactions of a set."""
+    """Run ``take`` on the events of a dump, without the transactions of a set."""
     while True:
         dump = open_dump(options, start)
         try:
@@ -180,14 +180,14 @@ def _taken(
             )
             return
         except LargeFile as found:
-            # All of it then, and what is not wanted is left out here.
+            # Read the whole file, and skip the unwanted transactions here.
             left_out, start = GtidSet(str(start)), BinlogPosition(found.file, FIRST_EVENT)
         finally:
             dump.abandon()
 
 
 def _ends(options: MySqlOptions, start: BinlogPosition | str, change: RowsChange) -> bool:
-    """Whether the transaction after ``start``, of which a change is, was committed: has an end, in the same file."""
+    """Whether the transaction after ``start``, to which the change belongs, ends in the same file with a commit."""
     try:
         for end in _read_once(options, (), start, None, Timeline()):
             if not isinstance(end, Savepoint):
@@ -200,7 +200,7 @@ def _ends(options: MySqlOptions, start: BinlogPosition | str, change: RowsChange
 
 
 def _file_after(options: MySqlOptions, file: str) -> str | None:
-    """The log's next file, if there is one: else the server may still be writing what is missing."""
+    """The log's next file. None if there is none: then the server may still be writing the rest of this one."""
     with connect(options) as connection:
         later = [name for name, _ in log_files(connection) if file_number(name) > file_number(file)]
     return later[0] if later else None

@@ -1,4 +1,4 @@
-"""What the binary log tells, as reading it gives it out (pure)."""
+"""The records that reading the binary log yields (pure)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = [
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
-_UUID = 36  # letters of MySQL's; MariaDB has domain-server in its place
+_UUID = 36  # length of MySQL's; MariaDB has domain-server instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,9 +42,9 @@ class RowsChange:
     file, server_id : str, int
         The binary log's file, and the server that the statement ran on.
     rows : list of (sequence, before, after)
-        Storage values; ``before`` is None for an insert, ``after`` for a delete. ``sequence`` grows along the
-        binary log and is unique for each image: `sequence_at` its file and byte; that of an update's after-image is
-        ``sequence + 1``, since no image is shorter than one byte.
+        Storage values; ``before`` is None for an insert, ``after`` for a delete. ``sequence`` grows along the binary
+        log and is unique for each image: it is `sequence_at` the image's file and offset. The after-image of an update
+        has ``sequence + 1``, which is unique too, since every image has at least one byte.
     size : int
         Bytes of the event.
     """
@@ -67,11 +67,11 @@ class RowsChange:
 
 @dataclass(frozen=True, slots=True)
 class TransactionEnd:
-    """The end of a transaction, of any table: a place where reading may resume.
+    """The end of a transaction, of any table: a position where reading may resume.
 
-    ``timestamp`` is the server's, seconds since 1970 (UTC), of the transaction's first event. MariaDB logs transactions
-    that were rolled back if they had to do with tables that are not transactional. ``file`` has the transaction; the
-    position behind it may be the beginning of the next one.
+    ``timestamp`` is that of the transaction's first event: the server's time, seconds since 1970 (UTC).
+    ``is_rolled_back``: MariaDB also logs transactions that were rolled back, if they used tables that are not
+    transactional. ``file`` holds the transaction; ``position`` may be the beginning of the next file.
     """
 
     position: BinlogPosition
@@ -84,7 +84,7 @@ class TransactionEnd:
 
 @dataclass(frozen=True, slots=True)
 class Savepoint:
-    """A savepoint of MariaDB's; ``is_back``: what came after the last one of that name was rolled back."""
+    """A savepoint of MariaDB. ``is_back``: everything after the last savepoint of that name was rolled back."""
 
     name: str
     is_back: bool
@@ -92,7 +92,7 @@ class Savepoint:
 
 @dataclass(frozen=True, slots=True)
 class TransactionBroken:
-    """The log went on without the transaction's end: the server died while it wrote it, and rolled it back."""
+    """The transaction has no end in the log: the server died while it wrote the transaction, and rolled it back."""
 
 
 Change = RowsChange | TableAltered | TransactionEnd

@@ -1,8 +1,8 @@
-"""Row images read by code that is made for their table: no call for each column, and none for a NULL (pure).
+"""Generates code that reads the row images of a table, without a call for each column (pure).
 
 A column's reader is a few lines of Python. For a table, and for each set of columns that are NULL in a row, the lines
-of the others are put together to one function, as `dataclasses` makes methods. Numbers that stand side by side are
-unpacked at once. In a binary log of small columns this takes half the time of a call for each.
+of the other columns are joined into one function, as `dataclasses` makes methods. Adjacent numbers are unpacked
+together. For a binary log of small columns this takes half the time of a call for each column.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from typing import Any
 __all__ = ["Code", "Reader", "RowReader", "as_reader", "row_reader"]
 
 Reader = Callable[[bytes, int], tuple[object, int]]
-"""From bytes and a place in them to a value and the place behind it."""
+"""From bytes and an offset to a value and the offset after it."""
 
 RowReader = Callable[[bytes, int], tuple[list[object], int]]
-"""From bytes and the place of a row's first value to all values and the place behind the row."""
+"""From bytes and the offset of a row's first value to all values and the offset after the row."""
 
 
 @dataclass(frozen=True)
 class Code:
-    """What reads a column's value.
+    """Code that reads a column's value.
 
     Parameters
     ----------
     lines : tuple of str
-        Python that finds ``data`` and ``at``, leaves the value in ``{v}`` and the place behind it in ``at``. Further
-        names of its own begin with ``{v}``.
+        Python lines. They read at offset ``at`` of ``data``, put the value into ``{v}`` and the offset after it into
+        ``at``. Other names that they assign begin with ``{v}``.
     names : mapping of str to object
-        What else the lines use, as ``{v}`` followed by a key.
+        Objects that the lines use, named ``{v}`` followed by a key.
     form : str
-        In the place of lines: how `struct` reads the value, in little-endian order.
+        Instead of lines: the format with which `struct` reads the value, in little-endian order.
     """
 
     lines: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Code:
 
 
 def as_reader(code: Code | Reader) -> Reader:
-    """A reader of the column alone."""
+    """A reader of this single column."""
     if not isinstance(code, Code):
         return code
     lines, names = _lines([(0, code)])
@@ -55,9 +55,9 @@ def row_reader(codes: Sequence[Code | Reader], nulls: int) -> RowReader:
     Parameters
     ----------
     codes : sequence of Code or Reader
-        Of all columns.
+        One for each column.
     nulls : int
-        The columns that are NULL, the first one's bit the lowest.
+        Bitmap of the columns that are NULL; the first column has the lowest bit.
     """
     there = [(at, code) for at, code in enumerate(codes) if not nulls >> at & 1]
     lines, names = _lines(there)
@@ -66,7 +66,7 @@ def row_reader(codes: Sequence[Code | Reader], nulls: int) -> RowReader:
 
 
 def _lines(columns: Sequence[tuple[int, Code | Reader]]) -> tuple[list[str], dict[str, object]]:
-    """The lines for columns and their numbers, and the names that they use."""
+    """The lines for numbered columns, and the names that the lines use."""
     lines: list[str] = []
     names: dict[str, object] = {"from_bytes": int.from_bytes}
     run: list[tuple[int, str]] = []
@@ -96,9 +96,9 @@ def _lines(columns: Sequence[tuple[int, Code | Reader]]) -> tuple[list[str], dic
 
 
 def _function(lines: Sequence[str], names: dict[str, object]) -> Callable[[bytes, int], Any]:
-    """A function of ``data`` and ``at``; nothing of what is in the log gets into its text."""
+    """A function of ``data`` and ``at``. No bytes of the log get into its source text."""
     body = "".join(f"  {line}\n" for line in lines)
-    # As arguments' defaults the names are local ones.
+    # Default arguments make the names local.
     more = "".join(f", {name}={name}" for name in names)
     made: dict[str, Callable[[bytes, int], Any]] = {}
     exec(f"def read(data, at{more}):\n{body}", dict(names), made)

@@ -1,7 +1,7 @@
-"""Row images of the binary log: from an event's bytes to storage values (pure).
+"""Decodes row images of the binary log: from an event's bytes to storage values (pure).
 
-A table's decoder has code for each column, chosen once per TABLE_MAP event, and makes one function of it for all rows
-in which the same columns are NULL (`rowcode`).
+A table's decoder has code for each column, chosen once per TABLE_MAP event. For all rows in which the same columns are
+NULL it joins that code into one function (`row_code`).
 
 Source: MySQL source documentation, "Rows_event" and "Table_map_event" (libbinlogevents), for formats.
 """
@@ -30,7 +30,7 @@ _METADATA_BYTES = {
     **{4: 1, 5: 1, 15: 2, 16: 2, 17: 1, 18: 1, 19: 1, 140: 1, 141: 2, 245: 1, 246: 2, 252: 1, 253: 2, 254: 2, 255: 1},
     **dict.fromkeys((1, 2, 3, 7, 8, 9, 10, 11, 12, 13), 0),
 }
-# Functions kept for a table; rows of further sets of NULLs are read column by column.
+# Functions kept for a table. Rows with other sets of NULLs are read column by column.
 _MOST_FUNCTIONS = 256
 _COLUMN_NAMES = 4  # optional metadata, written when binlog_row_metadata=FULL
 
@@ -46,7 +46,7 @@ def read_length(data: bytes, offset: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class TableMap:
-    """A TABLE_MAP event: what the row events after it look like."""
+    """A TABLE_MAP event: describes the row events after it."""
 
     table_id: int
     database: str
@@ -57,7 +57,7 @@ class TableMap:
 
     @staticmethod
     def table_name(body: bytes) -> tuple[int, str, str]:
-        """Only the table's id, database and name, to skip other tables without reading on."""
+        """Only the table's id, database and name. Enough to skip tables that are not captured."""
         size = body[8]
         database = body[9 : 9 + size]
         start = 9 + size + 2
@@ -66,7 +66,7 @@ class TableMap:
 
     @classmethod
     def parse(cls, body: bytes) -> TableMap:
-        """From an event's bytes after the header, without the checksum."""
+        """Parse an event's bytes after the header, without the checksum."""
         table_id, database, table = cls.table_name(body)
         offset = 9 + body[8] + 1
         offset += 1 + body[offset] + 1
@@ -77,7 +77,7 @@ class TableMap:
         metadata = []
         for code in types:
             size = _METADATA_BYTES.get(code)
-            if size is None:  # where the next column's metadata begins is then not known
+            if size is None:  # so the offset of the next column's metadata is unknown
                 raise BacklogError(
                     f"{database}.{table} has a column of type code {code}, which mysql_cdc does not read."
                 )
@@ -110,23 +110,23 @@ class RowDecoder:
     table_map : TableMap
         How the following row events are laid out.
     layout : Layout, optional
-        The columns that the table had when these were logged, if others. Rows are then given with the columns of
-        ``schema`` nonetheless, as `bridge` describes.
+        The columns that the table had when the rows were logged, if they differ. Rows still get the columns of
+        ``schema``, as `bridge` describes.
     zero_date_fails : bool
-        Refuse zero, partial and impossible dates, rather than to read NULL.
+        Refuse zero, partial and impossible dates. Otherwise they become NULL.
 
     Attributes
     ----------
     read_row : callable
-        One row image at an offset; returns its storage values and the offset after it.
+        Reads one row image at an offset; returns its storage values and the offset after it.
 
     Raises
     ------
     SchemaChanged
-        When the log differs from the layout in the number, order or type of columns, or, where it carries them, in
-        names; when the layout's values cannot become the schema's.
+        The log differs from the layout in the number, order, type or (if it has them) names of columns; or the
+        layout's values cannot be converted to the schema's.
     BacklogError
-        From ``read_row``, for a value that is refused.
+        From ``read_row``: a value is refused.
     """
 
     read_row: Callable[[bytes, int], tuple[list[object], int]]
@@ -176,7 +176,7 @@ class RowDecoder:
         self, schema: TableSchema, table_map: TableMap, columns: tuple[Column, ...], across: Bridge
     ) -> None:
         self._width = len(schema.columns)
-        # Where a value goes in the row; that of a column that nobody asks for behind its end.
+        # Index of each value in the row. Columns that the stream does not have go behind the row's end.
         self._indexes = [self._width] * self.count
         for at, (column, code, meta) in enumerate(zip(columns, table_map.types, table_map.metadata, strict=True)):
             codes = binlog_codes(column)
@@ -193,7 +193,7 @@ class RowDecoder:
         self.read_row = self._row_across
 
     def _reader(self, declared: Column, logged: Column, code: int, meta: int) -> Code | Reader:
-        """Reads a column that is another one by now, or the same, and refuses what it must not hold."""
+        """A reader of a logged column for the declared one. It refuses values that the declared one must not hold."""
         schema = self.schema
         read = reader(schema, logged, code, meta, exact=declared.name in schema.key)
         if not declared.nullable and declared.name in {*schema.key, *schema.chunk_key}:
@@ -205,10 +205,10 @@ class RowDecoder:
         present = int.from_bytes(bitmap, "little")
         if present & self._absent:
             raise BacklogError(
-                f"A change of {self._table} was logged with values where now those columns are that the server keeps "
-                "for indexes on expressions: such an index was dropped and made again.",
-                "Set binlog_row_metadata=FULL, with which the log tells where they are, and start the query with a new "
-                "checkpoint.",
+                f"A change of {self._table} was logged with values in columns that the server now keeps for indexes "
+                "on expressions: such an index was dropped and made again.",
+                "Set binlog_row_metadata=FULL, so that the log says which columns these are, and start the query with "
+                "a new checkpoint.",
             )
         if present & self._present != self._present:
             raise BacklogError(
@@ -231,7 +231,7 @@ class RowDecoder:
             return self._row_by_column(data, end, nulls)
 
     def _row_by_column(self, data: bytes, offset: int, nulls: int) -> tuple[list[object], int]:
-        """Knows which column a text is in that cannot be read."""
+        """Reads column by column, so that an error can name the column whose text cannot be decoded."""
         row: list[object] = []
         try:
             for read in self._readers:
@@ -267,8 +267,8 @@ class RowDecoder:
 def _with_logged(
     columns: tuple[Column, ...], across: Bridge | None, hidden: list[Hidden]
 ) -> tuple[tuple[Column, ...], Bridge | None]:
-    """All columns of which rows are logged, and how those become rows of the stream, which has no hidden ones."""
-    logged = tuple(Column("", "", "") for each in hidden if each.is_logged)  # behind all others
+    """The columns with logged hidden ones added, and a bridge that drops the hidden ones for the stream."""
+    logged = tuple(Column("", "", "") for each in hidden if each.is_logged)  # they come after all others
     if logged:
         across = replace(across or Bridge(tuple(range(len(columns))), (None,) * len(columns)), is_identity=False)
     return (*columns, *logged), across

@@ -1,7 +1,7 @@
-"""Where in the binary log a stream starts that has no snapshot, as ``startup.mode`` says.
+"""Decides where in the binary log a stream without a snapshot starts, as ``startup.mode`` says.
 
-The place is decided once, by the first batch, which has no rows: its end offset, in Spark's offset log, holds it. So a
-query that is started again before anything was read goes on from the same place.
+The first batch decides the position once. It has no rows; its end offset, in Spark's offset log, holds the position. So
+a query that is restarted before it has read anything starts at the same position.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .reading import TransactionEnd, read_changes
 
 __all__ = ["decide"]
 
-# What may stand at a place between two transactions, as SHOW BINLOG EVENTS calls it.
+# Events that may come between two transactions, as SHOW BINLOG EVENTS names them.
 _BETWEEN = {
     "gtid", "anonymous_gtid", "rotate", "stop", "format_desc", "previous_gtids", "gtid_list", "binlog_checkpoint",
     "start_encryption",
@@ -41,7 +41,7 @@ def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -
     Raises
     ------
     BacklogError
-        The place is not, or no longer, in the server's log, or is inside of a transaction.
+        The position is not, or no longer, in the server's log, or is inside a transaction.
     """
     if options.startup_mode == "specific" and options.startup_gtid_set:
         return _after_gtids(connection, options, offset)
@@ -61,14 +61,14 @@ def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -
         if found is None:
             raise BacklogError(
                 f"No transaction of the server ends at {position.file}:{position.pos}.",
-                "Give a place from SHOW BINLOG EVENTS, after a COMMIT.",
+                "Give a position from SHOW BINLOG EVENTS, after a COMMIT.",
             )
         gtid = str(found)
     return replace(offset, position=position, gtid=gtid, is_backlog=False)
 
 
 def _gtids_before(options: MySqlOptions, position: BinlogPosition) -> str:
-    """MySQL: all transactions before a place in the log: those in its file, and what that says of older ones."""
+    """MySQL: all transactions before a log position: those in its file, and the older ones that the file lists."""
     beginning = BinlogPosition(position.file, FIRST_EVENT)
     found = GtidSet()
     for uuid, first, last in previous_gtids(_first_event(options, beginning, _PREVIOUS_GTIDS)):
@@ -81,24 +81,24 @@ def _gtids_before(options: MySqlOptions, position: BinlogPosition) -> str:
 
 def _end(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
     if is_mariadb(connection):
-        # The end that SHOW MASTER STATUS tells may lie in a file that a commit is about to leave.
+        # The end that SHOW MASTER STATUS gives may lie in a file that a commit is about to leave.
         return mariadb.visible_position(connection).position
     return end_position(connection, options)
 
 
 def _checked(connection: Connection[Any], position: BinlogPosition) -> BinlogPosition:
-    """A place that the user gave, if reading may start there."""
+    """The user's position, if reading may start there."""
     name = f"{position.file}:{position.pos}"
     files = dict(log_files(connection))
     if position.file not in files:
         raise BacklogError(
             f"The server has no binary log file {position.file!r} (startup.file); it has {', '.join(files)}.",
-            "It may have been purged: start with a snapshot, or from a file that is there.",
+            "It may have been purged: start with a snapshot, or from a file that the server has.",
         )
     if position.pos == files[position.file]:
         return position
     try:
-        # A connection without value decoders cannot encode a number either.
+        # The number is in the statement: a connection without value decoders cannot encode one.
         found = query(connection, f"SHOW BINLOG EVENTS IN %s FROM {position.pos} LIMIT 1", (position.file,))
     except pymysql.err.MySQLError as error:
         found, why = [], str(error.args[-1])
@@ -125,11 +125,11 @@ def _after_gtids(connection: Connection[Any], options: MySqlOptions, offset: Off
     if not executed.issuperset(wanted):
         raise SettingError(
             "startup.gtidSet", options.startup_gtid_set,
-            f"has transactions that the server has not: it has {executed}.",
-            "Give a set that the server has executed, as from SELECT @@gtid_executed.",
+            f"has transactions that the server has not executed: it has {executed}.",
+            "Give a set that the server has executed, for example from SELECT @@gtid_executed.",
         )  # fmt: skip
-    # Some of the set may lie behind the end of the first batch: where it has holes, or is of several servers. Up to the
-    # log's end it alone says what is not to be read.
+    # If the set has holes or is of several servers, some of it may lie after the end of the first batch. So up to the
+    # log's end the set alone decides what is skipped.
     until = end_position(connection, options)
     decided = replace(offset, start=str(wanted), gtid_until=until, is_backlog=False)
     check_log(connection, decided)
@@ -137,10 +137,10 @@ def _after_gtids(connection: Connection[Any], options: MySqlOptions, offset: Off
 
 
 def _at_timestamp(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
-    """Before the first transaction whose first event is of that second or a later one."""
+    """The position before the first transaction whose first event is of that second or a later one."""
     wanted = options.startup_timestamp_ms // 1000
     files = [name for name, _ in log_files(connection)]
-    # The newest file that was begun before; a transaction is never in two.
+    # The newest file that was begun before. A transaction is never in two files.
     low, high = 0, len(files) - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -165,7 +165,7 @@ def _begun_at(options: MySqlOptions, file: str) -> int:
 
 
 def _first_event(options: MySqlOptions, start: BinlogPosition, kind: int) -> bytes:
-    """The first event of a kind from a place on, with one byte before it."""
+    """The first event of a kind after a position, with one byte before it."""
     connection = open_dump(options, start).open()
     try:
         while True:

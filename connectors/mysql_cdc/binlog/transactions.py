@@ -1,9 +1,9 @@
-"""Whole transactions: what MariaDB has in its log of one that was never committed does not come out (pure).
+"""Drops transactions, and parts of them, that MariaDB has in its log but never committed (pure).
 
-MySQL cuts its log to the last whole transaction when it recovers. MariaDB begins a new file and leaves the old one as
-it is, with a part of the transaction whose writing was interrupted; it rolled that one back. Replicas are expected to
-do the same (MariaDB source, `Format_description_log_event::do_apply_event`). Of a transaction that had to do with
-temporary tables, or others that are not transactional, it also logs what was rolled back, and that it was.
+When MySQL recovers, it cuts its log to the last whole transaction. MariaDB begins a new file and leaves the old one as
+it is, with a part of the transaction that it was writing and then rolled back. Replicas are expected to roll it back
+too (MariaDB source, `Format_description_log_event::do_apply_event`). If a transaction uses temporary tables, or others
+that are not transactional, MariaDB also logs the changes that were rolled back, followed by the ROLLBACK.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from .records import Change, RowsChange, Savepoint, TransactionBroken, Transacti
 
 __all__ = ["whole_transactions"]
 
-# Rows that are held back until the transaction's end is there; of a larger one the end is looked for first.
+# Rows that are held back until the transaction's end is read. For a larger one the end is searched first.
 _MOST_HELD = 10_000
-_UUID = 36  # letters of MySQL's; MariaDB has domain-server in its place
+_UUID = 36  # length of MySQL's; MariaDB has domain-server instead
 
 
 def whole_transactions(
@@ -29,21 +29,21 @@ def whole_transactions(
     start: BinlogPosition | str,
     ends: Callable[[BinlogPosition | str, RowsChange], bool],
 ) -> Iterator[Change]:
-    """Changes of transactions that were committed; MySQL's as they come.
+    """Changes of transactions that were committed. MySQL's are passed on as they come.
 
     Parameters
     ----------
     changes : iterator
-        As `Events` gives them.
+        As `Events` yields them.
     start : BinlogPosition or str
         Where they start.
     ends : callable
-        Whether the transaction after a place, of which a change is, was committed; found by reading ahead.
+        Whether the transaction after a position, to which a change belongs, was committed; found by reading ahead.
 
     Raises
     ------
     BacklogError
-        A part of a transaction that is too large to hold was rolled back, or what was is not known.
+        A part of a transaction that is too large to hold was rolled back, or the rolled back part is not known.
     """
     held: list[RowsChange] = []
     rows = size = seen = 0
@@ -63,10 +63,10 @@ def whole_transactions(
             before = savepoints.go_back(change.name) if seen else 0
             if is_whole and before < seen:
                 raise BacklogError(
-                    f"The binary log has a transaction of more than {_MOST_HELD:,} rows, of which a part was rolled "
-                    f"back, to the savepoint {change.name}.",
-                    "Start with a new checkpoint. Where savepoints of large transactions are gone back to, do not drop "
-                    "temporary tables behind them, nor write to tables that are not transactional.",
+                    f"The binary log has a transaction of more than {_MOST_HELD:,} rows, a part of which was rolled "
+                    f"back to the savepoint {change.name}.",
+                    "Start with a new checkpoint. After a savepoint of a large transaction that you may roll back to, "
+                    "do not drop temporary tables or write to tables that are not transactional.",
                 )
             seen = before
             del held[before:]
@@ -89,37 +89,37 @@ def whole_transactions(
 
 
 class _Savepoints:
-    """A transaction's savepoints, and how many changes of rows there had been at each.
+    """A transaction's savepoints, with the number of row changes before each.
 
-    MariaDB compares their names by a collation, so those that it takes for one may be spelt otherwise, and the later
-    one then takes the place of the earlier one. What it takes for one is not known of every letter.
+    MariaDB compares their names with a collation. So names that are spelt differently may be equal to it, and then the
+    later savepoint replaces the earlier one. Which letters it treats as equal is not fully known.
     """
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}  # by what was written, in order
+        self._told: dict[str, int] = {}  # by the name as written, in order
 
     def tell(self, name: str, seen: int) -> None:
-        """There is one from here on."""
+        """Add a savepoint after ``seen`` changes."""
         self._told.pop(_unquoted(name), None)
         self._told[_unquoted(name)] = seen
 
     def go_back(self, name: str) -> int:
-        """What there was at a savepoint; those behind it are gone.
+        """Roll back to a savepoint; returns the number of changes before it. Later savepoints are removed.
 
         Raises
         ------
         BacklogError
-            It cannot be told which one is meant.
+            More than one savepoint may be meant.
         """
         name = _unquoted(name)
         alike = [told for told in self._told if _compared(told) == _compared(name)] or list(self._told)
-        # Of two that may be one the later one, if it is also the one that was written so.
+        # If several may be equal: the latest one, provided that it is written exactly so.
         found = alike[0] if len(alike) == 1 else name if alike[-1:] == [name] else None
         if found is None:
             raise BacklogError(
-                f"The binary log has a transaction of which a part was rolled back, to the savepoint {name}, and does "
-                f"not tell which one that is; it has told of {', '.join(self._told) or 'none'}.",
-                "Start with a new checkpoint. Write savepoints the same in SAVEPOINT and in ROLLBACK TO.",
+                f"The binary log has a transaction of which a part was rolled back to the savepoint {name}. It does "
+                f"not tell which savepoint that is; it has {', '.join(self._told) or 'none'}.",
+                "Start with a new checkpoint. Spell a savepoint the same in SAVEPOINT and in ROLLBACK TO.",
             )
         order = list(self._told)
         for later in order[order.index(found) + 1 :]:
@@ -128,7 +128,7 @@ class _Savepoints:
 
 
 def _unquoted(name: str) -> str:
-    """A savepoint's name without quotes, which are those of the moment."""
+    """A savepoint's name without quotes, which may differ from statement to statement."""
     if name[:1] in ("`", '"') and name[-1:] == name[:1]:
         return name[1:-1].replace(name[0] * 2, name[0])
     return name

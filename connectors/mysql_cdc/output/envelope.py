@@ -1,7 +1,7 @@
-"""Changes as Debezium writes them in JSON, column by column in Arrow (pure).
+"""Formats changes as Debezium's JSON, column by column in Arrow (pure).
 
 Values are as with Debezium's settings ``decimal.handling.mode=string``, ``binary.handling.mode=base64`` and
-``time.precision.mode=adaptive_time_microseconds``; ``bigint`` unsigned is a number beyond 2**63 as well.
+``time.precision.mode=adaptive_time_microseconds``. An unsigned ``bigint`` is a number, also beyond 2**63.
 
 Source: Debezium documentation, "Debezium connector for MySQL", "Data change events" and "Data type mappings".
 """
@@ -31,7 +31,7 @@ _WKB_POINT = 21
 
 
 def key_json(schema: TableSchema, table: pa.Table) -> pa.Array:
-    """Each row's primary key as a JSON object; NULL for a table without."""
+    """Each row's primary key as a JSON object; NULL if the table has none."""
     if not schema.key:
         return pa.nulls(table.num_rows, pa.string())
     return _objects(schema, table, schema.key)
@@ -50,12 +50,12 @@ def envelopes(
     Parameters
     ----------
     before, after : pyarrow.Table or None
-        The images; what the operation does not have is not looked at.
+        The images. An image that the operation does not have is ignored.
     ops : sequence of str
-        ``"r"`` (of the snapshot), ``"c"``, ``"u"`` or ``"d"``.
+        ``"r"`` (snapshot), ``"c"``, ``"u"`` or ``"d"``.
     at_ms : sequence of int
-        When the statement ran, milliseconds since 1970 (UTC): ``ts_ms``, here and in ``source``, so that a batch that
-        is read again is the same.
+        When the statement ran, milliseconds since 1970 (UTC). It is ``ts_ms`` in the envelope and in ``source``, so
+        that a batch that is read again has the same content.
     origins : sequence of mapping
         ``file``, ``pos``, ``server_id`` and ``gtid`` of ``source``.
     """

@@ -40,23 +40,23 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
     ),
     "_is_snapshot": (st.BooleanType(), pa.bool_(), "whether the row is of the snapshot"),
 }
-"""By name: Spark's type, Arrow's, and what it says."""
+"""By name: Spark's type, Arrow's type, and the meaning."""
 
 BY_DEFAULT: Final = ("_change_type", "_commit_timestamp", "_commit_seq")
 
 
 def by_default(several: bool) -> tuple[str, ...]:
-    """The metadata columns of a stream; one that may be of several tables also says which."""
+    """The default metadata columns. With several tables they also name the table."""
     return (*BY_DEFAULT, "_database", "_table") if several else BY_DEFAULT
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """The option ``metadataColumns``: names with commas between, in any case; none for an empty text.
+    """Parse the option ``metadataColumns``: names in any case, separated by commas; no names for an empty text.
 
     Raises
     ------
     SettingError
-        A name that there is not, or one twice.
+        A name is unknown or given twice.
     """
     names = tuple(name.strip().lower() for name in text.split(",") if name.strip())
     for name in names:
@@ -68,12 +68,12 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def check_names(names: Sequence[str], columns: Sequence[Column]) -> None:
-    """Refuse a table with a column of the same name.
+    """Refuse a table that has a column with the name of a metadata column.
 
     Raises
     ------
     SettingError
-        Naming it.
+        Names the column.
     """
     taken = {c.name.lower() for c in columns}
     for name in names:
@@ -85,10 +85,10 @@ def check_names(names: Sequence[str], columns: Sequence[Column]) -> None:
 
 
 def spark_fields(names: Sequence[str]) -> list[st.StructField]:
-    """The columns in Spark's schema."""
+    """The columns for Spark's schema."""
     return [st.StructField(name, METADATA[name][0]) for name in names]
 
 
 def arrow_fields(names: Sequence[str]) -> list[pa.Field]:
-    """The same in Arrow."""
+    """The columns for Arrow's schema."""
     return [pa.field(name, METADATA[name][1]) for name in names]

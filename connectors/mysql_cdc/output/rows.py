@@ -1,6 +1,6 @@
-"""What a stream's rows look like: the table's own columns, or one envelope for many tables (pure).
+"""The two forms of a stream's rows: the table's own columns, or one envelope for many tables (pure).
 
-Either way the metadata columns come last.
+In both the metadata columns come last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Told = Mapping[str, Sequence[Any]]
 
 @dataclass
 class ChangeRows:
-    """Images of one table's rows, with what they are part of, one list entry a row.
+    """Images of one table's rows with their metadata: one list entry for each row.
 
     Parameters
     ----------
@@ -42,9 +42,10 @@ class ChangeRows:
     sequences : list of int
         As ``_commit_seq``.
     origins : list of RowsChange
-        The event that each is from.
+        The event of each row.
     covered : list
-        For a row that the snapshot may hold: which of the table's ranges the transaction is in; else None.
+        For a row that the snapshot may hold: for each of the table's ranges, whether its low watermark includes the
+        transaction. Otherwise None.
     """
 
     rows: list[list[Any]] = field(default_factory=list)
@@ -54,12 +55,12 @@ class ChangeRows:
     covered: list[list[bool] | None] = field(default_factory=list)
 
     def take(self, at: Sequence[int]) -> ChangeRows:
-        """Some of the rows."""
+        """The rows at these indexes."""
         columns: tuple[list[Any], ...] = (self.rows, self.kinds, self.sequences, self.origins, self.covered)
         return ChangeRows(*([column[i] for i in at] for column in columns))
 
     def told(self, wanted: Collection[str]) -> dict[str, list[Any]]:
-        """Some of the metadata of each row."""
+        """The wanted metadata of each row."""
         found: dict[str, Callable[[], list[Any]]] = {
             "_change_type": lambda: self.kinds,
             "_commit_timestamp": lambda: [origin.timestamp * 1_000_000 for origin in self.origins],
@@ -84,12 +85,12 @@ class Output(ABC):
 
     @abstractmethod
     def check(self, tables: Sequence[TableSchema]) -> None:
-        """Refuse tables that do not go into one stream.
+        """Refuse tables that do not fit into one stream.
 
         Raises
         ------
         SettingError
-            Naming two of them.
+            Names two of them.
         """
 
     @abstractmethod
@@ -105,7 +106,7 @@ class Output(ABC):
         """Changes of a table, in order."""
 
     def _batches(self, schema: TableSchema, table: pa.Table, told: _Told) -> Iterator[pa.RecordBatch]:
-        """Append the metadata columns, each given for every row or once for all, and cut into batches."""
+        """Append the metadata columns, which have one value for each row or one for all, and cut into batches."""
         rows = table.num_rows
         if not rows:
             return
@@ -162,7 +163,7 @@ class _Rows(Output):
 
 
 def _fields(schema: TableSchema) -> list[st.StructField]:
-    # Nullable throughout: Arrow batches from Python sources are, and a mismatch is refused.
+    # All nullable, as in Arrow batches of Python sources; Spark refuses a mismatch.
     return [st.StructField(c.name, kind_of(c).spark(c)) for c in schema.columns]
 
 
@@ -191,12 +192,12 @@ class _Envelopes(Output):
         return self._batches(schema, pa.table({"key": key_json(schema, table), "value": value}), _of_snapshot(of))
 
     def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
-        # Where each output row's images are; -1 for none.
+        # Indexes of each output row's images; -1 for none.
         before: list[int] = []
         after: list[int] = []
         ops: list[str] = []
         for i, kind in enumerate(found.kinds):
-            if kind == UPDATE_AFTER:  # follows its preimage: both have one key
+            if kind == UPDATE_AFTER:  # follows its preimage: both have the same key
                 after[-1], ops[-1] = i, "u"
             else:
                 before.append(-1 if kind == INSERT else i)
@@ -218,7 +219,7 @@ class _Envelopes(Output):
 
 
 def _images(table: pa.Table, at: list[int]) -> pa.Table | None:
-    """Rows by place; for -1 a row of NULLs, which `envelopes` tells by the operation."""
+    """Rows at these indexes. For -1 a row of NULLs, which `envelopes` ignores because of the operation."""
     return table.take(pa.array([i if i >= 0 else None for i in at], pa.int64()))
 
 

@@ -1,4 +1,4 @@
-"""MariaDB's UUID, INET4 and INET6 columns: from the bytes in the binary log to the text that a SELECT gives (pure).
+"""Converts MariaDB's UUID, INET4 and INET6 values from bytes in the binary log to the text of a SELECT (pure).
 
 Source: MariaDB Knowledge Base, "INET6", "INET4" and "UUID Data Type"; the exact form was measured on 11.4 and 10.11.
 """
@@ -10,11 +10,11 @@ from collections.abc import Callable
 __all__ = ["ADDRESS_BYTES", "address_text"]
 
 ADDRESS_BYTES = {"uuid": 16, "inet6": 16, "inet4": 4}
-"""Bytes of a value; the binary log leaves trailing zeros out."""
+"""Bytes of a value. The binary log omits trailing zeros."""
 
 
 def address_text(data_type: str) -> Callable[[bytes], str]:
-    """Converter of a type's bytes as the binary log holds them."""
+    """Converter for a type's bytes in the binary log."""
     width = ADDRESS_BYTES[data_type]
     convert = {"uuid": _uuid, "inet6": _inet6, "inet4": _inet4}[data_type]
     return lambda data: convert(data.ljust(width, b"\0"))
@@ -30,7 +30,7 @@ def _inet4(data: bytes) -> str:
 
 
 def _inet6(data: bytes) -> str:
-    # Not Python's form: a single zero becomes "::" too, and addresses that hold an IPv4 address show it.
+    # Unlike Python's form, a single zero becomes "::" too, and an address that holds an IPv4 address shows it.
     words = [int.from_bytes(data[i : i + 2], "big") for i in range(0, 16, 2)]
     start, length = _longest_zeros(words)
     if start == 0 and (length == 6 or (length == 5 and words[5] == 0xFFFF)):

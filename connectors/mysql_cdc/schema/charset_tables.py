@@ -1,14 +1,15 @@
-"""Where the servers' character sets differ from Python's codecs (data).
+"""Differences between the servers' character sets and Python's codecs (data).
 
-As MySQL 8.0.15 and MariaDB 10.11.5 and 11.4.5, which agree, convert each byte and each code that a column may hold.
-What neither names is ``?`` to the servers. tests/connectors/mysql_cdc/test_charsets.py asks them again.
+These are the conversions of each byte and each code that a column may hold, by MySQL 8.0.15 and MariaDB 10.11.5 and
+11.4.5, which agree. The servers convert everything else to ``?``. tests/connectors/mysql_cdc/test_charsets.py compares
+with the servers again.
 """
 
 from __future__ import annotations
 
 __all__ = ["DOUBLE_BYTE", "SINGLE_BYTE"]
 
-_N = "\ufffd"  # what the servers themselves take for a character's place in these sets
+_N = "\ufffd"  # the servers themselves use it in these sets
 
 # Character set -> the nearest codec, and runs of characters from a byte on.
 SINGLE_BYTE: dict[str, tuple[str, dict[int, str]]] = {

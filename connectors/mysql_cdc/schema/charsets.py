@@ -1,7 +1,7 @@
-"""Character sets: how the binary log's bytes of a text column become text (pure).
+"""Character sets: converts the binary log's bytes of a text column to text (pure).
 
-The text is that of the server's own conversion to utf8mb4, by which the snapshot reads it. What has no character there
-is ``?``: bytes that a set leaves empty, and in ucs2 and utf32 halves of surrogate pairs.
+The text equals the server's own conversion to utf8mb4, with which the snapshot reads it. Bytes without a character
+become ``?``: bytes that a set leaves undefined, and halves of surrogate pairs in ucs2 and utf32.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ Decoder = Callable[[bytes], str]
 _UTF = {"utf8mb4": "utf-8", "utf8mb3": "utf-8", "utf8": "utf-8", "utf16": "utf-16-be", "utf16le": "utf-16-le"}
 _FIXED = {"ucs2": ("utf-16-be", "H", 2), "utf32": ("utf-32-be", "I", 4)}
 CHARSETS = (*_UTF, *_FIXED, *SINGLE_BYTE, *DOUBLE_BYTE)
-"""Those that are read: all that the servers have."""
+"""The character sets that are read: all that the servers have."""
 
-_UNDEFINED = "\ufffe"  # to Python's charmap codec
+_UNDEFINED = "\ufffe"  # "undefined" to Python's charmap codec
 
 
 def utf_codec(charset: str) -> str:
-    """Python's name of a character set that it decodes as the server does; empty for others."""
+    """Python's codec for a character set that it decodes exactly as the server does; "" for others."""
     return _UTF.get(charset, "")
 
 
 def text_decoder(charset: str, *, exact: bool = False) -> Decoder:
-    """Decoder of a character set's bytes as the binary log holds them.
+    """Decoder for a character set's bytes in the binary log.
 
     Parameters
     ----------
     exact : bool
-        Raise UnicodeDecodeError where other bytes read as the same text, for keys. Only for `LOSSY` sets and those in
-        which this cannot be.
+        For keys: raise UnicodeDecodeError if other bytes would read as the same text. Not for the sets of
+        `DOUBLE_BYTE`.
     """
     if charset in _UTF:
         codec = _UTF[charset]
@@ -53,8 +53,8 @@ def text_decoder(charset: str, *, exact: bool = False) -> Decoder:
 
 
 def as_utf8(expression: str, charset: str, *, exact: bool = False) -> str:
-    """SQL for a text in utf8mb4, as `text_decoder` has it; with ``exact`` NULL where that raises."""
-    # MySQL ends a text before a half of a surrogate pair, or makes it NULL; on the way to utf16 it becomes "?".
+    """SQL for a text in utf8mb4, equal to `text_decoder`. With ``exact`` it is NULL where the decoder raises."""
+    # MySQL would end a text before a half of a surrogate pair, or make it NULL. Through utf16 the half becomes "?".
     text = f"CONVERT({expression} USING utf16)" if charset in _FIXED else expression
     text = f"CONVERT({text} USING utf8mb4)"
     if exact and charset in LOSSY:
@@ -63,7 +63,7 @@ def as_utf8(expression: str, charset: str, *, exact: bool = False) -> str:
 
 
 def _table(charset: str) -> str:
-    """The characters of the 256 bytes; `_UNDEFINED` for those that have none."""
+    """The characters of the 256 bytes; `_UNDEFINED` for bytes without one."""
     codec, runs = SINGLE_BYTE[charset]
     table = [bytes([byte]).decode(codec, "replace") for byte in range(256)]
     table = [_UNDEFINED if character == "\ufffd" else character for character in table]
@@ -73,7 +73,7 @@ def _table(charset: str) -> str:
 
 
 def _fixed_width(codec: str, unit: str, size: int, exact: bool) -> Decoder:
-    # Both upper bytes of a half of a surrogate pair; in ucs2 two of them are not one character.
+    # The upper byte of either half of a surrogate pair. In ucs2 two halves are not one character.
     half = re.compile(rb"[\xd8-\xdf]")
 
     def decode(data: bytes) -> str:
@@ -93,7 +93,7 @@ def _double_byte(codec: str, code: bytes, runs: dict[bytes, str]) -> Decoder:
     }
     known: dict[bytes, str] = {}
     split = re.compile(code + rb"|.", re.DOTALL)
-    # May also match the end of one code and the beginning of the next: then the text is only decoded more slowly.
+    # It may also match the end of one code and the beginning of the next. Then decoding is slower, but still right.
     other = re.compile(b"|".join(map(re.escape, others)) or rb"(?!)")
 
     def one(data: bytes) -> str:
@@ -122,4 +122,4 @@ def _is_lossy(charset: str) -> bool:
 
 
 LOSSY = frozenset(c for c in CHARSETS if _is_lossy(c))
-"""Sets in which different bytes may read as the same text, for having no character; not those of `DOUBLE_BYTE`."""
+"""Sets in which different bytes may read as the same text, because they have no character; without `DOUBLE_BYTE`."""

@@ -29,13 +29,13 @@ class Column:
         ``COLUMN_TYPE``, with lengths, ``unsigned`` and labels.
     nullable : bool
     precision, scale : int
-        Of DECIMAL; 0 elsewhere.
+        Of a DECIMAL; 0 for other types.
     octet_length : int
-        Bytes of a BINARY(n); 0 where it does not matter.
+        Bytes of a BINARY(n); 0 for other types.
     charset : str
-        Character set of text, else "".
+        Character set of text; "" for other types.
     collation : str
-        Of text, else "".
+        Collation of text; "" for other types.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Column:
 
     @property
     def is_wide_decimal(self) -> bool:
-        """A DECIMAL of more digits than Spark's have: read as text."""
+        """Whether it is a DECIMAL with more digits than Spark has. It is read as text."""
         return self.data_type == "decimal" and self.precision > _SPARK_DIGITS
 
     @property
@@ -97,7 +97,7 @@ def not_text(column: Column) -> BacklogError:
 
 
 def columns_to_json(columns: Iterable[Column]) -> list[Any]:
-    """Columns as JSON for an offset: name, type, collation, and by name what does not follow from these.
+    """Columns as JSON for an offset: name, type, collation, and by name everything that does not follow from these.
 
     >>> columns_to_json([Column("id", "int", "int(11)", nullable=False), Column("n", "int", "int(11)")])
     [['id', 'int(11)', '', {'nullable': False}], ['n', 'int(11)']]

@@ -1,4 +1,4 @@
-"""The tables of a stream as it was declared, by name."""
+"""The definitions of a stream's tables when the stream was declared."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["DeclaredTables"]
 
 
 class DeclaredTables:
-    """The tables as the stream was declared with them.
+    """The definitions that tables had when the stream was declared.
 
     Parameters
     ----------
     options, tables
-        Where they are, and what they were.
+        Where the tables are, and their definitions.
     """
 
     def __init__(self, options: MySqlOptions, tables: Iterable[TableSchema]) -> None:
@@ -30,7 +30,7 @@ class DeclaredTables:
         self._tables = {(t.database, t.table): t for t in tables}
 
     def every(self) -> tuple[TableSchema, ...]:
-        """All of them, whether an offset knows them or not."""
+        """All tables, in an offset or not."""
         return tuple(self._tables.values())
 
     def add(self, schema: TableSchema) -> None:
@@ -38,42 +38,42 @@ class DeclaredTables:
         self._tables[schema.database, schema.table] = schema
 
     def of(self, known: TableSchema) -> TableSchema:
-        """A table of an offset as it was declared.
+        """The declared definition of an offset's table.
 
         Raises
         ------
         SchemaChanged
-            The stream was declared without it.
+            The stream was declared without the table.
         """
         found = self._tables.get((known.database, known.table))
         if found is None:
             raise SchemaChanged(
-                f"{known.database}.{known.table}, which the checkpoint is about, is not among the tables that the "
-                "options ask for, or is gone.",
+                f"{known.database}.{known.table} is in the checkpoint, but is not among the tables that the options "
+                "ask for, or does not exist any more.",
                 "Ask for the same tables as before, or start with a new checkpoint.",
             )
         return found
 
     def captured(self, offset: Offset) -> tuple[TableSchema, ...]:
-        """Those of an offset, in its order."""
+        """The tables of an offset, in its order."""
         return tuple(self.of(known) for known in offset.tables)
 
     def others(self, offset: Offset) -> list[TableSchema]:
-        """Those that an offset does not know."""
+        """The tables that an offset does not have."""
         known = {(t.database, t.table) for t in offset.tables}
         return [t for name, t in self._tables.items() if name not in known]
 
     def same(self, offset: Offset) -> bool:
-        """Whether the offset's tables are as declared."""
+        """Whether all tables of the offset have their declared definitions."""
         return all(self.of(known).fingerprint() == known.fingerprint() for known in offset.tables)
 
     def check_unaltered(self, connection: Connection[Any], schema: TableSchema) -> None:
-        """Refuse a table that is no longer as it was declared.
+        """Refuse a table whose definition is no longer the declared one.
 
         Raises
         ------
         SchemaChanged
-            With what to do about it.
+            Says what to do about it.
         """
         now = load_schema(connection, self._options, schema.database, schema.table)
         if now.fingerprint() != schema.fingerprint():

@@ -1,8 +1,8 @@
-"""Columns that a server keeps for itself: no SELECT shows them, the binary log does (pure).
+"""Hidden columns, which a server keeps for itself: no SELECT shows them, but the binary log does (pure).
 
-MySQL has one for each expression of an index, which stays where it was put when further columns come. The log describes
-it with the table, and has no values of it. MariaDB has one for each UNIQUE key that it keeps as a hash, behind all
-others; the log has its values.
+MySQL has one for each expression of an index. It keeps its index when more columns are added. The log describes it with
+the table, but has no values for it. MariaDB has one, after all other columns, for each UNIQUE key that it keeps as a
+hash; the log has its values.
 
 Sources: MySQL Reference Manual, "CREATE INDEX", "SHOW COLUMNS"; MariaDB Knowledge Base, "Getting Started with Indexes".
 """
@@ -16,31 +16,31 @@ from .table import Hidden, SchemaChanged, TableSchema, altered
 
 __all__ = ["hidden_columns"]
 
-# Of an expression: the MD5 of what it is for, or, since MySQL 8.0.17, what it is for.
+# For an expression: the MD5 of what the column is for or, since MySQL 8.0.17, what it is for.
 _NAME = re.compile(r"[0-9a-f]{32}|!hidden!.*|(?P<hash>DB_ROW_HASH_\d+)", re.IGNORECASE | re.DOTALL)
 
 
 def hidden_columns(
     schema: TableSchema, columns: Sequence[str], described: int, names: Sequence[str], *, same_order: bool
 ) -> list[Hidden]:
-    """Which of the columns that the log describes nobody sees.
+    """The hidden ones among the columns that the log describes.
 
     Parameters
     ----------
     schema : TableSchema
     columns : sequence of str
-        The columns that there should be beside.
+        The visible columns that the log should have.
     described : int
-        How many there are.
+        How many columns the log has.
     names : sequence of str
-        What those are called, if the log tells.
+        The names of the log's columns, if it has them.
     same_order : bool
-        Whether ``columns`` are those of ``schema`` in its order, but for some that one of the two has more at its end.
+        Whether ``columns`` are those of ``schema`` in its order, except that either may have more at its end.
 
     Raises
     ------
     SchemaChanged
-        There are others.
+        The log has other columns.
     """
     more = described - len(columns)
     if more < 0:
@@ -61,11 +61,11 @@ def hidden_columns(
     if all(hidden.is_logged for hidden in schema.hidden):
         return [Hidden(len(columns) + n, is_logged=True) for n in range(more)]
     if same_order and all(hidden.index < described for hidden in schema.hidden):
-        # If they have been elsewhere, no value is where they are taken to be, which the rows are asked.
+        # If they had other indexes then, `RowDecoder.check_present` finds values at these indexes.
         return list(schema.hidden)
     raise SchemaChanged(
-        f"The table {schema.database}.{schema.table} was altered: the binary log has other columns, and where among "
-        "them those are that the server keeps for indexes on expressions it tells only with binlog_row_metadata=FULL.",
-        "Start the query again as it is, which goes on if it has read all that was before the ALTER TABLE. If it stops "
+        f"The table {schema.database}.{schema.table} was altered: the binary log has other columns. It tells only with "
+        "binlog_row_metadata=FULL which of them the server keeps for indexes on expressions.",
+        "Start the query again as it is: it continues if it has read everything before the ALTER TABLE. If it stops "
         "here again, set binlog_row_metadata=FULL and start with a new checkpoint.",
     )

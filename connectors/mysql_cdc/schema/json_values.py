@@ -1,8 +1,8 @@
-"""JSON of MySQL as one canonical text, from the server's own text and from its binary form (pure).
+"""Converts MySQL's JSON to one canonical text, from the server's text and from its binary form (pure).
 
-The text is the server's: keys in the order in which it keeps them, ``", "`` and ``": "`` between, everything but
-control characters, quotes and backslashes as it is. Only numbers with a fraction or an exponent are written anew, since
-the binary form holds them as doubles and decimals: without an exponent and without trailing zeros.
+The text is the server's: keys in its order, ``", "`` and ``": "`` between them, and only control characters, quotes and
+backslashes escaped. Only numbers with a fraction or an exponent are rewritten, without exponent and trailing zeros,
+because the binary form holds them as doubles and decimals.
 
 Source: MySQL source documentation, "JSON binary format" (sql/json_binary.h), and sql/json_dom.cc for dates and times.
 """
@@ -32,13 +32,13 @@ _LITERALS = {0: "null", 1: "true", 2: "false"}
 # Type codes within opaque values.
 _TIMESTAMP, _DATE, _TIME, _DATETIME, _DECIMAL = 7, 10, 11, 12, 246
 
-# A string, which is left as it is, or a number that is more than an integer.
+# A string, which stays as it is, or a number.
 _STRING_OR_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*"|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?')
 _FRACTION = re.compile(r"\d[.eE]")
 
 
 def from_text(text: str) -> str:
-    """From what a SELECT gives."""
+    """Convert the text of a SELECT."""
     if not _FRACTION.search(text):
         return text
     return _STRING_OR_NUMBER.sub(_token, text)
@@ -50,7 +50,7 @@ def _token(found: re.Match[str]) -> str:
 
 
 def _number(value: Decimal) -> str:
-    """Without exponent and trailing zeros; a value that is whole keeps one, to stay what it is."""
+    """Without exponent and trailing zeros. A whole number keeps one zero after the point, to stay a fraction."""
     text = format(value, "f")
     if "." in text:
         text = text.rstrip("0").rstrip(".")
@@ -58,14 +58,14 @@ def _number(value: Decimal) -> str:
 
 
 def from_binary(data: bytes) -> str:
-    """From what a row image holds.
+    """Convert the bytes of a row image.
 
     Raises
     ------
     BacklogError
-        It is of a form that is not known.
+        The bytes have a type that is not known.
     """
-    # Nothing at all is what an invalid value of a NOT NULL column became.
+    # An invalid value of a NOT NULL column is stored as no bytes at all.
     return _value(data[0], data, 1) if data else "null"
 
 
@@ -106,7 +106,7 @@ def _container(kind: int, data: bytes, at: int) -> str:
     values = []
     for _ in range(count):
         inner = data[entry]
-        # What fits stands in the entry itself.
+        # A small value is in the entry itself.
         inlined = inner == _LITERAL or (inner in _INTEGERS and _INTEGERS[inner][0] <= width)
         values.append(_value(inner, data, entry + 1 if inlined else at + number(entry + 1)))
         entry += 1 + width

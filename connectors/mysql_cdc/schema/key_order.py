@@ -1,8 +1,8 @@
-"""Where keys lie in the server's order: order bytes, for text by asking the server.
+"""Order bytes of keys: they compare as the server compares the keys. For text the server is asked.
 
-``'a' = 'A' = 'á'`` in utf8mb4_0900_ai_ci, and no library in Python knows the 229 collations of MySQL 8.0. The server
-gives a text's weights, by which it sorts itself; bytes of weights compare as the texts do. That this holds is tested
-for every collation that is accepted.
+``'a' = 'A' = 'á'`` in utf8mb4_0900_ai_ci, and no Python library knows the 229 collations of MySQL 8.0. The server gives
+a text's weights, by which it sorts too; the bytes of the weights compare as the texts do. Tests check this for every
+collation that is accepted.
 
 Source: MySQL Reference Manual, "String Functions and Operators", WEIGHT_STRING.
 """
@@ -25,12 +25,12 @@ _CHARACTERS = 200_000
 
 
 class OrderBytes:
-    """Order bytes of keys of some columns.
+    """Finds the order bytes of keys.
 
     Parameters
     ----------
     columns : sequence of Column
-        May be empty: then all keys are at one place.
+        The key's columns. May be empty: then all keys have the same order bytes.
     """
 
     def __init__(self, columns: Sequence[Column]) -> None:
@@ -42,7 +42,7 @@ class OrderBytes:
 
     @property
     def asks(self) -> bool:
-        """Whether the server is asked."""
+        """Whether the server must be asked, because a column is text."""
         return any(self._texts)
 
     def known(self, key: Sequence[Any]) -> bytes:
@@ -51,7 +51,7 @@ class OrderBytes:
         return parts[0](key[0]) if len(parts) == 1 else b"".join([part(v) for part, v in zip(parts, key, strict=True)])
 
     def of(self, ask: Callable[[str], list[tuple[Any, ...]]], keys: Sequence[Key]) -> list[bytes]:
-        """Order bytes of keys; ``ask`` runs a statement on a connection of the server."""
+        """Order bytes of keys. ``ask`` runs a statement on the server."""
         if not self.asks or not keys:
             return [self.known(key) for key in keys]
         parts: list[list[bytes]] = []

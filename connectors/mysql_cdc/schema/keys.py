@@ -1,9 +1,9 @@
-"""Key values: as SQL, as JSON, and as bytes that order them (pure).
+"""Key values as SQL, as JSON and as order bytes (pure).
 
-A key is a tuple of storage values (see `types`), one a column. Three things are asked of it: SQL that selects the
-rows between two keys, exact JSON for the offset, and *order bytes*: bytes that compare as the server compares the keys.
-For numbers, times and binary strings these follow from the value. For text only the server can tell; it gives
-weights (`places`), and here is how they become order bytes.
+A key is a tuple of storage values (see `types`), one for each column. It is needed in three forms: SQL that selects the
+rows between two keys, exact JSON for the offset, and *order bytes*, which compare as the server compares the keys. For
+numbers, times and binary strings these follow from the value. For text the server gives weights (`key_order`), and this
+module turns weights into order bytes.
 
 Sources: MySQL Reference Manual, "Hexadecimal Literals", "Date and Time Literals", "The binary Collation Compared to
 _bin Collations" (for PAD SPACE).
@@ -41,29 +41,29 @@ Key = tuple[KeyValue, ...]
 _EPOCH = datetime.datetime(1970, 1, 1)
 _EPOCH_DAY = _EPOCH.toordinal()
 _MICROSECOND = datetime.timedelta(microseconds=1)
-# Weights are compared this many at a time where a collation pads with spaces. Any number is right; it is what a short
-# key is filled up to.
+# For collations that pad with spaces, weights are compared this many at a time. Any number is right; short keys are
+# filled up to it.
 _PAD_UNITS = 8
 
 
 @dataclass(frozen=True)
 class KeyKind:
-    """How values of one family of types act as keys.
+    """The key behaviour of one family of types.
 
     Parameters
     ----------
     literal : callable
-        SQL for a value, such that a comparison with the column uses the column's index and collation.
+        SQL for a value. A comparison with the column uses the column's index and collation.
     fetch : callable
         SQL expression whose text `parse` reads without loss.
     parse : callable
-        That text as storage value; ValueError for what has none (zero and partial dates).
+        Converts that text to the storage value. ValueError if there is none (zero and partial dates).
     width : int
-        Bytes of an integer's order bytes; 0 for strings.
+        Length of an integer's order bytes; 0 for strings.
     numeric : bool
-        Differences between values are meaningful, so that a range can be cut by arithmetic.
+        Whether differences between values are meaningful, so that a range can be cut by arithmetic.
     text : bool
-        Ordered by a collation.
+        Whether a collation orders the values.
     """
 
     literal: Callable[[Column, Any], str]
@@ -89,7 +89,7 @@ def _moment_literal(column: Column, value: int) -> str:
 
 
 def text_literal(column: Column, value: str) -> str:
-    """``value`` in the column's own character set and collation, whatever the connection's are."""
+    """``value`` in the column's character set and collation, whatever those of the connection are."""
     return f"CONVERT(_utf8mb4 x'{value.encode().hex()}' USING {column.charset}) COLLATE {column.collation}"
 
 
@@ -123,7 +123,7 @@ _KINDS = {
 
 
 def key_kind(column: Column) -> KeyKind | None:
-    """How a column orders rows; None where it cannot: its order is not that of its values as they are read."""
+    """How a column orders rows. None if it cannot, because the values that are read order differently."""
     return None if column.is_wide_decimal else _KINDS.get(column.data_type)
 
 
@@ -131,7 +131,7 @@ def key_kind(column: Column) -> KeyKind | None:
 
 
 def order_encoder(column: Column) -> Callable[[Any], bytes]:
-    """Order bytes of a value of the column, which is no text. Those of a key are its parts', one after the other."""
+    """Order bytes of a value of a column that is not text. A key's order bytes are those of its columns, joined."""
     if column.nullable:
         value_of = order_encoder(replace(column, nullable=False))
         return lambda value: b"\0" if value is None else b"\1" + value_of(value)  # MySQL sorts NULL first
@@ -143,7 +143,7 @@ def order_encoder(column: Column) -> Callable[[Any], bytes]:
 
 
 def refuse_null(column: Column) -> NoReturn:
-    """Refuse a key value that is NULL to Spark and something else to the server."""
+    """Refuse a key value that Spark can only hold as NULL, but the server as something else."""
     raise BacklogError(
         f"The key column {column.name!r} holds a zero or partial date, which Spark has no value for.",
         "Correct such rows, then start with a new checkpoint.",
@@ -151,7 +151,7 @@ def refuse_null(column: Column) -> NoReturn:
 
 
 def _terminated(value: bytes) -> bytes:
-    """Bytes that order as ``value`` does and of which none begins another, so that parts can be joined."""
+    """Bytes that order as ``value`` does. None is a prefix of another, so that columns can be joined."""
     return value.replace(b"\0", b"\0\xff") + b"\0\0"
 
 
@@ -163,13 +163,13 @@ def weight_order(weights: bytes, space: bytes) -> bytes:
     weights : bytes
         ``WEIGHT_STRING`` of the text.
     space : bytes
-        That of a blank where the collation is PAD SPACE, by which the shorter of two texts is compared as if
-        followed by blanks; else empty.
+        ``WEIGHT_STRING`` of a blank if the collation is PAD SPACE: the shorter of two texts is compared as if blanks
+        followed it. Otherwise empty.
     """
     if not space:
         return _terminated(weights)
-    # In pieces of equal length, each followed by how the rest compares with blanks without end: 1 less, 2 equal
-    # (and nothing follows), 3 greater. So 'a' < 'a b', 'a' = 'a ' and 'a' > 'a\t'.
+    # The weights are cut into pieces of equal length. A byte after each says how the rest compares with endless blanks:
+    # 1 less, 2 equal (and nothing follows), 3 greater. So 'a' < 'a b', 'a' = 'a ' and 'a' > 'a\t'.
     size = _PAD_UNITS * len(space)
     out = []
     for at in range(0, len(weights) + size, size):
@@ -191,7 +191,7 @@ def key_range(columns: Sequence[Column], first: Key | None, last: Key | None) ->
 
     Several columns are compared column by column: MySQL reads the whole table for ``(a, b) > (x, y)``.
     """
-    # Put in as literals: names in the statement may hold a "%", which PyMySQL would take for a place to fill.
+    # Values are literals in the statement: names may hold a "%", which PyMySQL would take for a placeholder.
     conditions = [] if first is None else [_bound(columns, first, ">", ">")]
     if last is not None:
         condition = _bound(columns, last, "<", "<=")

@@ -1,4 +1,4 @@
-"""MySQL's packed decimals, as row images and JSON values hold them (pure)."""
+"""Reads MySQL's packed decimals, which row images and JSON values hold (pure)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["decimal_text", "packed_decimal", "packed_size"]
 
 
 def packed_decimal(precision: int, scale: int) -> Code:
-    """Unscaled integers (strings/decimal.cc): groups of nine digits in four bytes, the rest in as few as hold it."""
+    """Reads an unscaled integer (strings/decimal.cc): groups of nine digits in four bytes, fewer digits in fewer."""
     size = packed_size(precision, scale)
     full, sign = (1 << 8 * size) - 1, 1 << (8 * size - 1)
     value, shift = "", 8 * size
@@ -45,7 +45,7 @@ def packed_size(precision: int, scale: int) -> int:
 
 
 def decimal_text(unscaled: int, scale: int) -> str:
-    """As the server prints it: with all digits behind the point, and one before it."""
+    """The text that the server prints: with all digits after the point, and at least one before it."""
     digits = str(abs(unscaled)).rjust(scale + 1, "0")
     sign = "-" if unscaled < 0 else ""
     whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]

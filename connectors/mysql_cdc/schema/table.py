@@ -13,7 +13,7 @@ __all__ = ["Hidden", "SchemaChanged", "TableSchema", "altered", "zero_date"]
 
 
 class SchemaChanged(BacklogError):
-    """The binary log describes the table otherwise than information_schema did when the query started."""
+    """A table's columns or definition are not those that the stream needs."""
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class Hidden:
     Parameters
     ----------
     index : int
-        Among all of the table's columns, from 0.
+        Among all columns of the table, from 0.
     is_logged : bool
-        Whether rows in the log have a value of it. It stays behind all columns that come later then.
+        Whether rows in the log have a value for it. Such a column stays after all columns that are added later.
     """
 
     index: int
@@ -34,7 +34,7 @@ class Hidden:
 
 @dataclass(frozen=True)
 class TableSchema:
-    """A table that is captured: its name, its columns in order and its keys.
+    """A captured table: its name, its columns in order and its keys.
 
     Parameters
     ----------
@@ -43,9 +43,9 @@ class TableSchema:
     key : tuple of str
         Columns of the primary key, in its order; empty without one.
     chunk_key : tuple of str
-        Columns that the snapshot is cut by; empty when it is read in one piece.
+        Columns by which the snapshot is cut; empty when it is read in one piece.
     hidden : tuple of Hidden
-        The columns that the binary log has beside these, as of now.
+        The hidden columns that the binary log has as well, as of now.
     """
 
     database: str
@@ -62,7 +62,7 @@ class TableSchema:
 
     @property
     def name(self) -> str:
-        """``database.table``, as people write it."""
+        """``database.table``, for people to read."""
         return f"{self.database}.{self.table}"
 
     @property
@@ -78,21 +78,21 @@ class TableSchema:
         return tuple(found[name] for name in names)
 
     def indexes(self, names: tuple[str, ...]) -> tuple[int, ...]:
-        """Places of columns in a row."""
+        """Indexes of columns in a row."""
         index_of = {c.name: i for i, c in enumerate(self.columns)}
         return tuple(index_of[name] for name in names)
 
     @property
     def chunks_stay(self) -> bool:
-        """A row stays in its chunk as long as it is the same row: what cuts the table is part of its key.
+        """Whether a row stays in its chunk as long as it is the same row: the chunk key is part of the primary key.
 
         Only then may parts of the snapshot be of different times. Otherwise a row that moves from one part to another
-        between their times would be in both, or in none.
+        between these times would be in both parts, or in neither.
         """
         return bool(self.chunk_key) and set(self.chunk_key) <= set(self.key)
 
     def fingerprint(self) -> str:
-        """Twelve hex digits that change with any column's name, place, type, labels or character set, or the keys."""
+        """A hash of all columns' names, order, types, labels and character sets, and of the keys: twelve hex digits."""
         keyed = {*self.key, *self.chunk_key}
         parts = [
             (c.name, c.column_type, c.charset, *([c.collation] if c.collation and c.name in keyed else []))
@@ -112,7 +112,7 @@ def zero_date(schema: TableSchema, column: Column, value: str) -> BacklogError:
 
 
 def altered(schema: TableSchema, what: str) -> SchemaChanged:
-    """The error for rows that do not look as the table should."""
+    """The error for rows that do not fit the table's definition."""
     return SchemaChanged(
         f"The table {schema.database}.{schema.table} was altered: the binary log has {what}.",
         "Start the query again with a new checkpoint, so that the snapshot is taken with the present columns.",

@@ -1,6 +1,6 @@
-"""Which columns tell a table's rows apart, and which the snapshot is cut by.
+"""Finds the columns that identify a table's rows, and those by which the snapshot is cut.
 
-Every refusal that is about keys happens here, before a row is read.
+Every refusal of a key happens here, before a row is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["KEY_CHARSETS", "weights_order", "with_keys"]
 
 Ask = Callable[[str, tuple[object, ...]], list[tuple[Any, ...]]]
 
-# Character sets in which two different byte strings never read as the same text, so that a text tells its row.
+# Character sets in which different bytes never read as the same text, so that a text identifies its row.
 KEY_CHARSETS = {
     *("utf8mb4", "utf8mb3", "utf8", "ucs2", "utf16", "utf16le", "utf32"),
     *("ascii", "latin1", "latin2", "cp1250", "cp1251", "koi8r"),
@@ -48,29 +48,29 @@ def weights_order(collation: str, of_mariadb: bool) -> bool:
 
 
 def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema, of_mariadb: bool = False) -> TableSchema:
-    """The schema with its primary key and the columns that cut it.
+    """The schema with its primary key and its chunk key.
 
     Parameters
     ----------
     ask : callable
         Runs a statement with arguments.
     options : MySqlOptions
-        Of which ``chunkKeyColumn`` is heeded.
+        Only ``chunkKeyColumn`` is used.
     schema : TableSchema
         Name and columns.
     of_mariadb : bool
-        The server is a MariaDB, where other collations order.
+        Whether the server is MariaDB, where other collations order as their weights do.
 
     Raises
     ------
     BacklogError
-        A key column whose values do not tell rows apart exactly; a ``chunkKeyColumn`` that does not exist, that cannot
-        order rows or that no index begins with.
+        The values of a key column do not identify rows exactly; or ``chunkKeyColumn`` does not exist, cannot order
+        rows, or is not the first column of an index.
     """
     name = schema.database, schema.table
     indexes: dict[str, list[tuple[str, bool]]] = {}
     for index, column, prefix in ask(_INDEXES, name):
-        # The column of an expression has no name.
+        # The column for an expression has no name.
         indexes.setdefault(str(index), []).append((str(column or ""), prefix is None))
     primary = indexes.get("PRIMARY", [])
     key = tuple(column for column, _ in primary)
@@ -104,7 +104,7 @@ def _orders(column: Column, of_mariadb: bool) -> bool:
         return False
     if kind.text:
         return column.charset in KEY_CHARSETS and weights_order(column.collation, of_mariadb)
-    # A zero date in a column that may be NULL reads as NULL, but sorts elsewhere.
+    # In a nullable column a zero date reads as NULL, but sorts elsewhere.
     return not (column.nullable and column.data_type in ("date", "datetime", "timestamp"))
 
 

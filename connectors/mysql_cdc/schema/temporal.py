@@ -1,7 +1,7 @@
-"""Dates and times as the server packs them, and as Spark has them (pure).
+"""Converts dates and times from the server's packed form to Spark's (pure).
 
-A packed one is a number: the year times 13 and the month, 5 bits of the day, 5 of the hour, 6 of the minute, 6 of the
-second, 24 of the microseconds.
+A packed value is a number: the year times 13 plus the month, then 5 bits for the day, 5 for the hour, 6 for the minute,
+6 for the second and 24 for the microseconds.
 
 Source: mysys/my_time.cc of MySQL, "TIME_to_longlong_datetime_packed".
 """
@@ -23,7 +23,7 @@ _YEARS = 10_000
 
 @functools.cache
 def _months() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
-    """By year times 13 and month: the days from 1970 to its first, and how many it has; none of what is no month."""
+    """Indexed by year times 13 plus month: days from 1970 to the month's first day, and its length; 0 if no month."""
     first = np.arange("0001-01", "10000-02", dtype="datetime64[M]").astype("datetime64[D]").astype(np.int64)
     year, month = np.divmod(np.arange(len(first) - 1), 12)
     days, length = np.zeros(13 * _YEARS, dtype=np.int32), np.zeros(13 * _YEARS, dtype=np.int8)
@@ -33,7 +33,7 @@ def _months() -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int8]]:
 
 
 def _days(packed: _Ints) -> tuple[_Ints, npt.NDArray[np.bool_]]:
-    """Days since 1970, and which there are: no zero, partial and impossible ones, and none of the year 0."""
+    """Days since 1970, and which dates exist: not zero, partial and impossible ones, and none of the year 0."""
     days, length = _months()
     day = packed >> 41 & 31
     month = packed >> 46
@@ -47,14 +47,14 @@ def _numbers(array: pa.Array) -> tuple[_Ints, npt.NDArray[np.bool_]]:
 
 
 def packed_days(array: pa.Array) -> pa.Array:
-    """Dates, from packed ones; NULL for those that Spark has not."""
+    """Dates from packed ones; NULL for those that Spark cannot hold."""
     packed, valid = _numbers(array)
     days, exists = _days(packed)
     return pa.array(days.astype(np.int32), mask=~(exists & valid)).view(pa.date32())
 
 
 def packed_micros(array: pa.Array) -> pa.Array:
-    """Microseconds since 1970, from packed ones; NULL for those that Spark has not."""
+    """Microseconds since 1970 from packed values; NULL for those that Spark cannot hold."""
     packed, valid = _numbers(array)
     days, exists = _days(packed)
     seconds = (packed >> 36 & 31) * 3600 + (packed >> 30 & 63) * 60 + (packed >> 24 & 63)
@@ -62,6 +62,6 @@ def packed_micros(array: pa.Array) -> pa.Array:
 
 
 def packed_text(packed: int) -> str:
-    """A packed one as the server prints it, without the time."""
+    """The date of a packed value as the server prints it, without the time."""
     year, month = divmod(packed >> 46, 13)
     return f"{year:04d}-{month:02d}-{packed >> 41 & 31:02d}"

@@ -1,8 +1,8 @@
 """MySQL column types: the Spark type, the SELECT expression and the Arrow column of each (pure).
 
-A value reaches Spark by two roads, a SELECT in the snapshot phase and a row image in the binary log phase,
-and must be the same by both. Here stands what both roads agree on. Row images give *storage values*: int
-(also unscaled decimals, days, microseconds), float, str, bytes or None; SELECT gives the columns of `wire`.
+A value reaches Spark in two ways: a SELECT in the snapshot phase, a row image in the binary log phase. Both must give
+the same value; this module defines it. Row images give *storage values*: int (also for unscaled decimals, days and
+microseconds), float, str, bytes or None. SELECT gives the columns of `wire`.
 
 Source: MySQL Reference Manual, "Data Types".
 """
@@ -33,7 +33,7 @@ Expression = Callable[[Column], str]
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """How one family of MySQL types travels.
+    """How values of one family of MySQL types reach Spark.
 
     Parameters
     ----------
@@ -42,15 +42,15 @@ class ColumnKind:
     select : callable
         SQL expression for the value.
     wire : str
-        What the server sends for it: a `WireColumn.kind`.
+        The `WireColumn.kind` that the server sends for it.
     parse : callable
-        From the array that `RowDecoder.decode` gives to the final array.
+        Converts the array from `RowDecoder.decode` to the final array.
     build : callable
-        From a list of storage values to the final array.
+        Converts a list of storage values to the final array.
     binlog : frozenset of int
-        Type codes under which the binary log writes it.
+        Type codes that the binary log uses for it.
     text : bool
-        It is text, of a character set.
+        Whether it is text with a character set.
     """
 
     spark: Callable[[Column], st.DataType]
@@ -76,7 +76,7 @@ def _build_plain(column: Column, values: Sequence[object]) -> pa.Array:
 
 
 def _build_decimal(column: Column, values: Sequence[object]) -> pa.Array:
-    # Unscaled integers straight into the buffer; going through Decimal would cost four times as much.
+    # Unscaled integers go directly into the buffer. Through Decimal it would take four times as long.
     unscaled = pa.array(values, pa.decimal128(38, 0))
     return pa.Array.from_buffers(kind_of(column).arrow(column), len(unscaled), unscaled.buffers())
 
@@ -165,7 +165,7 @@ def _decimal_arrow(column: Column) -> pa.DataType:
 
 
 def _decimal_select(column: Column) -> str:
-    # ZEROFILL is how a column's own value is printed.
+    # ZEROFILL only affects how the column itself is printed.
     return f"{column.quoted} + 0" if "zerofill" in column.column_type.lower() else column.quoted
 
 
@@ -325,7 +325,7 @@ _KINDS: dict[str, ColumnKind] = {
     "blob": _bytes(_BLOB_CODES),
     "mediumblob": _bytes(_BLOB_CODES),
     "longblob": _bytes(_BLOB_CODES),
-    # It comes in the connection's character set, UTF-8.
+    # JSON comes in the connection's character set, UTF-8.
     "json": ColumnKind(
         lambda c: st.StringType(),
         lambda c: pa.string(),
@@ -335,7 +335,7 @@ _KINDS: dict[str, ColumnKind] = {
         _build_plain,
         frozenset({245}),
     ),
-    # Four bytes with the SRID, then WKB, by either road.
+    # Four bytes with the SRID, then WKB, from SELECT and from row images.
     **dict.fromkeys(GEOMETRIES, _bytes(frozenset({255}))),
     # MariaDB's
     **dict.fromkeys(ADDRESS_BYTES, _ADDRESS),
@@ -347,12 +347,12 @@ _KEPT_OTHERWISE = ("COMPRESSED", "/* old */", "/* mariadb-5.3 */", "year(2)")
 
 
 def kind_of(column: Column) -> ColumnKind:
-    """How a column travels.
+    """How values of a column reach Spark.
 
     Raises
     ------
     BacklogError
-        When the type, precision or character set is not supported; the message names the column.
+        The type, precision or character set is not supported. The message names the column.
     """
     kind = _KINDS.get(column.data_type)
     if kind is None:
@@ -364,7 +364,7 @@ def kind_of(column: Column) -> ColumnKind:
     if kept_otherwise:
         raise BacklogError(
             f"Column {column.name!r} is {column.column_type}, stored in a form that mysql_cdc does not read.",
-            "MODIFY the column to the plain type; ALTER TABLE … FORCE makes an old form new.",
+            "MODIFY the column to the plain type; ALTER TABLE … FORCE rewrites an old form.",
         )
     if kind.text and column.charset not in CHARSETS:
         raise BacklogError(
@@ -375,7 +375,7 @@ def kind_of(column: Column) -> ColumnKind:
 
 
 def binlog_codes(column: Column) -> frozenset[int]:
-    """Type codes under which the binary log writes a column; empty where that is not known."""
+    """Type codes that the binary log uses for a column; empty if they are not known."""
     kind = _KINDS.get(column.data_type)
     return kind.binlog if kind and not any(mark in column.column_type for mark in _KEPT_OTHERWISE) else frozenset()
 

@@ -1,7 +1,8 @@
-"""From a column's storage values to those of a wider definition, as ALTER TABLE itself would turn them (pure).
+"""Converts a column's storage values to a wider definition, exactly as ALTER TABLE converts them (pure).
 
-What may lose anything, or depends on the session that ran the statement, is no conversion. What the server makes of
-existing rows was measured on MySQL 8.0 and MariaDB 11.4 and 10.11 (tests/connectors/mysql_cdc/test_history_servers.py).
+There is no conversion that may lose anything, or that depends on the session that ran the statement. How servers
+convert existing rows was measured on MySQL 8.0 and MariaDB 11.4 and 10.11
+(tests/connectors/mysql_cdc/test_history_servers.py).
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _TEXT = ("char", "varchar", "tinytext", "text", "mediumtext", "longtext")
 _BLOBS = ("varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 _DAY = 86_400_000_000  # microseconds
 _EXACT_DOUBLE = 2**53
-# Written differently by different versions of a server: display widths, and the name of three-byte UTF-8.
+# Versions of a server write these differently: display widths, and the name of three-byte UTF-8.
 _WIDTH = re.compile(r"(?<=int)\(\d+\)|(?<=year)\(4\)")
 
 
 def same_definition(one: Column, other: Column) -> bool:
-    """Whether type and character set are the same, so that values are."""
+    """Whether type and character set are the same, so that values are the same too."""
     return _definition(one) == _definition(other)
 
 
@@ -43,7 +44,7 @@ def as_is(value: Any) -> object:
 
 
 def conversion(old: Column, new: Column) -> Convert | None:
-    """How values of one definition become those of another; `as_is` where they are the same; None if they cannot."""
+    """Converts values of one definition to another. `as_is` if they are the same, None if they cannot be converted."""
     if same_definition(old, new):
         return as_is
     if new.data_type in _INT_BYTES:
@@ -57,7 +58,7 @@ def conversion(old: Column, new: Column) -> Convert | None:
 
 
 def _whole(column: Column) -> tuple[int, int] | None:
-    """Least and greatest value of a column of whole numbers."""
+    """Least and greatest value of an integer column."""
     if column.data_type in _INT_BYTES:
         values = 1 << 8 * _INT_BYTES[column.data_type]
         return (0, values - 1) if column.unsigned else (-values // 2, values // 2 - 1)
@@ -112,7 +113,7 @@ def _floating(old: Column, new: Column) -> Convert | None:
 def _text(old: Column, new: Column) -> Convert | None:
     if old.data_type not in (*_TEXT, "enum", "set"):
         return None
-    # CHAR does not keep the blanks at a text's end.
+    # CHAR drops blanks at a text's end.
     return (lambda text: text.rstrip(" ")) if new.data_type == "char" and old.data_type in _TEXT[1:] else as_is
 
 
@@ -126,7 +127,7 @@ def _set(old: Column, new: Column) -> Convert | None:
         return None
     if [*old.labels] == sorted(old.labels, key=rank.__getitem__):
         return as_is
-    # In the order of the definition, whatever the order in which they were written.
+    # Labels are in the order of the new definition.
     return lambda text: ",".join(sorted(text.split(","), key=rank.__getitem__)) if text else text
 
 
@@ -157,7 +158,7 @@ def _time(old: Column, new: Column) -> Convert | None:
 def _moment(old: Column, new: Column) -> Convert | None:
     if old.data_type == "date" and new.data_type == "datetime":
         return lambda days: days * _DAY
-    # Not between DATETIME and TIMESTAMP: by the time zone of the session.
+    # Not between DATETIME and TIMESTAMP: that depends on the session's time zone.
     return as_is if old.data_type == new.data_type and _digits(old) <= _digits(new) else None
 
 

@@ -1,4 +1,4 @@
-"""Connections to the server: the session settings that values depend on, and what a refusal means."""
+"""Connections to the server: session settings that values depend on, and errors for refusals."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ __all__ = [
 
 ACCESS_DENIED = {1044, 1045, 1142, 1227, 1370}
 _SESSION = (
-    # TIMESTAMP as UTC text; plain reads see one consistent view a statement; no mode that changes how values print
+    # TIMESTAMP as UTC text; one consistent view for each statement; no mode that changes the text of values
     "SET SESSION time_zone = '+00:00', sql_mode = 'NO_ENGINE_SUBSTITUTION'",
     "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
-    # The server's own limits of what a session may read, how long, and how long it may pause meanwhile
+    # No limits of the server on how much and how long a session may read, or how long it may pause
     "SET SESSION sql_select_limit = 18446744073709551615, sql_big_selects = 1, sql_quote_show_create = 1, "
     "wait_timeout = CAST(GREATEST(@@wait_timeout, 28800) AS UNSIGNED) /*!80000 , max_execution_time = 0 */"
     "/*M! , max_statement_time = 0, idle_transaction_timeout = 0, idle_readonly_transaction_timeout = 0 */",
@@ -42,10 +42,10 @@ _SESSION = (
 
 
 class ServerConnection(Connection):  # type: ignore[misc]
-    """A connection of PyMySQL's; where none is asked to be looked at, it reads no certificate."""
+    """A PyMySQL connection that reads no certificates unless it has to verify one."""
 
     def _create_ssl_ctx(self, sslp: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
-        # Of ssl.mode=preferred, for which there is no argument, it is an empty dictionary.
+        # An empty dictionary means ssl.mode=preferred, which has no argument.
         return sslp if isinstance(sslp, ssl.SSLContext) else without_authorities()
 
 
@@ -56,7 +56,7 @@ def connect(options: MySqlOptions, **more: Any) -> Iterator[Connection[Any]]:
     Raises
     ------
     BacklogError
-        When the server cannot be reached or refuses the user.
+        The server cannot be reached or refuses the user.
     """
     connection = open_connection(options, **more)
     try:
@@ -66,7 +66,7 @@ def connect(options: MySqlOptions, **more: Any) -> Iterator[Connection[Any]]:
 
 
 def open_connection(options: MySqlOptions, **more: Any) -> Connection[Any]:
-    """As `connect`, for the caller to close."""
+    """As `connect`; the caller closes the connection."""
     try:
         connection = ServerConnection(**{**options.connect_arguments(), **more})
     except pymysql.err.OperationalError as error:
@@ -93,20 +93,20 @@ def _refused(options: MySqlOptions, error: pymysql.err.MySQLError) -> BacklogErr
 def query(connection: Connection[Any], statement: str, arguments: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
     """All rows of a statement."""
     with connection.cursor() as cursor:
-        # Without arguments None: a "%" in a name is then nothing special.
+        # None instead of no arguments: then a "%" in a name has no meaning.
         cursor.execute(statement, arguments or None)
         return list(cursor.fetchall())
 
 
 def is_mariadb(connection: Connection[Any]) -> bool:
-    """Whether the server is a MariaDB, which has other GTIDs, other settings and events of its own."""
+    """Whether the server is MariaDB, which has other GTIDs, settings and events."""
     return "mariadb" in text(query(connection, "SELECT VERSION()")[0][0]).lower()
 
 
 def server_identity(connection: Connection[Any]) -> str:
-    """Whose binary log positions these are: MySQL's ``server_uuid``, or what stands for it in MariaDB.
+    """The server to which binary log positions belong: MySQL's ``server_uuid``, or MariaDB's ``server_id``.
 
-    MariaDB has no lasting one. That two servers have the same ``server_id`` is found by `mariadb.check_position`.
+    MariaDB has no lasting identity. `mariadb.check_position` detects two servers with the same ``server_id``.
     """
     if is_mariadb(connection):
         return f"mariadb-{text(query(connection, 'SELECT @@global.server_id')[0][0])}"
@@ -114,18 +114,18 @@ def server_identity(connection: Connection[Any]) -> str:
 
 
 def check_identity(connection: Connection[Any], wanted: str) -> None:
-    """Refuse a connection that leads to another server than the positions at hand are about.
+    """Refuse a connection to another server than the one that the positions belong to.
 
     Raises
     ------
     BacklogError
-        Naming both.
+        Names both servers.
     """
     found = server_identity(connection)
     if found != wanted:
         raise BacklogError(
             f"A connection led to the server {found} while a batch was read from {wanted}.",
-            "If the address moved to a replica, the query goes on there when it is started again.",
+            "If the address moved to a replica, start the query again: it continues there.",
         )
 
 
@@ -135,10 +135,10 @@ def server_time_ms(connection: Connection[Any]) -> int:
 
 
 def log_files(connection: Connection[Any]) -> list[tuple[str, int]]:
-    """Name and bytes of each binary log file that the server has, the oldest first."""
+    """Name and size in bytes of each binary log file, the oldest first."""
     return [(text(row[0]), int(row[1])) for row in query(connection, "SHOW BINARY LOGS")]
 
 
 def text(value: Any) -> str:
-    """A value that the server told of itself: bytes on a connection without value decoders."""
+    """A server's value as text. It is bytes on a connection without value decoders."""
     return value.decode() if isinstance(value, bytes) else str(value)

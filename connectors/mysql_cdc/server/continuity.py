@@ -1,8 +1,8 @@
-"""Whether a server's log is still the one that a checkpoint was read from.
+"""Checks that a server's log is still the one that a checkpoint was read from.
 
-After RESET, or when a server was restored in place, its log begins anew or turns off somewhere: the same files and
-bytes then stand for other transactions. The GTIDs that a checkpoint has tell them apart. A MariaDB is asked for those
-at the place itself (`mariadb.check_position`).
+After RESET, or after a server was restored from a backup, its log begins again or diverges. Then the same files and
+offsets hold other transactions. The GTIDs in the checkpoint show the difference. MariaDB gives the GTIDs at a position
+(`mariadb.check_position`).
 
 Source: MySQL Reference Manual, "Replication with Global Transaction Identifiers".
 """
@@ -28,23 +28,23 @@ from .mysql import check_log, has_gtids
 
 __all__ = ["check_history"]
 
-# A transaction is in the log before it counts as executed: for as long as its commit takes.
+# A transaction is in the log before it counts as executed, for as long as its commit takes.
 _EXECUTED_S, _LOOK_S = 10.0, 0.1
 _ATTEMPTS = 3
 
 
 def check_history(connection: Connection[Any], options: MySqlOptions, start: Offset) -> None:
-    """Refuse a log that has not, or no longer, all that a query reads which goes on at ``start``, or is another one.
+    """Refuse a log that is another one, or that lacks changes that a query continuing at ``start`` would read.
 
     Raises
     ------
     BacklogError
-        Naming what is missing or other.
+        Says what is missing or different.
     """
     check_log(connection, start)
     if is_mariadb(connection):
         if start.position is not None and start.position.pos >= FAR:
-            # The server does not tell of such a place.
+            # The server gives no GTIDs for a position beyond 4 GiB.
             _check_position(options, start.position, MariaDbGtids(start.gtid), start.gtid)
         return
     known = known_gtids(start)
@@ -52,7 +52,7 @@ def check_history(connection: Connection[Any], options: MySqlOptions, start: Off
         return
     _check_executed(connection, known)
     if start.position is not None and start.gtid_until is None:
-        # What was purged is not in the log, and a dump that leaves less out is refused.
+        # Purged transactions are not in the log. A dump that does not skip them is refused.
         read = GtidSet(start.gtid)
         read.update(GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0])))
         _check_position(options, start.position, str(read), start.gtid)
@@ -70,24 +70,24 @@ def _check_executed(connection: Connection[Any], known: GtidSet) -> None:
     raise BacklogError(
         f"The server's binary log was reset or is another one: it has executed {str(executed) or 'nothing'}, and the "
         f"checkpoint includes {known}.",
-        "With semi-synchronous replication it may be waiting for a replica: start the replicas, and the query again. "
-        "Else start with a new checkpoint and a new target.",
+        "With semi-synchronous replication the server may be waiting for a replica: start the replicas, then the query "
+        "again. Otherwise start with a new checkpoint and a new target.",
     )
 
 
 def _same_32_bits(wanted: BinlogPosition | None, found: BinlogPosition | None) -> bool:
-    """Whether places may be the same: a MariaDB's dump by GTID tells 32 bits of them."""
+    """Whether positions may be the same: MariaDB's dump by GTID gives only 32 bits of them."""
     return bool(wanted and found and wanted.file == found.file and wanted.pos % FAR == found.pos % FAR)
 
 
 def _check_position(options: MySqlOptions, position: BinlogPosition, read: str | MariaDbGtids, gtids: str) -> None:
-    """The transaction after the place has to be the first one that is not among those that were read."""
+    """Check that the transaction after ``position`` is the first one that was not read yet."""
     try:
         for _ in range(_ATTEMPTS):
             wanted, found = first_position(options, read), first_position(options, position)
             if wanted == found or (isinstance(read, MariaDbGtids) and _same_32_bits(wanted, found)):
                 return
-            if wanted is not None:  # else there may be one only since
+            if wanted is not None:  # otherwise a transaction may have arrived between the two looks
                 break
     except pymysql.err.OperationalError as error:
         if error.args[0] != 1236:

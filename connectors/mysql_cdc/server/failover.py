@@ -1,9 +1,9 @@
-"""Going on at another server of the same replication: what an offset is there.
+"""Translates an offset to another server of the same replication, so that a query can continue there.
 
-MySQL's GTIDs name a transaction on every server, while byte positions and the order of transactions that do not touch
-one another are each server's own. So reading goes on by the set of what has been read. MariaDB keeps the order within a
-replication domain on every server, so there a place in one log is mostly a place in the other: that after the same last
-transaction of each domain.
+MySQL's GTIDs name a transaction on every server. Log positions, and the order of independent transactions, differ from
+server to server. So reading continues by the GTID set of what has been read. MariaDB keeps the order within a
+replication domain on every server. So a position in one log mostly has a counterpart in the other: the position after
+the same last transaction of each domain.
 
 Sources: MySQL Reference Manual, "Replication with GTIDs"; MariaDB Knowledge Base, "Global Transaction ID",
 ``slave_connect_state`` and ``BINLOG_GTID_POS``.
@@ -34,7 +34,7 @@ __all__ = ["PositionsByGtid", "known_gtids", "moved"]
 _VISIBLE_ATTEMPTS, _VISIBLE_WAIT_S = 100, 0.1
 
 PositionsByGtid = dict[tuple[str, str], BinlogPosition]
-"""Of MariaDB: by server and GTIDs, the positions that have been found."""
+"""MariaDB: positions that were found, by server and GTIDs."""
 
 
 def moved(
@@ -44,20 +44,20 @@ def moved(
     server: str,
     positions: PositionsByGtid | None = None,
 ) -> Offset:
-    """An offset of another server as one of the server that is connected to.
+    """Translate an offset of another server to the server that the connection reaches.
 
     Parameters
     ----------
     server : str
-        Its identity.
+        Identity of the connected server.
     positions : dict, optional
-        Those of MariaDB that are known; others are added.
+        MariaDB positions that are known; new ones are added.
 
     Raises
     ------
     BacklogError
-        It has not, or not yet, all that the offset includes; or there are no GTIDs by which to tell; or its log, of
-        MariaDB, has the domains' transactions in another order.
+        The server does not (yet) have all transactions that the offset includes; or there are no GTIDs to compare; or
+        MariaDB's log has the transactions of several domains in another order.
     """
     if start.server.startswith("mariadb-") and is_mariadb(connection) and not start.is_undecided:
         return _moved_in_mariadb(
@@ -70,15 +70,15 @@ def moved(
             f"is {server}: its binary log has other positions.",
             "Connect to the first server, or start with a new checkpoint.",
         )
-    # Read before the log's end, which is then at or behind all of it.
+    # Read before the log's end, so that the end is at or after all of these transactions.
     executed = GtidSet(str(query(connection, "SELECT @@global.gtid_executed")[0][0]))
     end = end_position(connection, options)
     if not executed.issuperset(known):
         raise BacklogError(
             f"The checkpoint is about the server {start.server}, and the server {server} at {options.host}:"
             f"{options.port} lacks transactions that it includes: it has {executed}, the checkpoint {known}.",
-            "If it replicates from the first server, start the query again when it has caught up; else start with a "
-            "new checkpoint.",
+            "If it replicates from the first server, start the query again when it has caught up. Otherwise start with "
+            "a new checkpoint.",
         )
     if not start.complete:
         return replace(start, server=server)
@@ -94,7 +94,7 @@ def moved(
 
 
 def _shift(start: Offset) -> int:
-    """Beyond all numbers of the log before. It depends on the offset alone: a repeated batch has the same sequence."""
+    """A shift beyond all file numbers so far. It depends only on the offset, so a repeated batch has the same one."""
     return start.shift + (0 if start.position is None else start.position.file_number + 1)
 
 
@@ -120,17 +120,17 @@ def _moved_in_mariadb(
         ranges=tuple(replace(each, low=here(each.low)) for each in start.ranges),
         shift=_shift(start),
     )
-    # Behind all watermarks, which are positions in this log.
+    # The log's end lies after all watermarks, which are now positions in this log.
     return replace(found, filter_until=end_position(connection, options)) if start.filter_until else found
 
 
 def _position_after(
     connection: Connection[Any], options: MySqlOptions, start: Offset, gtids: MariaDbGtids
 ) -> BinlogPosition:
-    """Where in the log the last transactions of all domains are these."""
+    """The log position at which these are the last transactions of all domains."""
     end = end_position(connection, options)
     try:
-        # Of a file of 4 GiB or more it may be a wrong place, which is then found below to have other transactions.
+        # In a file of 4 GiB or more the position may be wrong. Then the check below finds other transactions there.
         found = first_position(options, gtids) or end
     except pymysql.err.OperationalError as error:
         if error.args[0] != 1236:
@@ -139,7 +139,7 @@ def _position_after(
             f"The checkpoint is about the server {start.server}, and the server {options.server} at {options.host}:"
             f"{options.port} lacks transactions that it includes, or has purged them: {error.args[1]} (1236).",
             "If it replicates from the first server, with log_slave_updates=ON, start the query again when it has "
-            "caught up; else start with a new checkpoint.",
+            "caught up. Otherwise start with a new checkpoint.",
         ) from None
     told = gtids_at_position(connection, found)
     if told != gtids:
@@ -150,7 +150,7 @@ def _position_after(
             "It has transactions of its own, or those of several replication domains in another order: connect to the "
             "first server, or start with a new checkpoint.",
         )
-    # A transaction is in the log before a SELECT sees it, and rows that are read now must have all up to the place.
+    # A transaction is in the log before a SELECT sees it. Rows that are read now must include everything up to here.
     for _ in range(_VISIBLE_ATTEMPTS):
         if visible_position(connection).position.sort_key() >= found.sort_key():
             return found
@@ -163,7 +163,7 @@ def _position_after(
 
 
 def known_gtids(start: Offset) -> GtidSet | None:
-    """All transactions that an offset includes; None where they are not known as a set."""
+    """All transactions that an offset includes; None if they are not known as a set."""
     if start.is_undecided or start.server.startswith("mariadb-"):
         return None
     found = GtidSet(start.gtid) if start.position else GtidSet()

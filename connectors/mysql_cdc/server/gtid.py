@@ -1,7 +1,8 @@
-"""GTIDs: MySQL's sets, with membership and growth, and MariaDB's positions (pure).
+"""GTIDs: MySQL's sets, and MariaDB's lists of each domain's last transaction (pure).
 
-Sources: MySQL Reference Manual, "GTID Format and Storage"; MariaDB Knowledge Base, "Global Transaction ID". The tagged
-GTIDs of MySQL 8.3 are refused.
+The tagged GTIDs of MySQL 8.3 are refused.
+
+Sources: MySQL Reference Manual, "GTID Format and Storage"; MariaDB Knowledge Base, "Global Transaction ID".
 """
 
 from __future__ import annotations
@@ -25,13 +26,13 @@ class GtidSet:
     Parameters
     ----------
     text : str
-        The server's own form, for example ``"3e11fa47-...:1-5:8,4a2b...:7"``. White space is ignored;
-        the empty string is the empty set.
+        The server's own form, for example ``"3e11fa47-...:1-5:8,4a2b...:7"``. White space is ignored. The empty string
+        is the empty set.
 
     Raises
     ------
     BacklogError
-        When the text is not a GTID set.
+        The text is not a GTID set.
     """
 
     __slots__ = ("_ranges",)
@@ -63,13 +64,13 @@ class GtidSet:
         return index >= 0 and ranges[index][1] >= number
 
     def add(self, uuid: str, number: int) -> None:
-        """Put transaction ``uuid:number`` into the set."""
+        """Add transaction ``uuid:number``."""
         self.add_range(uuid, number, number)
 
     passed = add
 
     def update(self, other: GtidSet) -> None:
-        """Put all transactions of another set into this one."""
+        """Add all transactions of another set."""
         for uuid, first, last in other:
             self.add_range(uuid, first, last)
 
@@ -83,11 +84,11 @@ class GtidSet:
         return True
 
     def gaps(self) -> list[str]:
-        """The uuids whose numbers have a hole, which commits out of binary log order leave for a moment."""
+        """The uuids whose numbers have a gap. Commits out of binary log order leave one for a moment."""
         return [uuid for uuid, ranges in self._ranges.items() if len(ranges) > 1]
 
     def add_range(self, uuid: str, first: int, last: int) -> None:
-        """Put transactions ``first`` to ``last`` of ``uuid`` into the set."""
+        """Add transactions ``first`` to ``last`` of ``uuid``."""
         ranges = self._ranges.setdefault(uuid, [])
         index = bisect.bisect_left(ranges, (first, 0))
         if index > 0 and ranges[index - 1][1] >= first - 1:
@@ -122,7 +123,7 @@ class GtidSet:
 
 
 def previous_gtids(event: bytes) -> Iterator[tuple[str, int, int]]:
-    """The ranges of a Previous_gtids event, given with one byte before it: uuid, first and last number."""
+    """The ranges of a Previous_gtids event: uuid, first and last number. ``event`` has one byte before it."""
     at = 20
     sources, at = int.from_bytes(event[at : at + 8], "little"), at + 8
     for _ in range(sources):
@@ -138,10 +139,10 @@ _MARIADB_GTID = re.compile(r"(\d+)-(\d+)-(\d+)\Z", re.ASCII)
 
 
 class MariaDbGtids:
-    """A place in a MariaDB's binary log, told by the last transaction of each replication domain before it.
+    """A position in MariaDB's binary log, named by the last transaction of each replication domain before it.
 
-    It names the place, it is no set: without ``gtid_strict_mode`` the numbers of a domain need not grow along the log.
-    Whether a transaction lies before a place is told by byte positions.
+    It is not a set: without ``gtid_strict_mode`` the numbers of a domain need not grow along the log. Only log
+    positions decide whether a transaction lies before another.
 
     Parameters
     ----------
@@ -152,7 +153,7 @@ class MariaDbGtids:
     Raises
     ------
     BacklogError
-        When the text is not such a list.
+        The text is not such a list.
     """
 
     __slots__ = ("_last",)
@@ -167,14 +168,15 @@ class MariaDbGtids:
             self._last[domain] = server, number
 
     def passed(self, source: str, number: int) -> None:
-        """Move on past transaction ``number`` of ``source``, a domain and a server as in ``"0-1"``."""
+        """Advance past transaction ``number`` of ``source``: a domain and a server, as in ``"0-1"``."""
         domain, _, server = source.partition("-")
         self._last[int(domain)] = int(server), number
 
     def is_where(self, told: MariaDbGtids) -> bool:
-        """Whether the server, asked for the GTIDs at a byte position, means this place.
+        """Whether the GTIDs that the server gives at a log position mean this position.
 
-        It may have forgotten domains (``FLUSH BINARY LOGS DELETE_DOMAIN_ID``), but what it tells must agree.
+        The server may have forgotten domains (``FLUSH BINARY LOGS DELETE_DOMAIN_ID``), but those that it gives must be
+        equal.
         """
         if not told._last:
             return not self._last

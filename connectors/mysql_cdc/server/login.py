@@ -1,4 +1,4 @@
-"""How a connection proves who it is and whom it talks to: passwords out of files and environment, TLS."""
+"""Passwords from files and the environment, and TLS."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 
 @dataclass(frozen=True)
 class Login:
-    """Parsed options. Files and variables are read where and when a connection is made.
+    """Parsed options. Files and variables are read when a connection is made, in the process that makes it.
 
     Parameters
     ----------
     password_file, password_env : str
-        Where the password is; "" for nowhere.
+        Where to find the password; "" if unset.
     ssl_mode : str
-        As the option ``ssl.mode``.
+        The option ``ssl.mode``.
     ssl_ca, ssl_cert, ssl_key : str
         Paths; "" for none.
     """
@@ -39,12 +39,12 @@ class Login:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """From the options, names in lower case.
+        """Parse the options; names in lower case.
 
         Raises
         ------
         SettingError
-            More than one place for the password, an unknown mode, or files that the mode would not use.
+            The password is given more than once, the mode is unknown, or the mode would not use a file.
         """
         ways = [n for n in ("password", "passwordFile", "passwordEnv") if given.get(n.lower())]
         if len(ways) > 1:
@@ -73,12 +73,12 @@ class Login:
         return found
 
     def password(self) -> str:
-        """The password that a file or a variable holds; "" if neither is given.
+        """The password from a file or a variable; "" if neither is set.
 
         Raises
         ------
         SettingError
-            It cannot be read, or is empty.
+            The password cannot be read, or is empty.
         """
         if self.password_env:
             value = os.environ.get(self.password_env, "")
@@ -117,7 +117,7 @@ class Login:
             context = without_authorities()
         else:
             context = self._made("ssl.ca", self.ssl_ca, lambda: ssl.create_default_context(cafile=self.ssl_ca or None))
-            # MySQL's own tools make authorities without the extensions that newer Pythons ask for.
+            # MySQL's own tools make certificate authorities without extensions that newer Pythons require.
             context.verify_flags &= ~ssl.VERIFY_X509_STRICT
             context.check_hostname = self.ssl_mode == "verify_identity"
         if self.ssl_cert:
@@ -133,7 +133,7 @@ class Login:
 
 
 def without_authorities() -> ssl.SSLContext:
-    """TLS that looks at no certificate, and so does not read those that the system trusts, which takes 30 ms."""
+    """TLS without certificate checks. It does not read the system's trusted certificates, which would take 30 ms."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

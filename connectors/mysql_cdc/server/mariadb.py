@@ -1,4 +1,4 @@
-"""What ``mysql_cdc`` asks a MariaDB server where it differs from MySQL: low watermarks, identity, settings.
+"""Questions to a MariaDB server where it differs from MySQL: low watermarks, positions, settings.
 
 Sources: MariaDB Knowledge Base, "Enhancements for START TRANSACTION WITH CONSISTENT SNAPSHOT" and "BINLOG_GTID_POS";
 MariaDB source, sql/log.cc (``trx_group_commit_leader``, ``MYSQL_BIN_LOG::open``).
@@ -28,48 +28,50 @@ NEEDED = (
         "without it transactions become visible one by one after the position of their group is told",
     ),
 )
-"""Variables that MySQL does not have, the value that each must have, and why."""
+"""Variables that MySQL does not have, their required values, and why."""
 
 _ATTEMPTS = 10
 _SETTLE_S = 0.02
-"""More than a thread that is about to take a free lock should need on a busy machine; once a snapshot batch."""
+"""More time than a thread needs to take a free lock on a busy machine. Spent once for each snapshot batch."""
 
 
 def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
-    """A low watermark, as an offset keeps it, and the server's time in ms."""
+    """A low watermark in the form that an offset keeps, and the server's time in ms."""
     position = visible_position(connection)
     return str(position), server_time_ms(connection)
 
 
 def visible_position(connection: Connection[Any]) -> PositionWatermark:
-    """A place in the log before which all is visible to any later SELECT.
+    """A log position such that any later SELECT sees every transaction before it.
 
-    The server reads the log's current file up to that place, to tell the GTIDs there: about a second a gigabyte.
+    To give the GTIDs there, the server reads the log's current file up to the position: about a second for each
+    gigabyte.
 
     Raises
     ------
     BacklogError
-        The server told no right place in ten attempts.
+        The server gave no correct position in ten attempts.
     """
     position = BinlogPosition("", 0)
     for _ in range(_ATTEMPTS):
         position = _snapshot_position(connection)
         # A commit that also rotates the log moves the position to the new file before it makes its transactions
-        # visible: with tiny files one position in eight was too far. Until then it holds the log's lock, then the lock
-        # of the commit order. Wait for the one, under which the log's end is read, then for the other, under which a
-        # consistent snapshot begins. Between the two it holds neither for some instructions.
+        # visible: with tiny files one position in eight was too far. Until they are visible, the commit holds first the
+        # lock of the log, then the lock of the commit order. So wait for both: reading the log's end takes the first
+        # one, beginning a consistent snapshot takes the second one. Between the two the commit holds neither lock for
+        # a few instructions.
         file, pos = query(connection, "SHOW MASTER STATUS")[0][:2]
         time.sleep(_SETTLE_S)
         later = _snapshot_position(connection).sort_key()
-        # If another session rotates the log in those instructions, the position is in the new file at a byte of the
-        # old one until the next commit: beyond the end, going back, or where no event ends.
+        # If another session rotates the log in those instructions, the position has the new file with an offset of the
+        # old one until the next commit. Then it is beyond the end, or goes back, or no event ends there.
         if position.sort_key() <= min(later, BinlogPosition(text(file), int(pos)).sort_key()):
             gtids = gtids_at_position(connection, position)
             if gtids is not None:
                 return PositionWatermark(position, gtids)
     raise BacklogError(
         f"The server says that a snapshot was at {position.file}:{position.pos}, but no transaction ends there.",
-        "If someone reset or purged the binary log meanwhile, start the query again; else commit any change first.",
+        "If the binary log was reset or purged meanwhile, start the query again. Otherwise commit any change first.",
     )
 
 
@@ -89,7 +91,7 @@ def view_position(connection: Connection[Any]) -> BinlogPosition:
     Raises
     ------
     SettingError
-        With the binary log off.
+        The binary log is off.
     """
     status = query(connection, "SHOW STATUS LIKE 'binlog_snapshot_%'")  # no arguments: % stays as it is
     found = {text(name).lower(): text(value) for name, value in status}
@@ -100,21 +102,21 @@ def view_position(connection: Connection[Any]) -> BinlogPosition:
 
 
 def gtids_at_position(connection: Connection[Any], position: BinlogPosition) -> MariaDbGtids | None:
-    """The GTIDs before a place in the log, or None where no event ends there, as in a file that is gone."""
-    # A connection without value decoders cannot encode a number either.
+    """The GTIDs before a log position. None if no event ends there, as in a file that is gone."""
+    # The number is in the statement: a connection without value decoders cannot encode one.
     told = query(connection, f"SELECT BINLOG_GTID_POS(%s, {position.pos})", (position.file,))[0][0]
     return None if told is None else MariaDbGtids(text(told))
 
 
 def check_position(connection: Connection[Any], position: BinlogPosition, gtids: str) -> None:
-    """Refuse a log that is not the one, or no longer the one, in which the place was told.
+    """Refuse a log that is not, or no longer, the one to which the position belongs.
 
     Parameters
     ----------
     position : BinlogPosition
-        Up to which a checkpoint has read.
+        The position up to which a checkpoint has read.
     gtids : str
-        The last transaction of each domain there.
+        The last transaction of each domain at the position.
 
     Raises
     ------

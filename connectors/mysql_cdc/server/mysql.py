@@ -1,6 +1,6 @@
-"""What ``mysql_cdc`` asks a MySQL server: its settings, the table's columns, positions.
+"""Questions to a MySQL server: its settings, the table's columns, positions.
 
-Every refusal happens here, before a row is read, and names the variable, the value found and what to set.
+Settings and tables are refused here, before a row is read. An error names the variable, its value and what to set.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ __all__ = [
 
 
 def has_gtids(connection: Connection[Any]) -> bool:
-    """Whether a MySQL gives every transaction a GTID."""
+    """Whether a MySQL server gives every transaction a GTID."""
     return str(query(connection, "SELECT @@global.gtid_mode")[0][0]).upper() == "ON"
 
 
@@ -67,15 +67,15 @@ def _may_flush(connection: Connection[Any]) -> bool:
 
 
 def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
-    """A low watermark: transactions that any later SELECT is sure to see, and the server's time in ms.
+    """A low watermark: transactions that any later SELECT is sure to see. And the server's time in ms.
 
-    MySQL's ``gtid_executed`` grows only after a transaction is visible; ``SHOW MASTER STATUS`` runs ahead of that and
-    would lose rows, on MariaDB too.
+    MySQL's ``gtid_executed`` grows only after a transaction is visible. ``SHOW MASTER STATUS`` runs ahead of that, also
+    on MariaDB, and would lose rows.
     """
     if is_mariadb(connection):
         return mariadb.low_watermark(connection)
     if not has_gtids(connection):
-        # Turning to a new file waits for the commits of the old one: what is in it, or in older ones, is visible.
+        # A new file waits for the commits of the old one, so everything in the old files is visible.
         query(connection, "FLUSH LOCAL BINARY LOGS")
         file = text(_binlog_status(connection)[0][0])
         return str(PositionWatermark(BinlogPosition(file, FIRST_EVENT), MariaDbGtids(""))), server_time_ms(connection)
@@ -84,14 +84,14 @@ def low_watermark(connection: Connection[Any]) -> tuple[str, int]:
 
 
 def end_position(connection: Connection[Any], options: MySqlOptions) -> BinlogPosition:
-    """The end of the last transaction in the binary log: at or ahead of all that a SELECT saw before.
+    """The end of the last transaction in the binary log. It is at or after everything that a SELECT saw before.
 
-    MySQL tells it before the log is synced to there, and dumps end earlier as long as it is not.
+    MySQL gives this position before the log is synced up to it. Until then dumps end earlier.
 
     Raises
     ------
     BacklogError
-        Without REPLICATION CLIENT, or with the binary log off.
+        The user has no REPLICATION CLIENT, or the binary log is off.
     """
     try:
         rows = _binlog_status(connection)
@@ -111,7 +111,7 @@ def _binlog_status(connection: Connection[Any]) -> list[tuple[Any, ...]]:
     try:
         return query(connection, "SHOW MASTER STATUS")
     except pymysql.err.ProgrammingError as error:
-        if error.args[0] != 1064:  # MySQL 8.4 has only the new form
+        if error.args[0] != 1064:  # syntax error: MySQL 8.4 has only the new form
             raise
         return query(connection, "SHOW BINARY LOG STATUS")
 
@@ -122,7 +122,7 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
     Raises
     ------
     SettingError
-        Naming the server variable, its value and what to set.
+        Names the server variable, its value and what to set.
     """
     names = (
         "log_bin",
@@ -169,7 +169,7 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
     for name, wanted, reason in mariadb.NEEDED:
         need(name, wanted, reason)
     if found.get("rpl_semi_sync_master_enabled") == "ON":
-        # The commit order is then told by a position that a rotation meanwhile makes wrong.
+        # A rotation would then make a snapshot's position wrong.
         need("rpl_semi_sync_master_wait_point", "AFTER_COMMIT", "a snapshot's position may be ahead of its rows")
     if found.get("binlog_row_value_options"):
         raise SettingError(
@@ -185,12 +185,12 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
 
 
 def check_tables(connection: Connection[Any], tables: Sequence[TableSchema]) -> None:
-    """Refuse tables whose changes the server keeps out of its log by their database.
+    """Refuse tables of databases that the server does not log.
 
     Raises
     ------
     SettingError
-        Naming the server's option.
+        Names the server's option.
     """
     check_databases(_binlog_status(connection)[0], sorted({t.database for t in tables}))
 
@@ -207,7 +207,7 @@ ORDER BY TABLE_SCHEMA, TABLE_NAME
 """
 
 
-_ALIKE = 0.85  # of a ratio that is 1 for names that are equal
+_ALIKE = 0.85  # similarity ratio; 1 for equal names
 
 
 def find_tables(connection: Connection[Any], options: MySqlOptions) -> list[tuple[str, str]]:
@@ -228,13 +228,13 @@ def find_tables(connection: Connection[Any], options: MySqlOptions) -> list[tupl
         raise SettingError(
             "tablePattern", options.table_pattern,
             f"matches none of the {len(every)} tables that user {options.user!r} may see.{by_case}",
-            "It is compared with the whole of database.table; a dot is written \\.",
+            "It must match the whole of database.table. Write a dot as \\.",
         )  # fmt: skip
     return found
 
 
 def _no_such_table(connection: Connection[Any], options: MySqlOptions, wanted: str) -> SettingError:
-    """With the name that was meant, where one is much like it."""
+    """The error, with a table of a similar name if there is one."""
     every = [f"{text(database)}.{text(table)}" for database, table in query(connection, _TABLES)]
     problem = f"no such table, or user {options.user!r} may not see it."
     if same := [name for name in every if name.lower() == wanted.lower()]:
@@ -250,13 +250,13 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
     Raises
     ------
     BacklogError
-        No such table, a type that is not read, a key that does not tell rows apart, an engine without
-        transactions, or a foreign key whose cascades the binary log would not hold.
+        No such table; a type that is not read; a key that does not tell rows apart; an engine without transactions; or
+        a foreign key whose cascades are not in the binary log.
     """
     rows = query(connection, _COLUMNS, (database, table))
     if not rows:
         raise _no_such_table(connection, options, f"{database}.{table}")
-    # A server with lower_case_table_names finds the table under another spelling; events carry this one.
+    # A server with lower_case_table_names finds the table under another spelling. Events have this one.
     database, table = str(rows[0][9]), str(rows[0][10])
     columns = tuple(
         Column(
@@ -283,7 +283,7 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
     found = with_keys(ask, options, schema, is_mariadb(connection))
     if not found.key and not is_mariadb(connection) and not has_gtids(connection):
         raise SettingError(
-            "gtid_mode", "not ON", f"{schema.name} has no primary key and can then not be read exactly.",
+            "gtid_mode", "not ON", f"{schema.name} has no primary key, so it cannot be read exactly without GTIDs.",
             "Set gtid_mode=ON on the server, or add a primary key to the table.",
         )  # fmt: skip
     return found
@@ -298,7 +298,7 @@ def _check_table(connection: Connection[Any], schema: TableSchema) -> None:
     )[0]
     if str(kind).upper() == "SYSTEM VERSIONED":
         raise BacklogError(
-            f"{name} is system-versioned: its binary log also has the rows of its history, with the same keys.",
+            f"{name} is system-versioned: the binary log also has the rows of its history, with the same keys.",
             f"ALTER TABLE {name} DROP SYSTEM VERSIONING, or capture a table without it.",
         )
     if str(kind).upper() != "BASE TABLE":
@@ -322,18 +322,18 @@ def _hidden_columns(connection: Connection[Any], schema: TableSchema) -> tuple[H
         count = len(query(connection, _HASHED, (schema.database, schema.table)))
         return tuple(Hidden(len(schema.columns) + n, is_logged=True) for n in range(count))
     shown = {column.name.lower() for column in schema.columns}
-    # What the storage engine has beside has no type, and is not logged.
+    # Columns of the storage engine itself have no type, and are not logged.
     every = [text(row[0]) for row in query(connection, f"SHOW EXTENDED COLUMNS FROM {schema.qualified}") if row[1]]
     return tuple(Hidden(index) for index, name in enumerate(every) if name.lower() not in shown)
 
 
 def check_log(connection: Connection[Any], start: Offset) -> None:
-    """Refuse a binary log that has not, or no longer, all that a query which goes on at ``start`` would read.
+    """Refuse a binary log that lacks changes that a query continuing at ``start`` would read.
 
     Raises
     ------
     BacklogError
-        Naming what is missing.
+        Says what is missing.
     """
     low = start.start or (start.ranges[0].low if start.ranges and not start.position else "")
     if start.position:
@@ -355,7 +355,7 @@ def check_log(connection: Connection[Any], start: Offset) -> None:
                 "gtid_mode", "not ON", "the checkpoint was made with GTIDs and its snapshot needs them.",
                 "Set gtid_mode=ON on the server, or start with a new checkpoint.",
             )  # fmt: skip
-        # Transactions that the server has purged and that a reader after the watermark would still need.
+        # The server must not have purged transactions that are not in the watermark.
         purged = GtidSet(str(query(connection, "SELECT @@global.gtid_purged")[0][0]))
         if not mark.gtids.issuperset(purged):
             raise BacklogError(

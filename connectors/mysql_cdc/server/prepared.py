@@ -1,7 +1,7 @@
-"""Reading many rows: a prepared statement, whose rows come in the server's binary protocol.
+"""Reads many rows with a prepared statement, whose rows come in the server's binary protocol.
 
-A server spends a third of the processor time on rows in that form that it spends on text, and what it sends is exact.
-PyMySQL, whose connection this is, has no prepared statements.
+For such rows a server needs a third of the processor time that it needs for text, and the values are exact. PyMySQL
+makes the connection, but has no prepared statements.
 
 Source: MySQL source documentation, "Prepared Statements".
 """
@@ -26,9 +26,9 @@ from .wire import HEADER, SLACK, RowDecoder, WireColumn, whole_rows
 
 __all__ = ["fetch"]
 
-_LARGEST = 0xFFFFFF  # bytes of a packet; a row of more goes on in the next one
+_LARGEST = 0xFFFFFF  # bytes of a packet; a longer row continues in the next packet
 _TOO_MANY = 1461
-# Of a piece, at most: a NULL is a bit of a row and up to 16 bytes of a column.
+# Most cells of a piece: a NULL takes one bit in a row, but up to 16 bytes in a column.
 _CELLS = 2_000_000
 _END, _ERROR = 0xFE, 0xFF
 _Read = TypeVar("_Read", int, bytes)
@@ -37,9 +37,9 @@ _Read = TypeVar("_Read", int, bytes)
 def fetch(
     connection: Connection[Any], statement: str, check: Callable[[Sequence[WireColumn]], None]
 ) -> Iterator[list[pa.Array]]:
-    """The columns of a statement's rows, piece by piece, of `PIECE_BYTES` at most or of one larger row.
+    """The columns of a statement's rows, in pieces of at most `PIECE_BYTES`, or of one row that is larger.
 
-    Until they are exhausted the connection can be used for nothing else but to be closed.
+    Until all pieces are read, the connection can only be closed, not used.
 
     Parameters
     ----------
@@ -47,12 +47,12 @@ def fetch(
     statement : str
         Without parameters.
     check : callable
-        Called with the columns before any of their rows is taken apart.
+        Called with the columns before any row is decoded.
 
     Raises
     ------
     SettingError
-        If the server allows no more prepared statements.
+        The server allows no more prepared statements.
     pymysql.err.MySQLError
     """
     number = _prepare(connection, statement)
@@ -68,7 +68,7 @@ def fetch(
 
 
 def _prepare(connection: Connection[Any], statement: str) -> int:
-    """The number of a statement that has been prepared."""
+    """Prepare a statement; returns its number."""
     try:
         connection._execute_command(COMMAND.COM_STMT_PREPARE, statement)
         number, columns, parameters = struct.unpack_from("<IHH", connection._read_packet().get_all_data(), 1)
@@ -96,16 +96,16 @@ class _Packets:
 
     def __init__(self, connection: Connection[Any]) -> None:
         self._connection = connection
-        # What came with the columns is in the buffered file. The rest is read past it, straight into place.
+        # Bytes that came with the columns are in the buffered file. The rest is read directly into the memory here.
         first = self._reading(lambda: connection._rfile.read1(io.DEFAULT_BUFFER_SIZE))
         self._data = bytearray(max(PIECE_BYTES, len(first)) + SLACK)
         self._data[: len(first)] = first
         self._filled = len(first)
 
     def pieces(self) -> Iterator[tuple[bytes | bytearray, list[int]]]:
-        """Memory and where in it packets of rows begin, which are to be taken out before the next piece is asked for.
+        """Memory, and the offsets in it where packets of rows begin. Decode them before asking for the next piece.
 
-        Ends behind the last row; the server's own packet that says so, or an error, has been read.
+        Ends after the last row. The server's last packet, which ends the rows or is an error, has been read then.
         """
         starts: list[int] = []
         at = 0
@@ -133,7 +133,7 @@ class _Packets:
             self._fill()
 
     def _is_over(self, start: int) -> bool:
-        """Whether a packet is the last one of the result, or raise the error that it is."""
+        """Whether a packet is the last one of the result. Raises if it is an error."""
         first = self._data[start + HEADER]
         if first == 0:
             return False
@@ -145,11 +145,11 @@ class _Packets:
         return True
 
     def _is_continued(self, at: int) -> bool:
-        """Whether there is a packet at a place that goes on in the next one."""
+        """Whether the packet at an offset continues in the next one."""
         return self._filled - at >= HEADER and int.from_bytes(self._data[at : at + 3], "little") == _LARGEST
 
     def _joined(self, at: int) -> tuple[bytes, list[int]]:
-        """A row of several packets as if it were one; what follows it is kept."""
+        """Join a row of several packets into one. The bytes after it are kept."""
         self._keep_from(at)
         parts = [bytes(HEADER)]
         size = _LARGEST
@@ -168,10 +168,10 @@ class _Packets:
             self._fill()
 
     def _keep_from(self, at: int) -> None:
-        """Move what is not read yet to the front, and have room for more."""
+        """Move the bytes that are not decoded yet to the front, and make room for more."""
         left = self._filled - at
         if left < PIECE_BYTES < len(self._data) - SLACK:
-            # No longer as large as the last row wanted it.
+            # Shrink the memory that a large row needed.
             self._data, rest = bytearray(PIECE_BYTES + SLACK), memoryview(self._data)[at : self._filled]
             self._data[:left], self._filled = rest, left
         elif at:
@@ -181,13 +181,13 @@ class _Packets:
             self._grow(2 * left)
 
     def _grow(self, size: int) -> None:
-        # Not in place: what was made of the rows before may still look at the memory.
+        # Resizing the old memory is not possible: columns of earlier rows may still refer to it.
         data = bytearray(size + SLACK)
         data[: self._filled] = memoryview(self._data)[: self._filled]
         self._data = data
 
     def _fill(self) -> None:
-        """Read what there is, at least a byte."""
+        """Read the available bytes, at least one."""
         room = memoryview(self._data)[self._filled : len(self._data) - SLACK]
         self._filled += self._reading(lambda: self._connection._rfile.raw.readinto(room))
 

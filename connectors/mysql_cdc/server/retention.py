@@ -1,4 +1,4 @@
-"""How long the server keeps its binary log, against how long a snapshot takes."""
+"""Compares how long the server keeps its binary log with how long a snapshot takes."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def kept_ms(connection: Connection[Any]) -> int | None:
 
 
 class Retention:
-    """Looks once a minute whether what a snapshot will need of the log is still there, and for how long it may be.
+    """Checks once a minute that the server still has, and will keep, the log that a snapshot needs.
 
-    Without it a snapshot of hours would end with the news that the changes since its beginning are gone.
+    Otherwise a snapshot of many hours could end with an error: the changes since its beginning are gone.
     """
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ class Retention:
         self._warned = False
 
     def look(self, connection: Connection[Any], offset: Offset, now_ms: float) -> None:
-        """Before a batch of the snapshot.
+        """Check the log before a batch of the snapshot. Warns once if the log is not kept long enough.
 
         Raises
         ------
@@ -63,16 +63,16 @@ class Retention:
         if max(expected, now_ms - began) > _WARN_FROM * kept:
             self._warned = True
             _log.warning(
-                "The snapshot has run for %s%s, and the server keeps its binary log for %s. What was logged since its "
-                "beginning must not be purged, or the snapshot is lost: set binlog_expire_logs_seconds on the server "
-                "to more than twice the time that it takes, or 0.",
+                "The snapshot has run for %s%s, and the server keeps its binary log for %s. If the server purges what "
+                "was logged since the snapshot began, the snapshot is lost: set binlog_expire_logs_seconds on the "
+                "server to more than twice the snapshot's duration, or to 0.",
                 format_duration(_seconds(now_ms - began)),
                 f" of about {format_duration(_seconds(expected))}" if expected else "",
                 format_duration(kept),
             )
 
     def _expected_ms(self, offset: Offset, began: float, now_ms: float) -> float:
-        """How long the whole snapshot will take by what is done; 0 while that cannot be told."""
+        """Estimated duration of the whole snapshot, from its progress; 0 while it is unknown."""
         share = offset.rows / offset.total if offset.total else 0
         return (now_ms - began) / share if share > 0 else 0
 

@@ -1,4 +1,4 @@
-"""Changes of a table that its server does not write to its binary log: refused, since nothing would tell of them.
+"""Refuses tables and servers with changes that are not written to the binary log: they would be lost.
 
 Sources: MySQL Reference Manual, "Binary Logging Options and Variables", "SHOW CREATE TABLE", "XA Transaction States";
 MariaDB Knowledge Base, "Binary Log Filters".
@@ -30,7 +30,7 @@ SELECT CONSTRAINT_NAME, REFERENCED_TABLE_NAME, DELETE_RULE, UPDATE_RULE
 FROM information_schema.REFERENTIAL_CONSTRAINTS WHERE CONSTRAINT_SCHEMA = %s AND TABLE_NAME = %s
 """
 _RULE = re.compile(r"ON (DELETE|UPDATE) (CASCADE|SET NULL|SET DEFAULT|RESTRICT|NO ACTION)")
-# A line of SHOW CREATE TABLE, which no text begins. MariaDB 11.4 does not double a ` in the name of one.
+# A line of SHOW CREATE TABLE; no text in it begins a line this way. MariaDB 11.4 does not double a ` in the name.
 _FOREIGN_KEY = re.compile(
     r"^\s*CONSTRAINT `(?P<name>.*?)` FOREIGN KEY \(.*\) REFERENCES (?P<parent>.*) \(.*\)"
     rf"(?P<rules>(?: {_RULE.pattern})*),?$",
@@ -38,26 +38,26 @@ _FOREIGN_KEY = re.compile(
 )
 _UNSEEN = {"CASCADE", "SET NULL", "SET DEFAULT"}
 UPDATES_OF_REPLICA = ("log_slave_updates", "log_replica_updates")
-"""The variable that makes a replica log what it replicates, by its names of old and of now."""
-# Transactions of two phases that are underway when a stream begins are given so long to end.
+"""The old and the new name of the variable that makes a replica log what it replicates."""
+# XA transactions that are prepared when a stream begins get this long to end.
 _PREPARED_S, _LOOK_S = 10.0, 0.2
 _NO_RIGHT = {1227, 1401}
 
 
 def check_databases(status: Sequence[Any], databases: Sequence[str]) -> None:
-    """Refuse a server that keeps changes of a database out of its log.
+    """Refuse a server that does not log the changes of a database.
 
     Parameters
     ----------
     status : sequence
         The row of ``SHOW MASTER STATUS``.
     databases : sequence of str
-        Those of the captured tables.
+        The databases of the captured tables.
 
     Raises
     ------
     SettingError
-        Naming the server's option and the database.
+        Names the server's option and the database.
     """
     only, never = ([name for name in text(value or "").split(",") if name] for value in status[2:4])
     for database in databases:
@@ -79,12 +79,12 @@ def check_databases(status: Sequence[Any], databases: Sequence[str]) -> None:
 
 
 def check_replica(connection: Connection[Any], setting: str) -> None:
-    """Refuse a replica: its ``setting`` says that its own log has not what it replicates.
+    """Refuse a replica that does not log what it replicates, because its ``setting`` is off.
 
     Raises
     ------
     SettingError
-        Naming ``setting``, which is one of `UPDATES_OF_REPLICA`.
+        Names ``setting``, one of `UPDATES_OF_REPLICA`.
     """
     if _is_replica(connection):
         raise SettingError(
@@ -107,16 +107,16 @@ def _is_replica(connection: Connection[Any]) -> bool:
     except pymysql.err.MySQLError as error:
         if error.args[0] not in _NO_RIGHT:
             raise
-        return False  # only a user with SLAVE MONITOR is told of one that is stopped
+        return False  # only a user with SLAVE MONITOR sees a stopped replication
 
 
 def check_cascades(connection: Connection[Any], schema: TableSchema) -> None:
-    """Refuse a table whose rows change with those of another.
+    """Refuse a table whose rows a foreign key changes together with rows of another table.
 
     Raises
     ------
     BacklogError
-        Naming the foreign key.
+        Names the foreign key.
     """
     for constraint, parent, delete, update in _foreign_keys(connection, schema):
         if _UNSEEN & {delete, update}:
@@ -128,13 +128,14 @@ def check_cascades(connection: Connection[Any], schema: TableSchema) -> None:
 
 
 def _foreign_keys(connection: Connection[Any], schema: TableSchema) -> list[tuple[str, str, str, str]]:
-    """Name, parent, and what happens to a child row at a delete and at an update, of each."""
+    """Each foreign key: name, parent, and its rules on delete and on update."""
     try:
         created = text(query(connection, f"SHOW CREATE TABLE {schema.qualified}")[0][1])
     except pymysql.err.MySQLError as error:
         if error.args[0] not in (1142, 1143):
             raise
-        # A user that may read single columns is told here, where some servers tell one that may read all nothing.
+        # This shows the keys to a user with rights on single columns. To one who may read the whole table, some servers
+        # show nothing here.
         rows = query(connection, _FOREIGN_KEYS, (schema.database, schema.table))
         return [(text(name), text(parent), text(delete), text(update)) for name, parent, delete, update in rows]
     found = []
@@ -146,14 +147,15 @@ def _foreign_keys(connection: Connection[Any], schema: TableSchema) -> list[tupl
 
 
 def without_prepared(connection: Connection[Any], take: Callable[[], _T]) -> _T:
-    """A place in the log that is taken while no XA transaction is prepared.
+    """The result of ``take``, a log position, taken while no XA transaction is prepared.
 
-    The rows of one are logged where it is prepared and count from where it is committed, which may be behind the place.
+    The rows of an XA transaction are logged where it is prepared, but take effect where it is committed, which may be
+    after the position.
 
     Raises
     ------
     BacklogError
-        One has been prepared for 10 s. Where there are others all the time a warning is logged.
+        An XA transaction has been prepared for 10 s. If there are always others, a warning is logged instead.
     """
     limit = time.monotonic() + _PREPARED_S
     lasting: set[str] | None = None
@@ -176,14 +178,14 @@ def without_prepared(connection: Connection[Any], take: Callable[[], _T]) -> _T:
             "Commit them or roll them back (XA RECOVER lists them), then start the query again.",
         )
     _log.warning(
-        "The server has XA transactions all the time. The rows of one that was prepared before the stream begins and "
-        "is committed afterwards are not in it; once it has begun, XA on a captured table is refused."
+        "The server always has XA transactions. If one was prepared before the stream begins and is committed "
+        "afterwards, its rows are not in the stream. Once the stream has begun, XA on a captured table is refused."
     )
     return taken
 
 
 def _prepared(connection: Connection[Any]) -> set[str] | None:
-    """Those that there are; None where the user is not told of them, which is then warned of."""
+    """Prepared XA transactions. None, with a warning, if the user may not see them."""
     try:
         return {text(row[3]) for row in query(connection, "XA RECOVER")}
     except pymysql.err.MySQLError as error:
@@ -192,7 +194,7 @@ def _prepared(connection: Connection[Any]) -> set[str] | None:
     ever = query(connection, "SHOW GLOBAL STATUS LIKE 'Com_xa_prepare'")
     if ever and int(ever[0][1]):
         _log.warning(
-            "The server has had XA transactions. The rows of one that was prepared before the stream begins and is "
-            "committed afterwards are not in it; a user with XA_RECOVER_ADMIN is told of those."
+            "The server has had XA transactions. If one was prepared before the stream begins and is committed "
+            "afterwards, its rows are not in the stream. A user with XA_RECOVER_ADMIN can see such transactions."
         )
     return None

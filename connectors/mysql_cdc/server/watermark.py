@@ -1,7 +1,7 @@
-"""Low watermarks: which transactions a snapshot range includes, and where reading the log after them starts (pure).
+"""Low watermarks: the transactions that a snapshot range includes, and where reading the log after them starts (pure).
 
-An offset keeps one as text. MySQL's is a GTID set. MariaDB's is a place in its binary log, ``GTIDs@file:position``; the
-position decides, the GTIDs tell later whether it is still the same log. A MySQL without GTIDs has a place alone.
+An offset keeps a low watermark as text. MySQL's is a GTID set. MariaDB's is a log position, ``GTIDs@file:position``:
+the position decides, the GTIDs later show whether it is still the same log. MySQL without GTIDs has only a position.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["GtidWatermark", "PositionWatermark", "Watermark", "gtids_at", "origi
 
 @dataclass(frozen=True)
 class GtidWatermark:
-    """All transactions of a GTID set of MySQL."""
+    """All transactions of MySQL's GTID set."""
 
     gtids: GtidSet
 
@@ -37,13 +37,13 @@ class GtidWatermark:
 
 @dataclass(frozen=True)
 class PositionWatermark:
-    """All transactions before a place in the binary log: of MariaDB, or of a MySQL without GTIDs."""
+    """All transactions before a log position of MariaDB, or of MySQL without GTIDs."""
 
     position: BinlogPosition
     gtids: MariaDbGtids
 
     def includes(self, uuid: str, number: int, sequence: int) -> bool:
-        """As `GtidWatermark.includes`. Transactions never reach across the place: it is the end of one."""
+        """As `GtidWatermark.includes`. No transaction spans the position, because it is the end of one."""
         return sequence < sequence_at(self.position.file_number, self.position.pos)
 
     def __str__(self) -> str:
@@ -54,12 +54,12 @@ Watermark = GtidWatermark | PositionWatermark
 
 
 def watermark(text: str) -> Watermark:
-    """Read back what an offset keeps.
+    """Parse the text that an offset keeps.
 
     Raises
     ------
     BacklogError
-        When the text is of neither form.
+        The text has neither form.
     """
     gtids, at, position = text.partition("@")
     if not at:
@@ -71,20 +71,20 @@ def watermark(text: str) -> Watermark:
 
 
 def resume_after(text: str) -> BinlogPosition | str:
-    """Where `read_changes` starts after a low watermark: MariaDB's place, or MySQL's GTID set as it is."""
+    """Where `read_changes` starts after a low watermark: its log position, or MySQL's GTID set."""
     low = watermark(text)
     return low.position if isinstance(low, PositionWatermark) else text
 
 
 def origin(offset: Offset) -> BinlogPosition | str:
-    """Where `read_changes` goes on after an offset of the binary log phase."""
+    """Where `read_changes` continues after an offset of the binary log phase."""
     if offset.position is None:
         return resume_after(offset.start)
     return offset.gtid if offset.gtid_until else offset.position
 
 
 def gtids_at(offset: Offset) -> GtidSet | MariaDbGtids | None:
-    """The GTIDs where an offset of the binary log phase goes on; None where they are not known."""
+    """The GTIDs at an offset of the binary log phase; None if they are not known."""
     of_mariadb = offset.server.startswith("mariadb-")
     if offset.position:
         if of_mariadb:

@@ -1,7 +1,7 @@
-"""Rows of a server's binary protocol as Arrow columns, a column at a time (pure).
+"""Converts rows of a server's binary protocol to Arrow, column by column (pure).
 
-Python only goes from row to row, as where a row begins is known from the one before it. Of all rows at once numpy takes
-the values of a column, and Arrow the bytes of those that have no fixed size.
+Python only steps from row to row, since a row's length gives the offset of the next one. numpy then takes the values of
+a column from all rows at once. Arrow does so for values without a fixed size.
 
 Source: MySQL source documentation, "Binary Protocol Resultset" and "Protocol::ColumnType"; mysys/my_time.cc for packed
 temporal values.
@@ -33,9 +33,9 @@ __all__ = [
 ]
 
 HEADER: Final = 4
-"""Bytes before a packet's payload: its length, and its number."""
+"""Bytes before a packet's payload: its length and its number."""
 SLACK: Final = 16
-"""Bytes that must follow the rows in memory, whatever is in them: values are taken in words of that size at most."""
+"""Bytes of any content that must follow the rows in memory, because values are read in words of up to that size."""
 _MOST: Final = 0xFFFFFF
 _MOST_BYTES: Final = 2**31 - 1
 _header = struct.Struct("<I").unpack_from
@@ -64,7 +64,7 @@ class WireColumn(NamedTuple):
 
     @property
     def kind(self) -> str:
-        """What its values are, for people to read: `INTEGER`, `FLOAT`, `TEMPORAL` or `BYTES`."""
+        """The kind of its values, readable for people: `INTEGER`, `FLOAT`, `TEMPORAL` or `BYTES`."""
         if self.code in _FIXED:
             return INTEGER
         if self.code in (4, 5):
@@ -73,7 +73,7 @@ class WireColumn(NamedTuple):
 
     @property
     def dtype(self) -> np.dtype[np.generic] | None:
-        """Of values of a fixed size; None for others."""
+        """The type of values of fixed size; None for other values."""
         if self.code in (4, 5):
             return np.dtype("<f4" if self.code == 4 else "<f8")
         size = _FIXED.get(self.code)
@@ -81,14 +81,14 @@ class WireColumn(NamedTuple):
 
 
 class PacketOffsets(NamedTuple):
-    """Where packets are.
+    """Offsets of packets in memory.
 
     Parameters
     ----------
     starts : list of int
-        Of those that are there as a whole.
+        Offsets of the packets that are complete.
     end : int
-        Where the first one begins that is not.
+        Offset of the first packet that is not.
     """
 
     starts: list[int]
@@ -96,17 +96,17 @@ class PacketOffsets(NamedTuple):
 
 
 def whole_rows(data: bytes | bytearray, at: int, end: int) -> PacketOffsets:
-    """The packets between two places, up to one that is continued in another packet.
+    """The packets between two offsets, up to one that continues in another packet.
 
     Parameters
     ----------
     data : bytes or bytearray
-        With `SLACK` bytes behind ``end``.
+        With `SLACK` bytes after ``end``.
     at, end : int
     """
     starts: list[int] = []
     add = starts.append
-    # A packet that is continued is longer than most memories, in which it need not be looked for.
+    # Such a packet is longer than ``data`` mostly is. Then the loop need not look for it.
     may_be_continued = end - at >= HEADER + _MOST
     while at + HEADER <= end:
         size = _header(data, at)[0] & _MOST
@@ -120,12 +120,12 @@ def whole_rows(data: bytes | bytearray, at: int, end: int) -> PacketOffsets:
 
 
 class RowDecoder:
-    """Takes rows apart.
+    """Decodes rows.
 
     Parameters
     ----------
     columns : sequence of WireColumn
-        Of which none is a TIME, as `WireColumn.kind` tells: select it as text.
+        None may be a TIME (see `WireColumn.kind`): select it as text.
     """
 
     def __init__(self, columns: Sequence[WireColumn]) -> None:
@@ -137,22 +137,22 @@ class RowDecoder:
         Parameters
         ----------
         data : bytes or bytearray
-            With `SLACK` bytes behind the last row.
+            With `SLACK` bytes after the last row.
         starts : sequence of int
-            Where their packets begin; at least one.
+            Offsets of their packets; at least one.
 
         Returns
         -------
         list of pyarrow.Array
-            Integers and floating point numbers of their own size; bytes as binary; dates and times packed, as
-            `temporal` has them.
+            Integers and floating point numbers in their own size; bytes as binary; dates and times in the packed form
+            that `temporal` describes.
         """
         rows = _Rows(data, np.array(starts, dtype=np.int64) + (HEADER + 1), len(self._columns))
         return [rows.take(column) for column in self._columns]
 
 
 class _Rows:
-    """Rows whose columns are taken one after the other."""
+    """Rows whose columns are decoded one after the other."""
 
     def __init__(self, data: bytes | bytearray, starts: _Ints, columns: int) -> None:
         self._data = data
@@ -160,7 +160,7 @@ class _Rows:
         wide = np.lib.stride_tricks.as_strided(np.frombuffer(data, np.uint8), (len(data) - bitmap + 1, bitmap), (1, 1))
         self._nulls = wide[starts]
         self._has_nulls = np.bitwise_or.reduce(self._nulls, axis=0)
-        # Where the next value is: of each row, and what lies between for all of them alike.
+        # The next value's offset is the row's own offset in _at, plus _past, which is the same for all rows.
         self._at, self._past = starts, bitmap
         self._column = 2  # the first two bits are reserved
 
@@ -173,14 +173,14 @@ class _Rows:
         return self._temporal(null) if column.code in _TEMPORAL else self._bytes(null)
 
     def _values(self, dtype: np.dtype[np.generic] | str, behind: int = 0) -> npt.NDArray[Any]:
-        """The value in each row that many bytes behind the present place."""
+        """The value in each row, ``behind`` bytes after the present offset."""
         kind, at = np.dtype(dtype), self._past + behind
         count = len(self._data) - at - kind.itemsize + 1
         found: npt.NDArray[Any] = np.ndarray((count,), kind, self._data, offset=at, strides=(1,))[self._at]
         return found
 
     def _go(self, sizes: _Ints, null: _Nulls) -> None:
-        """Past values of a size of their own; of NULL there are none."""
+        """Skip values of these sizes. A NULL has no bytes."""
         if null is not None:
             sizes[null] = 0
         sizes += self._past
@@ -203,7 +203,7 @@ class _Rows:
         day = ((word & 0xFFFF) * 13 + (word >> 16 & 255)) << 5 | word >> 24 & 255
         clock = (word >> 32 & 255) << 12 | (word >> 40 & 255) << 6 | word >> 48 & 255
         fraction = self._values("<u4", 8).astype(np.int64)
-        # What would be zero at the end is not sent.
+        # Trailing zeros are not sent.
         if (least := int(size.min())) < 11:
             fraction[size < 11] = 0
         if least < 7:
@@ -230,7 +230,7 @@ class _Rows:
                 f"A row has {int(ends[-1]):,} bytes, more than the {_MOST_BYTES:,} that Arrow holds together.",
                 "Leave the largest columns out of the table, or store them elsewhere.",
             )
-        # What lies between two values is a value here too, and is not taken.
+        # The bytes between two values are values here too, and are not taken.
         offsets = np.empty(2 * rows, dtype=np.int32)
         offsets[::2], offsets[1::2] = begins, ends
         every = pa.Array.from_buffers(
@@ -240,7 +240,7 @@ class _Rows:
         return every.take(pa.array(np.arange(0, 2 * rows, 2), mask=null))
 
     def _long(self, first: _Ints) -> tuple[_Ints, _Ints]:
-        """Bytes that tell a length, and the length, where some are told by more than a byte."""
+        """Bytes of the length prefix, and the length, if some prefixes have more than one byte."""
         word = self._values("<i8", 1)
         is_long = [first == 252, first == 253, first == 254]
         return (

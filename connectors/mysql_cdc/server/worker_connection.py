@@ -1,4 +1,4 @@
-"""One connection a worker process, kept from chunk to chunk."""
+"""One connection for each worker process, kept from chunk to chunk."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from .mysql import open_connection, query
 
 __all__ = ["worker_connection"]
 
-# Seconds that the server waits for a worker to take rows. Rows go on to Spark as they come, so the worker waits for
-# whatever takes them there; by default the server gives up after one minute.
+# Seconds that the server waits for a worker to take rows. Rows go on to Spark as they come, so a slow consumer there
+# stops the worker. By default the server gives up after one minute.
 _WRITE_TIMEOUT_S = 3_600
 
-# Opening a connection, TLS included, costs a quarter of the time that a chunk takes.
+# Opening a connection, including TLS, takes a quarter of the time of a chunk.
 _idle: tuple[MySqlOptions, Connection[Any]] | None = None
 
 
 @contextlib.contextmanager
 def worker_connection(options: MySqlOptions) -> Iterator[Connection[Any]]:
-    """A connection without value decoders, kept for the worker's next chunk unless something goes wrong."""
+    """A connection without value decoders. It is kept for the worker's next chunk unless there is an error."""
     global _idle
     kept, _idle = _idle, None
     connection: Connection[Any] | None = None

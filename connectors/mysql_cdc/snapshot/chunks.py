@@ -1,8 +1,8 @@
-"""Cutting a range of keys into chunks: by arithmetic where keys lie densely enough, else by stepping along the index.
+"""Cuts a range of keys into chunks: by arithmetic if the keys are dense enough, otherwise by stepping along the index.
 
-Stepping is exact and reads each index entry once, 0.25 to 0.5 s per million rows. Arithmetic takes a millisecond a
-chunk; the server's own estimate of the rows in each piece (EXPLAIN) keeps it honest, so that a gap or a crowded range
-makes neither empty nor giant chunks.
+Stepping is exact and reads each index entry once: 0.25 to 0.5 s per million rows. Arithmetic takes a millisecond for
+each chunk. The server's estimate of the rows in each piece (EXPLAIN) corrects it, so that gaps and crowded ranges make
+neither empty nor giant chunks.
 
 Source of the distribution factor: Flink CDC, MySqlChunkSplitter and the options
 ``chunk-key.even-distribution.factor.lower-bound`` and ``…upper-bound``.
@@ -27,25 +27,25 @@ from ..server.mysql import query
 
 __all__ = ["Chunks", "Splitter", "estimated_rows", "even_step", "even_steps"]
 
-# Fewer rows than this in a chunk and starting the task costs more than reading them.
+# For a chunk with fewer rows, starting the task costs more than reading them.
 _SMALLEST_CHUNK = 2_000
-# Pieces that a batch is cut into at least, so that no core waits while another reads a long chunk.
+# A batch is cut into at least this many pieces, so that no core waits while another reads a long chunk.
 _PIECES = 8
-# A piece cut by arithmetic that the server takes for more than this many chunks' rows is stepped through instead. Of a
-# piece of more than some ten pages InnoDB says twice what it estimates, of a smaller one the exact number; so this
-# lets 1.5 to 3 chunks' rows pass as one chunk.
+# If the server estimates that a piece cut by arithmetic has more rows than this many chunks, the piece is stepped
+# through instead. For a piece of more than about ten pages InnoDB reports twice its estimate, for a smaller one the
+# exact number. So the rows of 1.5 to 3 chunks pass as one chunk.
 _CROWDED = 3
 
 
 @dataclass(frozen=True)
 class Chunks:
-    """Ends of consecutive chunks, each inclusive; the last is None when the range is open.
+    """Ends of consecutive chunks, each inclusive. The last is None if the range is open.
 
     Parameters
     ----------
     ends : tuple of keys or None
     rows : int
-        Rows counted, or estimated, on the way; what concurrent writers add or remove does not matter.
+        Rows that were counted or estimated. It does not matter if others add or remove rows meanwhile.
     """
 
     ends: tuple[Key | None, ...]
@@ -53,18 +53,18 @@ class Chunks:
 
 
 def even_step(low: int, high: int, scale: int, rows: int, size: int, factors: tuple[float, float]) -> int | None:
-    """The difference between the ends of chunks of ``size`` rows, or None where keys are too dense or too sparse.
+    """The difference between the ends of chunks of ``size`` rows. None if keys are too dense or too sparse.
 
     Parameters
     ----------
     low, high : int
-        Least and greatest key; of a decimal unscaled.
+        Least and greatest key; for a decimal, unscaled.
     scale : int
         Digits after a decimal's point.
     rows : int
         Rows between them, > 0.
     factors : tuple
-        Bounds of the distribution factor, (high - low + 1) / rows in units of 1.
+        Bounds of the distribution factor: (high - low + 1) / rows, in units of 1.
     """
     unit = 10**scale
     factor = Fraction(high - low + unit, unit * rows)
@@ -82,25 +82,25 @@ def even_steps(
     count: Callable[[int, int], int],
     crowded: Callable[[int, int], Iterator[int]],
 ) -> tuple[list[int], int, bool]:
-    """Ends of chunks after ``low`` that are ``step`` apart, corrected where rows are few or many.
+    """Ends of chunks after ``low`` that are ``step`` apart, corrected for pieces with few or many rows.
 
     Parameters
     ----------
     high : int
-        No end reaches it.
+        All ends are less than this.
     size : int
         Rows of a chunk.
     wanted : int or None
-        Stop once so many rows are counted.
+        Stop when this many rows are counted.
     count : callable
-        Estimated rows after the first key up to and with the second.
+        Estimates the rows after the first key, up to and including the second.
     crowded : callable
-        Ends of exact chunks between two keys, without the second, as far as asked for.
+        Yields ends of exact chunks between two keys, without the second key.
 
     Returns
     -------
     ends, rows, open
-        ``open``: what follows the last end is the last chunk.
+        ``open``: whether the keys after the last end are the last chunk.
     """
     ends: list[int] = []
     total = last = 0
@@ -114,7 +114,7 @@ def even_steps(
                 total += size
                 if wanted is not None and total >= wanted:
                     return ends, total, False
-            total += size // 2  # what is left of the piece: from nothing to a whole chunk
+            total += size // 2  # the rest of the piece: between nothing and a whole chunk
             last = size
         else:
             if ends and last + rows <= size:
@@ -137,7 +137,7 @@ class Splitter:
     Parameters
     ----------
     connection, schema, options
-        ``options``: ``chunkSize`` and the factors' bounds.
+        Of ``options``, ``chunkSize`` and the bounds of the distribution factor are used.
     """
 
     def __init__(self, connection: Connection[Any], schema: TableSchema, options: MySqlOptions) -> None:
@@ -147,16 +147,16 @@ class Splitter:
         self._columns = schema.chunk_columns
 
     def next(self, low: Key | None, rows: int | None, *, at_most: bool = False, before: int = 0) -> Chunks:
-        """Chunks after key ``low`` that hold about ``rows`` rows, or all that follow.
+        """Chunks after key ``low`` that hold about ``rows`` rows, or all rows that follow.
 
         Parameters
         ----------
         low : tuple or None
-            The last key before the range; None from the beginning.
+            The last key before the range; None for the beginning.
         rows : int or None
-            Rows wanted; None takes all.
+            Rows wanted; None for all.
         at_most : bool
-            ``rows`` is a limit, so rows are counted by stepping.
+            Whether ``rows`` is a strict limit. Then rows are counted by stepping.
         before : int
             Rows before ``low``, as far as known.
 
@@ -183,11 +183,11 @@ class Splitter:
             counted += step
             low = end
         if not self._count(low, limit=1):
-            ends[-1] = None  # the table ends right here: leave the last chunk open instead of an empty one
+            ends[-1] = None  # the table ends here: leave the last chunk open instead of adding an empty one
         return Chunks(tuple(ends), counted)
 
     def between(self, low: Key | None, high: Key | None) -> Chunks:
-        """Chunks of the range after ``low`` up to ``high``, for a batch that was planned by another process."""
+        """Chunks of the range after ``low`` up to ``high``, for a batch that another process planned."""
         if not self._columns:
             return Chunks((None,), 0)
         size = self._options.chunk_size
@@ -197,7 +197,7 @@ class Splitter:
         return Chunks((*steps, high), size * len(steps))
 
     def edges(self) -> tuple[int, int] | None:
-        """The least and the greatest key of a column of numbers, of a decimal unscaled; None of an empty table."""
+        """The least and the greatest key of a numeric column, a decimal unscaled. None if the table is empty."""
         least, greatest = self._edge(None, None, "ASC"), self._edge(None, None, "DESC")
         return None if least is None or greatest is None else (least, greatest)
 
@@ -208,14 +208,14 @@ class Splitter:
             low = end
 
     def _even(self, low: Key | None, high: Key | None, wanted: int | None, size: int, before: int) -> Chunks | None:
-        """Chunks by arithmetic, or None where they must be stepped."""
+        """Chunks by arithmetic. None if the range must be stepped."""
         column = self._columns[0]
         kind = key_kind(column)
         if len(self._columns) > 1 or kind is None or not kind.numeric:
             return None
         rows = estimated_rows(self._connection, self._schema) - before if high is None else 0
         if rows <= 0:
-            rows = self._estimate(low, high) // 2  # InnoDB says twice what it estimates
+            rows = self._estimate(low, high) // 2  # InnoDB reports twice its estimate
         if rows <= size:
             return None
         least, greatest = self._edge(low, high, "ASC"), self._edge(low, high, "DESC")
@@ -238,17 +238,17 @@ class Splitter:
         keys: list[Key | None] = [(end,) for end in ends]
         return Chunks((*keys, high) if ended else tuple(keys), counted)
 
-    # -- what the server is asked ---------------------------------------------------------------------------
+    # -- questions to the server ----------------------------------------------------------------------------
 
     def _where(self, low: Key | None, high: Key | None) -> str:
         where = key_range(self._columns, low, high)
         if low is None and self._columns[0].nullable:
-            # Rows without a value are in the first chunk, and no chunk ends with them.
+            # Rows with NULL are in the first chunk, and no chunk ends with NULL.
             where = (f"{where} AND" if where else " WHERE") + f" {self._columns[0].quoted} IS NOT NULL"
         return where
 
     def _key_after(self, low: Key | None, high: Key | None, rows: int) -> Key | None:
-        """The key of the row that is ``rows`` after ``low``, at most ``high``; None if there are fewer rows."""
+        """The key of the row that is ``rows`` rows after ``low``, at most ``high``. None if there are fewer rows."""
         return self._key(f"{self._where(low, high)} ORDER BY {self._ordered('ASC')} LIMIT 1 OFFSET {rows - 1}")
 
     def _edge(self, low: Key | None, high: Key | None, direction: str) -> int | None:
@@ -289,9 +289,10 @@ class Splitter:
 
 
 def estimated_rows(connection: Connection[Any], schema: TableSchema, where: str = "") -> int:
-    """The server's estimate of the rows that a condition on the chunk key selects, by where they lie in the index.
+    """The server's estimate, from the index, of the rows that a condition on the chunk key selects.
 
-    Good within about a factor of two for a small part of a table; of more than half of it the server says one half.
+    For a small part of a table it is right within about a factor of two. For more than half of a table the server says
+    one half.
     """
     wanted = schema.chunk_columns[0].quoted if schema.chunk_key else "1"
     with connection.cursor() as cursor:

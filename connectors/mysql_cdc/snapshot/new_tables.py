@@ -1,9 +1,9 @@
-"""Tables that are found while a stream follows the log: ``scanNewlyAddedTables``.
+"""Adds tables that are found while a stream follows the log: ``scanNewlyAddedTables``.
 
-Their snapshots are read in ranges, each at its own low watermark, while the log of all tables is followed. A change of
-a range that was read is given unless its watermark includes it, as ever. One of a range that is yet to be read is left
-out, which asks that its later watermark includes it: so a range is planned only at a watermark that includes all that
-the log has been read up to.
+Their snapshots are read in ranges, each at its own low watermark, while the log of all tables is followed. A change in
+a range that was read is emitted unless the range's watermark includes it, as always. A change in a range that is not
+read yet is dropped, so the range's later watermark must include it. Therefore a range is planned only at a watermark
+that includes everything the log has been read up to.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .planner import SnapshotPlan, SnapshotPlanner
 __all__ = ["Joining"]
 
 LOOK_MS = 10_000
-"""How often tables are looked for."""
+"""How often to look for new tables."""
 
 
 class Joining:
@@ -37,7 +37,7 @@ class Joining:
     Parameters
     ----------
     options, tables, snapshots
-        What the stream has; a table that is found is added to ``tables``.
+        Those of the stream. A table that is found is added to ``tables``.
     """
 
     def __init__(self, options: MySqlOptions, tables: DeclaredTables, snapshots: SnapshotPlanner) -> None:
@@ -49,12 +49,12 @@ class Joining:
     def step(
         self, connection: Connection[Any], start: Offset, end: Offset | None, wanted: int, now_ms: float
     ) -> Offset | None:
-        """The end offset of a batch with what is new of tables that join.
+        """The end offset of a batch, including the snapshots of joining tables.
 
         Parameters
         ----------
         start, end : Offset
-            The batch as the log alone makes it; None where it has nothing new.
+            The batch from the log alone; ``end`` is None if the log has nothing new.
         wanted : int
             Most rows of a snapshot.
 
@@ -96,7 +96,7 @@ class Joining:
             for _ in read_changes(self._options, tables, offset.position, end, timeline=later):
                 pass
         except SchemaChanged:
-            return []  # dropped and made again, or the like: the next look is after it
+            return []  # for example dropped and made again: look again later
         altered = {(found.schema.database, found.schema.table) for found in later.found}
         return [
             table
@@ -107,7 +107,7 @@ class Joining:
 
 
 def _includes(plan: SnapshotPlan, start: Offset) -> bool:
-    """Whether the watermark of a batch includes all that the log has been read up to."""
+    """Whether the watermark of a batch includes everything the log has been read up to."""
     low = watermark(plan.ranges[0].low)
     assert start.position is not None
     if isinstance(low, GtidWatermark):
@@ -116,7 +116,7 @@ def _includes(plan: SnapshotPlan, start: Offset) -> bool:
 
 
 def _with_ranges(offset: Offset, plan: SnapshotPlan, until: BinlogPosition | None) -> Offset:
-    """An offset of the binary log phase with ranges of joining tables. ``until``: at or behind the last watermark."""
+    """An offset of the binary log phase with ranges of joining tables. ``until``: at or after the last watermark."""
     marks = [mark for mark in (until, offset.filter_until) if mark is not None]
     return replace(
         offset,

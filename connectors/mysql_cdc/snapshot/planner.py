@@ -1,4 +1,4 @@
-"""Choosing what a snapshot batch reads: ranges of keys, table by table, and the watermark at which they are read."""
+"""Plans what a snapshot batch reads: ranges of keys, table by table, and the watermark at which they are read."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class SnapshotPlan:
     ----------
     ranges : tuple of SnapshotRange
     forms : tuple of TableSchema
-        What `Offset.forms` is with them.
+        `Offset.forms` after the batch.
     is_last : bool
-        They complete every table.
+        Whether the batch completes every table.
     """
 
     ranges: tuple[SnapshotRange, ...]
@@ -51,7 +51,7 @@ class SnapshotPlanner:
     Parameters
     ----------
     options, tables
-        Where to read, and the tables as declared.
+        Where to read, and the declared tables.
     """
 
     def __init__(self, options: MySqlOptions, tables: DeclaredTables) -> None:
@@ -65,14 +65,14 @@ class SnapshotPlanner:
         Parameters
         ----------
         wanted : int or None
-            Rows that it should have; None for all that is left.
+            Rows that it should have; None for all that are left.
         limited : bool
-            ``wanted`` is not to be exceeded; else a batch may well be somewhat larger.
+            Whether ``wanted`` is a strict limit. Otherwise a batch may be somewhat larger.
 
         Raises
         ------
         SchemaChanged
-            A table is not as it was declared.
+            A table does not have its declared columns.
         """
         pieces = self._cut(connection, start, wanted, limited)
         after = dict(start.unread())
@@ -119,9 +119,9 @@ class SnapshotPlanner:
     def chunks(
         self, of: SnapshotRange, schema: TableSchema, low: Key | None, run: Callable[..., Chunks]
     ) -> list[tuple[Key | None, Key | None]]:
-        """The chunks of a range after key ``low``: after which key, and up to which.
+        """The chunks of a range after key ``low``; each is the key before it and its last key.
 
-        ``run`` calls a function with a connection; it is used where another process has planned the range.
+        ``run`` calls a function with a connection. It is used if another process planned the range.
         """
         found = self._chunks.get((of.table, low, of.end))
         if found is None:

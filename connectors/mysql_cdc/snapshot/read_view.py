@@ -1,13 +1,13 @@
-"""A read view whose transactions are known exactly, without locks.
+"""Begins a read view whose transactions are known exactly, without locks.
 
-MySQL: `gtid_executed` taken before a view is a lower bound of what the view sees, and the binary log's end taken after
-it an upper bound. Between the two lie the commits under way. If none of them is of the table, the view has of the table
-just what the lower bound has. A table would have to be changed without pause for this not to happen within a few
-attempts, each of which takes some milliseconds.
+MySQL: `gtid_executed`, read before the view begins, is a lower bound of what the view sees. The binary log's end, read
+after that, is an upper bound. Commits that are under way lie between the two. If none of them changes the table, the
+view's rows of the table are exactly those of the lower bound. A few attempts of some milliseconds are enough, unless
+the table is changed without pause.
 
-MariaDB tells each view's own place in the log. Only a commit that also rotates the log may make it wrong: it is then in
-the new file while that commit's rows are not visible yet. So a view counts if its place is in the same file as an
-earlier one before which all was visible.
+MariaDB gives the log position of each view. Only a commit that also rotates the log can make it wrong: the position is
+then in the new file, while that commit's rows are not visible yet. So a view is accepted only if its position is in the
+same file as an earlier position before which everything was visible.
 """
 
 from __future__ import annotations
@@ -31,22 +31,22 @@ from .rewind import NetChanges
 __all__ = ["begin_exact_view", "begin_view"]
 
 _ATTEMPTS = 500
-_WAIT_S = 0.002  # for commits under way to end; grows with each attempt up to fifty times this
+_WAIT_S = 0.002  # for commits that are under way; grows with each attempt, up to fifty times this
 
 
 def begin_view(connection: Connection[Any]) -> None:
-    """Begin a transaction that sees the tables as they are now; ended by COMMIT."""
+    """Begin a transaction that sees the tables as they are now. COMMIT ends it."""
     query(connection, "START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
 
 
 def begin_exact_view(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: NetChanges) -> None:
-    """Begin a view of which ``log`` then holds every transaction since its low watermark, and no other.
+    """Begin a view, and read into ``log`` exactly the transactions that the view sees after the log's low watermark.
 
     Raises
     ------
     BacklogError
-        When the table is changed so densely that no view falls between two changes; on MariaDB when the server begins
-        new log files as densely.
+        The table changes so often that no view falls between two changes; on MariaDB, the server begins new log files
+        that often.
     """
     of_mariadb = is_mariadb(connection)
     for attempt in range(_ATTEMPTS):

@@ -1,8 +1,8 @@
-"""Reading one chunk of a table as it was at the batch's low watermark.
+"""Reads one chunk of a table as it was at the batch's low watermark.
 
-A chunk is one SELECT, whose rows come in the server's binary protocol and are taken apart column by column: Python
-touches no value of theirs. A chunk that is not large is in memory before the binary log is looked at and any of it goes
-on, so that no table is held meanwhile. Of others rows go on to Spark as they come.
+A chunk is one SELECT. Its rows come in the server's binary protocol and are decoded column by column, so Python touches
+no single value. A chunk that is not large is read into memory before the binary log is read and rows go on to Spark, so
+that no table is locked meanwhile. Rows of a large chunk go on to Spark as they come.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .subtraction import Surplus, TouchedKeys
 __all__ = ["read_chunk", "select_statement"]
 
 _LOST = {1053, 1927, 2006, 2013, 2055, 4031}
-# Bytes of a chunk that are read at once. 100,000 rows of 100 to 200 bytes are 10 to 20 MB.
+# Bytes of a chunk that are read into memory. 100,000 rows of 100 to 200 bytes are 10 to 20 MB.
 _AHEAD = 28 << 20
 _large: list[tuple[MySqlOptions, str]] = []
 
@@ -52,7 +52,7 @@ def select_statement(schema: TableSchema, first: Key | None, last: Key | None) -
 
 
 def _expression(schema: TableSchema, column: Column) -> str:
-    if column.charset and column.name in schema.key:  # a key's text must tell its row
+    if column.charset and column.name in schema.key:  # a key's text must identify its row
         return as_utf8(column.quoted, column.charset, exact=True)
     return kind_of(column).select(column)
 
@@ -65,7 +65,7 @@ def _select(
     *,
     zero_date_fails: bool = False,
 ) -> Iterator[pa.Table]:
-    """The chunk in pieces, in the state that the connection's transaction sees."""
+    """The chunk in pieces, as the connection's transaction sees it."""
 
     def check(found: Sequence[WireColumn]) -> None:
         for column, sent in zip(schema.columns, found, strict=True):
@@ -93,7 +93,7 @@ class _Large(Exception):
 
 
 def _at_once(options: MySqlOptions, schema: TableSchema, first: Key | None, last: Key | None) -> list[pa.Table] | None:
-    """The chunk in the state that one SELECT sees, or None if it is large; tables that were are not tried again."""
+    """The chunk as one SELECT sees it. None if it is large; then the table's later chunks are not tried."""
     if (options, schema.qualified) in _large:
         return None
     held: list[pa.Table] = []
@@ -104,7 +104,7 @@ def _at_once(options: MySqlOptions, schema: TableSchema, first: Key | None, last
                 held.append(table)
                 size += table.nbytes
                 if size > _AHEAD:
-                    raise _Large  # the rest of the rows is not waited for: the connection is closed
+                    raise _Large  # closes the connection instead of reading the rest of the rows
     except _Large:
         _large.append((options, schema.qualified))
         return None
@@ -120,24 +120,24 @@ def read_chunk(
     first: Key | None,
     last: Key | None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows with chunk keys after ``first`` up to ``last`` as of ``of.low``, whenever it is called.
+    """The rows with chunk keys after ``first`` up to ``last`` as of ``of.low``, whenever this is called.
 
     Parameters
     ----------
     known : TableSchema
-        The table at the low watermark. What it did not have then is NULL.
+        The table's definition at the low watermark. Columns that it did not have then are NULL.
     of : SnapshotRange
-        The range that the chunk belongs to, after key ``after``, which bounds the rewind log.
+        The range that the chunk belongs to. It starts after key ``after`` and bounds the rewind log.
 
     Yields
     ------
     pyarrow.RecordBatch
-        As the option ``format`` says, ``_change_type`` insert and ``_commit_seq`` 0.
+        In the form of the option ``format``, with ``_change_type`` insert and ``_commit_seq`` 0.
 
     Raises
     ------
     SchemaChanged
-        When the table was altered after the low watermark.
+        The table was altered after the low watermark.
     """
     try:
         log = rewind_log(options, schema, known, of.low, after, of.end)
@@ -151,7 +151,7 @@ def read_chunk(
             yield from output.snapshot(schema, _without_values(table, log.absent), of)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         discard_rewind_log()
-        # A column that was made wider meanwhile may hold what its declared type cannot.
+        # A column that was widened meanwhile may hold values that its declared type cannot.
         with connect(options) as connection:
             now = load_schema(connection, options, schema.database, schema.table)
         if now.fingerprint() == schema.fingerprint():
@@ -162,33 +162,33 @@ def read_chunk(
         if error.args[0] in (1054, 1146, 1412):
             raise SchemaChanged(
                 f"The table {schema.name} was altered while its snapshot was read: {error.args[1]} ({error.args[0]}).",
-                "Start the query again; if a column is gone that it was to read, with a new checkpoint.",
+                "Start the query again; if a column that it reads is gone, with a new checkpoint.",
             ) from None
         if error.args[0] in _LOST:
             raise BacklogError(
                 f"The connection to {options.host}:{options.port} was lost while a part of {schema.name} was read: "
                 f"{error.args[1]} ({error.args[0]}).",
-                "Spark reads the part again; if it happens each time, look for timeouts between it and the server.",
+                "Spark reads the part again. If it happens every time, look for timeouts between Spark and the server.",
             ) from None
         raise
     except BaseException:
         discard_rewind_log()
         raise
     finally:
-        # What Arrow keeps for later of a chunk would otherwise come on top of the next one.
+        # Otherwise memory that Arrow keeps from this chunk would add to that of the next one.
         pa.default_memory_pool().release_unused()
 
 
 def _rewound(
     options: MySqlOptions, schema: TableSchema, log: FirstImages, first: Key | None, last: Key | None
 ) -> Iterator[pa.Table]:
-    """A chunk of a table with a primary key: rows that changed since are left out, their first images put in."""
-    # The whole table as one chunk is not tried.
+    """A chunk of a table with a primary key: rows that changed since then are replaced by their first images."""
+    # A whole table as one chunk is not tried in memory.
     whole = _at_once(options, schema, first, last) if schema.chunk_key else None
     with worker_connection(options) as connection:
         if whole is None:
             begin_view(connection)
-        # Taken after the SELECT or the view: everything that it saw lies before.
+        # The end is read after the SELECT or the view, so everything that they saw lies before it.
         log.advance(end_position(connection, options))
         touched = TouchedKeys(schema, log.keys(connection, first, last))
         with closing(touched):
@@ -203,18 +203,18 @@ def _rewound(
 
 
 def _end_view(connection: Connection[Any], options: MySqlOptions, schema: TableSchema, log: RewindLog) -> None:
-    """End a transaction whose rows have been read after the log was looked at.
+    """End a transaction whose rows were read after the log.
 
     Raises
     ------
     SchemaChanged
-        If an ALTER TABLE may have come between: of some a view that is older has the values.
+        The table was altered meanwhile. After some ALTER TABLEs an older view shows the new values.
     """
     query(connection, "COMMIT")
     if log.is_altered(end_position(connection, options)):
         raise SchemaChanged(
             f"The table {schema.name} was altered while a part of its snapshot was read.",
-            "Spark reads the part again; if it does not, start the query again.",
+            "Spark reads the part again. If it does not, start the query again.",
         )
 
 
@@ -228,7 +228,7 @@ def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
 def _restored(
     options: MySqlOptions, schema: TableSchema, log: RewindLog, first: Key | None, last: Key | None
 ) -> Iterator[pa.Table]:
-    """A chunk of a table without a primary key: what was added since is taken away, what was taken away added."""
+    """A chunk of a table without a primary key: rows added since then are removed, removed ones are added."""
     assert isinstance(log, NetChanges)
     with worker_connection(options) as connection:
         begin_exact_view(connection, options, schema, log)
@@ -240,7 +240,7 @@ def _restored(
         if left := surplus.left():
             raise BacklogError(
                 f"{left} rows that the binary log added to {schema.qualified} were not found in it.",
-                "Report this with the table's definition; with a primary key it is read another way.",
+                "Report this with the table's definition. A table with a primary key is read another way.",
             )
         for rows in log.removed(connection, first, last):
             yield rows_to_table(schema, rows)

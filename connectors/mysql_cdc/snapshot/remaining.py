@@ -1,7 +1,7 @@
-"""How many rows of a snapshot are still to be read: for display, never for reading.
+"""Estimates how many rows of a snapshot are still to be read: for progress only, never for reading.
 
-InnoDB's own statistics may be wrong by half. Tables that are counted within half a second are counted; of others the
-statistics are corrected by how far the keys that have been planned lead, where keys are numbers.
+InnoDB's statistics may be wrong by half. So a table is counted if that takes less than half a second. For other tables
+with numeric keys, the statistics are corrected with the share of the key range that has been planned.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from .chunks import Splitter, estimated_rows
 __all__ = ["Remaining", "corrected"]
 
 _COUNT_S = 0.5
-"""For all tables of a snapshot together; a server counts one to two million rows in that time."""
+"""For all tables of a snapshot together. A server counts one to two million rows in that time."""
 
 _TIMEOUTS = {1969, 3024}  # MariaDB's and MySQL's
 
 
 class Remaining:
-    """Remembers of each table what it was found to have."""
+    """Remembers the number of rows found for each table."""
 
     def __init__(self, options: MySqlOptions) -> None:
         self._options = options
@@ -37,7 +37,7 @@ class Remaining:
         self._left_s = _COUNT_S
 
     def rows(self, connection: Connection[Any], tables: Sequence[TableSchema], planned: Offset) -> int:
-        """Rows that are in none of the ranges of ``planned``."""
+        """Rows that are in no range of ``planned``."""
         rest = 0
         for table, end in planned.unread():
             if table not in self._found:
@@ -72,16 +72,16 @@ class Remaining:
 
 
 def corrected(least: int, greatest: int, reached: int, done: int, rows: int, *, is_unique: bool) -> int:
-    """Rows of a table whose keys are numbers from ``least`` to ``greatest``.
+    """Corrected number of rows of a table whose keys are numbers from ``least`` to ``greatest``.
 
     Parameters
     ----------
     reached, done : int
         There are ``done`` rows up to key ``reached``.
     rows : int
-        All, by the server's statistics. They count as much as there are keys still to come.
+        All rows by the server's statistics, weighted by the share of keys still to come.
     is_unique : bool
-        No key is there twice, and all are whole numbers.
+        Whether keys are unique integers.
     """
     left = min(1.0, max(0.0, (greatest - reached) / (greatest - least + 1)))
     at_this_rate = done / (1 - left) if left < 1 else 0.0
@@ -92,7 +92,7 @@ def corrected(least: int, greatest: int, reached: int, done: int, rows: int, *, 
 
 
 def _count(connection: Connection[Any], schema: TableSchema, seconds: float) -> int | None:
-    """All rows of a table, or None if that takes longer."""
+    """The number of rows of a table. None if counting takes longer than ``seconds``."""
     if is_mariadb(connection):
         statement = f"SET STATEMENT max_statement_time = {seconds:.3f} FOR SELECT COUNT(*) FROM {schema.qualified}"
     else:

@@ -1,13 +1,13 @@
-"""Taking rows back to a low watermark by what the binary log says of the time since.
+"""Takes rows back to a low watermark, with the changes that the binary log has since then.
 
-With a primary key (`FirstImages`): for each key that a later transaction touched, the before-image of the *first* touch
-is the row as it was at the watermark; a first touch by an insert means that there was no row. When the chunk was
-read does not matter.
+With a primary key (`FirstImages`): for each key that a later transaction changed, the before-image of the *first*
+change is the row at the watermark. If the first change is an insert, there was no row. It does not matter when the
+chunk was read.
 
-Without one (`NetChanges`) rows are only a number of equal rows. What was added since the watermark is taken away and
-what was taken away is added, which needs to know exactly which transactions the read has seen (`views`).
+Without a primary key (`NetChanges`) equal rows are only counted. Rows that were added since the watermark are removed,
+and rows that were removed are added. For that the read must have seen exactly known transactions (`read_view`).
 
-Either way the same chunk gives the same rows whenever and however often it is read.
+Either way a chunk has the same rows whenever and however often it is read.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ from ..server.watermark import Watermark, resume_after
 
 __all__ = ["FirstImages", "NetChanges", "RewindLog", "discard_rewind_log", "rewind_log"]
 
-# sqlite's page cache, in KiB: what a worker holds in memory before the log goes to a temporary file.
+# sqlite's page cache, in KiB. A worker holds this much in memory before the log goes to a temporary file.
 _CACHE_KIB = 16_384
 _BLOCK = 5_000
-_KEYS = 200_000  # of a piece, at most
+_KEYS = 200_000  # most keys of a piece
 
 
 class RewindLog(ABC):
-    """What one batch's range of a table went through since its low watermark.
+    """The changes of one batch's range of a table since its low watermark.
 
-    The log grows as chunks need it: `advance` reads only what is new. It lives in a private temporary database of
-    sqlite, which keeps it in memory as long as it is small and moves it to disk when it is not.
+    The log grows as chunks need it: `advance` reads only what is new. It is a private temporary database of sqlite,
+    which keeps it in memory while it is small and on disk when it is large.
 
     Parameters
     ----------
     options, schema
         Where to read and which table.
     known : TableSchema
-        The table at the low watermark.
+        The table's definition at the low watermark.
     low : str
         The low watermark, as an offset keeps it.
     first, last : tuple or None
-        The batch's range of chunk keys: after ``first``, up to and with ``last``; None is open. A log of keys that the
-        server orders keeps those of other ranges as well, rather than to ask for each.
+        The batch's range of chunk keys: after ``first``, up to and including ``last``; None is open. If only the
+        server can order the keys, the log also keeps keys of other ranges, so that it need not ask for each key.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class RewindLog(ABC):
         self._timeline = Timeline()
         if options.evolves:
             self._timeline = Followed(options, (schema,), (known,), self._reached, as_read)
-        # Columns that the table did not have at the low watermark, or that were dropped and added again since.
+        # Indexes of columns that the table did not have at the low watermark, or that were dropped and added again.
         self.absent: set[int] = set()
         self._note_absent()
         self._order = OrderBytes(schema.chunk_columns)
@@ -96,12 +96,12 @@ class RewindLog(ABC):
             self._db.execute("CREATE INDEX by_order ON image (order_bytes)")
 
     def advance(self, until: BinlogPosition, seen: Watermark | None = None) -> None:
-        """Read the binary log on, at least as far as ``until``. ``seen``: what a read has seen for certain.
+        """Read more of the binary log, at least up to ``until``. ``seen``: transactions that a read certainly saw.
 
         Raises
         ------
         SchemaChanged
-            When the table was altered after the low watermark. After any error the log is to be discarded.
+            The table was altered after the low watermark. After any error the log must be discarded.
         """
         pending: list[tuple[Any, ...]] = []
         size = 0
@@ -119,17 +119,17 @@ class RewindLog(ABC):
                 pending, size = [], 0
         self._store(pending)
         if not isinstance(self._reached, BinlogPosition) or self._reached.sort_key() < until.sort_key():
-            self._reached = until  # it is read up to there: the next chunk need not look again
+            self._reached = until  # the log is read up to there: the next chunk need not look again
 
     def is_altered(self, until: BinlogPosition) -> bool:
-        """Whether the table was altered between where the log was read to and ``until``; the log is left as it is."""
+        """Whether the table was altered between the log's present end and ``until``. Does not change the log."""
         later = Statements()
         for _ in read_changes(self._options, (self._schema,), self._reached, until, timeline=later):
             pass
         return bool(later.found)
 
     def _note_absent(self) -> None:
-        """Look where the read is now for columns that are not those of today."""
+        """Note columns of today that the table does not have at the read's present position."""
         layout = self._timeline.layout(self._schema)
         if layout is not None:
             sources = bridge(layout, self._schema).sources
@@ -137,14 +137,14 @@ class RewindLog(ABC):
 
     @abstractmethod
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]], seen: Watermark | None) -> None:
-        """Add what a change means for the log to ``pending``."""
+        """Add the entries for a change to ``pending``."""
 
     @abstractmethod
     def _store(self, pending: list[tuple[Any, ...]]) -> None:
-        """Put what is pending into the log."""
+        """Store pending entries in the log."""
 
     def _chunk_or_order(self, row: list[Any]) -> tuple[bytes | None, bytes | None]:
-        """Chunk key and order bytes of a row; one of the two."""
+        """Chunk key and order bytes of a row; one of the two is None."""
         key = tuple([row[i] for i in self._chunk_indexes])
         return (marshal.dumps(key), None) if self._order.asks else (None, self._order.known(key))
 
@@ -214,7 +214,7 @@ class FirstImages(RewindLog):
                     pending.append((*at, dumps(new), None))
 
     def _at(self, key: Key | None, row: list[Any]) -> tuple[bytes, bytes | None, bytes | None] | None:
-        """A row's id, chunk key and order bytes; None where it lies in another batch's range and cannot leave it."""
+        """A row's id, chunk key and order bytes. None if it lies in another batch's range and cannot leave it."""
         if self._by == "id":
             assert key is not None
             order = self._order.known(key)
@@ -231,30 +231,30 @@ class FirstImages(RewindLog):
             self._db.execute("COMMIT")
 
     def keys(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[Key]]:
-        """For the chunk after ``first`` up to ``last``: keys whose rows, as read, do not count; in pieces.
+        """For the chunk after ``first`` up to ``last``: keys whose rows, as read, must be dropped. In pieces.
 
         Parameters
         ----------
         connection
-            On which the server is asked where keys lie; not in the middle of a result.
+            Used to ask the server for order bytes; must not be in the middle of a result.
         """
         if self._stays:
             found = self._range(connection, first, last, "key")
         else:
-            # A row that was elsewhere at the low watermark, or nowhere, may have come into this chunk.
+            # A row may have moved into this chunk since the low watermark, or be new.
             found = self._db.execute("SELECT key FROM image")
         for piece in pieces(found, lambda row: len(row[0]), _KEYS):
             yield [marshal.loads(key) for (key,) in piece]
 
     def rows(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
-        """The rows that the chunk had in their place, in pieces."""
+        """The rows that the chunk had instead of them, in pieces."""
         found = self._range(connection, first, last, "row")
         for piece in pieces((row for (row,) in found if row is not None), len, _BLOCK):
             yield [marshal.loads(row) for row in piece]
 
 
 class NetChanges(RewindLog):
-    """How many equal rows each change since the low watermark took away or added, for a table without a key."""
+    """For a table without a key: how many equal rows the changes since the low watermark added or removed."""
 
     def __init__(
         self,
@@ -277,7 +277,7 @@ class NetChanges(RewindLog):
             )
 
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]], seen: Watermark | None) -> None:
-        # By its rows' sequence as well: MariaDB may number two transactions alike.
+        # With the sequence of its first row: MariaDB may give two transactions the same number.
         transaction = change.uuid, change.number, change.rows[0][0]
         if seen is None or not seen.includes(*transaction):
             self._unsettled.add(transaction)
@@ -297,34 +297,34 @@ class NetChanges(RewindLog):
             self._db.execute("COMMIT")
 
     def settled(self, seen: Watermark) -> bool:
-        """Whether ``seen`` includes every transaction of the table that was read so far."""
+        """Whether ``seen`` includes every transaction of the table in the log so far."""
         self._unsettled = {t for t in self._unsettled if not seen.includes(*t)}
         return not self._unsettled
 
     def added(
         self, connection: Connection[Any], first: Key | None, last: Key | None
     ) -> Iterator[list[tuple[list[Any], int]]]:
-        """For the chunk after ``first`` up to ``last``: rows to take away and how often, in pieces."""
+        """For the chunk after ``first`` up to ``last``: rows to remove, and how many of each. In pieces."""
         found = self._range(connection, first, last, "row, -n", "n < 0")
         for piece in pieces(found, lambda row: len(row[0]), _KEYS):
             yield [(marshal.loads(row), n) for row, n in piece]
 
     def removed(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
-        """For the chunk after ``first`` up to ``last``: rows to add, as often as they are, in pieces."""
+        """For the chunk after ``first`` up to ``last``: rows to add, each as often as it is missing. In pieces."""
         found = self._range(connection, first, last, "row, n", "n > 0")
         for piece in pieces((row for row, n in found for _ in range(n)), len, _BLOCK):
             yield [marshal.loads(row) for row in piece]
 
 
-# One log a worker process: chunks of a batch that land in the same process share it. A new batch has another
-# low watermark, and the old log is of no more use.
+# One log for each worker process: chunks of a batch in the same process share it. A new batch has another low watermark
+# and cannot use the old log.
 _current: tuple[tuple[object, ...], RewindLog] | None = None
 
 
 def rewind_log(
     options: MySqlOptions, schema: TableSchema, known: TableSchema, low: str, first: Key | None, last: Key | None
 ) -> RewindLog:
-    """The process's log of a batch, made at its first chunk."""
+    """The process's log for a batch; created at its first chunk."""
     global _current
     key = (options, schema, known, low, first, last)
     if _current is None or _current[0] != key:
@@ -335,7 +335,7 @@ def rewind_log(
 
 
 def discard_rewind_log() -> None:
-    """Forget the process's log: after an error it may lack a part."""
+    """Drop the process's log, which may be incomplete after an error."""
     global _current
     if _current is not None:
         _current[1].close()

@@ -1,7 +1,7 @@
-"""Taking out of a chunk's rows, as read, what the rewind log says is not as it was at the low watermark.
+"""Removes rows from a chunk that, by the rewind log, were not there at the low watermark.
 
-The log may be larger than memory. What is to be taken out is kept as Arrow tables in a temporary file, and each piece
-of the chunk is compared with one of them at a time.
+The log may be larger than memory. So the keys or rows to remove are Arrow tables in a temporary file, and each piece of
+the chunk is compared with one table at a time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["Surplus", "TouchedKeys"]
 
 
 class _Tables:
-    """Tables of one schema: the only one in memory, several in a temporary file."""
+    """Tables of one schema: a single one in memory, several in a temporary file."""
 
     def __init__(self) -> None:
         self._only: pa.Table | None = None
@@ -66,14 +66,14 @@ class _Tables:
 
 
 class TouchedKeys:
-    """Primary keys whose rows, as read, do not count.
+    """Primary keys whose rows, as read, must be dropped.
 
     Parameters
     ----------
     schema : TableSchema
         The table's.
     keys : iterable of lists of keys
-        In pieces that memory holds.
+        In pieces that fit into memory.
     """
 
     def __init__(self, schema: TableSchema, keys: Iterable[Sequence[Key]]) -> None:
@@ -86,13 +86,13 @@ class TouchedKeys:
             self._keys.append(pa.table(arrays, names=list(schema.key)))
 
     def taken_out(self, table: pa.Table) -> pa.Table:
-        """The rows that are of none of the keys."""
+        """The rows without those that have one of the keys."""
         for keys in self._keys:
             maybe = _among(table, keys)
             if len(keys.column_names) == 1:
                 table = table.filter(pc.invert(maybe))
                 continue
-            at = pc.indices_nonzero(maybe)  # each column's value is there, though perhaps not together
+            at = pc.indices_nonzero(maybe)  # each column's value is in some key, but perhaps not in the same one
             if len(at):
                 some = set(_tuples(keys))
                 found = _tuples(table.select(keys.column_names).take(at))
@@ -105,14 +105,14 @@ class TouchedKeys:
 
 
 class Surplus:
-    """Rows to be taken out as often as each counts, of a table without a primary key.
+    """For a table without a primary key: rows to remove, and how many of each.
 
     Parameters
     ----------
     schema : TableSchema
         The table's.
     rows : iterable of lists of (row, count)
-        Storage values; in pieces that memory holds.
+        Storage values; in pieces that fit into memory.
     """
 
     def __init__(self, schema: TableSchema, rows: Iterable[Sequence[tuple[list[Any], int]]]) -> None:
@@ -123,7 +123,7 @@ class Surplus:
             self._left.append(np.array([count for _, count in piece], np.int64))
 
     def taken_out(self, table: pa.Table) -> pa.Table:
-        """The rows that stay; what was found counts less from now on."""
+        """The rows that stay. Each removed row lowers its count."""
         read = _comparable(table)
         for rows, left in zip(self._rows, self._left, strict=True):
             wanted = np.flatnonzero(left)
@@ -137,8 +137,8 @@ class Surplus:
 
     @staticmethod
     def _found(table: pa.Table, some: pa.Table, wanted: np.ndarray, left: np.ndarray) -> list[int]:
-        """Where rows are that count, which then count less."""
-        wanted_at: dict[tuple[Any, ...], list[int]] = {}  # several where values that differ are given alike
+        """Indexes of rows to remove. Lowers their counts."""
+        wanted_at: dict[tuple[Any, ...], list[int]] = {}  # several if different stored values look the same here
         for row, index in zip(_tuples(some), wanted.tolist(), strict=True):
             wanted_at.setdefault(row, []).append(index)
         at = pc.indices_nonzero(_among(table, some))
@@ -152,7 +152,7 @@ class Surplus:
         return gone
 
     def left(self) -> int:
-        """How many rows were not found."""
+        """The number of rows that were not found."""
         return sum(int(left.sum()) for left in self._left)
 
     def close(self) -> None:
@@ -161,7 +161,7 @@ class Surplus:
 
 
 def _comparable(table: pa.Table) -> pa.Table:
-    """The same rows with one zero: the server tells that of a FLOAT without its sign, and its log with it."""
+    """The same rows without negative zeros: for FLOAT a SELECT loses the sign of zero, the log keeps it."""
     for i, field in enumerate(table.schema):
         if pa.types.is_floating(field.type):
             table = table.set_column(i, field, pc.add(table.column(i), pa.scalar(0.0, field.type)))
@@ -169,7 +169,7 @@ def _comparable(table: pa.Table) -> pa.Table:
 
 
 def _among(table: pa.Table, values: pa.Table) -> pa.ChunkedArray:
-    """For each row whether all its columns' values are in the columns of ``values``."""
+    """For each row, whether the value of each of its columns is in that column of ``values``."""
     found = None
     for name in values.column_names:
         here = pc.is_in(table.column(name), value_set=values.column(name).combine_chunks())

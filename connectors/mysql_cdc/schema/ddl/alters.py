@@ -1,7 +1,7 @@
-"""What an ALTER TABLE in the binary log does to a table's columns: their names, order and definitions (pure).
+"""Finds out what an ALTER TABLE in the binary log does to a table's columns: names, order and definitions (pure).
 
-The statement is read clause by clause. A clause that is not known, or that does more than can be followed in the log,
-is refused: a wrong guess would put values into the wrong columns.
+The statement is read clause by clause. A clause that is unknown, or whose effect cannot be followed in the log, is
+refused: a wrong guess would put values into the wrong columns.
 
 Sources: MySQL Reference Manual and MariaDB Knowledge Base, "ALTER TABLE"; how the clauses of one statement act together
 was measured on MySQL 8.0 and MariaDB 11.4 and 10.11 (tests/connectors/mysql_cdc/test_history.py).
@@ -22,12 +22,15 @@ from .statements import TABLE, able_readings, split_clauses
 __all__ = ["FIRST", "Add", "Change", "ColumnAfter", "ConvertAll", "Drop", "Rename", "Step", "after", "column_steps"]
 
 FIRST: Final = ""
-"""The place before all columns; no column has an empty name."""
+"""The position before all columns. No column has an empty name."""
 
 
 @dataclass(frozen=True)
 class Add:
-    """A new column at ``place``: None for the end, `FIRST`, or the column before it. ``idle`` if it is there."""
+    """A new column. ``position``: the column before it, `FIRST`, or None for the end.
+
+    ``idle``: the statement says IF NOT EXISTS, so nothing happens if the column exists.
+    """
 
     name: str
     position: str | None = None
@@ -36,7 +39,7 @@ class Add:
 
 @dataclass(frozen=True)
 class Drop:
-    """A column goes. ``idle`` if there is none, as in what follows: IF EXISTS was said."""
+    """A column is dropped. ``idle``, here and below: IF EXISTS, so nothing happens if there is no such column."""
 
     name: str
     idle: bool = False
@@ -44,7 +47,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class Rename:
-    """A column gets another name and stays what it is."""
+    """A column gets another name and keeps its definition."""
 
     old: str
     new: str
@@ -53,7 +56,7 @@ class Rename:
 
 @dataclass(frozen=True)
 class Change:
-    """A column gets a new definition and perhaps another place; with MODIFY both names are the same."""
+    """A column gets a new definition and perhaps another position. With MODIFY both names are the same."""
 
     old: str
     new: str
@@ -63,7 +66,7 @@ class Change:
 
 @dataclass(frozen=True)
 class ConvertAll:
-    """Every column of text gets a new definition, in another character set."""
+    """Every text column gets a new definition, with another character set."""
 
 
 Step = Add | Drop | Rename | Change | ConvertAll
@@ -78,7 +81,8 @@ _HEAD = lazy_pattern(
 )
 _TOKEN = lazy_pattern(r"(`(?:[^`]|``)*`)|''|[\w$]+|\S")
 
-# Below, a clause is its tokens with single blanks between, names in quotes as numbers in them, brackets empty.
+# The patterns below match a clause in this form: tokens with single blanks between them, a number instead of a quoted
+# name, nothing inside brackets.
 _N = r"(?:`\d+`|[\w$]+)"
 _Q = rf"(?:{_N} \. ){{0,2}}({_N})"  # MariaDB lets a column be qualified
 _VALUE = rf"(?:= )?(?:{_N}|'')"
@@ -94,7 +98,7 @@ _OPTION = "|".join(
         rf"TRANSACTIONAL) {_VALUE}",
     ]
 )
-# What a foreign key does to the table's rows is in no log.
+# No log has what a cascading foreign key does to the table's rows.
 _CASCADES = lazy_pattern(r".* ON (?:DELETE|UPDATE) (?:CASCADE|SET)(?: .*)?", re.I)
 _HARMLESS = lazy_pattern(
     "|".join(
@@ -127,7 +131,7 @@ _RENAME = lazy_pattern(rf"RENAME COLUMN (IF EXISTS )?{_Q} TO {_Q}", re.I)
 _CHANGE = lazy_pattern(rf"CHANGE (?:COLUMN )?(IF EXISTS )?{_Q} {_Q} (.+)", re.I)
 _MODIFY = lazy_pattern(rf"MODIFY (?:COLUMN )?(IF EXISTS )?{_Q} (.+)", re.I)
 
-# What a column's definition begins with: whatever else stands there, the clause is not about a column.
+# The words that begin a column's definition. With any other word the clause is not about a column.
 _DEFINITION = lazy_pattern(
     r"(?:BIGINT|BINARY|BIT|BLOB|BOOL|BOOLEAN|BYTE|CHAR|CHARACTER|DATE|DATETIME|DEC|DECIMAL|DOUBLE|ENUM|FIXED|FLOAT|"
     r"FLOAT4|FLOAT8|GEOMCOLLECTION|GEOMETRY|GEOMETRYCOLLECTION|INET4|INET6|INT|INT1|INT2|INT3|INT4|INT8|INTEGER|JSON|"
@@ -137,25 +141,25 @@ _DEFINITION = lazy_pattern(
     re.I,
 )
 _POSITION = lazy_pattern(rf"(.*?)(?: (FIRST)| AFTER ({_N}))", re.I)
-# A name may stand after these, so that FIRST or AFTER may be one: a column's default, a table.
+# A name may follow these words (a column's default, a table), and FIRST or AFTER may be that name.
 _NAME_FOLLOWS = lazy_pattern(r".*(?: DEFAULT| REFERENCES|[^\w$`')])", re.I)
 _POSITION_WORD = lazy_pattern(r".* (?:FIRST|AFTER)(?: .*)?", re.I)
 _PRIMARY = lazy_pattern(r".*(?: PRIMARY|(?<! UNIQUE) KEY)(?: .*)?", re.I)
 
 
 def column_steps(statement: str) -> tuple[Step, ...]:
-    """What an ALTER TABLE does to the columns of its table, clause by clause.
+    """The steps of an ALTER TABLE, clause by clause.
 
     Parameters
     ----------
     statement : str
-        As the log has it, known to be one of the captured table.
+        As in the log; known to alter the captured table.
 
     Raises
     ------
     SchemaChanged
-        A clause that takes rows or the primary key away, renames the table, or is not understood; a statement that
-        can be read in several ways, by the session's ``sql_mode`` or the server's version, with different steps.
+        A clause removes rows or the primary key, renames the table, or is not understood; or the steps depend on the
+        session's ``sql_mode`` or the server's version.
     """
     found = {_steps(plain) for plain in able_readings(statement)}
     if len(found) != 1:
@@ -172,7 +176,7 @@ def _refused(clause: str, what: str) -> SchemaChanged:
     )
 
 
-# Refused as such, not as unknown
+# These clauses are known and refused, not unknown.
 _KNOWN = lazy_pattern(
     r"RENAME |(?:DROP|TRUNCATE|EXCHANGE|DISCARD|IMPORT|CONVERT|REPAIR) |ADD (?:CONSTRAINT .*)?PRIMARY |ENGINE ", re.I
 )
@@ -204,7 +208,7 @@ def _steps(plain: str) -> tuple[Step, ...]:
 
 
 def _tokens(clause: str) -> tuple[str, list[str]]:
-    """A clause in the form that the patterns above read, and its names in quotes."""
+    """A clause in the form that the patterns above match, and its quoted names."""
     names: list[str] = []
     tokens: list[str] = []
     depth = 0
@@ -258,7 +262,7 @@ def _clause(clause: str, tokens: str, names: list[str]) -> list[Step]:
 
 
 def _position(clause: str, definition: str) -> str | None:
-    """FIRST or AFTER at a definition's end."""
+    """The position that FIRST or AFTER gives at a definition's end."""
     found = _POSITION.fullmatch(definition)
     body, position = (found.group(1), found.group(3) or FIRST) if found else (definition, None)
     if (found and _NAME_FOLLOWS.fullmatch(body)) or _POSITION_WORD.fullmatch(body):
@@ -273,7 +277,7 @@ def _position(clause: str, definition: str) -> str | None:
 
 @dataclass(frozen=True)
 class ColumnAfter:
-    """A column after a statement: its name, which it was before (None: new), whether its definition is another."""
+    """A column after a statement: name, index before it (None: a new column), and whether its definition changed."""
 
     name: str
     source: int | None
@@ -283,9 +287,9 @@ class ColumnAfter:
 def after(names: Sequence[str], steps: Sequence[Step]) -> list[ColumnAfter]:
     """The columns after a statement, given their names before it.
 
-    All that a statement says of columns refers to the table before it, and places to what its earlier clauses made of
-    it: first columns go and get their new names, then places are given, and new columns added, in the order of the
-    clauses. `ConvertAll` is not shown here.
+    Column names in a statement refer to the table before it. Positions refer to the table after the earlier clauses:
+    first all columns are dropped and renamed; then columns are moved and added, in the order of the clauses. This
+    function ignores `ConvertAll`.
 
     Raises
     ------
@@ -325,7 +329,7 @@ def after(names: Sequence[str], steps: Sequence[Step]) -> list[ColumnAfter]:
 
 
 def _that_act(steps: Sequence[Step], at: dict[str, int]) -> list[Step]:
-    """Without those that IF EXISTS and IF NOT EXISTS make idle. They ask for the table before the statement."""
+    """The steps that have an effect. IF EXISTS and IF NOT EXISTS look at the table before the statement."""
     acting: list[Step] = []
     added: set[str] = set()
     dropped: set[str] = set()

@@ -1,8 +1,8 @@
-"""Following a table's columns through the binary log: ``schemaChange=evolve``.
+"""Follows a table's columns through the binary log: ``schemaChange=evolve``.
 
-The log names no columns, so what they are after an ALTER TABLE is derived (`history`) from what they were before it,
-from this statement and those that follow it in the log, and from what the server says that they are now. That is asked
-for while no further statement comes in.
+The log does not name columns. So the columns after an ALTER TABLE are derived (`history`) from the columns before it,
+from this statement and the later ones in the log, and from the server's present columns. If another statement arrives
+while the server is asked, it is asked again.
 """
 
 from __future__ import annotations
@@ -34,30 +34,30 @@ Accept = Callable[[TableSchema, Layout, Layout, TableSchema], None]
 
 
 class StartAgain(SchemaChanged):
-    """A table was altered so that a newly declared stream can go on, but the present one cannot."""
+    """A table was altered. A newly declared stream can continue, the present one cannot."""
 
 
 def start_again(schema: TableSchema, what: str) -> StartAgain:
-    """The error for it."""
+    """Make the error."""
     return StartAgain(
         f"The table {schema.name} was altered: {what}.",
-        "Start the query again, as it is: it goes on from its checkpoint with the table's present columns, which the "
-        "target must have as well.",
+        "Start the query again, as it is: it continues from its checkpoint with the table's present columns. The "
+        "target must have them as well.",
     )
 
 
 def as_declared(schema: TableSchema, before: Layout, layout: Layout, now: TableSchema) -> None:
-    """Accept a layout whose rows the stream can hold, all that is in them.
+    """Accept a layout if the stream can hold all values of its rows.
 
     Parameters
     ----------
     schema, before, layout, now
-        The declared columns, those that rows have up to here and from here on, and those of today.
+        The declared columns; those of rows before the statement, and after it; those of today.
 
     Raises
     ------
     SchemaChanged
-        The stream lacks a column, or the values of one cannot become those of the declared type.
+        The stream lacks a column, or the values of one cannot be converted to the declared type.
     """
     declared = {c.name.lower() for c in schema.columns}
     new = [name for name in layout.now if name is not None and name.lower() not in declared]
@@ -67,17 +67,17 @@ def as_declared(schema: TableSchema, before: Layout, layout: Layout, now: TableS
 
 
 def as_read(schema: TableSchema, before: Layout, layout: Layout, now: TableSchema) -> None:
-    """Accept a layout under which a SELECT of the declared columns gives what it would have given before.
+    """Accept a layout if a SELECT of the declared columns still gives the same values as before.
 
     Raises
     ------
     SchemaChanged
-        A column was dropped, renamed or is of another type since the stream was declared.
+        A column was dropped, renamed or got another type since the stream was declared.
     """
     found = _bridge(schema, layout, now)
     if now.fingerprint() == schema.fingerprint():
-        return  # declared as the SELECT finds it; only the log is of other times
-    # Where another column has come to have a declared one's name, a SELECT reads that.
+        return  # the stream is declared as the SELECT finds the table; only the log has older columns
+    # If another column now has a declared column's name, a SELECT reads that other column.
     today = {column.name.lower(): (name or "").lower() for column, name in zip(before.columns, before.now, strict=True)}
     for column, source, convert in zip(schema.columns, found.sources, found.converts, strict=True):
         name = column.name.lower()
@@ -86,7 +86,7 @@ def as_read(schema: TableSchema, before: Layout, layout: Layout, now: TableSchem
 
 
 def _bridge(schema: TableSchema, layout: Layout, now: TableSchema) -> Bridge:
-    """`bridge`, where what it refuses may be no matter to a stream that is declared as the table is today."""
+    """Call `bridge`. If it refuses, a stream that is declared with today's columns may still be able to continue."""
     try:
         return bridge(layout, schema)
     except SchemaChanged as error:
@@ -96,24 +96,24 @@ def _bridge(schema: TableSchema, layout: Layout, now: TableSchema) -> Bridge:
 
 
 class Followed(Timeline):
-    """Layouts of tables as they are altered.
+    """Follows the layouts of tables while they are altered.
 
     Parameters
     ----------
     options
         Where to read.
     declared, known : sequence of TableSchema
-        The tables as the stream was declared, and as they were at ``start``, in the same order.
+        The tables' declared definitions, and those at ``start``, in the same order.
     start : BinlogPosition or str
         Where the read of the log begins.
     accept : callable
-        Called at each ALTER TABLE with the declared table, its layouts up to there and from there on, and the table of
-        today; raises what ends the read.
+        Called at each ALTER TABLE with the declared table, its layouts before and after the statement, and the table
+        of today. It raises to end the read.
 
     Raises
     ------
     SchemaChanged
-        The statements in the log do not lead from a known table to the present one, or to another key.
+        The statements in the log do not lead from a known table to the present one, or they lead to another key.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ class Followed(Timeline):
         self._accept = accept
         self._layouts: dict[TableName, Layout] = {}
         self._now: dict[TableName, TableSchema] = {}
-        # By the end of each statement that is known: the layouts before and after it.
+        # By table and end of each known statement: the layouts before and after it.
         self._ahead: dict[tuple[TableName, tuple[int, int]], tuple[Layout, Layout]] = {}
         for schema in declared:
             then = self._known[_name(schema)]
@@ -143,7 +143,7 @@ class Followed(Timeline):
 
     @property
     def layouts(self) -> Mapping[TableName, Layout]:
-        """Where the read is now: the layouts of the tables that are not as declared."""
+        """Present layouts of the tables that have other columns than declared."""
         return dict(self._layouts)
 
     def altered(self, found: TableAltered) -> None:
@@ -156,13 +156,13 @@ class Followed(Timeline):
         try:
             self._accept(schema, before, after, self._now[name])
         except SchemaChanged:
-            # A stream that is declared anew must be able to read what comes before.
+            # A newly declared stream must be able to read the rows before the statement.
             bridge(before, self._now[name])
             raise
         self._layouts[name] = after
 
     def tables(self) -> tuple[TableSchema, ...]:
-        """The tables as they are where the read is now."""
+        """The tables at the read's present position."""
         return tuple(self._then(schema) for schema in self._declared)
 
     def _then(self, schema: TableSchema) -> TableSchema:
@@ -191,7 +191,7 @@ class Followed(Timeline):
         first: Sequence[TableAltered],
         start: BinlogPosition | str,
     ) -> Layout:
-        """Work out the layouts from here to the log's end; returns that before the first statement."""
+        """Derive the layouts from here to the log's end; returns the layout before the first statement."""
         name = _name(schema)
         refused = ""
         for _ in range(_ATTEMPTS):
@@ -220,7 +220,7 @@ class Followed(Timeline):
         raise start_again(schema, f"and again during each of {_ATTEMPTS} looks at it")
 
     def _await_statement(self, schema: TableSchema) -> None:
-        """Wait for the end of a statement that is altering the table: a SELECT waits for its lock."""
+        """Wait for a running statement that alters the table: a SELECT waits for its lock."""
         with connect(self._options) as connection, contextlib.suppress(pymysql.err.ProgrammingError):
             query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")
 

@@ -1,8 +1,8 @@
-"""A table's columns as the log goes on: which they were between two ALTER TABLEs, what old rows are today (pure).
+"""Derives a table's columns between two ALTER TABLEs of the log, and converts old rows to today's columns (pure).
 
-The log's own description of a table has no names unless ``binlog_row_metadata=FULL``, and never the whole definitions.
-So the columns of a stretch are derived, from those known before and after and the statements between. What cannot be
-told is left open or refused.
+The log's own description of a table has no names unless ``binlog_row_metadata=FULL``, and never whole definitions. So
+the columns of a stretch of the log are derived from the columns before and after it and the statements between them. A
+definition that cannot be derived stays unknown; if rows need it, they are refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .alters import ConvertAll, after, column_steps
 __all__ = ["Bridge", "Layout", "bridge", "layouts"]
 
 _HINT = "Start the query again with a new checkpoint."
-# What CONVERT TO CHARACTER SET binary makes of text.
+# CONVERT TO CHARACTER SET binary turns text into these types.
 _BYTES = ("binary", "varbinary", "tinyblob", "blob", "mediumblob", "longblob")
 
 
@@ -29,9 +29,9 @@ class Layout:
     Parameters
     ----------
     columns : tuple of Column
-        As they were. One of which only the name is known has the ``data_type`` "".
+        The columns then. If only a column's name is known, its ``data_type`` is "".
     now : tuple of str or None
-        The name that each has today; None if it was dropped since.
+        Each column's name today; None if it was dropped since.
     """
 
     columns: tuple[Column, ...]
@@ -40,25 +40,25 @@ class Layout:
 
 @dataclass
 class _Life:
-    """One column from its first to its last statement, whatever its names."""
+    """One column over all statements, under all its names."""
 
     before: Column | None = None
     now: Column | None = None
-    # Numbers of the statements that gave it a new definition; of those that did so if it was of text.
+    # Numbers of the statements that gave it a new definition, and of those that did so only if it was text.
     redefined: list[int] = field(default_factory=list)
     converted: list[int] = field(default_factory=list)
 
     def since_before(self) -> list[int]:
-        """Statements after which `before` is out of date."""
+        """Statements that made `before` out of date."""
         return [*self.redefined, *(self.converted if self.before and self.before.charset else [])]
 
     def until_now(self) -> list[int]:
-        """Statements before which `now` was not yet so."""
+        """Statements before which `now` was not yet valid."""
         was_text = self.now and (self.now.charset or self.now.data_type in _BYTES)
         return [*self.redefined, *(self.converted if was_text else [])]
 
     def at(self, stage: int, name: str) -> Column:
-        """Its definition after so many statements."""
+        """Its definition after ``stage`` statements."""
         if self.before and all(number > stage for number in self.since_before()):
             return replace(self.before, name=name)
         if self.now and all(number <= stage for number in self.until_now()):
@@ -66,7 +66,7 @@ class _Life:
         return Column(name, "", "")
 
     def is_explained(self) -> bool:
-        """Whether a definition that is another today had a statement to make it so."""
+        """Whether statements explain a definition that is different today."""
         if not self.before or not self.now or self.since_before() or self.until_now():
             return True
         return same_definition(self.before, self.now)
@@ -75,7 +75,7 @@ class _Life:
 def layouts(
     before: Sequence[Column], statements: Sequence[str], now: Sequence[Column], key: Sequence[str] = ()
 ) -> list[Layout]:
-    """The layouts before the first, and after each of the statements: one more than there are statements.
+    """The layouts before the first statement and after each one: one more than there are statements.
 
     Parameters
     ----------
@@ -86,12 +86,12 @@ def layouts(
     now : sequence of Column
         The columns after the last statement.
     key : sequence of str
-        Of ``before``, the columns of the primary key. The key would be another one without them.
+        Columns of ``before`` that are in the primary key. If one is dropped, the key is another one: refused.
 
     Raises
     ------
     SchemaChanged
-        A statement that `column_steps` refuses, or statements that do not lead from ``before`` to ``now``.
+        `column_steps` refuses a statement, or the statements do not lead from ``before`` to ``now``.
     """
     lives = [_Life(before=column if column.data_type else None) for column in before]
     stages = [[(life, column.name) for life, column in zip(lives, before, strict=True)]]
@@ -139,16 +139,16 @@ def _elsewhere(derived: str, found: str) -> SchemaChanged:
 
 @dataclass(frozen=True)
 class Bridge:
-    """How rows of a layout become rows of the stream.
+    """Converts rows of a layout to rows of the stream.
 
     Parameters
     ----------
     sources : tuple of int or None
-        For each column of the stream that of the layout; None where it is NULL.
+        For each column of the stream the index of its column in the layout; None if it is NULL.
     converts : tuple of callable or None
-        For each what is done with the storage values; None for nothing.
+        For each column of the stream the conversion of storage values; None for no conversion.
     is_identity : bool
-        Rows are what they have to be.
+        Whether rows need no change.
     """
 
     sources: tuple[int | None, ...]
@@ -156,21 +156,22 @@ class Bridge:
     is_identity: bool = False
 
     def index_of(self, source: int) -> int | None:
-        """Which column of the stream comes from a column of the layout."""
+        """Index of the stream's column that comes from a column of the layout; None if there is none."""
         return self.sources.index(source) if source in self.sources else None
 
 
 def bridge(layout: Layout, schema: TableSchema) -> Bridge:
-    """How rows of a layout become those of a stream with this schema.
+    """How to convert rows of a layout to a stream with this schema.
 
-    A column's values are those of the one that has its name today or, if none has, of one that had it and was dropped
-    since. A column without values is NULL, and so is one that was dropped and of which only the name is known.
+    A column gets the values of the layout's column that has its name today. If there is none, it gets those of a
+    column that had its name and was dropped since. A column without values is NULL. So is a dropped column of which
+    only the name is known.
 
     Raises
     ------
     SchemaChanged
-        Values that cannot become those of the declared type without loss, or whose type is not known; a column of the
-        keys that is missing or would identify or order rows otherwise.
+        Values cannot be converted to the declared type without loss, or their type is not known; or a key column is
+        missing or would identify or order rows differently.
     """
     own = [column.name.lower() for column in layout.columns]
     now = [name.lower() if name else None for name in layout.now]
@@ -190,14 +191,14 @@ def bridge(layout: Layout, schema: TableSchema) -> Bridge:
 
 
 def _definitions_same(layout: Layout, schema: TableSchema) -> bool:
-    """Reading as declared reads these rows right."""
+    """Whether the declared columns read these rows correctly."""
     return all(same_definition(one, other) for one, other in zip(layout.columns, schema.columns, strict=True))
 
 
 def _is_declared(
     layout: Layout, schema: TableSchema, own: list[str], now: list[str | None], declared: list[str]
 ) -> bool:
-    """The stream was declared of this very layout. Its columns may have been renamed since, but not to one another."""
+    """Whether the stream was declared with this layout. Columns may have been renamed since, but not swapped."""
     if own != declared or not _definitions_same(layout, schema):
         return False
     return all(name is None or name == own[i] or name not in declared for i, name in enumerate(now))
@@ -206,15 +207,15 @@ def _is_declared(
 def _convert(schema: TableSchema, declared: Column, found: Column) -> Convert | None:
     if not found.data_type:
         raise SchemaChanged(
-            f"The column {declared.name!r} of {schema.database}.{schema.table} was redefined more than once: what its "
-            "definition was in between, the binary log does not tell.",
+            f"The column {declared.name!r} of {schema.database}.{schema.table} was redefined more than once: the "
+            "binary log does not tell its definition in between.",
             _HINT,
         )
     convert = conversion(found, declared)
     if convert is None:
         raise SchemaChanged(
             f"The column {declared.name!r} of {schema.database}.{schema.table} is {_told(found)} in a part of the "
-            f"binary log and {_told(declared)} in the stream: its values cannot become the other's without loss.",
+            f"binary log and {_told(declared)} in the stream: its values cannot be converted without loss.",
             _HINT,
         )
     return None if convert is as_is else convert
@@ -224,7 +225,7 @@ _INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
 
 
 def _check_key(schema: TableSchema, declared: Column, found: Column | None) -> None:
-    """Keys tell and order rows by their storage values, so these must stay what they are."""
+    """Refuse a key column whose storage values are different now: they identify and order rows."""
     if found is None:
         what = "missing"
     elif found.data_type and not _same_key(declared, found):
@@ -236,7 +237,7 @@ def _check_key(schema: TableSchema, declared: Column, found: Column | None) -> N
     told = f"{_told(declared)}{f' COLLATE {declared.collation}' if declared.collation else ''}"
     raise SchemaChanged(
         f"The key column {declared.name!r} of {schema.database}.{schema.table}, {told}, is {what} in a part of the "
-        "binary log: rows would be told apart otherwise.",
+        "binary log: it would identify or order rows differently.",
         _HINT,
     )
 
@@ -248,6 +249,6 @@ def _same_key(declared: Column, found: Column) -> bool:
         same = same_definition(found, declared)
     else:
         same = found.data_type == declared.data_type and found.scale == declared.scale
-    # What is text has the same character set and, as its equality depends on it, collation.
+    # Text must have the same character set and, because equality depends on it, the same collation.
     text = (found.charset, found.collation) == (declared.charset, declared.collation)
     return same and text and found.nullable == declared.nullable

@@ -1,4 +1,4 @@
-"""What a read of the binary log takes the columns of its tables to be, as it goes on (pure)."""
+"""The columns of the tables along the binary log, while it is read (pure)."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class TableAltered:
     Parameters
     ----------
     schema : TableSchema
-        The table as it was declared.
+        The table's declared definition.
     statement : str
     end : BinlogPosition
-        Where the statement ends.
+        The end of the statement.
     """
 
     schema: TableSchema
@@ -33,36 +33,36 @@ class TableAltered:
 
 
 class Timeline:
-    """Tables that stay as they were declared: an ALTER TABLE ends the read."""
+    """Tables keep their declared columns: an ALTER TABLE ends the read."""
 
     decodes = True
-    """Whether rows are asked for at all."""
+    """Whether rows are decoded."""
 
     def layout(self, schema: TableSchema) -> Layout | None:
-        """The table's columns in what is read next; None for the declared ones."""
+        """The table's columns in the rows that are read next; None for the declared ones."""
         return None
 
     def altered(self, found: TableAltered) -> None:
-        """The read has come to an ALTER TABLE.
+        """Called when the read reaches an ALTER TABLE.
 
         Raises
         ------
         SchemaChanged
-            It cannot go on.
+            The read cannot continue.
         """
         raise SchemaChanged(
             f"The table {found.schema.name} was changed by {found.statement[:200]!r}.",
-            "Set schemaChange=evolve to go on with the same checkpoint, or start with a new checkpoint and target.",
+            "Set schemaChange=evolve to continue with the same checkpoint, or start with a new checkpoint and target.",
         )
 
 
 class Fixed(Timeline):
-    """Layouts that stay up to the end of the read, where a statement may be that changes them.
+    """Layouts that stay the same up to the end of the read. Only the last statement may change them.
 
     Parameters
     ----------
     layouts : mapping
-        Of the tables that are not as they were declared.
+        Layouts of the tables that have other columns than declared.
     until : BinlogPosition
         The end of the read.
     """
@@ -80,7 +80,7 @@ class Fixed(Timeline):
 
 
 class Statements(Timeline):
-    """Only collects what changes the tables: for a look ahead."""
+    """Only collects the ALTER TABLEs, without rows: to look ahead."""
 
     decodes = False
 
@@ -88,6 +88,6 @@ class Statements(Timeline):
         self.found: list[TableAltered] = []
 
     def altered(self, found: TableAltered) -> None:
-        # A read that lost its connection comes by again.
+        # A read that lost its connection may reach the same statement again.
         if not self.found or found.end.sort_key() > self.found[-1].end.sort_key():
             self.found.append(found)
