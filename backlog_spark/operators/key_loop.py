@@ -1,7 +1,7 @@
-"""A function run over keys: Arrow rows and state in, Arrow rows and state out (pure; both vehicles use it).
+"""Runs a function over keys: Arrow rows and state in, Arrow rows and state out (pure; both vehicles use it).
 
-State is held as one Python list a column, a place a key, and what a function declared points into them. So moving to
-the next key is one assignment, whatever the function declares.
+State is one Python list for each column, with one entry for each key. The states that a function declares point into
+these lists. So moving to the next key is one assignment, whatever the function declares.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ __all__ = ["KeyLoop", "LoopSchema", "as_batch", "epoch_millis", "python_values"]
 
 @dataclass(frozen=True)
 class LoopSchema:
-    """What a loop has to know of types.
+    """The types that a loop works with.
 
     Parameters
     ----------
     rows : pyarrow.Schema
-        Of the input, as a worker has it.
+        The input rows in a worker.
     event_time : int or None
-        Which one is the event time.
+        Index of the event time column in ``rows``.
     state : pyarrow.Schema
         The declared states, then event-time timers, then processing-time timers.
     outputs : tuple of (str, pyarrow.Schema)
         The main output, then the side outputs by name.
     late : str or None
-        The side output that late rows go to.
+        The side output for late rows.
     clocked : bool
-        Whether event time goes on with the system time, though rows have none (FLIP-326).
+        Whether event time follows the system time, though rows have none (FLIP-326).
     """
 
     rows: pa.Schema
@@ -72,12 +72,12 @@ def epoch_millis(times: pa.Array) -> pa.Array:
 
 
 class KeyLoop:
-    """One function, one task. Keys are loaded by place, worked on, and given back.
+    """One function in one task. Keys are loaded, processed by index, and their state is read back.
 
     Parameters
     ----------
     function : KeyedProcessFunction
-        Is copied.
+        It is copied.
     schema : LoopSchema
     """
 
@@ -89,7 +89,7 @@ class KeyLoop:
         self._timers = TimerService()
         self.context = ProcessContext(self._timers)
         self.context._cursor = self._cursor
-        # What each column is: a state, the times of a state's values, or timers, which are the last two.
+        # The kind of each column: a state, the times of a state's values, or (None, the last two) timers.
         self._kinds: list[type[State] | type[Stamps] | None] = [None] * len(schema.state)
         self._states: list[tuple[State, int]] = []
         self._stamps: list[tuple[Stamps, int, int]] = []
@@ -119,11 +119,11 @@ class KeyLoop:
         return self._function
 
     def close(self) -> None:
-        """The task has come to its end."""
+        """End the task."""
         self._function.close()
 
     def load(self, keys: list[Any], columns: list[list[Any]]) -> None:
-        """Take keys, and a list for each column of their state; the lists are changed in place."""
+        """Load keys and their state: a list for each column. The lists are changed in place."""
         self._keys, self._columns = keys, columns
         self.context._keys = keys
         for state, at in self._states:
@@ -136,44 +136,44 @@ class KeyLoop:
         self._timers.bind(self._event, self._processing, self._cursor, has_event_time=has_event_time)
 
     def set_batch_time(self, now: int | None) -> None:
-        """By which state expires that is loaded from now on, and lives that is written; None stands still."""
+        """Set the time for state TTL: for values that are loaded or written from now on. None: time stands still."""
         for stamps, _, _ in self._stamps:
             stamps.now = now
 
     def set_clocks(self, watermark: int, processing_time: int) -> None:
-        """What the timer service tells from now on."""
+        """Set the times that the timer service returns."""
         self._timers.watermark, self._timers.processing_time = watermark, processing_time
 
     # -- rows -----------------------------------------------------------------------------------------------
 
-    def process(self, rows: pa.RecordBatch, starts: Sequence[int], places: Sequence[int]) -> None:
+    def process(self, rows: pa.RecordBatch, starts: Sequence[int], indexes: Sequence[int]) -> None:
         """Call the function for rows that are sorted by key.
 
         Parameters
         ----------
         rows : pyarrow.RecordBatch
-            Of the input's schema.
+            Rows with the input's schema.
         starts : sequence of int
-            Where each key's rows begin.
-        places : sequence of int
-            Which of the loaded keys each of them is.
+            Index of each key's first row.
+        indexes : sequence of int
+            Index of each of these keys among the loaded keys.
         """
         ends = [*starts[1:], rows.num_rows]
         if self._function.is_vectorised:
-            for start, end, place in zip(starts, ends, places, strict=True):
-                self._cursor[0] = place
+            for start, end, index in zip(starts, ends, indexes, strict=True):
+                self._cursor[0] = index
                 self._take(self._function.process_batch(rows.slice(start, end - start), self.context))
             return
         call, cursor, at = self._function.process_element, self._cursor, self.context._row
         if self._schema.event_time is not None:
             self.context._times = python_values(epoch_millis(rows.column(self._schema.event_time)))
-        # What the class itself would make, without a call in Python for each row.
+        # Makes the same rows as calling the class, but without a Python call for each row.
         make = partial(tuple.__new__, self._row)
         made = list(map(make, zip(*(python_values(column) for column in rows.columns), strict=True)))
         take = self._take if self._tags else self._collected[0].extend
         context = self.context
-        for start, end, place in zip(starts, ends, places, strict=True):
-            cursor[0] = place
+        for start, end, index in zip(starts, ends, indexes, strict=True):
+            cursor[0] = index
             at[0] = start
             for row in made[start:end]:
                 result = call(row, context)
@@ -194,7 +194,7 @@ class KeyLoop:
                 if at is None:
                     raise BacklogError(
                         f"{self._what} put out a row with a tag {item[0].name!r} that is no attribute of it.",
-                        "Declare it in the class: tag = bs.OutputTag('…').",
+                        "Declare the tag in the class: tag = bs.OutputTag('…').",
                     )
                 self._collected[at].append(item[1])
             else:
@@ -202,39 +202,39 @@ class KeyLoop:
 
     # -- timers ---------------------------------------------------------------------------------------------
 
-    def fire_event_timers(self, watermark: int, places: Iterable[int], most: int | None = None) -> int:
-        """Fire what is due at the watermark, and what that registers, in the order of time within a key.
+    def fire_event_timers(self, watermark: int, indexes: Iterable[int], most: int | None = None) -> int:
+        """Fire timers that are due at the watermark, and due ones that these register; by time within a key.
 
         Parameters
         ----------
         watermark : int
-        places : iterable of int
-            Which of the loaded keys.
+        indexes : iterable of int
+            Indexes of loaded keys.
         most : int, optional
-            Stop after so many. Default: fire all.
+            Stop after this many timers. Default: fire all.
 
         Returns
         -------
         int
-            How many have fired.
+            The number of timers that fired.
         """
         self._timers.watermark = watermark
-        return self._fire("event", self._event, watermark, places, most)
+        return self._fire("event", self._event, watermark, indexes, most)
 
-    def fire_processing_timers(self, now: int, places: Iterable[int], most: int | None = None) -> int:
-        """Fire what is due by the clock, as `fire_event_timers` does."""
+    def fire_processing_timers(self, now: int, indexes: Iterable[int], most: int | None = None) -> int:
+        """Fire timers that are due by the clock, as `fire_event_timers` does."""
         self._timers.processing_time = max(self._timers.processing_time, now)
-        return self._fire("processing", self._processing, now, places, most)
+        return self._fire("processing", self._processing, now, indexes, most)
 
-    def _fire(self, domain: str, timers: list[Any], until: int, places: Iterable[int], most: int | None) -> int:
+    def _fire(self, domain: str, timers: list[Any], until: int, indexes: Iterable[int], most: int | None) -> int:
         context, service, fired = self.context, self._timers, 0
         context._domain = domain
         try:
-            for place in places:
-                if not timers[place]:
+            for index in indexes:
+                if not timers[index]:
                     continue
-                self._cursor[0] = place
-                due = [time for time in timers[place] if time <= until]
+                self._cursor[0] = index
+                due = [time for time in timers[index] if time <= until]
                 if not due:
                     continue
                 heapq.heapify(due)
@@ -258,37 +258,37 @@ class KeyLoop:
             context._domain = ""
         return fired
 
-    def end(self, places: Iterable[int], most: int | None = None) -> int:
-        """Tell keys with state, and nothing due any more, that the input has ended, and forget them; how many were."""
+    def end(self, indexes: Iterable[int], most: int | None = None) -> int:
+        """Call ``on_end`` for keys with state, then drop the state. Nothing may be due. Returns how many keys."""
         told = 0
-        for place in places:
+        for index in indexes:
             if told == most:
                 break
-            if not self._holds(place):
+            if not self._holds(index):
                 continue
-            self._cursor[0] = place
+            self._cursor[0] = index
             self._take(self._function.on_end(self.context))
-            # Nothing comes after it: what it registers is due.
-            self._fire("event", self._event, END_OF_TIME, (place,), None)
+            # Nothing comes after on_end, so timers that it registers are due.
+            self._fire("event", self._event, END_OF_TIME, (index,), None)
             for column in self._columns:
-                column[place] = None
+                column[index] = None
             told += 1
         return told
 
-    def _holds(self, place: int) -> bool:
+    def _holds(self, index: int) -> bool:
         """Whether a key has any state or timer."""
         for values, kind in zip(self._columns, self._kinds, strict=True):
-            value = values[place]
+            value = values[index]
             if kind is Stamps or value is None:
                 continue
             if value or not (kind is None or issubclass(kind, ListState | MapState)):
                 return True
         return False
 
-    # -- what comes out -------------------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------------------------
 
     def outputs(self) -> list[tuple[int, pa.RecordBatch]]:
-        """What was put out since the last call: number of the output, rows."""
+        """Rows that were put out since the last call, each batch with the number of its output."""
         out = []
         for at in range(len(self._collected)):
             self._flush(at)
@@ -297,12 +297,12 @@ class KeyLoop:
         return out
 
     def put_late(self, rows: pa.RecordBatch) -> None:
-        """Send late rows to the side output that takes them."""
+        """Send late rows to their side output."""
         assert self._schema.late is not None
         self._batches[self._tags[self._schema.late]].append(rows)
 
     def state(self, end: int | None = None) -> list[pa.Array]:
-        """The state of the first ``end`` keys, default all, a column each."""
+        """The state of the first ``end`` keys (default: all), one array for each column."""
         out = []
         for field, values, kind in zip(self._schema.state, self._columns, self._kinds, strict=True):
             plain = values if end is None else values[:end]
@@ -311,7 +311,7 @@ class KeyLoop:
             elif kind is Stamps:
                 plain = [(list(v.values()) if type(v) is dict else v) or None for v in plain]
             elif issubclass(kind, ListState | MapState):
-                # Nothing in it is no state.
+                # An empty list or map counts as no state.
                 plain = [(list(v.items()) if type(v) is dict else v) or None for v in plain]
             elif pa.types.is_map(field.type):
                 plain = [list(v.items()) if type(v) is dict else v for v in plain]
@@ -343,7 +343,7 @@ class KeyLoop:
 
 
 def as_batch(rows: list[Any], schema: pa.Schema, what: str, output: str = "") -> pa.RecordBatch:
-    """Rows that a function of the user's put out.
+    """Rows that a user's function put out, as an Arrow batch.
 
     Parameters
     ----------
@@ -358,7 +358,7 @@ def as_batch(rows: list[Any], schema: pa.Schema, what: str, output: str = "") ->
     Raises
     ------
     BacklogError
-        For a row of other columns, or a value that does not fit.
+        A row has other columns, or a value does not fit.
     """
     try:
         columns = list(zip(*rows, strict=True))

@@ -1,8 +1,8 @@
-"""Rows of an operator's inputs in few columns, on their way from Spark to its workers.
+"""Packs the rows of an operator's inputs into few columns for their way from Spark to its workers.
 
-A column is paid for in the shuffle, in the sort and in Arrow. Rows as the state has them hold their keys twice, and of
-two inputs they hold the columns of both, one half of them NULL. On the way a key goes once, and columns of one type
-share a place, one of each input. The worker takes them apart again.
+Every column costs time in the shuffle, in the sort and in Arrow. Rows in the form of state hold their keys twice. With
+two inputs they hold the columns of both, and half of them are NULL. Narrow rows hold a key once, and two columns of the
+same type, one from each input, become one. The worker separates them again.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ __all__ = ["Narrow"]
 
 
 class Narrow:
-    """The columns of placed rows on their way, for `backlog_spark.operators.rows.RowsFold`.
+    """The narrow form of placed rows, for `backlog_spark.operators.rows.RowsFold`.
 
     Parameters
     ----------
     placed : DataFrame
-        Rows with all of their columns.
+        Rows with all their columns.
     key_names : sequence of str
-        The key columns of ``placed``, as the operator compares them.
+        The key columns of ``placed``, in the form that the operator compares.
     side_of : str
-        The column of ``placed`` that tells which input a row is of, from 0.
+        The column of ``placed`` with the number of a row's input, from 0.
     sides : sequence of (Side, sequence of str)
-        Each input, and what its columns are called in ``placed``, where they are NULL in the other one's rows. An
-        operator that needs something else of its rows may leave them out.
+        Each input, and the names of its columns in ``placed``. They are NULL in the other input's rows. An operator
+        that does not need a column may leave it out of ``placed``.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Narrow:
         self._side_of = side_of
         self._placed = arrow_schema(placed.schema)
         self._types = {column.name: column.dataType for column in placed.schema}
-        # Of each column of an input: the input, and the column that it travels in.
+        # For each column of an input: the input's number, and the narrow column that holds it.
         self._found: dict[str, tuple[int, str]] = {}
         shared: list[tuple[DataType, dict[int, str]]] = []
         for number, (side, names) in enumerate(sides):
@@ -55,7 +55,7 @@ class Narrow:
                 kind = column.dataType
                 if name not in placed.columns:
                     continue
-                # Floating point keys are compared in one form of several.
+                # Floating point keys are compared in a normalised form, which does not give the value back.
                 if column.name in side.keys and not isinstance(kind, FloatType | DoubleType):
                     self._found[name] = number, key_names[side.keys.index(column.name)]
                     continue
@@ -68,10 +68,10 @@ class Narrow:
         for i, (_, taken) in enumerate(shared):
             self._found.update({name: (number, f"n{i}") for number, name in taken.items()})
         self.schema = arrow_schema(self.of(placed).schema)
-        """Of the rows on their way, in Arrow."""
+        """The narrow rows' schema in Arrow."""
 
     def of(self, placed: DataFrame) -> DataFrame:
-        """The rows on their way; columns that are no input's keep name and place."""
+        """Make rows narrow. Columns that belong to no input keep their names and order."""
         from pyspark.sql import functions as F
 
         others = [quoted(name) for name in placed.columns if name not in self._found]
@@ -79,7 +79,7 @@ class Narrow:
         return placed.select(*others, *shared)
 
     def placed(self, rows: DataFrame) -> DataFrame:
-        """The rows as they were placed, in Spark; without columns that are not there any more."""
+        """The placed rows again, in Spark, without columns that were dropped meanwhile."""
         from pyspark.sql import functions as F
 
         columns = []
@@ -91,22 +91,22 @@ class Narrow:
         return rows.select(*columns)
 
     def columns(self, names: Sequence[str]) -> list[Column]:
-        """These columns of the rows as they were placed, in Spark, in rows of the input that they are of."""
+        """These columns of the placed rows, in Spark. Valid only in rows of the input that they belong to."""
         found = [(name, self._found.get(name, (None, name))[1]) for name in names]
         return [quoted(taken).cast(self._types[name]).alias(name) for name, taken in found]
 
     def widened(self, batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-        """The rows as they were placed, in a worker."""
+        """The placed rows again, in a worker."""
         rows = combine(batches, self.schema)
         side = rows.column(self._side_of).to_numpy() if self._found else np.empty(0)
-        places: dict[int, pa.Array] = {}
+        rows_of: dict[int, pa.Array] = {}
         columns = []
         for field in self._placed:
             number, name = self._found.get(field.name, (None, field.name))
             column = rows.column(name)
             if number is not None and (side != number).any():
-                if number not in places:
-                    places[number] = pa.array(np.arange(len(side)), mask=side != number)
-                column = column.take(places[number])
+                if number not in rows_of:
+                    rows_of[number] = pa.array(np.arange(len(side)), mask=side != number)
+                column = column.take(rows_of[number])
             columns.append(column.cast(field.type))
         return pa.RecordBatch.from_arrays(columns, schema=self._placed)

@@ -1,4 +1,4 @@
-"""The type of the rows that a user's functions are given: a named tuple with every column under its own name."""
+"""The type of the rows that a user's functions get: a named tuple with every column under its own name."""
 
 from __future__ import annotations
 
@@ -13,25 +13,26 @@ _Bare = namedtuple("_Bare", ())
 
 @functools.lru_cache(maxsize=256)
 def row_type(names: tuple[str, ...]) -> Any:
-    """A named tuple of these columns, also of those that begin with an underscore, as ``_change_type`` does.
+    """A named tuple of these columns, including names that begin with an underscore, such as ``_change_type``.
 
-    A column whose name is no identifier, or one of a tuple's own such as ``_fields``, is ``_n`` by its position n.
+    A column is named ``_n``, by its position n, if its name is no identifier or is one of a tuple's own, such as
+    ``_fields``.
     """
-    # Called as any function is: of a named tuple without literal names mypy knows no columns.
+    # Typed as Any: mypy knows no columns of a named tuple without literal names.
     make: Any = namedtuple
     made = make("Row", names, rename=True)
-    places: tuple[str, ...] = made._fields
+    given: tuple[str, ...] = made._fields
     own = {
-        place: name
-        for place, name in zip(places, names, strict=True)
-        if place != name and name.isidentifier() and not hasattr(_Bare, name)
+        field: name
+        for field, name in zip(given, names, strict=True)
+        if field != name and name.isidentifier() and not hasattr(_Bare, name)
     }
     if not own:
         return made
-    # The getters that it has already, which are in C; all of them before the first is set, as `_1` may be a column.
-    for name, getter in [(name, vars(made)[place]) for place, name in own.items()]:
+    # Reuse the tuple's getters, which are in C. Collect all before setting the first, as `_1` may be a column's name.
+    for name, getter in [(name, vars(made)[field]) for field, name in own.items()]:
         setattr(made, name, getter)
-    fields = tuple(own.get(place, place) for place in places)
+    fields = tuple(own.get(field, field) for field in given)
 
     def replaced(self: Any, /, **values: Any) -> Any:
         row = made._make(map(values.pop, fields, self))

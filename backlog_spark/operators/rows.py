@@ -1,7 +1,7 @@
 """Operators whose state is rows: joins, windows with functions, over aggregation.
 
-In backlog nothing but the rows is kept. When the stay ends Spark makes the result of all of them, as a batch, and the
-rows that later ones may still meet are handed over. In stream mode a key group's rows are worked on as Arrow.
+In backlog only the rows are kept. When the stay ends, Spark computes the result of all rows in a batch. Rows that later
+rows may still match are handed over. In stream mode the rows of a key group are processed in Arrow.
 
 Source: FLIP-327, "For keyed multi-input operators": inputs are buffered and sorted until all have left backlog.
 """
@@ -34,25 +34,25 @@ if TYPE_CHECKING:
 __all__ = ["SIDE_OF", "TIME", "PackRowsAsTheyAre", "RowsFold"]
 
 TIME: Final = "t"
-"""Of state and live rows: event time in milliseconds since 1970, NULL if the row has none."""
+"""Column of state and live rows: event time in milliseconds since 1970, NULL if the row has none."""
 SIDE_OF: Final = "side"
-"""Of state and live rows: which input a row is of, 0 or 1."""
+"""Column of state and live rows: the row's input, 0 or 1."""
 
 
 class RowsFold(Fold):
     """A keyed operator of one or two inputs that keeps rows.
 
-    A row of state, and a live row, is: hash, keys ``k0`` …, then for state the operator's own columns, then ``side``,
-    ``t``, and all columns of the input ``r0`` … (of both inputs, NULL on the other side's rows).
+    Rows of state and live rows have these columns: hash, keys ``k0`` …, for state the operator's own columns, then
+    ``side``, ``t``, and all columns of the input ``r0`` … (with two inputs, of both; NULL in the other side's rows).
 
     Parameters
     ----------
     what : str
         The operator's name in messages.
     schema : StructType
-        Of the rows: one input's, or as `backlog_spark.operators.sides.tagged` makes them.
+        The rows' schema: that of one input, or of `backlog_spark.operators.sides.tagged`.
     keys : sequence of str
-        Key columns, of the left input if there are two.
+        Key columns; with two inputs, of the left one.
     right_keys : sequence of str, optional
         Key columns of the right input; None for an operator with one input.
     key_groups : int
@@ -62,13 +62,13 @@ class RowsFold(Fold):
     late_output : str, optional
         Name of a side output for late rows, if the operator has one input.
     control_first : bool
-        Whether a batch's watermark comes before its rows: for the first operator of a chain.
+        Whether a batch's watermark comes before its rows, as for the first operator of a chain.
     """
 
     timed = True
     mergeable = False
     waits = True
-    # What it puts out does not depend on when it does so.
+    # Its output does not depend on when timers fire.
     interruptible = True
 
     def __init__(
@@ -107,12 +107,12 @@ class RowsFold(Fold):
     # -- columns --------------------------------------------------------------------------------------------
 
     def value(self, side: int, column: str) -> str:
-        """What a side's column is called in rows of state and live rows, such as ``r3``."""
+        """Name of a side's column in rows of state and live rows, such as ``r3``."""
         given = self.sides[side]
         return f"r{self._values.index(given.columns[given.schema.names.index(column)])}"
 
     def values(self, side: int) -> list[str]:
-        """What all of a side's columns are called, in their order."""
+        """Names of all columns of a side, in their order."""
         return [f"r{self._values.index(name)}" for name in self.sides[side].columns]
 
     def live_schema(self) -> pa.Schema:
@@ -121,12 +121,12 @@ class RowsFold(Fold):
         return pa.schema([self.state.arrow().field(name) for name in wanted])
 
     def event_time_needed(self, side: int) -> str:
-        """A side's event time.
+        """A side's event time column.
 
         Raises
         ------
         BacklogError
-            If it has none.
+            The side has none.
         """
         found = self.sides[side].event_time
         if found is None:
@@ -144,7 +144,7 @@ class RowsFold(Fold):
         return placed.select(group_of(placed[HASH], self.key_groups).alias(GROUP), "*")
 
     def placed(self, rows: DataFrame) -> DataFrame:
-        """Rows as the state has them but for the operator's own columns: hash, keys, side, time, values."""
+        """Rows in the form of state, without the operator's own columns: hash, keys, side, time, values."""
         from pyspark.sql import functions as F
 
         side = F.lit(0).cast("int") if len(self.sides) == 1 else quoted(SIDE)
@@ -163,7 +163,7 @@ class RowsFold(Fold):
         return rows.select(hash_of(keys).alias(HASH), *keys, side.alias(SIDE_OF), time, *values, *self.more_placed())
 
     def more_placed(self) -> Sequence[Column]:
-        """Further columns of `placed`, made of the input's."""
+        """More columns for `placed`, derived from the input's."""
         return ()
 
     def _time_of(self, side: Side) -> Column:
@@ -182,7 +182,7 @@ class RowsFold(Fold):
         return self.schema
 
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
-        # As they came: hashes are needed of the few that are handed over.
+        # Rows stay as they came. Only the few that are handed over need hashes.
         return rows if base is None else base.unionByName(rows)
 
     def state_of(self, version: DataFrame) -> DataFrame:
@@ -193,24 +193,24 @@ class RowsFold(Fold):
 
     @abstractmethod
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        """The result of all rows of the stay, of columns `output_schema`."""
+        """The result of all rows of the stay, with columns `output_schema`."""
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
-        """All rows while nothing has been put out, else those that `still_needed` gives, which may change ``own``."""
+        """All rows while nothing has been put out. Then only those of `still_needed`, which may set ``own``."""
         placed = self.placed(version)
         return self.as_state(placed if end is None else self.still_needed(placed, end))
 
     def narrow(self, placed: DataFrame) -> Narrow:
-        """How placed rows travel."""
+        """The narrow form of placed rows, for their way to the workers."""
         sides = [(side, self.values(number)) for number, side in enumerate(self.sides)]
         return Narrow(placed, self.state.key_names, SIDE_OF, sides)
 
     def with_key(self, rows: DataFrame) -> DataFrame:
-        """Placed rows without those that have a NULL in their key, which equal none."""
+        """Placed rows without those that have a NULL in their key: such a key equals no other."""
         return rows.where(" AND ".join(f"{name} IS NOT NULL" for name in self.state.key_names))
 
     def with_hash(self, rows: DataFrame) -> DataFrame:
-        """Placed rows that have left their hash behind, with it."""
+        """Add the hash again to placed rows that have lost it."""
         return rows.select(hash_of([quoted(name) for name in self.state.key_names]).alias(HASH), "*")
 
     def as_state(self, rows: DataFrame) -> DataFrame:
@@ -225,13 +225,15 @@ class RowsFold(Fold):
 
     @abstractmethod
     def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
-        """Of the stay's rows (hash, keys, side, time, values), after its results: those that the stream vehicle
-        needs, with the operator's own columns where they are not NULL."""
+        """Rows of the stay that the stream vehicle still needs after the stay's results.
+
+        ``placed`` has hash, keys, side, time and values. The operator's own columns are added if they are not NULL.
+        """
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
-        """Takes state and input apart; the operator's work is in `advance`."""
+        """Separates state, input and late rows; `advance` does the operator's work."""
         schema = self.state.arrow()
         silent = [batch for batch, emit in arrived.seeds if not emit]
         loud = [batch for batch, emit in arrived.seeds if emit]
@@ -248,7 +250,7 @@ class RowsFold(Fold):
                     late = gone.num_rows
                 else:
                     outputs.append((1, self._plain(gone)))
-        # What a stay in backlog has only collected is older than what comes with it.
+        # Rows that a stay in backlog only collected are older than the batch's own rows.
         fresh = combine([*loud, live], schema)
         due = False
         if kept.num_rows:
@@ -264,12 +266,12 @@ class RowsFold(Fold):
     def advance(
         self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
     ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """The state after a batch and what it puts out, in a worker; both tables are rows of state.
+        """The state after a batch and the batch's output, in a worker. Both inputs are rows of state.
 
         Parameters
         ----------
         kept : pyarrow.RecordBatch
-            Rows that were there; a key may be in it without a new row, and rows of keys that have nothing due.
+            Rows of the old state. Keys in it may have no new row and nothing due.
         fresh : pyarrow.RecordBatch
             New rows, in any order, none of them late; the operator's own columns are NULL.
         clock : Clock
@@ -278,36 +280,36 @@ class RowsFold(Fold):
         Returns
         -------
         (pyarrow.RecordBatch, list of pyarrow.RecordBatch)
-            Rows of state in the place of ``kept``, and rows of `output_schema` in Arrow.
+            Rows of state that replace ``kept``, and rows of `output_schema` in Arrow.
         """
 
     def settled_order(self, handed_over: pa.RecordBatch) -> pa.RecordBatch:
-        """What has been handed over, which comes in any order, in one that is the same whenever the batch is repeated.
+        """Sort rows that were handed over, which come in any order, so that a repeated batch has the same order.
 
-        For operators that count on it: by default as it comes.
+        For operators that depend on the order. By default rows stay as they come.
         """
         return handed_over
 
     def left_by(self, fresh: pa.RecordBatch, clock: Clock) -> pa.RecordBatch:
-        """The state that `advance` leaves of new rows alone; their output has been made already."""
+        """The state that `advance` makes of new rows whose output was made already."""
         return self.advance(combine([], fresh.schema), fresh, clock)[0]
 
     def is_late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
-        """Which rows come too late, beside those that are kept; by default those of a time up to the watermark."""
+        """Which rows come too late, given the kept rows. By default: rows with a time up to the watermark."""
         found: np.ndarray = pc.fill_null(pc.less_equal(live.column(TIME), watermark), False).to_numpy(
             zero_copy_only=False
         )
         return found
 
     def keyed(self, rows: pa.RecordBatch) -> np.ndarray:
-        """Which rows have no NULL in their keys; joins match only those."""
+        """Which rows have no NULL in their keys. Joins match only those."""
         found = np.ones(rows.num_rows, dtype=bool)
         for name in self.state.key_names:
             found &= pc.is_valid(rows.column(name)).to_numpy(zero_copy_only=False)
         return found
 
     def codes(self, rows: pa.RecordBatch, chosen: np.ndarray) -> np.ndarray:
-        """A number for each key of the chosen rows, above 0; 0 for others."""
+        """A number above 0 for each key of the chosen rows; 0 for other rows."""
         hashes = rows.column(HASH).to_numpy()
         order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in self.state.key_names])
         code = np.zeros(rows.num_rows, dtype=np.int64)
@@ -323,16 +325,16 @@ class RowsFold(Fold):
         return pa.RecordBatch.from_arrays(columns, schema=self.state.arrow())
 
     def _plain(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of state as the input's rows."""
+        """The input's columns of rows of state."""
         columns = [rows.column(name) for name in self.values(0)]
         return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self.sides[0].schema))
 
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """When each row is to be looked at again; by default never."""
+        """When to process each row again; by default never."""
         nothing = np.full(state.num_rows, NEVER, dtype=np.int64)
         return nothing, nothing
 
-    # -- what comes out -------------------------------------------------------------------------------------
+    # -- output ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def output_schema(self) -> StructType:

@@ -1,4 +1,4 @@
-"""The sorted vehicle's worker side for functions: rows sorted by key in, what they put out and state out."""
+"""The worker side of the sorted vehicle for functions: rows sorted by key in, output and state out."""
 
 from __future__ import annotations
 
@@ -20,15 +20,16 @@ from backlog_spark.state.tables import combine, to_bytes
 
 __all__ = ["DATA", "ORIGIN", "TAG", "SortedLoop", "key_values"]
 
-# Of what comes out: the number of the output, NULL for state, and its packed rows. Of what goes in: 0 for state.
+# Columns. TAG and DATA of the result: the number of the output (NULL for state) and its packed rows. ORIGIN of the
+# input: 0 for state, 1 for rows.
 TAG, DATA, ORIGIN = "__tag", "__data", "__origin"
 
 
 class SortedLoop:
-    """For ``mapInArrow``: rows sorted by hash, a key's state before its rows; what is put out, and state.
+    """For ``mapInArrow``. Input: rows sorted by hash, a key's state before its rows. Result: output rows and state.
 
-    The keys of a batch's last hash, nearly always one, may go on in the next batch: their state is held. So a key with
-    any number of rows needs memory for a batch of them.
+    Keys with a batch's last hash (nearly always one key) may continue in the next batch, so their state is held. A key
+    with any number of rows needs memory only for one batch of them.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class SortedLoop:
             rows = combine([batch], self._placed)
             order, starts = equal_runs(rows.column(0).to_numpy(), rows.columns[1:width])
             if (order[1:] < order[:-1]).any():
-                # Two keys of one hash, whose rows alternate.
+                # Rows of two keys with the same hash alternate.
                 rows = rows.take(pa.array(order))
             is_row = rows.column(ORIGIN).to_numpy() == 1 if self._has_base else np.ones(rows.num_rows, dtype=bool)
             keys = rows.select(list(range(width))).take(pa.array(starts))
@@ -100,8 +101,8 @@ class SortedLoop:
         names = self._loop_schema.state.names
         if not self._has_base:
             return [[None] * len(starts) for _ in names]
-        places = pa.array(starts, mask=is_row[starts])
-        return [python_values(rows.column(name).take(places)) for name in names]
+        indexes = pa.array(starts, mask=is_row[starts])
+        return [python_values(rows.column(name).take(indexes)) for name in names]
 
     def _process(self, rows: pa.RecordBatch, starts: np.ndarray, is_row: np.ndarray) -> None:
         values = rows.columns[1 + self._keys :][: len(self._loop_schema.rows)]
@@ -110,13 +111,13 @@ class SortedLoop:
             self._loop.process(live, starts.tolist(), range(len(starts)))
             return
         counts = np.add.reduceat(is_row, starts)
-        places = np.flatnonzero(counts)
-        if len(places):
-            begins = np.concatenate(([0], np.cumsum(counts[places])[:-1]))
-            self._loop.process(live.filter(pa.array(is_row)), begins.tolist(), places.tolist())
+        indexes = np.flatnonzero(counts)
+        if len(indexes):
+            begins = np.concatenate(([0], np.cumsum(counts[indexes])[:-1]))
+            self._loop.process(live.filter(pa.array(is_row)), begins.tolist(), indexes.tolist())
 
     def _given_back(self, held: _Held) -> Iterator[pa.RecordBatch]:
-        """Keys whose last row has been seen."""
+        """Output and state of keys that have no more rows."""
         keys = held.keys
         self._loop.load(key_values(keys), held.columns)
         now = int(time.time() * 1000)
@@ -147,7 +148,7 @@ class SortedLoop:
 
 @dataclass
 class _Held:
-    """Keys of one hash: their columns, their state as a list a column, and whether they have had a row."""
+    """Keys of one hash: their columns, a list of state for each column, and whether they have had a row."""
 
     keys: pa.RecordBatch
     columns: list[list[Any]]
@@ -158,14 +159,14 @@ class _Held:
         return int(self.keys.column(0)[0].as_py())
 
     def resumed(self, first: pa.RecordBatch, columns: list[list[Any]], changed: np.ndarray) -> _Held | None:
-        """Give the state of those that are among the first keys of a batch to them; the others, or None."""
+        """Hand the state of keys that continue among a batch's first keys to these. Returns the others, or None."""
         mine = self.keys.num_rows
         both = combine([self.keys, first], first.schema)
         order, starts = equal_runs(both.column(0).to_numpy(), both.columns[1:])
         rest = []
         for members in np.split(order, starts[1:]):
-            ours = [int(place) for place in members if place < mine]
-            theirs = [int(place) - mine for place in members if place >= mine]
+            ours = [int(index) for index in members if index < mine]
+            theirs = [int(index) - mine for index in members if index >= mine]
             if ours and not theirs:
                 rest += ours
             elif ours:
@@ -177,13 +178,13 @@ class _Held:
         return _Held(self.keys.take(pa.array(rest)), [[c[r] for r in rest] for c in self.columns], self.changed[rest])
 
     def and_(self, other: _Held) -> _Held:
-        """With keys of the same hash."""
+        """Both together; ``other`` has keys of the same hash."""
         columns = [mine + theirs for mine, theirs in zip(self.columns, other.columns, strict=True)]
         changed = np.concatenate([self.changed, other.changed])
         return _Held(combine([self.keys, other.keys], self.keys.schema), columns, changed)
 
 
 def key_values(ids: pa.RecordBatch) -> list[Any]:
-    """The keys as the function sees them, from hash and key columns."""
+    """The keys in the form that the function sees, from hash and key columns."""
     columns = [python_values(column) for column in ids.columns[1:]]
     return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))

@@ -1,4 +1,4 @@
-"""Sources are known by their identity, wherever Spark lists them: in its offset log, once a place, and in progress."""
+"""Sources are matched by identity in Spark's offset log, which lists each position, and in progress events."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def files(spark: SparkSession, tmp_path: Path) -> DataFrame:
 
 def started(spark: SparkSession, tmp_path: Path, stream: BacklogStream, sink: bs.Sink, **more: Any) -> bs.BacklogQuery:
     return (
-        stream.write("places")
+        stream.write("positions")
         .trigger(processing_time="100 ms", **more)
         .option("checkpointLocation", str(tmp_path / "c"))
         .to(sink)
@@ -82,14 +82,14 @@ def test_a_frame_that_comes_twice_before_and_behind_a_source(
             query,
         )
         wait(lambda: query.backlogProgress.rows == 4, query)  # all is committed
-        assert kept(tmp_path)["places"] == [2]
+        assert kept(tmp_path)["positions"] == [2]
         assert [switch.mode for switch in query.history] == [Mode.BACKLOG, Mode.STREAM]
         assert not query.isProcessingBacklog
     finally:
         query.stop()
     log = (tmp_path / "c" / "offsets" / "0").read_text().split("\n")[2:]
     assert ["isProcessingBacklog" in line for line in log[:5]] == [False, False, True, False, False]
-    # A driver that starts anew reads the flag from the same place.
+    # A driver that starts anew reads the flag from the same position.
     append(tmp_path / "source", rows(("z", 400)), backlog=False)
     again = Collect()
     query = started(spark, tmp_path, stream, again, interval_during_backlog="0")
@@ -110,7 +110,7 @@ def test_a_declared_source_that_comes_twice_is_read_twice(spark: SparkSession, t
     try:
         wait(lambda: sum(map(len, sink.batches.values())) == 4, query)
         wait(lambda: query.mode is Mode.STREAM, query)
-        assert kept(tmp_path) == {"version": 1, "names": ["z", "z"], "places": [0, 1]}
+        assert kept(tmp_path) == {"version": 1, "names": ["z", "z"], "positions": [0, 1]}
     finally:
         query.stop()
 
@@ -127,7 +127,7 @@ def test_sources_in_another_order_are_refused(spark: SparkSession, tmp_path: Pat
         wait(lambda: sum(map(len, sink.batches.values())) == 4, query)
     finally:
         query.stop()
-    with pytest.raises(bs.BacklogError, match="'a' at place 0, 'b' at place 1; the query has 'b' at place 0"):
+    with pytest.raises(bs.BacklogError, match="'a' at position 0, 'b' at position 1; the query has 'b' at position 0"):
         started(spark, tmp_path, b.union(a), Collect())
 
 
@@ -164,8 +164,8 @@ def test_a_transform_that_brings_in_another_stream_is_refused(
         query.stop()
 
 
-def test_renamed_sources_stay_in_their_places() -> None:
+def test_renamed_sources_stay_in_their_positions() -> None:
     layout = SourceLayout(("new", "b"), (0, 1), (0, 1), frozenset(), frozenset())
-    layout.check({"names": ["old", "b"], "places": [0, 1]})
-    with pytest.raises(bs.BacklogError, match="'old' at place 1, 'b' at place 0"):
-        layout.check({"names": ["old", "b"], "places": [1, 0]})
+    layout.check({"names": ["old", "b"], "positions": [0, 1]})
+    with pytest.raises(bs.BacklogError, match="'old' at position 1, 'b' at position 0"):
+        layout.check({"names": ["old", "b"], "positions": [1, 0]})

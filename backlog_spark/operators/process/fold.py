@@ -1,4 +1,4 @@
-"""Processing the rows of a key with a Python function that has state, timers and side outputs."""
+"""Processes the rows of a key with a Python function that has state, timers and side outputs."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ if TYPE_CHECKING:
 __all__ = ["ProcessFold"]
 
 _EVENT_TIMERS, _PROCESSING_TIMERS = "t_event", "t_processing"
-# Of live rows, if state expires: when their batch began.
+# Column of live rows, if state expires: when their batch began.
 _ARRIVED: Final = "__backlog_arrived"
 _MAIN: Final = "the main output"
-# When a key is due that wants to know of the end of its input: with the last of all watermarks.
+# A key that wants to know of the end of its input is due with the last of all watermarks.
 _AT_END: Final = END_OF_TIME - 1
 
 
 class ProcessFold(Fold):
-    """A `KeyedProcessFunction` by key.
+    """Runs a `KeyedProcessFunction` by key.
 
     Parameters
     ----------
     keys : sequence of str
-        Columns of the rows.
+        Key columns.
     function : KeyedProcessFunction
     schema : StructType
-        Of the rows.
+        The rows' schema.
     key_groups : int
         ``spark.backlog.keyGroups``.
     order : str, optional
         Column that orders a key's rows.
     late_output : str, optional
-        Name of a side output for rows that come behind the watermark.
+        Name of a side output for rows that come after the watermark.
     control_first : bool
-        Whether a batch's watermark comes before its rows: for the first operator of a chain. The ones behind it are
-        given rows that belong before it.
+        Whether a batch's watermark comes before its rows, as for the first operator of a chain. Later operators get
+        rows that belong before the watermark.
     """
 
     timed = True
@@ -111,11 +111,11 @@ class ProcessFold(Fold):
             value, times = state_column(name), times_column(name)
             states[value] = state_type(declared)
             if declared.ttl is not None:
-                # An entry, or an element, has a time of its own.
+                # Each entry or element has its own time.
                 states[times] = timers if isinstance(declared, ListStateOf | MapState) else LongType()
                 self._ttls.append((value, times, declared.ttl))
         types = {**states, _EVENT_TIMERS: timers, _PROCESSING_TIMERS: timers}
-        # Timers first: what a later version of the function adds comes at the end.
+        # Timers come first, so that states that a later version of the function adds are at the end.
         names = (_EVENT_TIMERS, _PROCESSING_TIMERS, *states)
         self.state = StateSchema(tuple(schema[k].dataType for k in keys), tuple(types[n] for n in names), names)
         self._output = self._timed(struct_of(function.output, f"{self._what}.output"))
@@ -125,7 +125,7 @@ class ProcessFold(Fold):
         if late_output is not None:
             if late_output in self._sides:
                 raise BacklogError(
-                    f"late_output={late_output!r} is a side output of {self._what} already.", "Name it otherwise."
+                    f"late_output={late_output!r} is a side output of {self._what} already.", "Give it another name."
                 )
             if self._event_time is None:
                 raise BacklogError(
@@ -142,7 +142,7 @@ class ProcessFold(Fold):
         )
 
     def _timed(self, output: StructType) -> StructType:
-        """The output with the event time marked, if it has that column: the operators behind it go by it."""
+        """The output, with its event time column marked if it has one: later operators use it."""
         from pyspark.sql.types import StructField, StructType
 
         if self._event_time is None:
@@ -158,7 +158,7 @@ class ProcessFold(Fold):
         )
 
     def __getstate__(self) -> dict[str, Any]:
-        # The loop is a task's own.
+        # Each task makes its own loop.
         return {**self.__dict__, "_loop": None}
 
     def describe(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class ProcessFold(Fold):
 
     @property
     def interruptible(self) -> bool:  # type: ignore[override]
-        """As the function says."""
+        """Whether timers may be interrupted: the function decides."""
         return self._function.interruptible_timers
 
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
@@ -248,7 +248,7 @@ class ProcessFold(Fold):
         ids = combine([old.select(names), live.select(names)], pa.schema(list(self.state.arrow())[:width]))
         order, starts = equal_runs(ids.column(0).to_numpy(), ids.columns[1:])
         ends = np.append(starts[1:], len(order))
-        # State has a key once and stands before the input, so it can only be the first of a key's run.
+        # State has each key once and comes before the input, so it can only be the first in a key's run.
         firsts = order[starts] if len(starts) else starts
         known = firsts < old.num_rows
         has_rows = (ends - starts) > known
@@ -257,8 +257,8 @@ class ProcessFold(Fold):
         if not active.any() and not arrived.seeds:
             return Step(None, loop.outputs(), late)
         chosen = np.flatnonzero(active)
-        places = pa.array(np.where(known[chosen], firsts[chosen], 0), mask=~known[chosen])
-        loaded = [old.column(name).take(places) for name in self._loop_schema.state.names]
+        indexes = pa.array(np.where(known[chosen], firsts[chosen], 0), mask=~known[chosen])
+        loaded = [old.column(name).take(indexes) for name in self._loop_schema.state.names]
         key_rows = ids.take(pa.array(firsts[chosen]))
         began = time.perf_counter()
         loop.load(key_values(key_rows), [python_values(column) for column in loaded])
@@ -267,7 +267,7 @@ class ProcessFold(Fold):
         paused = time.perf_counter()
         self._process(loop, live, order, starts, ends, known, chosen, old.num_rows)
         began += time.perf_counter() - paused
-        # Those of the operators behind, and what was registered for a time that has passed.
+        # Timers of later operators, and timers that were registered for a time that has passed.
         fired += self._fire(loop, clock, range(len(chosen)), fired)
         new = self._state_rows(key_rows, loop.state())
         untouched = np.ones(old.num_rows, dtype=bool)
@@ -276,7 +276,7 @@ class ProcessFold(Fold):
         return Step(state, loop.outputs(), late, fired, time.perf_counter() - began)
 
     def _batch_time(self, live: pa.RecordBatch, clock: Clock) -> int | None:
-        """The time by which state expires: of Spark's offset log, so a batch that is repeated has the same."""
+        """The time by which state expires. It is from Spark's offset log, so a repeated batch has the same time."""
         if not self._ttls:
             return None
         times = [] if clock.told_at is None else [clock.told_at]
@@ -285,7 +285,7 @@ class ProcessFold(Fold):
         return max(times, default=None)
 
     def _timed_from(self, now: int | None, handed_over: pa.RecordBatch) -> pa.RecordBatch:
-        """State of a stay in backlog, in which time stood still; without a time it waits for a tick."""
+        """Give state of a stay in backlog, where time stood still, its time; without a time it waits for a tick."""
         if now is not None:
             for value, times, _ in self._ttls:
                 at = handed_over.schema.get_field_index(times)
@@ -293,36 +293,36 @@ class ProcessFold(Fold):
                 handed_over = handed_over.set_column(at, handed_over.schema.field(at), found)
         return handed_over
 
-    def _chosen_due(self, old: pa.RecordBatch, clock: Clock, has_rows: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Which keys are worked on for their timers; with a budget those first due, and as many as it may suffice for.
+    def _chosen_due(self, old: pa.RecordBatch, clock: Clock, has_rows: np.ndarray, indexes: np.ndarray) -> np.ndarray:
+        """Which keys to process because of timers. With a budget: the first due keys, as many as the budget may cover.
 
-        Keys with rows have all that is due fired before these, as without interruption; they use the budget first.
+        Keys with rows use the budget first: as without interruption, all their due timers fire.
         """
         event, processing = self.due(old) if old.num_rows else (np.zeros(0, np.int64), np.zeros(0, np.int64))
         now = MIN_WATERMARK if clock.now is None else clock.now
-        is_due: np.ndarray = ((event <= clock.watermark) | (processing <= now))[places]
+        is_due: np.ndarray = ((event <= clock.watermark) | (processing <= now))[indexes]
         if clock.budget is None or not is_due.any():
             return is_due
-        first = np.minimum(event, processing)[places]
+        first = np.minimum(event, processing)[indexes]
         by_time = np.lexsort((first, ~has_rows))
         by_time = by_time[is_due[by_time]]
-        # A key with timers has one at least.
-        chosen = np.zeros(len(places), dtype=bool)
+        # Each of these keys has at least one timer.
+        chosen = np.zeros(len(indexes), dtype=bool)
         chosen[by_time[: max(clock.budget, int((has_rows & is_due).sum()))]] = True
         return chosen
 
-    def _fire(self, loop: KeyLoop, clock: Clock, places: range, spent: int) -> int:
-        """Fire what is due, within the budget; how many."""
+    def _fire(self, loop: KeyLoop, clock: Clock, indexes: range, spent: int) -> int:
+        """Fire due timers within the budget; returns how many."""
         fired = 0
 
         def left() -> int | None:
             return None if clock.budget is None else max(0, clock.budget - spent - fired)
 
-        fired += loop.fire_event_timers(clock.watermark, places, left())
+        fired += loop.fire_event_timers(clock.watermark, indexes, left())
         if clock.now is not None:
-            fired += loop.fire_processing_timers(clock.now, places, left())
+            fired += loop.fire_processing_timers(clock.now, indexes, left())
         if clock.watermark == END_OF_TIME and self._function.ends and left() != 0:
-            fired += loop.end(places, left())
+            fired += loop.end(indexes, left())
         return fired
 
     def _process(
@@ -351,12 +351,12 @@ class ProcessFold(Fold):
         return live.filter(pc.invert(late)), live.filter(late)
 
     def _rows(self, live: pa.RecordBatch) -> pa.RecordBatch:
-        """The input as the user knows it."""
+        """The input rows with the user's columns."""
         values = live.columns[1 + len(self.keys) :][: len(self._schema)]
         return pa.RecordBatch.from_arrays(values, schema=self._loop_schema.rows)
 
     def _state_rows(self, ids: pa.RecordBatch, state: list[pa.Array]) -> pa.RecordBatch:
-        """Rows of state, without those that hold nothing."""
+        """Rows of state, without empty ones."""
         by_name = dict(zip(self._loop_schema.state.names, state, strict=True))
         columns = [*ids.columns, *(by_name[name] for name in self.state.names)]
         rows = pa.RecordBatch.from_arrays(columns, schema=self.state.arrow())
@@ -375,9 +375,9 @@ class ProcessFold(Fold):
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         from pyspark.sql import functions as F
 
-        # Each column that goes to the workers takes its time; the key group follows from the hash.
+        # Each column that goes to the workers costs time. The key group follows from the hash.
         both = self.lift(rows).drop(GROUP, _ARRIVED)
-        # By one 64-bit column Spark sorts by its bits; by several it compares rows, which takes twice as long.
+        # Spark sorts a single 64-bit column by its bits. For several columns it compares rows and takes twice as long.
         by = [HASH]
         if base is not None:
             old = base.withColumn(ORIGIN, F.lit(0))
@@ -391,7 +391,7 @@ class ProcessFold(Fold):
         return map_in_arrow(placed, loop, out)
 
     def sorted_loop(self, placed: pa.Schema, out: pa.Schema, *, has_base: bool) -> SortedLoop:
-        """The worker side of `fold`, for rows of a schema."""
+        """The worker side of `fold`, for rows with this schema."""
         return SortedLoop(
             self._function, self._loop_schema, placed, out,
             keys=len(self.keys), backlog=self.backlog, has_base=has_base,
@@ -443,6 +443,6 @@ class ProcessFold(Fold):
 
 
 def _first(timers: pa.Array) -> np.ndarray:
-    """The first timer of each row, which are sorted; `NEVER` without one."""
+    """The first of each row's sorted timers; `NEVER` if it has none."""
     first = pc.list_element(pc.if_else(pc.equal(pc.list_value_length(timers), 0), None, timers), 0)
     return np.asarray(pc.fill_null(first, NEVER))

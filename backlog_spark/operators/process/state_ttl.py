@@ -1,7 +1,7 @@
-"""How long a function's state lives after it was last written, and the declared state that keeps the time of it.
+"""State TTL: how long a function's state lives after it was last written, and the times that are kept for it.
 
-The time is the batch's own, as it is in Spark's offset log: a batch that is repeated finds the same values expired. It
-stands still in backlog at an interval of 0; what was written there counts from the first batch of the stream on.
+The time is that of the batch in Spark's offset log, so in a repeated batch the same values are expired. In backlog at
+an interval of 0 the time stands still: values that are written there count from the first batch of the stream on.
 
 Source: PyFlink's ``pyflink.datastream.state.StateTtlConfig``; Flink's ``TtlValueState``, ``TtlListState`` and
 ``TtlMapState``.
@@ -22,7 +22,7 @@ from backlog_spark.errors import BacklogError, SettingError
 
 __all__ = ["Stamps", "StateTtlConfig", "due_of_stamps", "state_column", "times_column", "with_times"]
 
-# Values that expired are never seen, but what they take is given back in steps: each is a batch that wakes the query.
+# Expired values are never seen. They are removed in steps, since each step is a batch that wakes the query.
 _STEPS: Final = 8
 _SHORTEST_STEP_MS: Final = 1_000
 
@@ -31,15 +31,15 @@ _SHORTEST_STEP_MS: Final = 1_000
 class StateTtlConfig:
     """How long state lives; made by ``StateTtlConfig.new_builder("1 hour").build()``.
 
-    An entry of a `MapState` and an element of a `ListState` has a time of its own, as in Flink. Expired values are
-    never returned.
+    Each entry of a `MapState` and each element of a `ListState` has its own time, as in Flink. Expired values are never
+    returned.
 
     Parameters
     ----------
     ttl_ms : int
         Milliseconds.
     on_read : bool
-        Whether reading a value makes it live on too.
+        Whether reading a value also renews its time.
     """
 
     ttl_ms: int
@@ -52,12 +52,12 @@ class StateTtlConfig:
         Parameters
         ----------
         ttl : str or timedelta
-            Such as ``"1 hour"``; longer than 0.
+            For example ``"1 hour"``; longer than 0.
 
         Raises
         ------
         SettingError
-            For what is no duration, or none longer than 0.
+            ``ttl`` is no duration, or not longer than 0.
         """
         found = parse_duration(ttl, "state TTL")
         if found <= 0:
@@ -66,34 +66,34 @@ class StateTtlConfig:
 
     @property
     def step_ms(self) -> int:
-        """How far apart the times are at which expired values are given up."""
+        """Milliseconds between the times at which expired values are removed."""
         return max(_SHORTEST_STEP_MS, self.ttl_ms // _STEPS)
 
 
 @dataclass(frozen=True)
 class StateTtlConfigBuilder:
-    """Builds a `StateTtlConfig`; by default values live on when they are written."""
+    """Builds a `StateTtlConfig`. By default only writing a value renews its time."""
 
     _made: StateTtlConfig
 
     def update_ttl_on_create_and_write(self) -> StateTtlConfigBuilder:
-        """A value lives on when it is written: the default."""
+        """Writing a value renews its time. This is the default."""
         return StateTtlConfigBuilder(replace(self._made, on_read=False))
 
     def update_ttl_on_read_and_write(self) -> StateTtlConfigBuilder:
-        """A value lives on when it is read, too."""
+        """Reading a value also renews its time."""
         return StateTtlConfigBuilder(replace(self._made, on_read=True))
 
     def never_return_expired(self) -> StateTtlConfigBuilder:
-        """The only visibility there is."""
+        """Changes nothing: this is the only visibility."""
         return self
 
     def use_processing_time(self) -> StateTtlConfigBuilder:
-        """The only time there is: that of the batch."""
+        """Changes nothing: the time is always that of the batch."""
         return self
 
     def return_expired_if_not_cleaned_up(self) -> StateTtlConfigBuilder:
-        """Refused: what a repeated batch sees would depend on what had been given up before.
+        """Refused: a repeated batch might see other values, depending on what had been removed before.
 
         Raises
         ------
@@ -111,16 +111,16 @@ class StateTtlConfigBuilder:
 
 
 class Stamps:
-    """When the values of one declared state were written, a place a key.
+    """When the values of one declared state were written, with one entry for each key.
 
-    A value has one time, or None; a list has a list of them; a map has a dict, or a list as long as it is one of pairs.
-    None in the place of a time: written in backlog, and so with the first batch of the stream.
+    A value has one time, or None. A list has a list of times. A map has a dict of times, or a list while the map itself
+    is a list of pairs. None instead of a time: written in backlog, so the time is that of the stream's first batch.
 
     Parameters
     ----------
     config : StateTtlConfig
     cursor : list of int
-        The place of the present key.
+        The index of the present key.
     """
 
     def __init__(self, config: StateTtlConfig, cursor: list[int]) -> None:
@@ -131,12 +131,12 @@ class Stamps:
         self._times: list[Any] = []
 
     def bind(self, times: list[Any]) -> None:
-        """Take the times of the keys that are worked on, which are changed in place."""
+        """Set the times of the loaded keys. They are changed in place."""
         self._times = times
 
     @property
     def here(self) -> Any:
-        """Those of the present key."""
+        """The times of the present key."""
         return self._times[self._cursor[0]]
 
     @here.setter
@@ -144,42 +144,42 @@ class Stamps:
         self._times[self._cursor[0]] = times
 
     def expire(self, values: list[Any]) -> None:
-        """Leave out what has expired, and give what was written in backlog its time. Before keys are worked on.
+        """Drop expired values, and give values that were written in backlog their time. Call before processing keys.
 
         Parameters
         ----------
         values : list
-            Those of the same places, as Arrow gives them; changed in place.
+            The values of the same keys, as Arrow gives them; changed in place.
         """
         now = self.now
         if now is None:
             return
         oldest, times = now - self._ttl, self._times
-        for place, value in enumerate(values):
+        for index, value in enumerate(values):
             if value is None:
                 continue
-            found = times[place]
+            found = times[index]
             if type(found) is not list:
                 if found is None:
-                    times[place] = now
+                    times[index] = now
                 elif found <= oldest:
-                    values[place] = times[place] = None
+                    values[index] = times[index] = None
                 continue
             known = [now if time is None else time for time in found]
             if min(known) <= oldest:
                 kept = [i for i, time in enumerate(known) if time > oldest]
-                values[place] = [value[i] for i in kept] or None
+                values[index] = [value[i] for i in kept] or None
                 known = [known[i] for i in kept]
-            times[place] = known or None
+            times[index] = known or None
 
 
 def state_column(name: str) -> str:
-    """What the column of a declared state is called in rows of state."""
+    """Name of a declared state's column in rows of state."""
     return f"s_{name}"
 
 
 def times_column(name: str) -> str:
-    """What the column of its values' times is called."""
+    """Name of the column with the times of its values."""
     return f"w_{name}"
 
 
@@ -191,7 +191,7 @@ def due_of_stamps(values: pa.Array, times: pa.Array, config: StateTtlConfig, unk
     values, times : pyarrow.Array
     config : StateTtlConfig
     unknown, never : int
-        For rows with a value that has no time yet, and for rows without any.
+        Results for rows with a value that has no time yet, and for rows without values.
     """
     found = np.full(len(times), never, dtype=np.int64)
     counts = _counts(values, times)
@@ -207,7 +207,7 @@ def due_of_stamps(values: pa.Array, times: pa.Array, config: StateTtlConfig, unk
 
 
 def with_times(values: pa.Array, times: pa.Array, now: int) -> pa.Array:
-    """The times of rows of state that were written in backlog, which are to count from now on."""
+    """The times of rows of state, with ``now`` for values that were written in backlog."""
     if not pa.types.is_list(times.type):
         return pc.if_else(values.is_valid(), pc.fill_null(times, now), times)
     ends = np.concatenate(([0], np.cumsum(_counts(values, times))))

@@ -99,7 +99,7 @@ def test_a_position_in_another_log_with_other_transactions_before_it(live: Any) 
 
     pos = next(pos for pos in reversed(ends(400)) if pos <= wanted)
     assert wanted in ends(400 + wanted - pos)
-    with pytest.raises(BacklogError, match=r"reset or is another one: .* and the first that.*new checkpoint"):
+    with pytest.raises(BacklogError, match=r"reset or is another one: .* but the first one that.*new checkpoint"):
         reader(options(server, TABLE)).latestOffset(after, ReadMaxRows(10))
     with pytest.raises(BacklogError, match=r"it was read already.*reset or is another one.*new checkpoint"):
         running.latestOffset(after, ReadMaxRows(10))
