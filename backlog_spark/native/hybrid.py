@@ -24,7 +24,7 @@ from pyspark.sql.streaming import DataStreamReader
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.native.kafka_starts import PLACES, pinned, starting_offsets
+from backlog_spark.native.kafka_starts import STARTING_OPTIONS, pinned, starting_offsets
 from backlog_spark.native.phase_handoff import FILES, Handover, Reread
 from backlog_spark.spark.py4j_helpers import java_class
 from backlog_spark.spark.session import check_session, starting
@@ -131,7 +131,7 @@ class _Named(DataStreamReader):
         self._jreader = copy.readStream()
         self._starts = starts
         self._given: dict[str, str] = {}
-        self._places: dict[str, str] = {}  # not told yet: an option cannot be taken back
+        self._starting: dict[str, str] = {}  # not told yet: an option cannot be taken back
         self.loaded = False
 
     def format(self, source: str) -> _Named:
@@ -141,10 +141,10 @@ class _Named(DataStreamReader):
 
     def option(self, key: str, value: Any) -> _Named:
         text = to_str(value)
-        if text is None or key.lower() not in PLACES:
+        if text is None or key.lower() not in STARTING_OPTIONS:
             super().option(key, value)
         else:
-            self._places[key] = text
+            self._starting[key] = text
         if text is not None:
             self._given[key.lower()] = text
         return self
@@ -172,8 +172,8 @@ class _Named(DataStreamReader):
             self.options(**options)
             args, options = (() if path is None else (path,)), {}
         if self._starts is not None and self.kafka is not None and (offsets := self._starts(self.kafka)):
-            self._places = {"startingOffsets": offsets}
-        for key, value in self._places.items():
+            self._starting = {"startingOffsets": offsets}
+        for key, value in self._starting.items():
             super().option(key, value)
         with starting:
             made: DataFrame = getattr(super(), method)(*args, **options)

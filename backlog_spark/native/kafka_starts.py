@@ -13,9 +13,9 @@ from backlog_spark.spi.registry import part
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["PLACES", "pinned", "starting_offsets"]
+__all__ = ["STARTING_OPTIONS", "pinned", "starting_offsets"]
 
-PLACES: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
+STARTING_OPTIONS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 """Options of Spark's Kafka source that say where it begins, in lower case."""
 
 

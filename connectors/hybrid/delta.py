@@ -137,7 +137,7 @@ class DeltaPhase(ListedPhase):
         table = self._table(self.options.version, self.options.time)
         position = {"table": table.metadata().id, "version": table.version()}
         self._lists = {repr(position): self._files_of(table)}
-        return {**position, "files": len(self._files(position)), "file": 0, "place": 0}
+        return {**position, "files": len(self._files(position)), "file": 0, "offset": 0}
 
     def _fixed(self, position: Position) -> dict[str, Any]:
         return {"table": position["table"], "version": position["version"]}

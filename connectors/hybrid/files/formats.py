@@ -74,7 +74,7 @@ class Format(ABC):
         """
 
     def rows_before(self, source: pa.NativeFile, first: int) -> int:
-        """Rows of the file before a place. Asked only of kinds whose rows can be deleted by their number."""
+        """Rows of the file before an offset. Called only for formats whose rows can be deleted by number."""
         raise AssertionError(f"rows of {self.name} have no numbers")
 
     def latest(self, source: pa.NativeFile, file: DataFile, column: str) -> Spans | None:

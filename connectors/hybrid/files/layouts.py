@@ -1,6 +1,7 @@
-"""Where a file can be cut, and how many rows lie between two places of it (pure).
+"""Where a file can be cut, and how many rows it has between two offsets (pure).
 
-A place is a number: of a row group or stripe in files of columns, of a byte in files of text. None is the file's end.
+An offset is the number of a row group or stripe in a columnar file, and of a byte in a text file. None is the file's
+end.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ __all__ = ["Layout", "TextLayout", "UnitLayout"]
 
 
 class Layout(ABC):
-    """How one file is made up."""
+    """The layout of one file."""
 
     @abstractmethod
     def rows(self, first: int, end: int | None) -> float:
-        """Rows from one place to another; estimated for text."""
+        """Rows between two offsets; estimated for text."""
 
     @abstractmethod
     def advance(self, first: int, wanted: float) -> tuple[int | None, float]:
-        """The next place with at least so many rows before it, and how many they are; the file's end if it has fewer.
+        """The first offset that is at least ``wanted`` rows after ``first``, and these rows; else the file's end.
 
-        Beyond ``first`` even where nothing is wanted.
+        It is always after ``first``, even if no rows are wanted.
         """
 
     @abstractmethod
     def cuts(self, first: int, end: int | None, most: int) -> list[tuple[int, int | None, int]]:
-        """The same part in pieces of about ``most`` bytes: where they begin, where they end, how large they are.
+        """Cut this part into pieces of about ``most`` bytes: begin, end and size of each.
 
-        Depends on the file and the arguments alone.
+        The result depends only on the file and the arguments.
         """
 
 
@@ -55,10 +56,10 @@ class UnitLayout(Layout):
 
     def advance(self, first: int, wanted: float) -> tuple[int | None, float]:
         counted = 0
-        for place in range(first, len(self.units)):
-            counted += self.units[place]
+        for unit in range(first, len(self.units)):
+            counted += self.units[unit]
             if counted >= wanted and counted:
-                return (place + 1 if place + 1 < len(self.units) else None), counted
+                return (unit + 1 if unit + 1 < len(self.units) else None), counted
         return None, counted
 
     def cuts(self, first: int, end: int | None, most: int) -> list[tuple[int, int | None, int]]:
@@ -66,14 +67,14 @@ class UnitLayout(Layout):
         last = len(self.units) if end is None else end
         found: list[tuple[int, int | None, int]] = []
         began, taken = first, 0.0
-        for place in range(first, last):
-            taken += self.units[place] * per_row
-            # One more would be further from what is asked for than to stop here.
-            following = self.units[place + 1] * per_row if place + 1 < last else math.inf
+        for unit in range(first, last):
+            taken += self.units[unit] * per_row
+            # With one more unit the size would be further from what is asked for.
+            following = self.units[unit + 1] * per_row if unit + 1 < last else math.inf
             if taken + following / 2 > most:
                 if taken:
-                    found.append((began, None if place + 1 == len(self.units) else place + 1, round(taken)))
-                began, taken = place + 1, 0.0
+                    found.append((began, None if unit + 1 == len(self.units) else unit + 1, round(taken)))
+                began, taken = unit + 1, 0.0
         return found
 
 
@@ -99,16 +100,16 @@ class TextLayout(Layout):
         return ((self.size if end is None else end) - first) * self.rows_per_byte
 
     def advance(self, first: int, wanted: float) -> tuple[int | None, float]:
-        place = first + max(1, math.ceil(wanted / self.rows_per_byte))
-        if not self.splits or place >= self.size:
+        offset = first + max(1, math.ceil(wanted / self.rows_per_byte))
+        if not self.splits or offset >= self.size:
             return None, self.rows(first, None)
-        return place, self.rows(first, place)
+        return offset, self.rows(first, offset)
 
     def cuts(self, first: int, end: int | None, most: int) -> list[tuple[int, int | None, int]]:
         last = self.size if end is None else end
         number = max(1, round((last - first) / most)) if self.splits else 1
-        places = [first + (last - first) * i // number for i in range(number)]
+        starts = [first + (last - first) * i // number for i in range(number)]
         return [
-            (place, following, (self.size if following is None else following) - place)
-            for place, following in zip(places, [*places[1:], end], strict=True)
+            (start, following, (self.size if following is None else following) - start)
+            for start, following in zip(starts, [*starts[1:], end], strict=True)
         ]

@@ -15,7 +15,7 @@ from .formats import Format
 from .layouts import Layout
 from .options import ReadOptions
 from .phase_handoff import Handover, check_handover
-from .planning import Place, Planner
+from .planning import FileOffset, Planner
 from .reading import Reader
 from .stores import Store, arguments_for, scheme_of, store_of
 
@@ -25,9 +25,9 @@ __all__ = ["ListedPhase"]
 class ListedPhase(Phase):
     """Reads files in an order.
 
-    A position holds what fixes the files as of the query's first start, which `pin` gives, or `begin` for the first
-    phase, then ``files``, their number, ``file``, the number of the one that is read next, and ``place``, where in it.
-    Each kind adds where the files come from.
+    A position fixes the files as of the query's first start (from `pin`, or from `begin` for the first phase). Then it
+    has ``files``, their number; ``file``, the number of the file that is read next; and ``offset``, where in that file.
+    Each kind of phase adds where the files come from.
 
     Parameters
     ----------
@@ -95,15 +95,15 @@ class ListedPhase(Phase):
 
     def next(self, start: Position, limit: Limit, now_ms: float) -> Step:
         planner = self._planner(start)
-        place = _place(start)
-        if place == planner.end:
+        offset = _offset(start)
+        if offset == planner.end:
             return Step(start, 0, is_finished=True, total=planner.total)
-        end, rows = planner.next(place, limit.rows)
-        position = start if end == place else self._at(start, end)
+        end, rows = planner.next(offset, limit.rows)
+        position = start if end == offset else self._at(start, end)
         return Step(position, rows, is_finished=end == planner.end, total=planner.total)
 
     def partitions(self, start: Position, end: Position) -> list[FilePartition]:
-        return self._planner(start).partitions(_place(start), _place(end))
+        return self._planner(start).partitions(_offset(start), _offset(end))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, FilePartition)
@@ -119,8 +119,8 @@ class ListedPhase(Phase):
     def close(self) -> None:
         self._forget()
 
-    def _at(self, position: Position, place: Place) -> Position:
-        return {**self._fixed(position), "files": position["files"], "file": place[0], "place": place[1]}
+    def _at(self, position: Position, offset: FileOffset) -> Position:
+        return {**self._fixed(position), "files": position["files"], "file": offset[0], "offset": offset[1]}
 
     def _store(self) -> Store:
         if self._opened is None:
@@ -163,5 +163,5 @@ class ListedPhase(Phase):
         return Reader(self.name, self._store(), self.format, self._columns, self._read.fails_on_loss)
 
 
-def _place(position: Position) -> Place:
-    return position["file"], position["place"]
+def _offset(position: Position) -> FileOffset:
+    return position["file"], position["offset"]

@@ -29,12 +29,12 @@ _log = logging.getLogger(__name__)
 
 
 class FilePhase(ListedPhase):
-    """Reads the files that there are when the query first starts, each row once.
+    """Reads the files that exist when the query first starts, each row once.
 
-    The list of files is written to ``metadataLocation`` under the digest of its content, which positions name. So they
-    stay small, and a replay or a restart reads the same files whatever has been added since. A file that is no longer
-    as it was listed is an error, or with ``failOnDataLoss=false`` left out; never is another content read in its
-    place.
+    The list of files is written to ``metadataLocation``, named by the digest of its content. Positions contain only
+    that name. So they stay small, and a replay or a restart reads the same files, whatever was added since. A file that
+    has changed since it was listed is an error, or is skipped with ``failOnDataLoss=false``. Other content is never
+    read instead.
 
     Parameters
     ----------
@@ -105,7 +105,7 @@ class FilePhase(ListedPhase):
         if not files:
             _log.warning("%s: no file is in %s: the phase is empty", self.name, ", ".join(self.options.paths))
         store, directory = self._metadata()
-        return {"manifest": write_manifest(store, directory, files), "files": len(files), "file": 0, "place": 0}
+        return {"manifest": write_manifest(store, directory, files), "files": len(files), "file": 0, "offset": 0}
 
     def _listing(self) -> list[Listed]:
         paths = [store_of(path, self._storage)[1] for path in self.options.paths]

@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from .entries import DataFile, FilePartition, Piece
 from .layouts import Layout
 
-__all__ = ["Place", "Planner"]
+__all__ = ["FileOffset", "Planner"]
 
-#: Number of a file, and the place in it that is read next; 0 for its beginning.
-Place = tuple[int, int]
+#: Number of a file, and the offset in it that is read next; 0 for its beginning.
+FileOffset = tuple[int, int]
 
 # What opening a file costs a task, as bytes that it could read instead: 1 ms locally, some 30 ms in an object store.
 _OPEN_BYTES = 512 << 10
@@ -63,7 +63,7 @@ class Planner:
         self._seen_bytes = 0
 
     @property
-    def end(self) -> Place:
+    def end(self) -> FileOffset:
         return len(self._files), 0
 
     @property
@@ -75,7 +75,7 @@ class Planner:
             return None
         return round(self._before[-1] * self._seen_rows / self._seen_bytes)
 
-    def next(self, start: Place, wanted: int | None) -> tuple[Place, int]:
+    def next(self, start: FileOffset, wanted: int | None) -> tuple[FileOffset, int]:
         """The end of the next batch, and about how many rows it has.
 
         Parameters
@@ -90,26 +90,26 @@ class Planner:
             return (last, 0), self._rows_until(start, last)
         if wanted <= 0:
             return start, 0
-        index, place = start
+        index, offset = start
         looks, counted = self._looks, 0.0
         while index < last and counted < wanted:
             file = self._files[index]
-            if place == 0 and file.rows is not None and file.rows <= wanted - counted:
+            if offset == 0 and file.rows is not None and file.rows <= wanted - counted:
                 counted += file.rows
             elif index in self._layouts or looks > 0 or not self._seen_rows or file.size > self._most:
                 looks -= 0 if index in self._layouts else self._look_ahead(index, min(last, index + max(1, looks)))
                 layout = self._layouts[index]
                 if layout is not None:
-                    at, rows = layout.advance(place, wanted - counted)
+                    at, rows = layout.advance(offset, wanted - counted)
                     counted += rows
                     if at is not None:
                         return (index, at), round(counted)
             else:
                 counted += file.size * self._seen_rows / self._seen_bytes
-            index, place = index + 1, 0
+            index, offset = index + 1, 0
         return (index, 0), round(counted)
 
-    def _rows_until(self, start: Place, last: int) -> int:
+    def _rows_until(self, start: FileOffset, last: int) -> int:
         if start == (0, 0) and last == len(self._files) and self._known is not None:
             return self._known
         if start[0] >= last:
@@ -135,8 +135,8 @@ class Planner:
                 self._seen_bytes += self._files[i].size
         return len(wanted)
 
-    def partitions(self, start: Place, end: Place) -> list[FilePartition]:
-        """What tasks read between two places; the same for the same files, whatever was planned before."""
+    def partitions(self, start: FileOffset, end: FileOffset) -> list[FilePartition]:
+        """What tasks read between two offsets. It depends only on the files, not on what was planned before."""
         found: list[FilePartition] = []
         pieces: list[Piece] = []
         taken = 0
@@ -148,7 +148,7 @@ class Planner:
             taken += size + _OPEN_BYTES
         return [*found, FilePartition(pieces)] if pieces else found
 
-    def _pieces(self, start: Place, end: Place) -> Iterator[tuple[Piece, int]]:
+    def _pieces(self, start: FileOffset, end: FileOffset) -> Iterator[tuple[Piece, int]]:
         for index in range(start[0], min(end[0] + 1, len(self._files))):
             file = self._files[index]
             first = start[1] if index == start[0] else 0

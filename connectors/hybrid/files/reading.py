@@ -151,13 +151,13 @@ class Reader:
         for count, arrays in found:
             mask = kept[at : at + count]
             # A vector ends with the last row that is deleted.
-            places = np.flatnonzero(np.pad(mask, (0, count - len(mask)), constant_values=True))
+            indexes = np.flatnonzero(np.pad(mask, (0, count - len(mask)), constant_values=True))
             at += count
-            if len(places) == count:
+            if len(indexes) == count:
                 yield Rows(count, arrays)
-            elif len(places):
-                indices = pa.array(places)
-                yield Rows(len(places), [array.take(indices) for array in arrays])
+            elif len(indexes):
+                indices = pa.array(indexes)
+                yield Rows(len(indexes), [array.take(indices) for array in arrays])
 
 
 def _constants(
@@ -167,11 +167,11 @@ def _constants(
     found = {}
     for column, value in values:
         try:
-            place = find_field(data.names, column)
+            index = find_field(data.names, column)
         except Uncastable as error:
             raise BacklogError(f"{name}: the directory {column}=: {error}.", "Declare one of them.") from None
-        if place is not None:
-            found[data.field(place).name] = constant(name, data.field(place), value)
+        if index is not None:
+            found[data.field(index).name] = constant(name, data.field(index), value)
     return found
 
 

@@ -73,7 +73,7 @@ class Store(ABC):
 
     @abstractmethod
     def open(self, path: str) -> pa.NativeFile:
-        """For reading at any place. Raises FileNotFoundError."""
+        """Open a file for reading at any offset. Raises FileNotFoundError."""
 
     @abstractmethod
     def read(self, path: str) -> bytes:

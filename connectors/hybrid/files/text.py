@@ -74,7 +74,7 @@ class _TextFormat(Format):
         if self.decoder_of is None:
             raise BacklogError(f"No decoder was set for {self.name}.", "Set decoder_of before rows are read.")
         decoder = self.decoder_of(record)
-        places = [record.names.index(column) for column in wanted]
+        indexes = [record.names.index(column) for column in wanted]
         codec = _codec(name)
         done = 0
         try:
@@ -90,7 +90,7 @@ class _TextFormat(Format):
                         raise BacklogError(f"{where}: {error.problem}", error.hint) from None
                     done += len(values)
                     count = len(values) if decoded.kept is None else len(decoded.kept)
-                    yield Rows(count, [decoded.columns[place] for place in places])
+                    yield Rows(count, [decoded.columns[index] for index in indexes])
         except (pa.ArrowException, OSError) as error:
             raise Unreadable(str(error)) from None
 
@@ -144,7 +144,7 @@ class CsvFormat(_TextFormat):
         # A column for what is malformed is declared, and in no header.
         rest = iter(column.casefold() for column in declared)
         if not all(column.strip().casefold() in rest for column in found):
-            _log.warning("%s: its header is %s, and its columns are taken for %s by their place", name, found, declared)
+            _log.warning("%s: its header is %s, but its columns are read as %s, by their order", name, found, declared)
 
 
 def _check_is_text(source: pa.NativeFile) -> None:

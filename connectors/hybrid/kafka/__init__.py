@@ -1,1 +1,1 @@
-"""Kafka as a phase of ``hybrid``: topics from a place or a time on, with or without an end."""
+"""Kafka as a phase of ``hybrid``: topics from an offset or a time on, with or without an end."""

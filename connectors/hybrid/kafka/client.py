@@ -148,9 +148,10 @@ class Lookups(ABC):
 
 
 class KafkaClient(Lookups):
-    """One of the two clients. Nothing is connected before the first call. For one thread at a time.
+    """One of the two clients. It connects at the first call. For one thread at a time.
 
-    Every method raises `Unreachable` if no broker answers, and `BacklogError` if they refuse, as for a wrong password.
+    Every method raises `Unreachable` if no broker answers, and `BacklogError` if a broker refuses, for example a wrong
+    password.
 
     Parameters
     ----------
@@ -168,22 +169,22 @@ class KafkaClient(Lookups):
 
     @abstractmethod
     def fetch(self, partition: Partition, start: int, until: int) -> Iterator[Records]:
-        """The records from ``start`` on, before ``until``; ends when there is no other, however the last ones are gone.
+        """The records from ``start`` on, before ``until``. Ends when there are no more, even if the last ones are gone.
 
-        ``until`` is at most where the log ended when the batch was planned. Each `Records` has at least one.
+        ``until`` is at most the log's end when the batch was planned. Each `Records` has at least one record.
 
         Raises
         ------
         OffsetGone
-            When the place to go on from is not in the log. What came before has been given.
+            The next offset is not in the log. Records before it have been yielded.
         TopicGone
         Unreachable
-            When no broker answers for ``timeout_s``, counted from the last answer.
+            No broker answers for ``timeout_s``, counted from the last answer.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Close all connections. The client may be used again, and connects anew."""
+        """Close all connections. The client may be used again, and then connects again."""
 
     def first_time(self, partition: Partition, first: int, until: int) -> int | None:
         try:
@@ -194,7 +195,7 @@ class KafkaClient(Lookups):
         return None
 
     def unreachable(self, seconds: float, last_error: str) -> Unreachable:
-        """The error of a broker that did not answer for so long."""
+        """The error for brokers that did not answer for this time."""
         why = f" ({self.clean(last_error)})" if last_error else ""
         return Unreachable(
             f"{self.properties} did not answer for {seconds:.0f} s{why}.",
@@ -203,21 +204,21 @@ class KafkaClient(Lookups):
         )
 
     def refused(self, why: str) -> BacklogError:
-        """The error of a login or a certificate that was not taken."""
+        """The error for a login or a certificate that was refused."""
         return BacklogError(
             f"{self.properties} cannot be reached: {self.clean(why)}.",
             "Check kafka.security.protocol, kafka.sasl.mechanism, user and password, and the certificates.",
         )
 
     def clean(self, text: str) -> str:
-        """A client's message without secrets, on one line, without the stop at its end."""
+        """A client's message without secrets, on one line, without a full stop at its end."""
         for secret in self.properties.security.secrets():
             text = text.replace(secret, "***")
         return " ".join(text.split()).rstrip(".")
 
 
 def patiently(ask: Callable[[], T], retriable: Callable[[Exception], bool], seconds: float) -> T:
-    """Ask until there is an answer, with growing pauses; the last error when the time is over."""
+    """Ask until there is an answer, with growing pauses. Raises the last error when the time is over."""
     end, pause = time.monotonic() + seconds, _LEAST_PAUSE_S
     while True:
         try:
@@ -230,7 +231,7 @@ def patiently(ask: Callable[[], T], retriable: Callable[[Exception], bool], seco
 
 
 def topic_id(found: object) -> str:
-    """A topic's id as Kafka's own tools write it, from the form that a client has it in."""
+    """A topic's id in the form of Kafka's own tools, from a client's form."""
     if found is None:
         return ""
     if isinstance(found, (uuid.UUID, str)) and "-" in str(found) and len(str(found)) == 36:

@@ -19,19 +19,19 @@ from .offsets import EARLIEST, Partition
 __all__ = ["ConfluentClient"]
 
 _REQUEST_S = 30.0
-"""Bound of one request, which is then repeated. It waits for a broker that is away for a moment."""
+"""Bound of one request, which is then repeated. A request waits for a broker that is away for a moment."""
 
 _NAMES_S = 5.0
-"""Bound of asking for all names, in which errors are not heard of."""
+"""Bound of a request for all names, which reports no errors."""
 
 _LOGINS = 3
-"""So often a login must fail before it is taken for wrong: one may be cut off by a broker that stops."""
+"""A login must fail this often before it counts as wrong: a broker that stops may cut one off."""
 
 _END_S = 3.0
-"""So long may a log end before the place that a batch goes to: a broker that has just started may know it late."""
+"""A log may end before the batch's end for this long: a broker that has just started may learn its end late."""
 
 _ADMIN = {
-    # Errors come to us by callback; else every broker that is away for a moment fills standard error.
+    # Errors come by callback. Otherwise every broker that is away for a moment writes to standard error.
     "log_level": "0",
     # A restarted broker is back within seconds; by default the pause grows to 10 s.
     "reconnect.backoff.max.ms": "1000",
@@ -41,12 +41,12 @@ _READER = {
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
     "auto.offset.reset": "error",
-    # Tells where the log ends if its last records are no records for us (of an aborted transaction, or its mark).
+    # Reports the log's end even if its last records are not delivered (an aborted transaction, or its marker).
     "enable.partition.eof": "true",
-    # When its queue is full librdkafka waits so long before it fetches again. By default it is one second, in which a
-    # fast reader empties the queue several times: 150,000 rows a second against 500,000 with 5 ms.
+    # When its queue is full, librdkafka waits this long before it fetches again. In one second, the default, a fast
+    # reader empties the queue several times: 150,000 rows a second against 500,000 with 5 ms.
     "fetch.queue.backoff.ms": "5",
-    # All that is asked for is in the log, so a broker need not wait for more. While it waits (by default half a second)
+    # All wanted records are in the log, so a broker need not wait for more. While it waits (by default half a second),
     # the next partition cannot be fetched from it.
     "fetch.wait.max.ms": "5",
     # Read ahead for two batches. What is fetched beyond a partition's end is thrown away.
@@ -58,7 +58,7 @@ _BATCH = 10_000
 """Most messages of a call. More are not faster, and they are all in memory."""
 
 _BATCH_BYTES = 8 << 20
-"""A batch ends when keys and values reach this: as messages, as bytes and in Arrow they are there three times."""
+"""A batch ends when keys and values reach this. They are in memory three times: as messages, as bytes, in Arrow."""
 
 _STEP = 32
 """Messages asked for at a time, since they may all be as large as the broker allows."""
@@ -298,7 +298,7 @@ class ConfluentClient(KafkaClient):
             reached = [self._end(event) for event in events]
             if messages:
                 reached.append(messages[-1].offset() + 1)
-            if not any(place > at for place in reached):
+            if not any(offset > at for offset in reached):
                 ended = ended or at in reached
                 self._wait(time.monotonic() - heard, f"the log ends at {at}" if ended else "")
                 continue
@@ -311,7 +311,7 @@ class ConfluentClient(KafkaClient):
             heard = time.monotonic()
 
     def _consume(self, consumer: Consumer, most: int) -> list[Any]:
-        """A batch's messages and events, as far as they are there."""
+        """A batch's messages and events, as far as they have arrived."""
         found: list[Any] = []
         size, step = 0, self._step
         while len(found) < most and size < _BATCH_BYTES:
@@ -326,7 +326,7 @@ class ConfluentClient(KafkaClient):
         return found
 
     def _wait(self, silent_s: float, ended: str) -> None:
-        """Nothing has come for so long: raise when that is too long."""
+        """Raise if nothing has come for too long."""
         self._check_fatal()
         if ended and silent_s > min(_END_S, self.timeout_s):
             raise OffsetGone(ended)
@@ -334,7 +334,7 @@ class ConfluentClient(KafkaClient):
             raise self.unreachable(self.timeout_s, self._last_error.str() if self._last_error else "")
 
     def _end(self, event: Any) -> int:
-        """The place that has been reached as an event tells it, -1 if it does not; raises if it is an error."""
+        """The offset that an event says was reached, or -1. Raises if the event is an error."""
         error = event.error()
         code = error.code()
         if code == KafkaError._PARTITION_EOF:

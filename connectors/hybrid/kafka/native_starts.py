@@ -1,9 +1,9 @@
-"""Where a phase of Spark's own Kafka source begins, such that nothing is missing between it and the phases before.
+"""Decides where a phase of Spark's own Kafka source begins, so that no record between it and earlier phases is missed.
 
-The source by itself looks when its phase begins, which may be days after the query's first start: what retention has
-removed by then, and what ``latest`` leaves out, it does not notice. So the offsets of the first start are kept, and
-turned into explicit ``startingOffsets`` by the same rules as in the source ``hybrid``. They are asked of the brokers by
-the very client of Kafka that the source has, with its options.
+Spark's source looks at the topics only when its phase begins, which may be days after the query's first start. It does
+not notice what retention has removed by then, or what ``latest`` skips. So the offsets at the first start are kept and
+become explicit ``startingOffsets``, by the same rules as in the source ``hybrid``. The source's own Kafka client, with
+the source's options, asks the brokers for them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .pins import Pin
 from .planner import Planner
 from .properties import Properties
 
-__all__ = ["PLACES", "failed", "pinned", "starting_offsets"]
+__all__ = ["STARTING_OPTIONS", "failed", "pinned", "starting_offsets"]
 
-PLACES = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
+STARTING_OPTIONS = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
 """Options of Spark's Kafka source that say where it begins, in lower case."""
 
 _OTHERS = (
@@ -36,18 +36,18 @@ _OTHERS = (
 
 
 def pinned(admin: KafkaAdmin, options: Mapping[str, str]) -> dict[str, Any]:
-    """What is to be known later of the topics as they are now.
+    """The state of the topics now, to be kept for later.
 
     Parameters
     ----------
     admin : KafkaAdmin
     options : mapping of str to str
-        Of the Kafka source, names in lower case.
+        Options of the Kafka source, names in lower case.
 
     Raises
     ------
     BacklogError
-        Brokers or topics are not there.
+        Brokers or topics do not exist.
     """
     parsed = _parsed(options)
     return Planner(parsed, _Lookups(admin, parsed.properties, options)).pin(time.time() * 1000).to_json()
@@ -60,7 +60,7 @@ def starting_offsets(
     reached_ms: int | None,
     listed: Mapping[str, Any] | None = None,
 ) -> str:
-    """The ``startingOffsets`` of a phase that begins now; "" where there is no partition yet.
+    """The ``startingOffsets`` of a phase that begins now; "" if there is no partition yet.
 
     Parameters
     ----------
@@ -68,11 +68,11 @@ def starting_offsets(
     options : mapping of str to str
         As for `pinned`.
     pin : mapping or None
-        What `pinned` gave when the query first started; None where that is now.
+        The result of `pinned` when the query first started; None if it starts now.
     reached_ms : int or None
         Time of the newest row of the phases before, milliseconds since 1970, if it is known.
     listed : mapping or None
-        What `pinned` gave just before the files with that row were listed, which may be long after the first start.
+        The result of `pinned` just before the files with that row were listed, which may be long after the first start.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def starting_offsets(
     parsed = _parsed(options)
     found = _Lookups(admin, parsed.properties, options)
     if reached_ms is not None and parsed.starting.timestamp is not None:
-        # It is meant to go on where the rows before end, or so much earlier.
+        # The phase should begin where the rows before end, or earlier by this overlap.
         parsed = replace(parsed, from_files=True, overlap_ms=reached_ms - parsed.starting.timestamp)
     then, later = (None if each is None else Pin.from_json(each) for each in (pin, listed))
     begin = Planner(parsed, found).begin(reached_ms, "", time.time() * 1000, then, later)
@@ -90,13 +90,13 @@ def starting_offsets(
 
 
 def failed(options: Mapping[str, str], error: AdminError) -> BacklogError:
-    """What a question of the client has failed with, without the values of secret options."""
+    """The error for a failed question to the brokers, without the values of secret options."""
     return _error(_parsed(options).properties, options, error)
 
 
 def _parsed(options: Mapping[str, str]) -> KafkaOptions:
-    known = {name: value for name, value in options.items() if name in (*PLACES, *_OTHERS)}
-    # As Spark's source takes them where they are not set.
+    known = {name: value for name, value in options.items() if name in (*STARTING_OPTIONS, *_OTHERS)}
+    # The defaults of Spark's source.
     defaults = {"startingoffsets": "latest", "kafka.isolation.level": "read_uncommitted"}
     return KafkaOptions.parse({**defaults, **known})
 

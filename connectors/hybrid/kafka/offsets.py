@@ -24,14 +24,14 @@ Partition: TypeAlias = tuple[str, int]
 """Topic and number."""
 
 Offsets: TypeAlias = Mapping[Partition, int]
-"""Of each partition the offset that is read next."""
+"""The next offset to read, for each partition."""
 
 LATEST, EARLIEST = -1, -2
-"""What stands in the place of an offset, as in Spark and in Kafka's protocol."""
+"""Used instead of an offset, as in Spark and in Kafka's protocol."""
 
 
 def to_json(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """As in an offset of Spark's Kafka source, topics by name and partitions by number."""
+    """The form of an offset of Spark's Kafka source: topics by name, partitions by number."""
     found: dict[str, dict[str, int]] = {}
     for (topic, number), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(number)] = offset

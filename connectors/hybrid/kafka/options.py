@@ -16,10 +16,10 @@ from .catalogue import OPTIONS
 from .offsets import EARLIEST, LATEST, Partition, parse_assign, parse_numbers
 from .properties import Properties
 
-__all__ = ["KafkaOptions", "Place", "Topics"]
+__all__ = ["Boundary", "KafkaOptions", "Topics"]
 
 _KNOWN = {o.name.lower(): o.name for o in OPTIONS if o.name != "kafka.*"}
-# Options of Spark's source that belong elsewhere here, or to nobody.
+# Options of Spark's source that are set elsewhere here, or do not exist.
 _ELSEWHERE = {
     "maxoffsetspertrigger": "It is an option of the stream, not of one phase.",
     "minoffsetspertrigger": "A batch is not held back here: set the trigger's interval instead.",
@@ -34,13 +34,13 @@ _TIMES_EXAMPLE = '{"orders": {"0": 1700000000000, "1": 1700000000000}}'
 
 @dataclass(frozen=True)
 class Topics:
-    """What to read: one of the three is given.
+    """What to read. Exactly one of the three is given.
 
     Parameters
     ----------
     names : tuple of str
     pattern : str
-        Regular expression that a topic's name matches as a whole.
+        Regular expression that must match a topic's whole name.
     partitions : tuple of (str, int)
     """
 
@@ -50,7 +50,7 @@ class Topics:
 
     @property
     def asked(self) -> tuple[str, ...]:
-        """Topics that are named; none with a pattern."""
+        """The named topics; none with a pattern."""
         return self.names or tuple(sorted({topic for topic, _ in self.partitions}))
 
     def __str__(self) -> str:
@@ -58,23 +58,23 @@ class Topics:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where to begin or to end: the first of these that is given.
+class Boundary:
+    """Where to begin or to end. The first of these that is given counts.
 
     Parameters
     ----------
     option : str
         Name of the option, for errors.
     timestamp : int or None
-        The first record of that time or later, milliseconds since 1970.
+        The first record of this time or later, milliseconds since 1970.
     timestamps : mapping
-        The same, of each partition.
+        The same for each partition.
     offsets : mapping
-        Of each partition an offset, `LATEST` or `EARLIEST`.
+        For each partition an offset, `LATEST` or `EARLIEST`.
     everywhere : int
-        `LATEST` or `EARLIEST`, of all.
+        `LATEST` or `EARLIEST`, for all partitions.
     or_latest : bool
-        Where no record has the time or a later one, the end is meant rather than an error.
+        If no record has this time or a later one, use the end instead of raising an error.
     """
 
     option: str
@@ -86,11 +86,11 @@ class Place:
 
     @property
     def is_by_time(self) -> bool:
-        """Whether it is a time, or a time of each partition."""
+        """Whether it is given by time."""
         return self.timestamp is not None or bool(self.timestamps)
 
     def times(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """The time of each partition; of a place by time."""
+        """The time for each partition, if it is given by time."""
         return {p: self.timestamps[p] if self.timestamps else self.timestamp or 0 for p in partitions}
 
 
@@ -101,23 +101,23 @@ class KafkaOptions:
     Parameters
     ----------
     properties : Properties
-        How to reach the brokers.
+        How to connect to the brokers.
     topics : Topics
-    starting : Place
-    ending : Place or None
+    starting : Boundary
+    ending : Boundary or None
         None for a phase without an end.
     from_files : bool
-        Whether the time of the files' newest row says where to begin.
+        Whether to begin at the time of the files' newest row.
     overlap_ms : int
-        How much earlier than that.
+        How much earlier than that to begin.
     dedup_key : tuple of str
-        Columns by which rows of the files are known.
+        Columns that identify rows of the files.
     min_partitions : int or None
     fail_on_data_loss, include_headers, drop_tombstones : bool
     may_be_empty : bool
         Whether the pattern may match no topic.
     thresholds : Thresholds
-        When it is backlog.
+        When the topic counts as backlog.
     group_prefix : str
     poll_timeout_ms : int
         How long a task waits for a broker that does not answer.
@@ -125,13 +125,13 @@ class KafkaOptions:
     Raises
     ------
     SettingError
-        From `parse`, for an option that is unknown, missing, malformed or out of bounds.
+        From `parse`: an option is unknown, missing, malformed or out of bounds.
     """
 
     properties: Properties
     topics: Topics
-    starting: Place
-    ending: Place | None = None
+    starting: Boundary
+    ending: Boundary | None = None
     from_files: bool = False
     overlap_ms: int = 0
     dedup_key: tuple[str, ...] = ()
@@ -146,13 +146,13 @@ class KafkaOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> Self:
-        """From the phase's options; names in any case.
+        """Parse the phase's options; names in any case.
 
         Parameters
         ----------
         options : mapping of str to str
         others : collection of str
-            Names of options that somebody else reads, as a decoder does.
+            Names of options that others read, such as a decoder.
         """
         given = {name.lower(): value for name, value in options.items()}
         _check_names(options, {name.lower() for name in others})
@@ -219,37 +219,37 @@ def _topics(given: Mapping[str, str]) -> Topics:
     return Topics(pattern=text)
 
 
-def _starting(given: Mapping[str, str]) -> Place:
+def _starting(given: Mapping[str, str]) -> Boundary:
     strategy = _choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest"))
-    place = _by_time(given, "starting", or_latest=strategy == "latest")
-    return place or _by_offset(given, "startingOffsets", "earliest", EARLIEST)
+    boundary = _by_time(given, "starting", or_latest=strategy == "latest")
+    return boundary or _by_offset(given, "startingOffsets", "earliest", EARLIEST)
 
 
-def _ending(given: Mapping[str, str]) -> Place | None:
-    place = _by_time(given, "ending", or_latest=True)
-    if place is None and "endingoffsets" in given:
-        place = _by_offset(given, "endingOffsets", "latest", LATEST)
-    return place
+def _ending(given: Mapping[str, str]) -> Boundary | None:
+    boundary = _by_time(given, "ending", or_latest=True)
+    if boundary is None and "endingoffsets" in given:
+        boundary = _by_offset(given, "endingOffsets", "latest", LATEST)
+    return boundary
 
 
-def _by_time(given: Mapping[str, str], which: str, *, or_latest: bool) -> Place | None:
+def _by_time(given: Mapping[str, str], which: str, *, or_latest: bool) -> Boundary | None:
     one, each = f"{which}Timestamp", f"{which}OffsetsByTimestamp"
     if one.lower() in given:
-        return Place(one, timestamp=_integer(given, one, 0), or_latest=or_latest)
+        return Boundary(one, timestamp=_integer(given, one, 0), or_latest=or_latest)
     if each.lower() in given:
         times = parse_numbers(each, given[each.lower()], 0, _TIMES_EXAMPLE)
-        return Place(each, timestamps=times, or_latest=or_latest)
+        return Boundary(each, timestamps=times, or_latest=or_latest)
     return None
 
 
-def _by_offset(given: Mapping[str, str], name: str, default: str, least: int) -> Place:
+def _by_offset(given: Mapping[str, str], name: str, default: str, least: int) -> Boundary:
     text = given.get(name.lower(), default).strip()
     word = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
     if word is None:
-        return Place(name, offsets=parse_numbers(name, text, least, _OFFSETS_EXAMPLE))
+        return Boundary(name, offsets=parse_numbers(name, text, least, _OFFSETS_EXAMPLE))
     if word < least:
         raise SettingError(name, text, "a phase cannot end where it may begin.", "Set latest, or offsets as JSON.")
-    return Place(name, everywhere=word)
+    return Boundary(name, everywhere=word)
 
 
 def _thresholds(given: Mapping[str, str]) -> Thresholds:
@@ -292,7 +292,7 @@ def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
 
 
 def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """One of some words, in any case; the first is the default."""
+    """One of ``choices``, in any case; the first is the default."""
     text = given.get(name.lower(), choices[0])
     found = {choice.lower(): choice for choice in choices}.get(text.strip().lower())
     if found is None:

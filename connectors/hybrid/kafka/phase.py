@@ -37,15 +37,15 @@ class KafkaPhase(Phase):
     Parameters
     ----------
     name : str
-        As the user calls it.
+        The user's name for the phase.
     options : mapping of str to str
-        As `catalogue` lists them.
-        ``fs.*`` are for the file system, to read the file of keys that the phase before gives.
+        Options that `catalogue` lists, and ``fs.*`` for the file system that has the file of keys from the phase
+        before.
     decoder_of : callable, optional
-        Makes what makes the data columns of the records' values; may be set later. Without one they are out of those
-        of Spark's Kafka source.
+        Makes the decoder, which makes data columns of the records' values; may be set later. Without it the columns are
+        those of Spark's Kafka source.
     others : collection of str, optional
-        Names of options that somebody else reads, as the decoder's.
+        Names of options that others read, such as the decoder.
 
     Raises
     ------
@@ -113,24 +113,24 @@ class KafkaPhase(Phase):
         ----------
         before : mapping
             ``lastTimestamp``: time of the newest row of the phases before, milliseconds since 1970. ``dedup``: path of
-            a parquet file with the columns of ``dedupKey``, the keys of rows that those phases gave. ``pinned``: what
-            `pin` gave when the query first started. ``fixedAt``: when the files before had all been listed.
+            a parquet file with the columns of ``dedupKey``: the keys of rows that those phases had. ``pinned``: the
+            result of `pin` when the query first started. ``fixedAt``: when all files of the phases before were listed.
         """
         last, dedup = before.get("lastTimestamp"), before.get("dedup")
         if dedup and not self._options.dedup_key:
             raise SettingError(
                 "dedupKey", None, "the phase before has kept keys to tell rows by, and this one does not name them.",
-                "Set dedupKey to the columns that tell a row.",
+                "Set dedupKey to the columns that identify a row.",
             )  # fmt: skip
         pin = Pin.from_json(before["pinned"]) if before.get("pinned") else None
         if pin is not None:
-            # A list may take minutes to make: it may have rows that are newer than the pin.
+            # Listing files may take minutes, so they may have rows that are newer than the pin.
             pin = replace(pin, at_ms=max(pin.at_ms, before.get("fixedAt") or 0))
         last_ms = None if last is None else int(last)
         return self._planner.begin(last_ms, dedup or "", time.time() * 1000, pin).to_json()
 
     def is_backlog(self, position: Position) -> bool:
-        """Whether what follows the position is backlog, as its `Step`, or `begin`, found."""
+        """Whether the records after the position are backlog, as `begin` or the step that ended there found."""
         return KafkaPosition.from_json(position).flag.is_backlog
 
     def first(self, position: Position) -> Position:
@@ -160,7 +160,7 @@ class KafkaPhase(Phase):
         )
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
-        """See `Phase.partitions`. The two positions are those of one batch, or the first one and any later."""
+        """See `Phase.partitions`. The positions are those of one batch, or the first position and any later one."""
         begin, until = KafkaPosition.from_json(start), KafkaPosition.from_json(end)
         ranges = [Range(p, begin.start_of(until, p), offset) for p, offset in sorted(until.offsets.items())]
         return [
@@ -186,24 +186,24 @@ class KafkaPhase(Phase):
         by = "timestamp" if partition.dedup and partition.dedup_ms is not None else "offset"
         with worker_client(o) as client:
             for records in read_range(client, partition, o):
-                batch, places = self._shape.rows(records, partition.partition, by)
+                batch, stamps = self._shape.rows(records, partition.partition, by)
                 if partition.dedup:
-                    batch = self._without_known(batch, places, partition)
-                del places
+                    batch = self._without_known(batch, stamps, partition)
+                del stamps
                 del records
                 if batch.num_rows:
                     yield batch
                 del batch
 
-    def _without_known(self, batch: pa.RecordBatch, places: pa.Array, partition: KafkaRange) -> pa.RecordBatch:
-        """The rows of a batch, of which the timestamps or the offsets are told, without those of the files."""
+    def _without_known(self, batch: pa.RecordBatch, stamps: pa.Array, partition: KafkaRange) -> pa.RecordBatch:
+        """The rows without those of the files. ``stamps`` are the rows' timestamps or offsets."""
         if partition.dedup_ms is None:
-            may_be = pc.less(places, partition.dedup_until)
+            may_be = pc.less(stamps, partition.dedup_until)
         else:
-            last = pa.scalar(partition.dedup_ms * 1000, places.type)
-            may_be = pc.fill_null(pc.less_equal(places, last), False)
+            last = pa.scalar(partition.dedup_ms * 1000, stamps.type)
+            may_be = pc.fill_null(pc.less_equal(stamps, last), False)
         if not pc.any(may_be).as_py():
-            return batch  # and in the end, when all records are newer, the keys are not even read
+            return batch  # when all records are newer, the keys are not even read
         return known(partition.dedup, self._options.dedup_key, self._storage_options).without(batch, may_be)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Where the Kafka phase begins, and where its next batch ends: what the planner does beside the driver."""
+"""Plans where the Kafka phase begins and where its next batch ends. Runs beside the driver."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .backlog import Flag
 from .client import Lookups, Topic, TopicGone, patiently
 from .losses import Gap, Loss, reconciled, shown_time
 from .offsets import EARLIEST, LATEST, Partition, shown
-from .options import KafkaOptions, Place
+from .options import Boundary, KafkaOptions
 from .pins import Pin
 from .positions import KafkaPosition
 from .ranges import limited
@@ -24,15 +24,15 @@ __all__ = ["Planned", "Planner"]
 _log = logging.getLogger(__name__)
 
 _SECOND_LOOK_S = 1.0
-"""A log that ends before what has been read of it is looked at again after this: a new leader may know its end late."""
+"""If a log seems to end before what was read of it, look again after this: a new leader may learn its end late."""
 
 _CLOCKS_DIFFER_MS = 60_000
-"""Rows may be so much newer than the planner's clock says it is: it is not the clock that dated them."""
+"""Rows may be this much newer than the planner's clock, because another clock dated them."""
 
 
 @dataclass(frozen=True)
 class _Cluster:
-    """What the brokers have at one time."""
+    """What the brokers have at a moment."""
 
     topics: Mapping[str, Topic]
     earliest: Mapping[Partition, int]
@@ -52,11 +52,11 @@ class Planned:
     end : KafkaPosition
         The start itself if there is nothing new.
     rows : int
-        Offsets in it.
+        Number of offsets in the batch.
     is_at_end : bool
-        All partitions have reached the place up to which was to be read, if there is one.
+        Whether all partitions have reached the bound up to which to read, if there is one.
     total : int
-        Offsets from the phase's begin to that place, or to the end of the logs.
+        Number of offsets from the phase's begin to that bound, or to the end of the logs.
     """
 
     end: KafkaPosition
@@ -79,7 +79,7 @@ class Planner:
         self._client = client
 
     def pin(self, now_ms: float) -> Pin:
-        """What the topics are like now, for a phase that begins later; with a look at what can be told already."""
+        """The state of the topics now, for a phase that begins later. Reports what can be known already."""
         cluster = self._look()
         self._check_there(cluster)
         pin = self._pin(cluster, now_ms)
@@ -90,7 +90,7 @@ class Planner:
         return pin
 
     def check(self) -> None:
-        """See that the brokers answer, and that the topics are there."""
+        """Check that the brokers answer and that the topics exist."""
         self._check_there(self._look())
 
     def begin(
@@ -107,10 +107,10 @@ class Planner:
         now_ms : float
             The time, for the flag.
         pin : Pin or None
-            What `pin` gave when the query first started: reading begins as if it were then, and what has come to the
-            topics since is read, whatever its time. None: it starts now.
+            The result of `pin` when the query first started. Reading begins as if it were then, and all records that
+            arrived since are read, whatever their time. None: the query starts now.
         listed : Pin or None
-            What `pin` gave just before the files were listed that have the newest row, if that was later.
+            The result of `pin` just before the files with the newest row were listed, if that was later.
         """
         cluster = self._look()
         self._check_there(cluster)
@@ -121,7 +121,7 @@ class Planner:
             last_ms = self._believed(last_ms, listed)
             since = last_ms - self._options.overlap_ms
             found, gaps = self._since(dict.fromkeys(pin.latest, since), cluster, {})
-            # What came since the files were listed is in none, however old the records say that they are.
+            # No file has records that arrived after the files were listed, however old their timestamps are.
             ends = {**cluster.latest, **listed.latest}
             wanted = {p: min(ends[p], cluster.latest[p] if at is None else at) for p, at in found.items()}
         else:
@@ -146,7 +146,7 @@ class Planner:
         )
 
     def next(self, start: KafkaPosition, target: KafkaPosition | None, rows: int | None, now_ms: float) -> Planned:
-        """The batch after ``start``, not past ``target``, of about so many rows."""
+        """The batch after ``start``, at most up to ``target``, with about ``rows`` rows."""
         names = start.topics if start.until is not None else None
         cluster = self._look(names)
         begins, losses = reconciled(start, cluster.topics, cluster.earliest, cluster.latest)
@@ -172,12 +172,12 @@ class Planner:
         )
 
     def target(self, start: KafkaPosition) -> KafkaPosition:
-        """Where all that is there at present has been read."""
+        """The position at which everything that exists now has been read."""
         cluster = self._look()
         return KafkaPosition(cluster.latest, cluster.ids, flag=start.flag)
 
     def _look(self, names: Collection[str] | None = None) -> _Cluster:
-        """Topics, first and last offsets, of one moment as far as that can be."""
+        """Topics, first and last offsets, as far as possible of one moment."""
 
         def look() -> _Cluster:
             topics = self._topics(names)
@@ -185,7 +185,7 @@ class Planner:
             earliest = self._client.offsets(partitions, EARLIEST, committed=False)
             return _Cluster(topics, earliest, self._client.latest(partitions))
 
-        # A topic that goes, or a partition without a leader, between the requests.
+        # A topic may be deleted, or a partition may lose its leader, between the requests.
         try:
             return patiently(
                 look, lambda error: isinstance(error, TopicGone), self._client.properties.api_timeout_ms / 1e3
@@ -252,9 +252,9 @@ class Planner:
     def _since(
         self, times: Mapping[Partition, int], cluster: _Cluster, known: Mapping[Partition, int]
     ) -> tuple[dict[Partition, int | None], dict[Partition, Loss]]:
-        """The first offset of that time or later, and where records of that time may be gone.
+        """The first offset of each time or later, and the partitions where records of that time may be gone.
 
-        They are not where an older record is left, or where nothing was removed beyond the first offset in ``known``
+        No record is gone if an older one is left, or if nothing was removed beyond the first offset in ``known``
         (by default 0). Logs are removed from the front.
         """
         asked = {p: max(0, at) for p, at in times.items() if p in cluster.latest}
@@ -267,67 +267,71 @@ class Planner:
                 gaps[p] = Gap(p, first, first, why, since_ms=asked[p], first_ms=self._client.first_time(p, first, end))
         return found, gaps
 
-    def _resolved(self, place: Place, cluster: _Cluster, pin: Pin, least: Pin | None = None) -> dict[Partition, int]:
-        """Where a place is in the partitions of a pin.
+    def _resolved(
+        self, boundary: Boundary, cluster: _Cluster, pin: Pin, least: Pin | None = None
+    ) -> dict[Partition, int]:
+        """The offsets of a boundary in the partitions of a pin.
 
         Parameters
         ----------
         pin : Pin
-            What "earliest" and "latest" mean.
+            Defines "earliest" and "latest".
         least : Pin or None
-            Partitions that a place must name if it names some; those that came since may be named too.
+            Partitions that a boundary must name if it names some. It may also name newer ones.
         """
-        given = place.timestamps or place.offsets
+        given = boundary.timestamps or boundary.offsets
         named = set((least or pin).latest)
         if given and not named <= set(given) <= named | set(cluster.latest):
-            self._refuse_partitions(place, set(given), named, named | set(cluster.latest))
+            self._refuse_partitions(boundary, set(given), named, named | set(cluster.latest))
         partitions = set(given) or set(pin.latest)
-        if place.is_by_time:
+        if boundary.is_by_time:
             found = self._client.offsets_for_times(
-                {p: at for p, at in place.times(partitions).items() if p in cluster.latest}
+                {p: at for p, at in boundary.times(partitions).items() if p in cluster.latest}
             )
             late = sorted(p for p, at in found.items() if at is None)
-            if late and not place.or_latest:
+            if late and not boundary.or_latest:
                 raise SettingError(
-                    place.option, place.times(late)[late[0]],
+                    boundary.option, boundary.times(late)[late[0]],
                     f"{shown(late[0])} has no record of that time or later.",
                     "Set an earlier time, or startingOffsetsByTimestampStrategy=latest.",
                 )  # fmt: skip
             return {p: pin.latest.get(p, cluster.latest[p]) if at is None else at for p, at in found.items()}
-        wanted = dict(place.offsets) or dict.fromkeys(partitions, place.everywhere)
-        return {p: self._checked(place, p, at, cluster, pin) for p, at in sorted(wanted.items())}
+        wanted = dict(boundary.offsets) or dict.fromkeys(partitions, boundary.everywhere)
+        return {p: self._checked(boundary, p, at, cluster, pin) for p, at in sorted(wanted.items())}
 
-    def _checked(self, place: Place, partition: Partition, offset: int, cluster: _Cluster, pin: Pin) -> int:
+    def _checked(self, boundary: Boundary, partition: Partition, offset: int, cluster: _Cluster, pin: Pin) -> int:
         if offset == EARLIEST:
             return pin.earliest.get(partition, 0)
         if offset == LATEST:
             return pin.latest.get(partition, 0)
         latest = cluster.latest.get(partition, offset)
-        if place is not self._options.ending and offset > latest:
+        if boundary is not self._options.ending and offset > latest:
             raise SettingError(
-                place.option, offset, f"{shown(partition)} ends at {latest}.", "Set an offset that is there, or -1."
+                boundary.option, offset, f"{shown(partition)} ends at {latest}.", "Set an offset that is there, or -1."
             )
         return offset
 
     @staticmethod
-    def _refuse_partitions(place: Place, given: set[Partition], least: set[Partition], most: set[Partition]) -> None:
+    def _refuse_partitions(
+        boundary: Boundary, given: set[Partition], least: set[Partition], most: set[Partition]
+    ) -> None:
         unknown, left_out = sorted(given - most), sorted(least - given)
         problem = f"{shown(unknown[0])} is not read here." if unknown else f"{shown(left_out[0])} is left out."
         raise SettingError(
-            place.option, sorted(shown(p) for p in given), problem,
-            "Name each partition that is read, and no other; in the place of an offset -2 is earliest, -1 latest.",
+            boundary.option, sorted(shown(p) for p in given), problem,
+            "Name each partition that is read, and no other; instead of an offset, -2 is earliest and -1 is latest.",
         )  # fmt: skip
 
     def _judged(
         self, start: KafkaPosition, cluster: _Cluster, begins: dict[Partition, int], losses: dict[Partition, Loss]
     ) -> tuple[dict[Partition, int], dict[Partition, Loss]]:
-        """Look again at partitions whose log seems to end before what has been read of it."""
+        """Look again at partitions whose log seems to end before what was read of it."""
         short = [p for p, loss in losses.items() if loss.is_short]
         if not short:
             return begins, losses
         time.sleep(_SECOND_LOOK_S)
-        # Up to the very end: what has been read may be beyond a transaction that is still open, if it was read by
-        # other rules (kafka.isolation.level) before.
+        # Ask for the very end: earlier reads with another kafka.isolation.level may have gone beyond a transaction
+        # that is still open.
         try:
             ends = self._client.offsets(short, LATEST, committed=False)
         except TopicGone:
@@ -345,7 +349,7 @@ class Planner:
             return start.until
         if target is None:
             return None
-        # A topic that was made anew since is another one.
+        # A topic that was deleted and made again is another topic.
         return {
             p: at if target.topics.get(p[0]) == cluster.ids.get(p[0]) else cluster.latest.get(p, 0)
             for p, at in target.offsets.items()

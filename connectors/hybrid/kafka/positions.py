@@ -24,21 +24,21 @@ class KafkaPosition:
     Parameters
     ----------
     offsets : mapping
-        Of each partition the offset that is read next.
+        The next offset to read, for each partition.
     topics : mapping of str to str
-        Id of each topic; "" where the brokers give none. A topic that was deleted and made again has another one.
+        Id of each topic; "" if the brokers give none. A topic that was deleted and made again has another id.
     begin : mapping
-        Where the batch that ends here began in partitions in which that is not the end of the batch before: those that
-        are new, and those of which records were lost (``failOnDataLoss=false``). So a replay begins there as well.
+        Offsets at which the batch that ends here began, for partitions where that was not the end of the batch before:
+        new ones, and those that lost records (``failOnDataLoss=false``). So a replay begins there as well.
     until : mapping or None
-        Where the phase ends, of one that does.
+        Where the phase ends, if it has an end.
     dedup : str
-        File of the keys of the rows that files have brought already; "" for none.
+        File with the keys of rows that came from files already; "" for none.
     dedup_ms : int or None
-        Time up to which records may be among them, by their own, milliseconds since 1970.
+        Records with a timestamp up to this may be among these rows; milliseconds since 1970.
     dedup_until : mapping
-        In its place, in positions of earlier versions: of each partition the offset before which records may be among
-        them. What has been passed is left out.
+        Used instead of ``dedup_ms`` in positions of earlier versions: for each partition the offset before which
+        records may be among these rows. Partitions that have passed it are omitted.
     flag : Flag
         Whether what follows is backlog.
     started : KafkaPosition or None

@@ -19,7 +19,7 @@ _idle: list[tuple[int, KafkaOptions, KafkaClient]] = []
 
 
 def group_id(options: KafkaOptions) -> str:
-    """The name under which brokers know a client. Its own, so that nobody's place in another group is touched."""
+    """The group name of a client. It is unique, so that no other group's offsets are touched."""
     return options.properties.group_id or f"{options.group_prefix}-{uuid.uuid4()}"
 
 

@@ -71,19 +71,19 @@ def test_every_row_of_a_version_once(tmp_path: Path, partition_by: list[str], li
     assert all(found.field(name).type == SCHEMA.field(name).type for name in SCHEMA.names)
     source.open(Columns(SCHEMA, ("_phase", "_file")))
     start = source.begin({})
-    assert (start["version"], start["file"], start["place"]) == (1, 0, 0)
+    assert (start["version"], start["file"], start["offset"]) == (1, 0, 0)
     # What comes later is of another version.
     write(path, 60, 70)
-    places = [start, *(step.position for step in steps(source, limits, start))]
-    batches = [batches_between(source, a, b) for a, b in pairwise(places)]
+    positions = [start, *(step.position for step in steps(source, limits, start))]
+    batches = [batches_between(source, a, b) for a, b in pairwise(positions)]
     table = pa.Table.from_batches([part for batch in batches for part in batch])
     assert set(table["_phase"].to_pylist()) == {"old"}
     assert all(Path(file).is_file() for file in table["_file"].to_pylist())
     assert bag(table.drop_columns(["_phase", "_file"]).to_pylist()) == bag(rows(0, 60))
     again = phase(path)
     again.open(Columns(SCHEMA, ("_phase", "_file")))
-    assert [batches_between(again, a, b) for a, b in pairwise(places)] == batches
-    assert again.first(places[-1]) == start
+    assert [batches_between(again, a, b) for a, b in pairwise(positions)] == batches
+    assert again.first(positions[-1]) == start
 
 
 def test_rows_and_total_are_those_of_the_log(tmp_path: Path) -> None:
@@ -265,11 +265,11 @@ def test_rows_that_deletion_vectors_delete(tmp_path: Path, limit: int | None) ->
     assert [row["id"] for row in rows_of(source, Columns(source.schema()), [limit])] == wanted
     start = source.begin({})
     assert source.next(start, Limit(), 0).total == len(wanted)
-    place = start
+    position = start
     for step in steps(source, [3], start):
-        assert step.rows == len(rows_between(source, place, step.position))
+        assert step.rows == len(rows_between(source, position, step.position))
         assert step.rows >= 3 or step.is_finished
-        place = step.position
+        position = step.position
 
 
 def test_columns_that_are_called_otherwise_in_the_files(tmp_path: Path) -> None:

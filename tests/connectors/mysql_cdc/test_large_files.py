@@ -152,7 +152,7 @@ def test_sequences_of_the_next_file_are_greater() -> None:
     assert byte_at(sequence_at(8, 5 * GIB)) == 5 * GIB
     assert sequence_at((1 << 25) - 1, (1 << 38) - 1) < 1 << 63
     for file, pos in ((1, 1 << 38), (1 << 25, 4)):
-        with pytest.raises(BacklogError, match=r"_commit_seq has room for.*smaller transactions"):
+        with pytest.raises(BacklogError, match=r"_commit_seq, which has room for.*smaller transactions"):
             sequence_at(file, pos)
 
 

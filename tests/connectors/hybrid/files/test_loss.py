@@ -87,7 +87,7 @@ def test_a_file_that_is_lost_half_read(tmp_path: Path) -> None:
     source = phase(tmp_path, failOnDataLoss="false", filePartitionBytes="1k")
     start = source.begin({})
     half = source.next(start, Limit(6), 0).position
-    assert (half["file"], half["place"]) == (1, 1)
+    assert (half["file"], half["offset"]) == (1, 1)
     assert [row["id"] for row in rows_between(source, start, half)] == [0, 1, 2, 3, 10, 11]
     lose(tmp_path, "of another size")
     again = phase(tmp_path, failOnDataLoss="false", filePartitionBytes="1k")

@@ -34,7 +34,7 @@ def test_planning_over_a_hundred_thousand_files_opens_none(tmp_path: Path) -> No
     name = write_manifest(LocalStore(), str(tmp_path), FILES)
     phase = FilePhase("old", {"path": "/data", "metadataLocation": str(tmp_path)})
     phase.open(Columns(pa.schema([("a", pa.int64())])))
-    start = {"manifest": name, "files": 100_000, "file": 0, "place": 0}
+    start = {"manifest": name, "files": 100_000, "file": 0, "offset": 0}
     end = start | {"file": 100_000}
     assert len(json.dumps(end)) < 1_000
     # None of them exists.

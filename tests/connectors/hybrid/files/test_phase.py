@@ -100,16 +100,16 @@ def test_every_row_once_at_any_limits(files: list[tuple[int, int]], limits: list
         source.open(Columns(ALL))
         start = source.begin({})
         ends = [step.position for step in steps(source, limits, start)]
-        places = [start, *ends]
-        found = [batches_between(source, a, b) for a, b in pairwise(places)]
+        positions = [start, *ends]
+        found = [batches_between(source, a, b) for a, b in pairwise(positions)]
         assert bag(row for batch in found for part in batch for row in part.to_pylist()) == bag(written)
         assert all(part.schema == ALL for batch in found for part in batch)
         again = phase(root, filePartitionBytes=size)
         again.open(Columns(ALL))
-        for (a, b), batch in reversed(list(zip(pairwise(places), found, strict=True))):
+        for (a, b), batch in reversed(list(zip(pairwise(positions), found, strict=True))):
             assert again.partitions(a, b) == source.partitions(a, b)
             assert batches_between(again, a, b) == batch
-        assert again.first(places[-1]) == start
+        assert again.first(positions[-1]) == start
 
 
 @pytest.mark.parametrize("limit", [None, 1, 100])
@@ -142,7 +142,7 @@ def test_batches_end_within_a_file_at_row_groups(tmp_path: Path) -> None:
     write(tmp_path / "data/a.parquet", ROWS, row_group_size=100)
     source = phase(tmp_path)
     source.open(Columns(ALL))
-    found = [(step.position["file"], step.position["place"], step.rows) for step in steps(source, [150])]
+    found = [(step.position["file"], step.position["offset"], step.rows) for step in steps(source, [150])]
     assert found == [(0, 2, 200), (0, 4, 200), (1, 0, 200)]
 
 

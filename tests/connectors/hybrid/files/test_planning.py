@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from connectors.hybrid.files.entries import DataFile, FilePartition, Piece
 from connectors.hybrid.files.layouts import Layout, TextLayout, UnitLayout
-from connectors.hybrid.files.planning import Place, Planner
+from connectors.hybrid.files.planning import FileOffset, Planner
 
 UNITS = st.lists(st.integers(0, 50), max_size=6)
 
@@ -27,12 +27,12 @@ def planner(
     return Planner(files, look, looks, False, max_files, most), looked
 
 
-def drained(plan: Planner, wanted: list[int | None]) -> list[Place]:
-    places = [(0, 0)]
-    while places[-1] != plan.end:
-        places.append(plan.next(places[-1], wanted[min(len(places), len(wanted)) - 1])[0])
-        assert places[-1] > places[-2]
-    return places
+def drained(plan: Planner, wanted: list[int | None]) -> list[FileOffset]:
+    positions = [(0, 0)]
+    while positions[-1] != plan.end:
+        positions.append(plan.next(positions[-1], wanted[min(len(positions), len(wanted)) - 1])[0])
+        assert positions[-1] > positions[-2]
+    return positions
 
 
 def pieces_of(partitions: list[FilePartition]) -> list[Piece]:
@@ -54,26 +54,26 @@ def test_every_row_group_is_in_one_task_of_one_batch(
     units: list[list[int]], wanted: list[int | None], most: int
 ) -> None:
     plan, _ = planner(units, most=most)
-    places = drained(plan, wanted)
-    found = [piece for start, end in pairwise(places) for piece in pieces_of(plan.partitions(start, end))]
+    positions = drained(plan, wanted)
+    found = [piece for start, end in pairwise(positions) for piece in pieces_of(plan.partitions(start, end))]
     assert rows_in(units, found) == [(f, g) for f, rows in enumerate(units) for g, n in enumerate(rows) if n]
     again, _ = planner(units, most=most)
-    for start, end in reversed(list(pairwise(places))):
+    for start, end in reversed(list(pairwise(positions))):
         assert again.partitions(start, end) == plan.partitions(start, end)
 
 
 @given(st.lists(UNITS, min_size=1, max_size=6), st.integers(1, 120))
 def test_a_batch_has_as_many_rows_as_wanted_and_no_row_group_more(units: list[list[int]], wanted: int) -> None:
     plan, _ = planner(units)
-    place = (0, 0)
-    while place != plan.end:
-        end, rows = plan.next(place, wanted)
-        groups = rows_in(units, pieces_of(plan.partitions(place, end)))
+    position = (0, 0)
+    while position != plan.end:
+        end, rows = plan.next(position, wanted)
+        groups = rows_in(units, pieces_of(plan.partitions(position, end)))
         counts = [units[f][g] for f, g in groups]
         assert rows == sum(counts)
         assert end == plan.end or rows >= wanted
         assert sum(counts[:-1]) < wanted
-        place = end
+        position = end
 
 
 def test_nothing_wanted_is_nothing_read() -> None:
@@ -135,10 +135,10 @@ def test_one_large_file_is_read_by_several_tasks_and_small_ones_by_one() -> None
 @given(st.integers(1, 10_000), st.floats(0.001, 1), st.integers(1, 3_000), st.integers(1_024, 5_000))
 def test_text_is_cut_anywhere_without_a_gap(size: int, rate: float, wanted: int, most: int) -> None:
     layout = TextLayout(size, rate, True)
-    places: list[int | None] = [0]
-    while (last := places[-1]) is not None:
-        places.append(layout.advance(last, wanted)[0])
-    found = [cut for a, b in pairwise(places) if a is not None for cut in layout.cuts(a, b, most)]
+    positions: list[int | None] = [0]
+    while (last := positions[-1]) is not None:
+        positions.append(layout.advance(last, wanted)[0])
+    found = [cut for a, b in pairwise(positions) if a is not None for cut in layout.cuts(a, b, most)]
     assert found[0][0] == 0
     assert found[-1][1] is None
     assert all(left[1] == right[0] for left, right in pairwise(found))

@@ -65,12 +65,12 @@ def test_json_every_row_once_at_any_limits(
         source = phase(root, "json", JsonLines, filePartitionBytes="1k")
         source.open(Columns(SCHEMA))
         start = source.begin({})
-        places = [start, *(step.position for step in steps(source, limits, start))]
-        found = [rows_between(source, a, b) for a, b in pairwise(places)]
+        positions = [start, *(step.position for step in steps(source, limits, start))]
+        found = [rows_between(source, a, b) for a, b in pairwise(positions)]
         assert bag(row for rows in found for row in rows) == bag(written)
         again = phase(root, "json", JsonLines, filePartitionBytes="1k")
         again.open(Columns(SCHEMA))
-        for (a, b), rows in zip(pairwise(places), found, strict=True):
+        for (a, b), rows in zip(pairwise(positions), found, strict=True):
             assert again.partitions(a, b) == source.partitions(a, b)
             assert rows_between(again, a, b) == rows
 

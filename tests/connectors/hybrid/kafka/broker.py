@@ -44,7 +44,7 @@ class Broker:
     def _forget(self) -> None:
         # A producer takes minutes to hear of new partitions, or of a topic that was made anew.
         settings = {"bootstrap.servers": self.address, "log_level": "0", "linger.ms": "1"}
-        # Else records change places when a new partition's leader refuses the first of them.
+        # Else records are reordered when a new partition's leader refuses the first of them.
         self._producer = Producer({**settings, "enable.idempotence": "true"})
 
     def topic(self, partitions: int = 1, name: str | None = None, **config: str) -> str:
@@ -98,7 +98,7 @@ class Broker:
         headers: Any = None,
     ) -> None:
         """Write records; ``at``: their times, the first one's if it is one number, then a millisecond each."""
-        # Records that wait for the producer to hear of their topic may change places.
+        # Records that wait for the producer to hear of their topic may be reordered.
         self._producer.list_topics(topic, timeout=30)
         for i, value in enumerate(values):
             when = at + i if isinstance(at, int) and at else at[i] if not isinstance(at, int) else 0

@@ -72,7 +72,7 @@ def test_retention_before_the_query_begins_at_an_offset(
         broker.phase(client, subscribe=topic, startingOffsets=starting).begin({})
     lenient = broker.phase(client, subscribe=topic, startingOffsets=starting, failOnDataLoss="false")
     assert lenient.begin({})["offsets"] == {topic: {"0": 2}}
-    # The earliest is not a place that can be lost.
+    # The earliest offset cannot be lost.
     assert broker.phase(client, subscribe=topic).begin({})["offsets"] == {topic: {"0": 2}}
 
 

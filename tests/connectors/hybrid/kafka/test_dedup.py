@@ -56,7 +56,7 @@ def test_overlap_with_files_is_left_out_and_the_rest_is_not(broker: Broker, clie
 
 
 def test_each_record_is_judged_by_its_own_time(broker: Broker, client: str, tmp_path: Path) -> None:
-    """Not by its place: neither among the topic's records nor before or after the phase's begin."""
+    """Not by its offset: neither among the topic's records nor before or after the phase's begin."""
     topic = broker.topic()
     ahead = [(1, 0), (2, 1), (4, 3), (5, 4), (3, 2), (6, 5)]
     broker.send(topic, [str(n) for n, _ in ahead], at=[T0 + at for _, at in ahead])

@@ -11,7 +11,7 @@ from connectors.hybrid.kafka.backlog import Thresholds
 from connectors.hybrid.kafka.catalogue import OPTIONS
 from connectors.hybrid.kafka.jaas import parse_jaas
 from connectors.hybrid.kafka.offsets import EARLIEST, LATEST
-from connectors.hybrid.kafka.options import KafkaOptions, Place, Topics
+from connectors.hybrid.kafka.options import Boundary, KafkaOptions, Topics
 from connectors.hybrid.option import option_table
 
 BASE = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
@@ -30,7 +30,7 @@ def _dotted(options: dict[str, str]) -> dict[str, str]:
 def test_defaults() -> None:
     found = _parse()
     assert found.topics == Topics(names=("t",))
-    assert found.starting == Place("startingOffsets", everywhere=EARLIEST)
+    assert found.starting == Boundary("startingOffsets", everywhere=EARLIEST)
     assert (found.ending, found.from_files, found.overlap_ms, found.dedup_key) == (None, False, 0, ())
     assert (found.min_partitions, found.fail_on_data_loss, found.include_headers) == (None, True, False)
     assert (found.drop_tombstones, found.thresholds, found.poll_timeout_ms) == (False, Thresholds(), 120_000)
@@ -74,14 +74,14 @@ def test_topics(options: dict[str, str], expected: Topics) -> None:
             {"option": "startingOffsetsByTimestamp", "timestamps": {("t", 0): 5}},
             None,
         ),
-        ({"endingOffsets": "latest"}, {}, Place("endingOffsets", everywhere=LATEST)),
-        ({"endingOffsets": '{"t": {"0": -1}}'}, {}, Place("endingOffsets", offsets={("t", 0): -1})),
-        ({"endingTimestamp": "5"}, {}, Place("endingTimestamp", timestamp=5, or_latest=True)),
+        ({"endingOffsets": "latest"}, {}, Boundary("endingOffsets", everywhere=LATEST)),
+        ({"endingOffsets": '{"t": {"0": -1}}'}, {}, Boundary("endingOffsets", offsets={("t", 0): -1})),
+        ({"endingTimestamp": "5"}, {}, Boundary("endingTimestamp", timestamp=5, or_latest=True)),
     ],
 )
-def test_places(options: dict[str, str], starting: dict[str, Any], ending: Place | None) -> None:
+def test_boundaries(options: dict[str, str], starting: dict[str, Any], ending: Boundary | None) -> None:
     found = _parse(**options)
-    assert found.starting == Place(**{"option": "startingOffsets", **starting})
+    assert found.starting == Boundary(**{"option": "startingOffsets", **starting})
     assert found.ending == ending
 
 

@@ -71,7 +71,7 @@ def test_an_empty_topic_has_nothing_and_then_something(broker: Broker, client: s
     ],
     ids=str,
 )
-def test_places_to_begin(broker: Broker, client: str, options: dict[str, str], expected: list[int]) -> None:
+def test_boundaries_to_begin(broker: Broker, client: str, options: dict[str, str], expected: list[int]) -> None:
     topic = broker.topic(2)
     broker.send(topic, map(str, range(10)), 0, at=T0)
     broker.send(topic, map(str, range(5)), 1, at=T0)
@@ -91,7 +91,7 @@ def test_places_to_begin(broker: Broker, client: str, options: dict[str, str], e
     ],
     ids=str,
 )
-def test_places_that_are_not_there(broker: Broker, options: dict[str, str], expected: str) -> None:
+def test_boundaries_that_are_not_there(broker: Broker, options: dict[str, str], expected: str) -> None:
     topic = broker.topic(2)
     broker.send(topic, map(str, range(10)), 0, at=T0)
     broker.send(topic, map(str, range(5)), 1, at=T0)
@@ -235,7 +235,7 @@ def test_ending_offsets_bound_the_phase(broker: Broker, client: str) -> None:
     ],
     ids=str,
 )
-def test_places_to_end(broker: Broker, options: dict[str, str], expected: list[int]) -> None:
+def test_boundaries_to_end(broker: Broker, options: dict[str, str], expected: list[int]) -> None:
     topic = broker.topic(2)
     broker.send(topic, map(str, range(10)), 0, at=T0)
     broker.send(topic, map(str, range(5)), 1, at=T0)
