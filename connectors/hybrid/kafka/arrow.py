@@ -1,4 +1,4 @@
-"""Records into Arrow: by a decoder into the stream's data columns, or as they are into those of Spark's source."""
+"""Converts records to Arrow: with a decoder to the stream's data columns, or unchanged to those of Spark's source."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def raw_schema(include_headers: bool) -> pa.Schema:
 
 @dataclass(frozen=True)
 class Shape:
-    """How records become rows.
+    """Converts records to rows.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Shape:
     decoder : Decoder or None
         None: the data columns are among those of `RAW`.
     phase : str
-        What ``_phase`` says.
+        The value of ``_phase``.
     drop_tombstones : bool
         Whether a record without a value gives no row.
     include_headers : bool
@@ -87,7 +87,7 @@ class Shape:
                 )
 
     def rows(self, records: Records, partition: Partition, also: str = "offset") -> tuple[pa.RecordBatch, pa.Array]:
-        """The rows of some records, and of each row what its record has in another column of `RAW`."""
+        """The rows of some records, and for each row its record's value in another column of `RAW`."""
         made = _Columns(records, partition, self.phase)
         kept: pa.Array | None = None
         if self.drop_tombstones:
@@ -120,7 +120,7 @@ class Shape:
 
 
 class _Columns:
-    """The columns of some records, each made when it is asked for, and once."""
+    """The columns of some records. Each is made once, when it is first needed."""
 
     def __init__(self, records: Records, partition: Partition, phase: str) -> None:
         self._records = records

@@ -1,4 +1,4 @@
-"""Whether Kafka is backlog: by the age or the number of unread records, with a band between in and out (pure)."""
+"""Decides whether Kafka is backlog, by the age or number of unread records, with hysteresis (pure)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Flag:
     ----------
     is_backlog : bool
     since_ms : int
-        When it became so, milliseconds since 1970.
+        When the flag last changed, milliseconds since 1970.
     """
 
     is_backlog: bool = False
@@ -30,15 +30,15 @@ class Thresholds:
     Parameters
     ----------
     lag_ms : int or None
-        Backlog while a record that is older than this has not been read.
+        Enter backlog when an unread record is older than this.
     lag_leave_ms : int
-        Until none that is older than this is left; at most ``lag_ms``.
+        Leave backlog when no unread record is older than this; at most ``lag_ms``.
     offsets : int or None
-        Backlog while more offsets than these have not been read.
+        Enter backlog when more offsets than this are unread.
     offsets_leave : int
-        Until no more than these are left; at most ``offsets``.
+        Leave backlog when no more offsets than this are unread; at most ``offsets``.
     min_stay_ms : int
-        How long the flag stays at least, whatever it is.
+        Shortest time between two changes of the flag.
 
     With neither ``lag_ms`` nor ``offsets`` it is never backlog.
     """
@@ -55,7 +55,7 @@ class Thresholds:
         Parameters
         ----------
         flag : Flag or None
-            As it was; None at the very start, which nothing holds back.
+            The flag before; None at the very start, when it may change at once.
         unread : int
             Offsets that have not been read.
         is_unread_older : callable

@@ -1,4 +1,4 @@
-"""What the phase asks of a Kafka client, of which there are two; and what can go wrong."""
+"""The interface of the two Kafka clients, and its errors."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ __all__ = [
 T = TypeVar("T")
 
 NO_TIMESTAMP = -1
-"""Spark's timestampType of a record without a time."""
+"""Spark's timestampType for a record without a time."""
 
 _LEAST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 1.0
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic as the brokers have it.
+    """A topic's description from the brokers.
 
     Parameters
     ----------
     id : str
-        As Kafka writes it; "" from brokers before 2.8, which have none.
+        In Kafka's own form; "" from brokers before 2.8, which have none.
     partitions : tuple of int
-        In order.
+        Numbers in order.
     is_internal : bool
-        One that Kafka keeps for itself.
+        Whether Kafka keeps it for itself.
     """
 
     id: str
@@ -56,9 +56,9 @@ class Topic:
 
 
 class Records(Protocol):
-    """Some records of one partition in the order of their offsets, without those that transactions left behind.
+    """Some records of one partition in the order of their offsets, without markers and aborted records.
 
-    Each method gives one value a record; each is called at most once.
+    Each method gives one value for each record. It is called at most once.
     """
 
     def __len__(self) -> int: ...
@@ -81,21 +81,22 @@ class Records(Protocol):
 
 
 class Unreachable(BacklogError):
-    """No broker answered, for as long as was to be waited."""
+    """No broker answered in time."""
 
 
 class OffsetGone(Exception):
-    """The log has not the offset that is to be read: it was removed, or is not there yet."""
+    """The log does not have the next offset: it was removed, or does not exist yet."""
 
 
 class TopicGone(Exception):
-    """The topic or the partition is not there."""
+    """The topic or the partition does not exist."""
 
 
 class Lookups(ABC):
-    """What is asked of the brokers to plan: topics and offsets. For one thread at a time.
+    """Questions to the brokers for planning: topics and offsets. For one thread at a time.
 
-    Every method raises `Unreachable` if no broker answers, and `BacklogError` if they refuse, as for a wrong password.
+    Every method raises `Unreachable` if no broker answers, and `BacklogError` if a broker refuses, for example a wrong
+    password.
 
     Parameters
     ----------
@@ -107,43 +108,43 @@ class Lookups(ABC):
 
     @abstractmethod
     def names(self) -> list[str]:
-        """All topics that may be seen."""
+        """Names of all topics that the user may see."""
 
     @abstractmethod
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
-        """Those of the topics that exist."""
+        """Descriptions of those topics that exist."""
 
     @abstractmethod
     def offsets(self, partitions: Collection[Partition], at: int, *, committed: bool) -> dict[Partition, int]:
-        """Of each partition the first offset there is (``at`` = `EARLIEST`) or the one after the last (`LATEST`).
+        """For each partition the first existing offset (``at`` = `EARLIEST`) or the one after the last (`LATEST`).
 
         Parameters
         ----------
         committed : bool
-            `LATEST` is where the first transaction begins that is still open (the last stable offset).
+            Whether `LATEST` is the begin of the first transaction that is still open (the last stable offset).
 
         Raises
         ------
         TopicGone
-            A partition is not there.
+            A partition does not exist.
         """
 
     @abstractmethod
     def offsets_for_times(self, times: Mapping[Partition, int]) -> dict[Partition, int | None]:
-        """Of each partition the first offset whose record has that time (milliseconds since 1970) or a later one.
+        """For each partition the first offset whose record has this time (milliseconds since 1970) or a later one.
 
-        None if there is none. Transactions count as `Properties.read_committed` says. Raises `TopicGone`.
+        None if there is none. `Properties.read_committed` decides whether open transactions count. Raises `TopicGone`.
         """
 
     @abstractmethod
     def first_time(self, partition: Partition, first: int, until: int) -> int | None:
-        """Time of the first record of a log, milliseconds since 1970; None if it cannot be told. For messages.
+        """Time of a log's first record, milliseconds since 1970; None if it is unknown. Only for messages.
 
         ``first`` and ``until`` are its first offset and the one after its last.
         """
 
     def latest(self, partitions: Collection[Partition]) -> dict[Partition, int]:
-        """Of each partition where reading ends at present."""
+        """For each partition the offset at which reading ends now."""
         return self.offsets(partitions, LATEST, committed=self.properties.read_committed)
 
 

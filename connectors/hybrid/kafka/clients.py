@@ -1,4 +1,4 @@
-"""The two clients of Kafka, and which one a source uses."""
+"""Opens the Kafka client that a source uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leaving out records that are rows of the files before."""
+"""Drops records that the files before already had as rows."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ _last: tuple[str, tuple[str, ...], Known] | None = None  # the worker's
 
 
 class Known:
-    """Rows by their keys and times. A key that contains NULL is never de-duplicated.
+    """Rows by their keys and times. A row with NULL in its key or time is never de-duplicated.
 
     Parameters
     ----------
     keys : pyarrow.Table
-        A column for each key column and for the time, by the names that they have in the stream.
+        The key columns and the time, with their names in the stream.
     """
 
     def __init__(self, keys: pa.Table) -> None:
         self._names = keys.column_names
-        # A set of one column stays in Arrow. Several columns are compared as tuples, 1 us a row: it is for the few
-        # records only that overlap with files.
+        # A set of one column stays in Arrow. Several columns are compared as tuples, at 1 us for each row, but only for
+        # the few records that overlap with files.
         self._single = keys.column(0).combine_chunks().unique().drop_null() if len(self._names) == 1 else None
         self._tuples = set() if self._single is not None else {row for row in _tuples(keys) if None not in row}
 
     def without(self, batch: pa.RecordBatch, may_be: pa.Array) -> pa.RecordBatch:
-        """The rows of a batch without those that ``may_be`` (boolean) known and are."""
+        """The rows of a batch without known ones. Only rows where ``may_be`` is true are looked up."""
         if self._single is not None:
             column = batch.column(self._names[0])
             is_known = pc.and_(may_be, pc.is_in(column, value_set=self._single.cast(column.type)))
@@ -49,12 +49,12 @@ class Known:
 
 
 def known(path: str, key: tuple[str, ...], storage: Mapping[str, str]) -> Known:
-    """The keys in a file, with the rows' times if it has them (see `TIME`). It is read once a worker.
+    """The keys in a file, with the rows' times if it has them (see `TIME`). Each worker reads it once.
 
     Raises
     ------
     BacklogError
-        It cannot be read, or has other columns.
+        The file cannot be read, or has other columns.
     """
     global _last
     if _last is None or _last[:2] != (path, key):
@@ -84,6 +84,6 @@ def _read(path: str, key: tuple[str, ...], storage: Mapping[str, str]) -> Known:
 
 
 def _tuples(rows: pa.Table | pa.RecordBatch) -> list[tuple[Any, ...]]:
-    # Times as numbers: they are made and compared in a tenth of the time.
+    # Times are numbers here: making and comparing them takes a tenth of the time.
     columns = [c.cast(pa.int64()) if pa.types.is_timestamp(c.type) else c for c in rows.columns]
     return list(zip(*(column.to_pylist() for column in columns), strict=True))

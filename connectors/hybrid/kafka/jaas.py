@@ -1,4 +1,4 @@
-"""The line of JAAS that Java's clients take user and password from (pure)."""
+"""Parses the JAAS line from which Java's clients take user and password (pure)."""
 
 from __future__ import annotations
 

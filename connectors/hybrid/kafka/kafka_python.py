@@ -1,4 +1,4 @@
-"""The client by ``kafka-python``, which is Python throughout: slower by far, and there where librdkafka is not."""
+"""The client with ``kafka-python``: pure Python, much slower, for systems without librdkafka."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _BATCH = 10_000
 
 _POLL_MS = 100
 _LOOK_S = 5.0
-"""After so long without a record it is looked whether the topic is still there: the library would wait for it."""
+"""After this time without a record, check that the topic still exists: the library would wait for it."""
 
 _OPEN_MS = 5_000
 """Bound of one try to reach a broker."""
@@ -53,7 +53,7 @@ _READER = {
 
 
 class _LastWords(logging.Handler):
-    """Keeps what the library last said of a connection: its exceptions say only that there is none."""
+    """Keeps the library's last log message about a connection: its exceptions only say that there is none."""
 
     text = ""
 
@@ -111,7 +111,7 @@ class KafkaPythonClient(KafkaClient):
             "security_protocol": s.protocol,
         }
         if s.has_login:
-            # The library writes all that it sends into its debug log, the password too.
+            # The library writes everything that it sends into its debug log, also the password.
             logging.getLogger("kafka").setLevel(logging.INFO)
             found |= {
                 "sasl_mechanism": s.mechanism,
@@ -142,7 +142,7 @@ class KafkaPythonClient(KafkaClient):
             raise
 
     def _ask(self, what: Callable[[KafkaAdminClient], T]) -> T:
-        """The answer to a request, which is repeated while no broker answers."""
+        """The answer to a request. It is repeated while no broker answers."""
 
         def once() -> T:
             if self._admin is None:

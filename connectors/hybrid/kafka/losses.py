@@ -1,4 +1,4 @@
-"""What has happened to the partitions since the last batch: new ones, and records that are gone unread (pure)."""
+"""Finds changes of the partitions since the last batch: new partitions, and unread records that are gone (pure)."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ __all__ = ["Gap", "Loss", "reconciled", "shown_time"]
 
 @dataclass(frozen=True)
 class Loss:
-    """Records of a partition that are gone before they were read.
+    """Records of a partition that were gone before they were read.
 
     Parameters
     ----------
     partition : (str, int)
     wanted : int
-        The offset that was to be read next.
+        The next offset to read.
     earliest : int or None
-        The first that there is; None if the partition is not there.
+        The first offset that exists; None if the partition does not exist.
     why : str
     is_short : bool
         The log ends before ``wanted``.
@@ -39,7 +39,7 @@ class Loss:
 
     @property
     def going_on(self) -> str:
-        """What is read next if the query does not stop."""
+        """How reading continues if the query does not stop."""
         if self.earliest is None:
             return "the partition is left out."
         return f"reading goes on at offset {self.earliest}."
@@ -59,14 +59,14 @@ class Loss:
 
 @dataclass(frozen=True)
 class Gap(Loss):
-    """Records of a time at which reading was to begin, and to which the log does not go back any more.
+    """Records of the time at which reading should begin, but to which the log no longer goes back.
 
     Parameters
     ----------
     since_ms : int
         That time, milliseconds since 1970.
     first_ms : int or None
-        Time of the first record that there is; None if there is none.
+        Time of the first record that exists; None if there is none.
     """
 
     since_ms: int = 0
@@ -101,9 +101,9 @@ def reconciled(
     earliest: Mapping[Partition, int],
     latest: Mapping[Partition, int],
 ) -> tuple[dict[Partition, int], dict[Partition, Loss]]:
-    """Where the next batch begins in each partition that is there, and what was lost before.
+    """Where the next batch begins in each existing partition, and what was lost before.
 
-    A partition that is new begins at 0: all that was ever written to it came after the last batch.
+    A new partition begins at 0: everything in it was written after the last batch.
     """
     begins: dict[Partition, int] = {}
     losses: dict[Partition, Loss] = {}

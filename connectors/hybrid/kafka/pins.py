@@ -1,4 +1,4 @@
-"""What the topics were like when a query first started, long before its Kafka phase begins (pure).
+"""The state of the topics when a query first started, long before its Kafka phase begins (pure).
 
 The phases before may take days. What retention removes meanwhile, and what is written meanwhile, is known only from
 the offsets of the beginning.
@@ -17,14 +17,14 @@ __all__ = ["Pin"]
 
 @dataclass(frozen=True)
 class Pin:
-    """The topics at one time.
+    """The topics at one moment.
 
     Parameters
     ----------
     earliest, latest : mapping
-        Of each partition the first offset, and the one after the last.
+        For each partition the first offset, and the one after the last.
     topics : mapping of str to str
-        Ids, "" where the brokers give none.
+        Ids; "" if the brokers give none.
     at_ms : int
         The time, milliseconds since 1970.
     """
@@ -35,7 +35,7 @@ class Pin:
     at_ms: int
 
     def to_json(self) -> dict[str, Any]:
-        """As kept in the offset, with a stable order."""
+        """The form that an offset keeps, in a stable order."""
         return {
             "earliest": to_json(self.earliest),
             "latest": to_json(self.latest),
@@ -45,5 +45,5 @@ class Pin:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Pin:
-        """What `to_json` wrote."""
+        """Read back what `to_json` wrote."""
         return cls(from_json(data["earliest"]), from_json(data["latest"]), dict(data["topics"]), data["at"])

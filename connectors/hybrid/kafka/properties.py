@@ -1,4 +1,4 @@
-"""Options ``kafka.*``: properties of Java's consumer, of which two Python clients are configured (pure)."""
+"""Options ``kafka.*``: properties of Java's consumer that configure the two Python clients (pure)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Properties"]
 
 _PREFIX = "kafka."
 
-# What a property is called: by librdkafka, if it is not Java's name, and by kafka-python, None if it has none.
+# By Java's name: librdkafka's name, and kafka-python's name or None.
 _TUNING: dict[str, tuple[str, str | None]] = {
     "client.id": ("client.id", "client_id"),
     "client.rack": ("client.rack", "client_rack"),
@@ -40,7 +40,7 @@ _TUNING: dict[str, tuple[str, str | None]] = {
 _TEXTS = ("client.id", "client.rack", "client.dns.lookup", "ssl.cipher.suites")
 _SWITCHES = ("check.crcs",)
 
-# librdkafka's own, passed on as they are.
+# Properties that only librdkafka has. They are passed on unchanged.
 _NATIVE = (
     "api.version.fallback.ms", "api.version.request", "broker.address.family", "broker.address.ttl",
     "broker.version.fallback", "debug", "enable.ssl.certificate.verification", "fetch.error.backoff.ms",
@@ -100,11 +100,11 @@ class Properties:
         ``"confluent"`` or ``"kafka-python"``.
     security : Security
     read_committed : bool
-        Whether records of transactions are read only when those have been committed.
+        Whether records of transactions are read only after the commit.
     group_id : str
-        Name under which brokers know the reader, where they decide by it who may read; "" for one of its own.
+        Group name of the reader, for brokers that grant rights by it; "" for a generated one.
     api_timeout_ms : int
-        After so long without an answer a request of the planner fails.
+        A request of the planner fails after this time without an answer.
     tuning : tuple of (str, str)
         Java's names, with values that have been checked.
     native : tuple of (str, str)

@@ -1,4 +1,4 @@
-"""How much of each partition a batch takes, and how its tasks share it (pure).
+"""Decides how much of each partition a batch reads, and how its tasks share it (pure).
 
 Source: Spark's KafkaMicroBatchStream.rateLimit and KafkaOffsetRangeCalculator.
 """
@@ -23,23 +23,23 @@ class Range:
 
     @property
     def size(self) -> int:
-        """Offsets in it; of records there may be fewer."""
+        """Number of offsets. There may be fewer records."""
         return self.until - self.start
 
 
 def limited(start: Mapping[Partition, int], latest: Mapping[Partition, int], rows: int | None) -> dict[Partition, int]:
     """Where a batch ends in each partition of ``start``.
 
-    With a limit every partition gives in proportion to what it has, and at least one offset if it has any. Shares are
-    rounded up, so that together they are no fewer than the limit; Spark rounds them down.
+    With a limit, each partition's share is proportional to its unread offsets, and at least one if it has any. Shares
+    are rounded up, so their sum is at least the limit. Spark rounds them down.
 
     Parameters
     ----------
     start, latest : mapping
-        Of each partition the offset that is read next, and the one after the last. Where the log ends before ``start``,
-        the batch has nothing of it.
+        For each partition the next offset to read, and the one after the last. If a log ends before ``start``, the
+        batch has nothing of it.
     rows : int or None
-        About so many offsets in all; None: all.
+        About this many offsets in all; None for all.
     """
     sizes = {p: max(0, latest.get(p, offset) - offset) for p, offset in start.items()}
     total = sum(sizes.values())
@@ -49,15 +49,15 @@ def limited(start: Mapping[Partition, int], latest: Mapping[Partition, int], row
 
 
 def split(ranges: Sequence[Range], least: int | None) -> list[Range]:
-    """Cut ranges so that there are about ``least``, if it is given: large ones into more pieces, small ones not at all.
+    """Cut ranges into about ``least`` pieces, if it is given. Large ranges get more pieces, small ones stay whole.
 
-    Ranges keep their order; what is empty is left out.
+    Ranges keep their order. Empty ones are dropped.
     """
     ranges = [r for r in ranges if r.size > 0]
     if least is None or len(ranges) >= least:
         return ranges
     total = sum(r.size for r in ranges)
-    # Those that stay whole are taken out first, so that the others share what is left of the wanted number.
+    # Ranges that stay whole are counted first. The others share the rest of the wanted number.
     whole = {r.partition for r in ranges if _pieces(r.size, total, least) == 1}
     large = sum(r.size for r in ranges if r.partition not in whole)
     wanted = max(least - len(whole), 1)
@@ -68,7 +68,7 @@ def split(ranges: Sequence[Range], least: int | None) -> list[Range]:
 
 
 def _pieces(size: int, total: int, wanted: int) -> int:
-    # Half up, as Java's Math.round; Python rounds half to even.
+    # Rounds half up, as Java's Math.round does. Python rounds half to even.
     return max(1, (2 * size * wanted + total) // (2 * total))
 
 

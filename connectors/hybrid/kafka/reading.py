@@ -1,4 +1,4 @@
-"""Reading one range of a partition, in a worker."""
+"""Reads one range of a partition, in a worker."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["KafkaRange", "read_range"]
 _log = logging.getLogger(__name__)
 
 _TRIES, _PAUSE_S = 5, 0.2
-"""How often a range is begun again without a record between, with pauses that double: 6 s in all."""
+"""How often a range is retried without any record in between. Pauses double: 6 s in all."""
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class KafkaRange(InputPartition):
     topic, number : str, int
         The partition.
     topic_id : str
-        Id of the topic that is meant; "" if brokers give none.
+        Id of the topic when the batch was planned; "" if brokers give none.
     start, until : int
     dedup : str
         File with the keys of rows that came before; "" for none.
     dedup_ms : int or None
-        Records up to this time may be among them.
+        Records up to this time may have such a key.
     dedup_until : int
-        Without it, those before this offset.
+        Without ``dedup_ms``: records before this offset may have such a key.
     """
 
     topic: str
@@ -70,16 +70,16 @@ def read_range(client: KafkaClient, wanted: KafkaRange, options: KafkaOptions) -
             for records in client.fetch(wanted.partition, at, wanted.until):
                 at, tries = records.next_offset(), 0
                 yield records
-                del records  # and is not kept while the next ones are fetched
+                del records  # do not keep them while the next ones are fetched
             return
         except (OffsetGone, TopicGone) as error:
             earliest = _earliest(client, wanted.partition)
             if earliest is not None and at < earliest:
-                # Retention, before or while it is read.
+                # Retention removed records before or during the read.
                 _lost(options, Loss(wanted.partition, at, earliest, f"retention has removed them ({error})"))
                 at = earliest
             elif tries < _TRIES:
-                # A broker that has just started may not know yet what it leads, or how far.
+                # A broker that has just started may not know yet which partitions it leads, or where their logs end.
                 time.sleep(_PAUSE_S * 2**tries)
                 tries += 1
             else:
@@ -88,7 +88,7 @@ def read_range(client: KafkaClient, wanted: KafkaRange, options: KafkaOptions) -
 
 
 def _is_there(client: KafkaClient, wanted: KafkaRange, at: int, options: KafkaOptions) -> bool:
-    """Whether the topic that is meant still exists."""
+    """Whether the same topic and partition still exist."""
     topic = client.topics([wanted.topic]).get(wanted.topic)
     if topic is None or wanted.number not in topic.partitions:
         why = "the topic or the partition is gone"

@@ -1,4 +1,4 @@
-"""How a connection proves who it is and whom it talks to, from the names that Java's clients have for it (pure)."""
+"""Login and TLS of a connection, from the properties of Java's clients (pure)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PEM_HINT = (
     " PEM text itself can be given as kafka.{text}."
 )
 
-# Java's name, librdkafka's where it is another. Both are taken, for both clients.
+# Java's name, and librdkafka's if it differs. Both names are accepted for both clients.
 _FIELDS: dict[str, tuple[str, ...]] = {
     "protocol": ("security.protocol",),
     "mechanism": ("sasl.mechanism", "sasl.mechanisms"),
@@ -46,11 +46,11 @@ SECRET_NAMES = (
     *(name for field in ("password", "key_text", "key_password") for name in _FIELDS[field]),
     *("ssl.keystore.password", "ssl.truststore.password"),  # refused, but not before Spark has them
 )
-"""Those of them whose values are for nobody to see."""
+"""Those whose values are secret."""
 
 
 class Secret(str):
-    """A text that does not show itself: clients write their configuration into their logs."""
+    """A text that hides its value: clients write their configuration into their logs."""
 
     __slots__ = ()
 
@@ -102,7 +102,7 @@ class Security:
         return self.protocol.startswith("SASL")
 
     def secrets(self) -> tuple[str, ...]:
-        """What no message may hold."""
+        """Values that no message may contain."""
         return tuple(text for text in (self.password, self.key_password, self.key_text) if text)
 
     @classmethod
@@ -147,7 +147,7 @@ def _one(given: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 
 def _check_stores(given: Mapping[str, str], found: dict[str, str]) -> None:
-    """Java's stores are read if they are PEM, which must be said, as in Java, where JKS is the default."""
+    """Read Java's stores. They must be PEM, and the type must be set: as in Java the default is JKS."""
     stores = (
         ("ssl.truststore", "ssl.truststore.certificates", ("ssl.truststore.location", "ssl.truststore.certificates")),
         (

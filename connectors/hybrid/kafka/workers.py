@@ -1,4 +1,4 @@
-"""One client a worker process, kept from partition to partition."""
+"""One client for each worker process, kept from partition to partition."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .options import KafkaOptions
 
 __all__ = ["group_id", "worker_client"]
 
-# Connecting, and asking who leads the partitions, takes longer than a small partition's records. By process: workers
-# are forked, and a connection cannot be shared.
+# Connecting, and asking for the partitions' leaders, takes longer than reading a small partition. With the process id:
+# workers are forked, and processes cannot share a connection.
 _idle: list[tuple[int, KafkaOptions, KafkaClient]] = []
 
 
@@ -25,7 +25,7 @@ def group_id(options: KafkaOptions) -> str:
 
 @contextlib.contextmanager
 def worker_client(options: KafkaOptions) -> Iterator[KafkaClient]:
-    """A client for one partition, kept for the worker's next one unless something goes wrong."""
+    """A client for one partition. It is kept for the worker's next one unless there is an error."""
     client: KafkaClient | None = None
     if _idle:
         owner, of, kept = _idle.pop()
