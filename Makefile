@@ -3,7 +3,7 @@
 SHELL := /bin/sh
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-hybrid demo-temporal test test-fast faults torture check bench clean setup java
+.PHONY: help demo demo-hybrid demo-temporal test test-plain test-fast faults torture check bench clean setup java
 
 VENV := .venv
 PY := $(CURDIR)/$(VENV)/bin/python
@@ -44,6 +44,10 @@ test: $(CLASSES) java ## all tests, or some: make test ARGS="-k name"
 
 test-fast: $(PACKAGES) ## the tests that start neither Spark nor a server: under two minutes [ARGS=]
 	@$(PY) -m pytest -m 'not grid and not process' -n $(WORKERS) --dist loadfile $(ARGS)
+
+test-plain: $(CLASSES) java ## integration and kill tests without Spark's internals, on its public API
+	@BACKLOG_SPARK_INTERNALS=off $(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder \
+		tests/integration tests/faults $(ARGS)
 
 faults: $(CLASSES) java ## the large grids of kills and random queries, which `make test` takes a part of
 	@$(PY) -m pytest -m grid $(ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,3 +106,16 @@ def test_there_is_no_circle() -> None:
         for module in unused:
             del left[module]
     assert not left
+
+
+def test_one_room_touches_the_jvm() -> None:
+    """Each reaches past PySpark's public API: another version of Spark may have none of it."""
+    private = re.compile(r"_jvm|_jdf|_jsparkSession|py4j|\._j(sc|sq|conf|reader|writer)\b|\._gateway\b")
+    found = {
+        f"{path.relative_to(ROOT)}:{number}"
+        for module, path in modules().items()
+        if room(module) not in ("spark", "sinks")
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if private.search(line)
+    }
+    assert not found

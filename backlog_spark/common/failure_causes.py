@@ -113,14 +113,12 @@ def with_next_step(what: str) -> Iterator[None]:
     what : str
         What has failed, as the error begins.
     """
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
-
     try:
         yield
     except BacklogError:
         raise
     except Exception as error:
         hint = next_step(str(error))
-        if hint or isinstance(error, Py4JJavaError):
+        if hint or hasattr(error, "java_exception"):  # one of Java, with its stack trace
             raise BacklogError(f"{what}: {first_line(error)}", hint) from error
         raise

@@ -18,7 +18,7 @@ from typing import IO, TypeAlias
 __all__ = ["launch"]
 
 # Runs as `python -c` between fork and the server: sets the death signal, then becomes the server. A preexec_fn would
-# do the same, but runs Python code in a fork of a process with threads (py4j, pyarrow), which can deadlock. If the
+# do the same, but runs Python code in a fork of a process with threads (Spark's, pyarrow's), which can deadlock. If the
 # parent died before the signal was set, it is no longer our parent.
 _BECOME_SERVER = (
     "import ctypes, os, signal, sys\n"

@@ -2,23 +2,21 @@
 
 Each phase is a run of the query with only that phase's source. Bounded phases end by themselves (``availableNow``),
 the last one goes on. Spark lets the sources of a checkpoint change if they are named and if the offset log has its
-second format, which keeps offsets by name; both are set in copies of the session: one in which such a source is loaded,
-and the one that such a query has of its own (`backlog_spark.spark.own_settings`).
+second format, which keeps offsets by name; both are set while such a source is loaded
+(`backlog_spark.spark.named_sources`) and for such a query (`backlog_spark.spark.own_settings`).
 
 Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial, partialmethod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 from pyspark.sql.readwriter import to_str
 from pyspark.sql.streaming import DataStreamReader
 
@@ -26,8 +24,9 @@ from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.native.kafka_starts import STARTING_OPTIONS, pinned, starting_offsets
 from backlog_spark.native.phase_handoff import FILES, Handover, Reread
-from backlog_spark.spark.py4j_helpers import java_class
-from backlog_spark.spark.session import check_session, starting
+from backlog_spark.spark.named_sources import CONF, NamedSource
+from backlog_spark.spark.offset_log import add_shuffle_partitions
+from backlog_spark.spark.session import check_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -43,10 +42,6 @@ _METADATA = "phases"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _VERSION = 1
 _KAFKA = "org.apache.spark.sql.kafka010.kafkasourceprovider"
-CONF = {
-    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
-    "spark.sql.streaming.offsetLog.formatVersion": "2",
-}
 
 
 def hybrid(
@@ -125,10 +120,8 @@ class _Named(DataStreamReader):
     def __init__(self, spark: SparkSession, starts: Callable[[Mapping[str, str]], str] | None = None) -> None:
         super().__init__(spark)
         self.source_format = str(spark.conf.get("spark.sql.sources.default"))
-        copy = cast("Any", spark)._jsparkSession.cloneSession()
-        for name, value in CONF.items():
-            copy.conf().set(name, value)
-        self._jreader = copy.readStream()
+        self._source = NamedSource(spark)
+        self._source.reads_by(self)
         self._starts = starts
         self._given: dict[str, str] = {}
         self._starting: dict[str, str] = {}  # not told yet: an option cannot be taken back
@@ -175,13 +168,10 @@ class _Named(DataStreamReader):
             self._starting = {"startingOffsets": offsets}
         for key, value in self._starting.items():
             super().option(key, value)
-        with starting:
-            made: DataFrame = getattr(super(), method)(*args, **options)
+        load = getattr(super(), method)
+        made = self._source.load(lambda: load(*args, **options))
         self.loaded = True
-        # A query is started by the session of its DataFrame: the user's, whose listeners and list of queries it is on.
-        frames = java_class(self._spark, "org.apache.spark.sql.classic.Dataset")
-        plan = made._jdf.queryExecution().analyzed()
-        return ClassicDataFrame(frames.ofRows(cast("Any", self._spark)._jsparkSession, plan), self._spark)
+        return made
 
 
 for _method in ("load", "table", "changes", "parquet", "orc", "json", "csv", "text", "xml"):
@@ -317,28 +307,8 @@ class NativeHybrid:
         return int(found["phase"])
 
     def mend(self, checkpoint: Checkpoint) -> None:
-        """Make a batch that was planned and not committed one that Spark can go on with. Called before each start.
-
-        Spark 4.2.0 compares the shuffle partitions of the two newest batches when it starts
-        (``OfflineStateRepartitionUtils.isRepartitionBatch``), but the log's second format does not always keep them:
-        it fails with ``None.get``, at every start, and for a difference says that state is being repartitioned. They
-        are added here: as the other batch has them, else as the session does.
-        """
-        checkpoint.finish_replacing()
-        newest = checkpoint.latest_batch()
-        if newest is None or newest == checkpoint.latest_committed():
-            return
-        logged: dict[str, tuple[dict[str, Any], list[str]]] = {}
-        for batch in range(max(0, newest - 1), newest + 1):
-            name = f"offsets/{batch}"
-            version, told, *offsets = (checkpoint.read_file(name) or "\n").split("\n")
-            if version == "v2":
-                logged[name] = json.loads(told), offsets
-        known = [metadata["conf"][_PARTITIONS] for metadata, _ in logged.values() if _PARTITIONS in metadata["conf"]]
-        for name, (metadata, offsets) in logged.items():
-            if _PARTITIONS not in metadata["conf"]:
-                metadata["conf"][_PARTITIONS] = known[0] if known else self._spark.conf.get(_PARTITIONS)
-                checkpoint.replace_file(name, "\n".join(["v2", json.dumps(metadata), *offsets]))
+        """Make a batch that was planned and not committed one that Spark can go on with. Called before each start."""
+        add_shuffle_partitions(checkpoint, str(self._spark.conf.get(_PARTITIONS)))
 
     def leave(self, checkpoint: Checkpoint, phase: int, context: RunContext) -> None:
         """Note what a phase that has ended leaves behind, and record that the next one begins.

@@ -9,6 +9,7 @@ follow. A switch interrupts no batch.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -30,8 +31,8 @@ from backlog_spark.runner.runs import QueryRuns
 from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.outstanding_files import Outstanding
 from backlog_spark.spark.own_settings import start_with
-from backlog_spark.spark.py4j_helpers import own_conf
-from backlog_spark.spark.session import check_session, session_listener
+from backlog_spark.spark.session import check_session, own_conf, session_listener
+from backlog_spark.spark.stop_between_batches import telling_its_end
 from backlog_spark.spi.offset_flags import has_flag
 from backlog_spark.spi.pacing import PROBE_ROWS, BacklogSizer
 
@@ -169,7 +170,8 @@ class ForeignQuery(QueryRuns):
             context = replace(context, _frame=self._source.frame(self._phase, context, self._checkpoint))
         writer = self._build(context)
         conf = CONF if self._source else {}
-        started = start_with(self._spark, self._checkpoint.qualified(), conf, lambda: self._start(writer))
+        with telling_its_end(self._spark) if self._in_round else contextlib.nullcontext():
+            started = start_with(self._spark, self._checkpoint.qualified(), conf, lambda: self._start(writer))
         self._name = self._name or started.name or str(started.id)
         return self._subscribe(started)
 
@@ -221,6 +223,14 @@ class ForeignQuery(QueryRuns):
             self._facts, in_round=self._in_round, rule_holds=self._judge.is_backlog,
             limit=self._limit, wanted=self._wanted,
         )  # fmt: skip
+
+    def _ends_by_itself(self) -> bool | None:
+        if self._in_round:
+            return True
+        return False if self.intervals.interval_ms else None  # the trigger that `build` has set
+
+    def _has_an_end(self) -> bool:
+        return self._is_bounded()  # what a round has not read the next one does
 
     def _go_on(self, *, idle: bool, left: bool) -> bool:
         then = after_round(

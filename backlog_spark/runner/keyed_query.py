@@ -26,9 +26,10 @@ from backlog_spark.model.plan_checks import check_tree
 from backlog_spark.model.record_attributes import as_bits
 from backlog_spark.operators.fold import Gathered, StayEnd
 from backlog_spark.runner.backlog_ends import StayEnds
-from backlog_spark.runner.query_time import Timekeeper, execution_of
-from backlog_spark.runner.sorted_batch import BatchFolds, TakenBatch
+from backlog_spark.runner.query_time import Timekeeper
+from backlog_spark.runner.sorted_batch import BatchFolds
 from backlog_spark.runner.state_reader import StateReader
+from backlog_spark.spark.batch_execution import TakenBatch
 from backlog_spark.spark.batch_frames import ARROW_BYTES, empty_frame
 from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.plan_builder import Plans, RawRows, last_keyed, outputs_of
@@ -241,8 +242,7 @@ class KeyedPlan:
 
     def take(self, batch: DataFrame, query_name: str) -> TakenBatch:
         """A batch of the present run, for `output` and `written`."""
-        execution = execution_of(self._spark, query_name)
-        return TakenBatch(batch, execution, stands_by=self.run.vehicle is Vehicle.SORTED)
+        return TakenBatch(batch, self._spark, query_name, stands_by=self.run.vehicle is Vehicle.SORTED)
 
     @property
     def settings_of_batch(self) -> Mapping[str, str]:

@@ -56,13 +56,18 @@ from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext
 from backlog_spark.sinks.outputs import Outputs
 from backlog_spark.spark.batch_frames import arrow_batches, persisted
 from backlog_spark.spark.checkpoint import Checkpoint, check_is_no_pattern
+from backlog_spark.spark.internals import require
 from backlog_spark.spark.outstanding_files import Outstanding
 from backlog_spark.spark.own_settings import start_with
 from backlog_spark.spark.plan_builder import Plans
-from backlog_spark.spark.py4j_helpers import own_conf
-from backlog_spark.spark.session import load, loading, register, session_conf
+from backlog_spark.spark.session import load, loading, own_conf, register, session_conf
 from backlog_spark.spark.source_layout import DeclaredSources
-from backlog_spark.spark.stop_between_batches import end_after_batch, set_interval_after_batch
+from backlog_spark.spark.stop_between_batches import (
+    INTERRUPTED,
+    end_after_batch,
+    set_interval_after_batch,
+    telling_its_end,
+)
 from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN, poll_every_ms
 from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_start, inspect
 
@@ -83,8 +88,6 @@ _LONGEST_POLL_MS = 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
 # A batch fires timers for so long if there is no interval.
 _FIRING_MS = 1_000
-# The form in which Spark recognises that a Python sink was interrupted by stop(), which is no failure.
-_INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
 _LONGEST_ERROR = 500
 
 
@@ -162,6 +165,8 @@ class BacklogQuery(QueryRuns):
         return self
 
     def _recall(self) -> None:
+        if self._facts.has_frames and self._facts.sorts_backlog:
+            require("end between batches")  # where the backlog ends no more rows of the frames may come sorted
         if self._checkpoint.latest_batch() is None:  # later what was read may be gone
             for spec in sources_of(self._node):
                 with loading(spec.format):
@@ -250,7 +255,8 @@ class BacklogQuery(QueryRuns):
         if self._facts.sources_pace or self._facts.source_waits:
             delay = poll_every_ms(0 if self._facts.source_waits else self._facts.interval_ms)
             conf = {**conf, _POLLING_DELAY: f"{delay}ms"}
-        return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
+        with telling_its_end(self._spark) if self._ends_by_itself() else contextlib.nullcontext():
+            return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
 
     def _open_sinks(self, schema: StructType) -> None:
         self._outputs.open(
@@ -289,7 +295,7 @@ class BacklogQuery(QueryRuns):
                     "Batch %d of query %s failed while it was stopped: %s", batch_id, self._name, first_line(error)
                 )
             if self._stopping.is_set() or (self._leaving and interrupted):
-                raise RuntimeError(_INTERRUPTED) from None
+                raise RuntimeError(INTERRUPTED) from None
             problem = f"Batch {batch_id} of query {self._name!r} failed: {first_line(error)}"
             self._sink_error = BacklogError(problem, hint_of(str(error)))
             self._sink_error.__cause__ = error
@@ -349,6 +355,9 @@ class BacklogQuery(QueryRuns):
             self._judge.end(time.monotonic() * 1000)
             self._tracker.all_read(self._declared.foreign)
         return then.goes_on and not self._stopping.wait(then.wait_ms / 1000)
+
+    def _ends_by_itself(self) -> bool:
+        return self._step.trigger_ms is AVAILABLE_NOW
 
     def _why(self) -> BaseException | None:
         error, self._sink_error = self._sink_error or self.streamingQuery.exception(), None

@@ -7,7 +7,6 @@ above all the one at the switch, which may be the last for a long time.
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import time
@@ -20,7 +19,9 @@ from backlog_spark.model.watermark_tree import WatermarkTree
 from backlog_spark.model.watermarks import END_OF_TIME, observation_name
 from backlog_spark.operators.fold import Fold
 from backlog_spark.runner.control import Clerk, ControlDataSource, ControlServer
+from backlog_spark.spark.batch_execution import UNKNOWN, greatest_event_times
 from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.internals import require
 from backlog_spark.spark.session import register_source, starting
 from backlog_spark.spark.versions import BatchState
 from backlog_spark.state.timer_reports import FiringBudget, GroupReport, GroupReports
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Timekeeper", "execution_of"]
+__all__ = ["Timekeeper"]
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +70,8 @@ class Timekeeper:
         self._mixed = mixed
         self._max_firing_ms = max_firing_ms
         self._inputs = len(watermark_nodes(root))
+        if self._inputs:
+            require("event times")
         self._times = self._fresh()
         self._clerk = Clerk()
         self._server: ControlServer | None = None
@@ -266,26 +269,16 @@ class Timekeeper:
         None for an input without rows, and where Spark does not tell, which is logged: the watermark then stays behind
         until rows with later times come.
         """
-        execution = execution_of(self._spark, query_name)
         # Spark tells its listeners after the commit; what is needed before is with the batch's execution.
-        metrics = None if execution is None else execution.observedMetrics()
+        nodes = watermark_nodes(self._root)
+        names = [observation_name(number) for number in range(len(nodes))]
         found: list[int | None] = []
-        for number, node in enumerate(watermark_nodes(self._root)):
-            row = None if metrics is None else metrics.get(observation_name(number))
-            if row is not None and row.isDefined():
-                found.append(json.loads(row.get().json()).get("greatest"))
-                continue
-            _log.warning(
-                "Query %s: Spark does not tell the greatest %s of batch %d. The watermark of that input stays as it is "
-                "until later rows come.", query_name, node.column, batch_id,
-            )  # fmt: skip
-            found.append(None)
+        for node, greatest in zip(nodes, greatest_event_times(self._spark, query_name, names), strict=True):
+            if greatest is UNKNOWN:
+                _log.warning(
+                    "Query %s: Spark does not tell the greatest %s of batch %d. "
+                    "The watermark of that input stays as it is until later rows come.",
+                    query_name, node.column, batch_id,
+                )  # fmt: skip
+            found.append(greatest if isinstance(greatest, int) else None)
         return found
-
-
-def execution_of(spark: SparkSession, query_name: str) -> Any:
-    """The execution of the batch under way; None for a query that is not active."""
-    for query in spark._jsparkSession.streams().active():
-        if query.name() == query_name:
-            return query.streamingQuery().lastExecution()
-    return None

@@ -22,7 +22,8 @@ from backlog_spark.decide.restarts import RestartPolicy
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.runner.estimate import backlog_rows, rows_before
 from backlog_spark.runner.handle import QueryHandle
-from backlog_spark.spark.session import session_listener
+from backlog_spark.spark.internals import fails_closed
+from backlog_spark.spark.session import is_stopped, session_listener
 from backlog_spark.spark.stop_between_batches import end_at_boundary, ends_by_itself, found_the_end, is_running
 
 if TYPE_CHECKING:
@@ -112,6 +113,14 @@ class QueryRuns(QueryHandle):
         """Whether the present run must end at the next batch boundary. Asked after each `_take`."""
         return False
 
+    def _ends_by_itself(self) -> bool | None:
+        """Whether the present run ends at the end of what is there; None where Spark has to be asked."""
+        return None
+
+    def _has_an_end(self) -> bool:
+        """Whether what follows the present run leaves out what it has not read."""
+        return True
+
     def _why(self) -> BaseException | None:
         """Why the run ended; None after a stop or at the end of input."""
         return self.streamingQuery.exception()
@@ -146,7 +155,7 @@ class QueryRuns(QueryHandle):
         location = self._checkpoint.qualified()
         with _claiming:
             other = _running.get(location)
-            if other is not None and other._spark.sparkContext._jsc is not None:
+            if other is not None and not is_stopped(other._spark):
                 raise SettingError(
                     "checkpointLocation", self._checkpoint.location, f"the query {other.name!r} runs on it.",
                     "Stop that query first, or give this one a checkpoint of its own.",
@@ -174,24 +183,29 @@ class QueryRuns(QueryHandle):
 
     def _follow_runs(self) -> None:
         try:
-            attempts = 0
+            attempts, again = 0, False
             while True:
-                before = self._tracker.last_batch
+                if not again:
+                    before = self._tracker.last_batch
+                last, again = self._tracker.last_batch, False
                 error = self._told(self._until_it_ends())
                 left, self._leaving = self._leaving, False
                 if self._stopping.is_set():
                     return
                 if error is None:
-                    if not left and self._was_stopped():
+                    found_end = left or self._found_the_end(idle=self._tracker.last_batch == last)
+                    if found_end is False:
                         _log.warning("Query %s was stopped by way of Spark, not of its own stop().", self._name)
                         self._stopping.set()
                         return
+                    again = found_end is None
                     idle = self._tracker.last_batch == before and not left
-                    if not self._go_on(idle=idle, left=left):
+                    if not again and not self._go_on(idle=idle, left=left):
                         return
                     error = self._next_run()
                     if error is None:
                         continue
+                    again = False
                 attempts = self._restarts.attempt_after(attempts, has_committed=self._tracker.last_batch > before)
                 error = self._restart(attempts, error)
                 if error is not None:
@@ -221,26 +235,40 @@ class QueryRuns(QueryHandle):
             self._release()
             self._ended.set()
 
-    def _was_stopped(self) -> bool:
-        """Whether a run that ended without an error had not come to its end: somebody stopped Spark's query.
+    def _found_the_end(self, *, idle: bool) -> bool | None:
+        """Whether a run that ended without an error came to its end; False if somebody stopped Spark's query.
+
+        Parameters
+        ----------
+        idle : bool
+            It committed nothing.
+
+        Returns
+        -------
+        bool or None
+            None where Spark does not tell of a run that committed batches: the same is to be run again, until a run
+            finds nothing to do.
 
         Raises
         ------
         BacklogError
-            If that cannot be told: what follows would leave out what the run had still to read.
+            If that cannot be told of a run that did nothing: what follows would leave out what it had still to read.
         """
         query_ = self.streamingQuery
-        ends = ends_by_itself(query_)
-        if ends is False or self._checkpoint.latest_batch() != self._checkpoint.latest_committed():
+        if self._checkpoint.latest_batch() != self._checkpoint.latest_committed():
+            return False
+        ends = self._ends_by_itself()
+        ends = ends_by_itself(query_) if ends is None else ends
+        if ends is False:
+            return False
+        found = found_the_end(query_)
+        if found is None and ends and not self._has_an_end():
             return True
-        found = None if ends is None else found_the_end(query_)
-        if found is None:
-            raise BacklogError(
-                f"Query {self._name!r}: this Spark does not tell whether the run came to the end of its input "
-                "or was stopped before that.",
-                "Use a version of Spark that is known (see setup.cfg), and start the query again on its checkpoint.",
-            )
-        return not found
+        if found is not None or (ends and not idle):
+            return found
+        if ends is None:
+            return False  # with a trigger that the user has set: nothing follows
+        raise fails_closed("end between batches", "whether a run came to the end of its input")
 
     def _next_run(self) -> BaseException | None:
         """Start the next run; why that failed, or None."""

@@ -1,100 +1,24 @@
-"""A batch of backlog, inside ``foreachBatch``: what it is made of, and the tree evaluated over it."""
+"""The tree of a keyed query, evaluated over one batch of backlog inside ``foreachBatch``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from backlog_spark.model.nodes import KeyedNode, Node, PairNode, TransformNode
 from backlog_spark.operators.fold import Fold, Gathered, StayEnd
 from backlog_spark.operators.sides import tagged
-from backlog_spark.spark.batch_frames import bytes_of, empty_frame, frame_of, united
-from backlog_spark.spark.cardinality import sample_of
+from backlog_spark.spark.batch_frames import bytes_of, empty_frame
 from backlog_spark.spark.plan_builder import RawRows, last_keyed, put_after, union_of
-from backlog_spark.spark.py4j_helpers import elements
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["BatchFolds", "TakenBatch"]
+__all__ = ["BatchFolds"]
 
 # To write a part of a version takes a job; to move files on an object store is to copy them, one after the other.
 _MOVED_AS_IT_IS = 64 << 20
-
-
-class TakenBatch:
-    """A batch of a keyed query; one of backlog in its two parts: raw rows, and stateful branches that stand by.
-
-    These have nothing to give, but Spark asks for the commits of their stores with each batch. They are run by
-    themselves, when the batch has been put out.
-
-    Parameters
-    ----------
-    batch : DataFrame
-        As ``foreachBatch`` has it.
-    execution : object or None
-        Spark's execution of it, if it is known.
-    stands_by : bool
-        Whether it is of `backlog_spark.spark.plan_builder.Plans.backlog`.
-    """
-
-    def __init__(self, batch: DataFrame, execution: Any, *, stands_by: bool) -> None:
-        self.raw = batch
-        """Its rows; of a batch of backlog the raw ones, though others may be among them."""
-        self.is_read = False
-        """Whether they have been read. Set by who does so."""
-        self._batch = batch
-        self._plan: Any = None if execution is None else execution.executedPlan()
-        self._branches: list[Any] = []
-        if stands_by and self._plan is not None and self._plan.nodeName() == "Union":
-            branches = elements(self._plan.children())
-            # Of inputs without rows Spark leaves out the branch, and with the last one of them the union.
-            self._branches = branches if len(branches) > 1 and _stores(branches[-1]) is not None else []
-        if self._branches:
-            # A branch remembers its rows: these are the ones that the union has.
-            rows = united([branch.execute() for branch in branches[:-1]])
-            self.raw = frame_of(batch.sparkSession, self._plan.output(), rows)
-
-    @cached_property
-    def sample(self) -> DataFrame | None:
-        """Some of its raw rows, as if they were a batch, read apart from the others; None where that is not cheap."""
-        return sample_of(self.raw.sparkSession, self._branches[:-1])
-
-    def ensure_read(self) -> None:
-        """Have the raw rows been read, and so their event times known: a replay whose state is there reads none."""
-        if not self._branches:
-            # Observations do not tell whether it was executed: a plan that never ran has empty ones.
-            if self._plan is None or not _stores(self._plan):
-                self._batch.write.format("noop").mode("overwrite").save()
-            return
-        for branch in self._branches[:-1]:
-            found = _rows_read(branch)
-            # A table that is broadcast to be joined with them is read without them.
-            if not (any if self.is_read else all)(found):
-                branch.execute().count()
-
-    def finish(self) -> None:
-        """Run what has not been run of it."""
-        self.ensure_read()
-        if self._branches and not _stores(self._branches[-1]):
-            self._branches[-1].execute().count()
-
-
-def _rows_read(plan: Any) -> list[int]:
-    """How many rows each of a plan's sources has given."""
-    metrics = [leaf.metrics().get("numOutputRows") for leaf in elements(plan.collectLeaves())]
-    return [int(metric.get().value()) for metric in metrics if metric.isDefined()]
-
-
-def _stores(plan: Any) -> int | None:
-    """How many state stores a plan has opened; None if there are none in it."""
-    metric = plan.metrics().get("numStateStoreInstances")
-    if metric.isDefined():
-        return int(metric.get().value())
-    # The stateful branches of a union are behind its raw rows.
-    found = (_stores(child) for child in reversed(elements(plan.children())))
-    return next((each for each in found if each is not None), None)
 
 
 class BatchFolds:
@@ -203,7 +127,7 @@ class BatchFolds:
         end = self._end()
         if end is None:
             return fold.output_at_end(version.where("false"), StayEnd(None))
-        if not fold.hands_over_version or bytes_of(version) > _MOVED_AS_IT_IS:
+        if not fold.hands_over_version or (size := bytes_of(version)) is None or size > _MOVED_AS_IT_IS:
             self.handed_over[name] = partial(fold.handed_over, version, end)
         return fold.output_at_end(version, end)
 

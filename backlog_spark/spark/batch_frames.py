@@ -1,4 +1,10 @@
-"""DataFrames of a batch of backlog: how they are executed."""
+"""DataFrames of a batch of backlog: how they are executed.
+
+Reaches for: the analysed plan's tree patterns and statistics, ``LogicalRDD`` and ``Dataset.ofRows`` (seen in Spark 4.2;
+entry "plan checks" of `backlog_spark.spark.internals`). Without them no plan counts as repeatable, sizes are not known,
+and Spark counts the bytes of Arrow batches. `frame_of` and `united` have no fallback of their own: callers ask whether
+they may be used, by their own entries of the table.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from backlog_spark.spark.internals import is_usable
 from backlog_spark.spark.py4j_helpers import as_seq, elements, java_class
 
 if TYPE_CHECKING:
@@ -49,7 +56,15 @@ _FIXED = {"boolean", "byte", "short", "integer", "long", "float", "double", "dat
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows. PySpark's ``createDataFrame`` would make a session the active one of the process, also a batch's."""
+    """No rows. PySpark's ``createDataFrame`` would make a session the active one of the process, also a batch's.
+
+    The fallback has the same types; its columns may be NULL.
+    """
+    if not is_usable("plan checks"):
+        from pyspark.sql import functions as F
+
+        columns = [F.lit(None).cast(f.dataType).alias(f.name, metadata=f.metadata) for f in schema]
+        return spark.range(0).select(*columns)
     from pyspark.sql.classic.dataframe import DataFrame
 
     session: Any = cast("Any", spark)._jsparkSession
@@ -71,6 +86,8 @@ def is_repeatable(rows: DataFrame, *, of_batch: bool) -> bool:
         Whether they are made from a batch, in ``foreachBatch``, so that the clock counts too. Elsewhere Spark has
         written down for each batch what time it is.
     """
+    if not is_usable("plan checks"):
+        return False
     plan: Any = rows._jdf.queryExecution().analyzed()
     inputs = elements(plan.collectLeaves())
     if not plan.deterministic() or not (len(inputs) == 1 if of_batch else all(each.isStreaming() for each in inputs)):
@@ -86,8 +103,10 @@ def _is_row_by_row(plan: Any) -> bool:
     return not children or (plan.nodeName() in _ROW_BY_ROW and all(map(_is_row_by_row, children)))
 
 
-def bytes_of(files: DataFrame) -> int:
-    """The size of the files that a DataFrame reads."""
+def bytes_of(files: DataFrame) -> int | None:
+    """The size of the files that a DataFrame reads; None where it is not known."""
+    if not is_usable("plan checks"):
+        return None
     plan: Any = files._jdf.queryExecution().analyzed()
     return int(str(plan.stats().sizeInBytes()))
 
@@ -98,7 +117,8 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
     Spark also adds up the bytes of all columns after each row, which takes longer than to write the row. That is needed
     where a value may have any length, so this is empty if one of those goes to Python.
     """
-
+    if not is_usable("plan checks"):
+        return {}
     patterns = java_class(frame.sparkSession, "org.apache.spark.sql.catalyst.trees.TreePattern")
     python = patterns.PYTHON_UDF()
 
@@ -185,5 +205,6 @@ def kept(frame: DataFrame) -> Iterator[DataFrame]:
     try:
         yield rows
     finally:
-        plan: Any = rows._jdf.queryExecution().analyzed()
-        plan.rdd().unpersist(False)
+        if is_usable("plan checks"):  # else Spark does so when nobody has the DataFrame any more
+            plan: Any = rows._jdf.queryExecution().analyzed()
+            plan.rdd().unpersist(False)

@@ -1,7 +1,9 @@
 """Reads Spark's offset and commit logs of a checkpoint, and keeps our own small metadata beside them.
 
-All access goes through Spark's own ``CheckpointFileManager``, as Spark's logs do: it works on every Hadoop
-filesystem, and a file is either complete or absent, also on stores that cannot rename.
+All access goes through `backlog_spark.spark.checkpoint_files`: a file is either complete or absent.
+
+Reaches for: Hadoop's public classes, and the text of Spark's offset and commit logs (formats 1 and 2, seen in Spark
+4.2). Another format is refused.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ import json
 import re
 import uuid
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.spark.py4j_helpers import java_class, qualified
+from backlog_spark.spark.checkpoint_files import files_of
+from backlog_spark.spark.py4j_helpers import hadoop_conf, java_class, qualified
 from backlog_spark.spi import offset_flags
 from backlog_spark.spi.offset_flags import parse_offset
 
@@ -51,10 +54,9 @@ class Checkpoint:
         self.location = location
         # py4j is untyped: a JVM proxy answers to any name.
         self._path_class: Any = java_class(spark, "org.apache.hadoop.fs.Path")
-        self._conf: Any = cast("Any", spark)._jsparkSession.sessionState().newHadoopConf()
+        self._conf: Any = hadoop_conf(spark)
         self._root = qualified(spark, location)
-        managers = java_class(spark, "org.apache.spark.sql.execution.streaming.checkpointing.CheckpointFileManager")
-        self._files: Any = managers.create(self._root, self._conf)
+        self._files = files_of(spark, self._root)
         self._lines: dict[int, dict[str, str | None]] = {}
 
     def offsets(self, batch_id: int) -> list[dict[str, Any] | None] | None:

@@ -1,7 +1,8 @@
 """Kafka's own client in Spark's JVM, with the options of Spark's Kafka source.
 
 Reaches for ``SubscribePatternStrategy.createAdmin`` of Spark's Kafka source, which adds what Spark knows itself to log
-in with, such as delegation tokens (seen in Spark 4.2), and for Kafka's public ``Admin``.
+in with, such as delegation tokens (seen in Spark 4.2; entry "Kafka client" of `backlog_spark.spark.internals`), and for
+Kafka's public ``Admin``. That is the fallback: it knows what is in the options, and no delegation token.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.common.failure_causes import first_line
+from backlog_spark.spark.internals import is_usable
 from backlog_spark.spark.py4j_helpers import java_class
 from backlog_spark.spi.kafka_admin import AdminError, FoundTopic, Partition
 
@@ -58,7 +60,10 @@ class JvmKafkaAdmin:
         for name, value in options.items():
             if name.startswith("kafka."):
                 given.put(name.removeprefix("kafka."), value)
-        self._admin = java_class(spark, _ADMIN)(".*").createAdmin(given)
+        if is_usable("Kafka client"):
+            self._admin = java_class(spark, _ADMIN)(".*").createAdmin(given)
+        else:
+            self._admin = java_class(spark, f"{_API}.Admin").create(given)
 
     def close(self) -> None:
         """Give its connections back."""

@@ -1,7 +1,12 @@
-"""Turns Spark's progress events into reports on a queue, and nothing else."""
+"""Turns Spark's progress events into reports on a queue, and nothing else.
+
+Reaches for: the class by which PySpark takes events from the JVM (seen in Spark 4.2; entry "progress text" of
+`backlog_spark.spark.internals`). Without it PySpark's own is used, which reads an event field by field.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import logging
@@ -12,10 +17,12 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 from pyspark import SparkContext
-from pyspark.sql.streaming.listener import JStreamingQueryListener, QueryProgressEvent, StreamingQueryListener
+from pyspark.sql.streaming.listener import QueryProgressEvent, StreamingQueryListener
 
 from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated
+from backlog_spark.spark.internals import is_usable
 from backlog_spark.spi import offset_flags
 from backlog_spark.spi.offset_flags import parse_offset
 
@@ -39,19 +46,23 @@ _log = logging.getLogger(__name__)
 _UNCLAIMED = 256
 
 
-class _EventsAsJson(JStreamingQueryListener):
+def _events_as_json(listener: BacklogListener) -> Any:
     """What the JVM calls: takes a progress event as one text.
 
     PySpark's own asks for every field and every metric by itself: 1,700 calls to the JVM for a batch with a stateful
     operator, more than a tenth of a second of both processes, while whoever waits for the end of a run waits.
     """
+    from pyspark.sql.streaming.listener import JStreamingQueryListener
 
-    def onQueryProgress(self, jevent: Any) -> None:
-        try:
-            event = QueryProgressEvent.fromJson({"progress": json.loads(jevent.progress().json())})
-        except Exception:  # Spark's JSON leaves out rates that are no numbers
-            event = QueryProgressEvent.fromJObject(jevent)
-        self.pylistener.onQueryProgress(event)
+    class EventsAsJson(JStreamingQueryListener):
+        def onQueryProgress(self, jevent: Any) -> None:
+            try:
+                event = QueryProgressEvent.fromJson({"progress": json.loads(jevent.progress().json())})
+            except Exception:  # Spark's JSON leaves out rates that are no numbers
+                event = QueryProgressEvent.fromJObject(jevent)
+            self.pylistener.onQueryProgress(event)
+
+    return EventsAsJson(listener)
 
 
 class BacklogListener(StreamingQueryListener):
@@ -76,8 +87,11 @@ class BacklogListener(StreamingQueryListener):
 
     @functools.cached_property
     def _jlistener(self) -> Any:
-        jvm: Any = SparkContext._jvm
-        return jvm.PythonStreamingQueryListenerWrapper(_EventsAsJson(self))
+        if is_usable("progress text"):
+            with contextlib.suppress(ImportError, Py4JError):
+                jvm: Any = SparkContext._jvm
+                return jvm.PythonStreamingQueryListenerWrapper(_events_as_json(self))
+        return super()._jlistener
 
     def subscribe(self, query_id: str, queue: queue.Queue[Report]) -> None:
         """Deliver the reports of a query from now on, and those it has already sent unheard.

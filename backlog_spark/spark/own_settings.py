@@ -4,19 +4,19 @@ A query takes a copy of the session's settings when it is made. Before it reads 
 starts, and waits for them: then the settings are put into the copy. To set them in the session itself for that moment
 would give them to whatever else starts in it meanwhile. That is the fallback, where Spark's copy cannot be reached.
 
-Source: Spark 4.2, ``StreamExecution.runStream`` (``QueryStartedEvent``) and ``sparkSessionForStream``.
+Reaches for: ``StreamExecution.sparkSessionForStream`` and its field of the polling delay (seen in Spark 4.2,
+``StreamExecution.runStream``; entry "query settings" of `backlog_spark.spark.internals`).
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
-
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.errors import BacklogError
+from backlog_spark.spark.internals import is_usable
+from backlog_spark.spark.py4j_helpers import java_class
 from backlog_spark.spark.session import session_conf, session_listener, starting
 
 if TYPE_CHECKING:
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["start_with"]
 
-_log = logging.getLogger(__name__)
-
 _EXECUTION = "org.apache.spark.sql.execution.streaming.runtime.StreamExecution"
-_COPY = "sparkSessionForStream"
 # Spark takes this one from the session, when the query is made, and keeps it in a field.
 _POLLING_DELAY, _POLLING_FIELD = "spark.sql.streaming.pollingDelay", "pollingDelayMs"
 
@@ -56,10 +53,10 @@ def start_with(
     """
     if not values:
         return start()
-    field = _delay_field(spark)
-    if field is None:
+    if not is_usable("query settings"):
         with starting, session_conf(spark, values):
             return start()
+    field = _delay_field(spark)
     given: list[str] = []  # empty texts, or why not
 
     def give(query_id: str) -> None:
@@ -68,7 +65,7 @@ def start_with(
             execution = None if query is None else query.streamingQuery()
             if execution is None or str(execution.resolvedCheckpointRoot()).rstrip("/") != checkpoint.rstrip("/"):
                 return  # another query that starts now
-            conf = getattr(execution, _COPY)().conf()
+            conf = execution.sparkSessionForStream().conf()
             for name, value in values.items():
                 conf.set(name, value)
             if _POLLING_DELAY in values:
@@ -91,13 +88,7 @@ def start_with(
 
 
 def _delay_field(spark: SparkSession) -> Any:
-    """The field of the polling delay; None where a query's copy of the session cannot be reached."""
-    try:
-        execution = cast("Any", spark)._jvm.java.lang.Class.forName(_EXECUTION)
-        execution.getMethod(_COPY, None)
-        field = execution.getDeclaredField(_POLLING_FIELD)
-        field.setAccessible(True)
-    except (Py4JError, TypeError) as error:
-        _log.warning("Settings of a query are set in its session for a moment: %s", error)
-        return None
+    """The field of the polling delay."""
+    field = java_class(spark, "java.lang.Class").forName(_EXECUTION).getDeclaredField(_POLLING_FIELD)
+    field.setAccessible(True)
     return field

@@ -1,28 +1,31 @@
-"""What is asked of Spark's JVM in few calls: each through py4j takes a tenth of a millisecond.
+"""The JVM beside this process in few calls: each through py4j takes a tenth of a millisecond.
 
 A Java exception takes thirty, which PySpark compares with each class that it knows; the end of an iteration over a Java
 or Scala collection is one. A package costs a call for each of its parts, and one of a millisecond for the first.
+
+Reaches for: PySpark's ``_jvm``, ``_jsparkSession`` and ``_jdf`` (seen in Spark 4.2). There is no fallback: no other
+road leads to Hadoop's file systems, and a session without them, such as one of Spark Connect, is refused.
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, cast
-
-from backlog_spark.common.settings import FLINK_DURING_BACKLOG, FLINK_INTERVAL, PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["as_seq", "elements", "java_class", "own_conf", "qualified", "streaming_relations"]
-
-_OURS = re.compile(
-    rf"{re.escape(PREFIX)}|(spark\.)?({re.escape(FLINK_INTERVAL)}|{re.escape(FLINK_DURING_BACKLOG)}) -> "
-)
-# In no name and no value of a configuration.
-_BETWEEN = "\0"
+__all__ = [
+    "as_seq",
+    "elements",
+    "file_size",
+    "file_system",
+    "hadoop_conf",
+    "java_class",
+    "qualified",
+    "streaming_relations",
+]
 
 
 def java_class(spark: SparkSession, name: str) -> Any:
@@ -33,7 +36,23 @@ def java_class(spark: SparkSession, name: str) -> Any:
 def qualified(spark: SparkSession, location: str) -> Any:
     """Hadoop's path of a location: with its file system, absolute, and one and the same however it was written."""
     path = java_class(spark, "org.apache.hadoop.fs.Path")(location)
-    return path.getFileSystem(cast("Any", spark)._jsparkSession.sessionState().newHadoopConf()).makeQualified(path)
+    return file_system(spark, path).makeQualified(path)
+
+
+def hadoop_conf(spark: SparkSession) -> Any:
+    """Hadoop's configuration, with the session's settings for it."""
+    return cast("Any", spark)._jsparkSession.sessionState().newHadoopConf()
+
+
+def file_system(spark: SparkSession, path: Any) -> Any:
+    """Hadoop's file system of a path."""
+    return path.getFileSystem(hadoop_conf(spark))
+
+
+def file_size(spark: SparkSession, location: str) -> int:
+    """The bytes of a file; ``location`` is a URI, as ``DataFrame.inputFiles`` gives it."""
+    path = java_class(spark, "org.apache.hadoop.fs.Path")(java_class(spark, "java.net.URI")(location))
+    return int(file_system(spark, path).getFileStatus(path).getLen())
 
 
 def elements(seq: Any) -> list[Any]:
@@ -44,14 +63,6 @@ def elements(seq: Any) -> list[Any]:
 def as_seq(spark: SparkSession, values: Sequence[Any]) -> Any:
     """A Scala Seq of values."""
     return java_class(spark, "org.apache.spark.api.python.PythonUtils").toSeq(list(values))
-
-
-def own_conf(spark: SparkSession) -> dict[str, str]:
-    """The session's configuration, of what starts with ``spark.backlog.`` and Flink's names of the two intervals."""
-    # Scala's own form of a map as text.
-    text: str = cast("Any", spark)._jsparkSession.conf().getAll().mkString(_BETWEEN)
-    pairs = (each.split(" -> ", 1) for each in text.split(_BETWEEN) if _OURS.match(each))
-    return dict(pairs)
 
 
 def streaming_relations(frame: DataFrame) -> list[tuple[int, Any]]:

@@ -1,8 +1,12 @@
-"""The columns of a stream before anything runs: its tree evaluated over frames without rows."""
+"""The columns of a stream before anything runs: its tree evaluated over frames without rows.
+
+Reaches for: the text of an analysed plan, which ``DataFrame.explain`` prints (seen in Spark 4.2). There is no fallback:
+without it a SQL statement fails before it starts.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from backlog_spark.model.nodes import (
     FrameNode,
@@ -70,6 +74,10 @@ class Schemas:
         if id(node) not in self._frames:
             self._frames[id(node)] = node, self._evaluated(node)
         return self._frames[id(node)][1]
+
+    def plan(self, node: Node) -> str:
+        """The analysed plan of a step for no rows, as ``DataFrame.explain`` prints it."""
+        return str(cast("Any", self.frame(node))._jdf.queryExecution().analyzed().toString())
 
     def _evaluated(self, node: Node) -> DataFrame:
         if isinstance(node, SourceNode):

@@ -1,4 +1,10 @@
-"""Making a SparkSession know the sources and the listener."""
+"""Making a SparkSession know the sources and the listener.
+
+Reaches for: ``SparkSession.cloneSession`` and the manager of data sources (seen in Spark 4.2; entries "session copy"
+and "installed sources" of `backlog_spark.spark.internals`). Without them settings are set in the session itself for a
+while, and a source that Spark has found by itself is registered once more. Also for the JVM's active session, which is
+public in Java.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +23,11 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore
 from backlog_spark.common.failure_causes import first_line, with_next_step
 from backlog_spark.common.familiar_names import choice, told
 from backlog_spark.common.requirements import refuse_other_than
-from backlog_spark.common.settings import parse_settings
+from backlog_spark.common.settings import FLINK_DURING_BACKLOG, FLINK_INTERVAL, PREFIX, parse_settings
 from backlog_spark.errors import BacklogError
-from backlog_spark.spark import startup
+from backlog_spark.spark import internals, startup
 from backlog_spark.spark.listener import BacklogListener
-from backlog_spark.spark.py4j_helpers import java_class, own_conf
+from backlog_spark.spark.py4j_helpers import java_class
 from backlog_spark.spi.registry import CONNECTORS, data_source, discover
 
 if TYPE_CHECKING:
@@ -33,8 +39,10 @@ if TYPE_CHECKING:
 __all__ = [
     "REDACTION",
     "check_session",
+    "is_stopped",
     "load",
     "loading",
+    "own_conf",
     "redaction",
     "refuse_spark_connect",
     "register",
@@ -75,6 +83,7 @@ def register(spark: SparkSession) -> None:
     interpreter that runs this function is taken instead.
     """
     check_session(spark)
+    internals.probe(spark)
     context = spark.sparkContext
     if "PYSPARK_PYTHON" not in os.environ and (context.master or "").startswith("local"):
         found = shutil.which("python3")
@@ -119,9 +128,20 @@ def check_session(spark: Any) -> None:
     refuse_spark_connect(spark)
     if not isinstance(spark, SparkSession):
         raise BacklogError(f"There is no SparkSession: found {told(spark)}.", "Create one, or pass spark=….")
-    if cast("Any", spark.sparkContext)._jsc is None:
+    if is_stopped(spark):
         raise BacklogError("The SparkSession is stopped.", "Create one again, with SparkSession.builder.getOrCreate().")
     refuse_other_than(spark.version, "Spark", "SPARK_HOME and PySpark must be of one version: pyspark==4.2.*.")
+
+
+def is_stopped(spark: SparkSession) -> bool:
+    """Whether a session's context has been stopped."""
+    return cast("Any", spark.sparkContext)._jsc is None
+
+
+def own_conf(spark: SparkSession) -> dict[str, str]:
+    """The session's configuration, of what starts with ``spark.backlog.`` and Flink's names of the two intervals."""
+    flink = {f"{before}{name}" for name in (FLINK_INTERVAL, FLINK_DURING_BACKLOG) for before in ("", "spark.")}
+    return {name: text for name, text in spark.conf.getAll.items() if name.startswith(PREFIX) or name in flink}
 
 
 @contextmanager
@@ -156,7 +176,7 @@ def _start_faster(spark: SparkSession) -> None:
     environment = spark.sparkContext.environment
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
     wanted = parse_settings(own_conf(spark))["spark.backlog.fastPythonStart"] == "true"
-    if wanted and ours not in before:
+    if wanted and internals.is_usable("Python start") and ours not in before:
         environment["PYTHONPATH"] = os.pathsep.join(entry for entry in [*before, ours] if entry)
 
 
@@ -182,6 +202,8 @@ def _found_by_spark(spark: SparkSession, name: str) -> bool:
 
     False where that cannot be known: it is registered once more then, which works and is warned of.
     """
+    if not internals.is_usable("installed sources"):
+        return False
     context = spark.sparkContext
     try:
         manager = cast("Any", spark)._jsparkSession.sessionState().dataSourceManager()
@@ -254,9 +276,14 @@ _overruling = threading.Lock()
 
 
 def session_copy(spark: SparkSession) -> SparkSession:
-    """A session with the same catalog and, for now, the same settings. What is set in it reaches no other query."""
+    """A session with the same catalog and, for now, the same settings. What is set in it reaches no other query.
+
+    The fallback is the session itself: use `session_conf` in it.
+    """
     from pyspark.sql import SparkSession
 
+    if not internals.is_usable("session copy"):
+        return spark
     return SparkSession(spark.sparkContext, cast("Any", spark)._jsparkSession.cloneSession())
 
 
@@ -266,7 +293,7 @@ def session_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[Non
 
     Several threads may do so at once: what was there before the first comes back with the end of the last.
     """
-    session, own = str(cast("Any", spark)._jsparkSession.sessionUUID()), object()
+    session, own = str(cast("Any", spark)._jsparkSession.hashCode()), object()  # the identity of a Java object
     try:
         for name, value in values.items():
             with _overruling:

@@ -1,4 +1,8 @@
-"""Rows brought together by columns, in a shuffle that is run once and read as often as one likes."""
+"""Rows brought together by columns, in a shuffle that is run once and read as often as one likes.
+
+Reaches for: the final plan of adaptive execution, its exchange, and ``LogicalRDD`` (seen in Spark 4.2; entry "shuffle
+once" of `backlog_spark.spark.internals`). Without them `exchanged` returns None, and each reader shuffles by itself.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.spark.batch_frames import frame_of
+from backlog_spark.spark.internals import is_usable
 from backlog_spark.spark.py4j_helpers import as_seq, elements, java_class
 from backlog_spark.spark.session import session_conf
 
@@ -62,6 +67,8 @@ def exchanged(rows: DataFrame, by: Sequence[str], *, sides: str | None = None) -
     Exchanged or None
         None, and nothing is run, without adaptive execution, which alone runs the stages of a plan one after the other.
     """
+    if not is_usable("shuffle once"):
+        return None
     return _together(rows, by) if sides is None else _apart(rows, by, sides)
 
 

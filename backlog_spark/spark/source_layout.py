@@ -7,6 +7,9 @@ neither. So sources are matched by identity: by the relation that Spark's plan h
 At the next start Spark gives the offset at a position to the source that is then at this position. So the checkpoint
 keeps the layout, and a query with another layout is refused.
 
+Reaches for: the leaves of a DataFrame's analysed plan (``QueryExecution.analyzed``; seen in Spark 4.2). There is no
+fallback: counting sources would read some from the offset of another, so the query is refused.
+
 Source: Spark 4.2, ``MicroBatchExecution.logicalPlan`` and ``ProgressContext``.
 """
 
@@ -18,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.nodes import FrameNode, KeyedNode, Node, SourceNode
+from backlog_spark.spark.internals import require
 from backlog_spark.spark.py4j_helpers import streaming_relations
 from backlog_spark.spi import offset_flags
 
@@ -116,6 +120,7 @@ class DeclaredSources:
         BacklogError
             The checkpoint has batches, but not the positions.
         """
+        require("source layout")
         kept = self._kept()
         newest = self._checkpoint.latest_batch()
         if kept is None and newest is not None:

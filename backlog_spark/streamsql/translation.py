@@ -198,7 +198,7 @@ class Translation:
 
     def _stateless(self, stream: BacklogStream, node: exp.Expr | None, what: str) -> None:
         self.schema(stream, node, what)
-        plan = self.schemas.frame(stream.node)._jdf.queryExecution().analyzed().toString()
+        plan = self.schemas.plan(stream.node)
         found = _STATEFUL.search(plan)
         if found:
             raise self.statement.refused(

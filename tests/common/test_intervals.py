@@ -10,7 +10,7 @@ import pytest
 import backlog_spark as bs
 from backlog_spark.common.intervals import Intervals, resolve_intervals
 from backlog_spark.errors import SettingError
-from backlog_spark.spark.py4j_helpers import own_conf
+from backlog_spark.spark.session import own_conf
 from connectors.hybrid.options import HybridOptions
 from connectors.mysql_cdc.options import MySqlOptions
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import backlog_spark as bs
@@ -73,13 +75,25 @@ def _native(spark: Any, job: dict[str, Any], *, hands_over: bool) -> bs.ForeignQ
     )
 
 
-def _die_when_the_log_is_mended() -> None:
-    """Where the filesystem has deleted an entry of Spark's log, and the new one is not in its place yet."""
+def _die_when_the_log_is_mended(how: str) -> None:
+    """In the midst of replacing an entry of Spark's log.
+
+    Parameters
+    ----------
+    how : str
+        ``"deleted"``: the filesystem has deleted the old entry, and the new one is not in its place yet.
+        ``"checksum"``: the new one is, and beside it the checksum of the old one.
+    """
     write_file = Checkpoint.write_file
 
     def dies(checkpoint: Checkpoint, name: str, text: str) -> None:
         if name == "offsets/1":
-            checkpoint.delete(name)
+            entry = Path(checkpoint.location_of(name).removeprefix("file:"))
+            if how == "deleted":
+                checkpoint.delete(name)
+            else:
+                shutil.copy(entry.with_name(".0.crc"), entry.with_name(".1.crc"))
+                entry.write_text(text)
             os.kill(os.getpid(), signal.SIGKILL)
         write_file(checkpoint, name, text)
 
@@ -90,8 +104,8 @@ def main() -> None:
     from backlog_spark.embedded.jars import spark_kafka_jars
 
     job = json.loads(sys.argv[1])
-    if job.get("dies") == "when the log is mended":
-        _die_when_the_log_is_mended()
+    if how := job.get("dies_when_the_log_is_mended"):
+        _die_when_the_log_is_mended(how)
     session = job_session(**{"spark.jars": ",".join(map(str, spark_kafka_jars()))})
     start(session, job).awaitTermination()
 

@@ -228,12 +228,13 @@ def test_killed_while_an_entry_of_the_log_is_mended(spark: SparkSession, tmp_pat
     metadata["conf"].pop("spark.sql.shuffle.partitions", None)
     entry.with_name(".1.crc").unlink(missing_ok=True)
     entry.write_text("\n".join([version, json.dumps(metadata), *offsets]))
-    dying = {**job.described, "dies": "when the log is mended"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.faults.hybrid_job", json.dumps(dying)], capture_output=True, timeout=LIMIT_S
-    )
-    assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
-    assert not entry.exists()
+    for how, is_there in (("deleted", False), ("checksum", True)):
+        dying = json.dumps({**job.described, "dies_when_the_log_is_mended": how})
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.faults.hybrid_job", dying], capture_output=True, timeout=LIMIT_S
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr[-3000:]
+        assert (entry.exists(), entry.with_name(".1.crc").exists()) == (is_there, is_there)
     write_numbers(tmp_path / "files" / "2.parquet", 20)
     query = start(spark, job.described)
     expected = Counter([*range(30), *range(1_000, 1_010)])

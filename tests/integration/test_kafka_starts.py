@@ -12,6 +12,7 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.native.kafka_starts import pinned, starting_offsets
+from backlog_spark.spark.internals import SWITCH
 
 from .test_foreign import wait, written
 from .test_native_handover import FIRST_MS, MINUTE_MS, live, reads, rows, run, send
@@ -45,6 +46,12 @@ def test_where_it_begins(spark: SparkSession, kafka: KafkaServer, caplog: pytest
         pin = json.loads(json.dumps(pinned(spark, asked)))
         assert (pin["earliest"], pin["latest"]) == ({topic.name: {"0": 0}}, {topic.name: {"0": 10}})
     assert len(pin["topics"][topic.name]) == 22
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(SWITCH, "off")
+        plainly = pinned(spark, options(kafka, topic))
+        assert {key: plainly[key] for key in ("topics", "earliest", "latest")} == {
+            key: pin[key] for key in ("topics", "earliest", "latest")
+        }
     topic.grow(2)
     send(topic, range(20, 22))
     # What Spark takes for the latest, if it is not told otherwise, is that of the first start.

@@ -12,8 +12,8 @@ import pytest
 import backlog_spark as bs
 from backlog_spark.model.nodes import KeyedNode
 from backlog_spark.model.watermarks import END_OF_TIME, observation_name
-from backlog_spark.runner import query_time as timekeeping
 from backlog_spark.runner.query_time import Timekeeper
+from backlog_spark.spark import batch_execution
 from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.py4j_helpers import java_class
 from backlog_spark.state.store import NEVER
@@ -142,12 +142,12 @@ def test_an_input_that_spark_tells_nothing_of_is_told_and_the_others_count(
             row = spark.range(1).selectExpr("9000L AS greatest")._jdf.first()
             return {observation_name(0): none, observation_name(1): java_class(spark, "scala.Some")(row)}
 
-    monkeypatch.setattr(timekeeping, "execution_of", lambda session, name: Execution())
+    monkeypatch.setattr(batch_execution, "_execution_of", lambda session, name: Execution())
     made.take(0, "orders", [False, False], [False, False], sorted_run=True)
     assert made._times.greatest == [None, 9_000]
     assert "Query orders: Spark does not tell the greatest a_ts of batch 0." in caplog.text
     assert "b_ts" not in caplog.text
     # Nor where the query is not found: its rows have a time, of which nothing is known.
-    monkeypatch.setattr(timekeeping, "execution_of", lambda session, name: None)
+    monkeypatch.setattr(batch_execution, "_execution_of", lambda session, name: None)
     made.take(1, "orders", [False, False], [False, False], sorted_run=True)
     assert "greatest b_ts of batch 1" in caplog.text

@@ -16,7 +16,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from backlog_spark.decide.reports import Idle, ProgressReport, Report, SourceReport, Terminated
-from backlog_spark.spark.listener import BacklogListener, _EventsAsJson, to_report
+from backlog_spark.spark.listener import BacklogListener, _events_as_json, to_report
 from backlog_spark.spi.offset_flags import parse_offset
 
 ID = "1f6a44cf-0e7d-4c4c-a0b0-0a5b2a0d5c11"
@@ -212,7 +212,7 @@ def test_progress_whose_json_lacks_something_is_taken_field_by_field(
     monkeypatch.setattr(QueryProgressEvent, "fromJObject", lambda event: progress_event())
     listener, mine = BacklogListener(), queue.Queue[Report]()
     listener.subscribe(ID, mine)
-    _EventsAsJson(listener).onQueryProgress(SimpleNamespace(progress=lambda: SimpleNamespace(json=of_jvm)))
+    _events_as_json(listener).onQueryProgress(SimpleNamespace(progress=lambda: SimpleNamespace(json=of_jvm)))
     assert [report.query_id for report in drain(mine)] == [ID]
 
 

@@ -163,7 +163,7 @@ def test_phases(spark: SparkSession, tmp_path: Path, neighbour: Neighbour, monke
 def test_where_the_copy_cannot_be_reached_the_session_is_set(
     spark: SparkSession, tmp_path: Path, neighbour: Neighbour, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pinned, "_COPY", "noSuchMethod")
+    monkeypatch.setattr(pinned, "is_usable", lambda name: False)
     query, sink = ours(spark, tmp_path)
     try:
         wait(lambda: sink.newest(1) == {(1,): (2,), (2,): (1,)}, query)

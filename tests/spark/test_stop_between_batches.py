@@ -8,9 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backlog_spark.spark import stop_between_batches
+from backlog_spark.spark.internals import SWITCH
 from backlog_spark.spark.stop_between_batches import (
     end_after_batch,
     end_at_boundary,
+    ends_by_itself,
+    found_the_end,
     is_running,
     set_interval_after_batch,
 )
@@ -107,7 +111,9 @@ def test_a_batch_can_say_that_it_is_the_last(spark: SparkSession, tmp_path: Path
     assert (tmp_path / "checkpoint" / "commits" / "0").exists()
 
 
-def test_where_sparks_state_is_out_of_reach_the_query_is_stopped(caplog: pytest.LogCaptureFixture) -> None:
+def test_where_sparks_state_is_out_of_reach_the_query_is_stopped(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
     class Other:
         """A query of another engine, such as Spark Connect's: no Java object behind it."""
 
@@ -119,9 +125,12 @@ def test_where_sparks_state_is_out_of_reach_the_query_is_stopped(caplog: pytest.
 
     query: Any = Other()
     assert end_at_boundary(query)
-    end_after_batch(query)
-    assert query.stopped == 2
+    assert query.stopped == 1
     assert "elsewhere is stopped within a batch" in caplog.text
+    end_after_batch(query)  # which Spark's stop() would wait for
+    assert query.stopped == 1
+    assert "elsewhere cannot be told to end after its batch" in caplog.text
+    assert found_the_end(query) is ends_by_itself(query) is None
     set_interval_after_batch(query, 0)
     assert "elsewhere waits for its next trigger" in caplog.text
 
@@ -148,3 +157,63 @@ def test_a_batch_can_let_the_next_one_begin_at_once(spark: SparkSession, tmp_pat
         assert "Waiting for next trigger" in query.status["message"]
     finally:
         query.stop()
+
+
+class Renamed:
+    """A Java object of another version of Spark, which has one member or one class by another name."""
+
+    def __init__(self, java: Any, name: str) -> None:
+        self.java, self.name = java, name
+
+    def __getattr__(self, member: str) -> Any:
+        if member == self.name:
+            raise AttributeError(member)
+
+        def call(*values: Any) -> Any:
+            found = getattr(self.java, member)(*values)
+            if found == self.name:
+                return f"{found}2"
+            return Renamed(found, self.name) if hasattr(found, "getClass") else found
+
+        return call
+
+
+@pytest.fixture
+def runs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
+    """Runs that have ended: one was stopped between two batches, one came to its end, one found nothing to do."""
+    numbers(spark, tmp_path / "source", 2)
+    frame = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "source"))
+
+    def run(name: str, write: Any) -> Any:
+        writer = frame.writeStream.queryName(name).foreachBatch(write).trigger(availableNow=True)
+        query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+        over(query)
+        assert query.exception() is None
+        return query
+
+    def stops(batch: DataFrame, batch_id: int) -> None:
+        end_after_batch(next(q for q in spark.streams.active if q.name == "stopped"))
+
+    return {
+        "stopped": run("stopped", stops),
+        "ended": run("ended", lambda batch, batch_id: None),
+        "idle": run("idle", lambda batch, batch_id: None),
+    }
+
+
+def test_a_run_that_was_stopped_counts_as_ended_by_no_renamed_member(
+    runs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [found_the_end(runs[name]) for name in ("stopped", "ended", "idle")] == [False, True, True]
+    execution = stop_between_batches._execution
+    names = (
+        "triggerExecutor", "MultiBatchExecutor", "getLatestExecutionContext", "isCurrentBatchConstructed",
+        "getDuration", "isDefined", "getSimpleName",
+    )  # fmt: skip
+    for name in names:
+        monkeypatch.setattr(stop_between_batches, "_execution", lambda query, n=name: Renamed(execution(query), n))
+        found = [found_the_end(runs[each]) for each in ("stopped", "ended", "idle")]
+        assert (name, found[0] in (False, None), found[1:]) == (name, True, [None, True])
+    monkeypatch.undo()
+    monkeypatch.setenv(SWITCH, "off")
+    assert [found_the_end(runs[name]) for name in ("stopped", "ended", "idle")] == [None, None, True]

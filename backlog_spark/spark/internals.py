@@ -1,0 +1,394 @@
+"""The table of Spark's internals that this package uses, and a probe of each.
+
+Only modules of ``backlog_spark.spark`` touch the driver's JVM. Each has an entry in `INTERNALS`: the classes and
+members that it reaches for, and what it does without them. The probe asks Java's reflection whether they exist. It runs
+when a session is registered (`backlog_spark.spark.session.register`), once a process: it has one JVM. The probe takes
+milliseconds and starts no job.
+
+An internal with a fallback is replaced by it: slower, with the same results. One without a fallback fails closed:
+`require` raises before the query reads a row. ``BACKLOG_SPARK_INTERNALS=off`` in the environment forces every fallback.
+
+PySpark's way to the JVM (``_jvm``, ``_jsparkSession``) has no fallback: Hadoop's public classes are reached by it too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
+
+from backlog_spark.errors import BacklogError, SettingError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = [
+    "INTERNALS",
+    "SEEN",
+    "SWITCH",
+    "Internal",
+    "fails_closed",
+    "is_usable",
+    "missing",
+    "probe",
+    "require",
+    "table",
+]
+
+_log = logging.getLogger(__name__)
+
+SWITCH: Final = "BACKLOG_SPARK_INTERNALS"
+"""Environment variable: ``off`` forces every fallback. Default: ``on``."""
+SEEN: Final = "4.2"
+"""The version of Spark in which the members of the table were seen."""
+
+_SQL = "org.apache.spark.sql"
+_STREAMING = f"{_SQL}.execution.streaming"
+_SESSION, _DATASET = f"{_SQL}.classic.SparkSession", f"{_SQL}.classic.Dataset"
+_STREAM, _BATCHES = f"{_STREAMING}.runtime.StreamExecution", f"{_STREAMING}.runtime.MicroBatchExecution"
+_CONTEXT = f"{_STREAMING}.runtime.MicroBatchExecutionContext"
+_QUERY, _PLAN = f"{_SQL}.execution.QueryExecution", f"{_SQL}.catalyst.plans.logical.LogicalPlan"
+_PHYSICAL = f"{_SQL}.execution.SparkPlan"
+
+
+@dataclass(frozen=True)
+class Internal:
+    """What one module reaches for.
+
+    Parameters
+    ----------
+    module : str
+        In ``backlog_spark.spark``.
+    members : mapping of str to tuple of str
+        By class: its public methods, each with its types of parameters, and its fields, private ones too.
+    purpose : str
+    fallback : str
+        What is done without it. Empty: there is no safe way, and `require` raises.
+    jar : str
+        Where the classes are in a jar of its own: which. Without the jar nothing is said of them.
+    beside_java : str
+        What else it reaches for, for the documentation.
+    """
+
+    module: str
+    members: Mapping[str, tuple[str, ...]]
+    purpose: str
+    fallback: str = ""
+    jar: str = ""
+    beside_java: str = ""
+
+
+INTERNALS: Final[dict[str, Internal]] = {
+    "source layout": Internal(
+        "source_layout",
+        {_DATASET: ("queryExecution()",), _QUERY: ("analyzed()",), _PLAN: ("collectLeaves()", "isStreaming()")},
+        "which entry of Spark's offset log belongs to which source",
+    ),
+    "event times": Internal(
+        "batch_execution",
+        {_STREAM: ("lastExecution()",), _QUERY: ("observedMetrics()",)},
+        "the greatest event time of a batch, before it commits",
+    ),
+    "batch plan": Internal(
+        "batch_execution",
+        {
+            _STREAM: ("lastExecution()",),
+            _QUERY: ("executedPlan()",),
+            _PHYSICAL: ("execute()", "children()", "metrics()", "collectLeaves()"),
+            f"{_SQL}.execution.LogicalRDD": ("rdd()", "outputPartitioning()"),
+            _DATASET: (f"ofRows({_SESSION}, {_PLAN})",),
+        },
+        "a batch of backlog without the stateful branches that stand by",
+        "The batch is kept by `localCheckpoint` and run as a whole.",
+    ),
+    "end between batches": Internal(
+        "stop_between_batches",
+        {
+            _STREAM: (
+                "state()",
+                "awaitProgressLock()",
+                "queryExecutionThread()",
+                "getLatestExecutionContext()",
+                "trigger()",
+            ),
+            _BATCHES: ("triggerExecutor()",),
+            _CONTEXT: ("isCurrentBatchConstructed()", "getDuration(java.lang.String)"),
+            f"{_STREAMING}.runtime.TERMINATED$": ("MODULE$",),
+        },
+        "a run that ends between two batches, and whether it came to the end of its input",
+        "`StreamingQuery.stop()`: the batch under way is interrupted and replayed. A run counts as ended only if its "
+        "last progress shows that it looked for rows and found none.",
+    ),
+    "trigger interval": Internal(
+        "stop_between_batches",
+        {_BATCHES: ("triggerExecutor()",), f"{_STREAMING}.runtime.ProcessingTimeExecutor": ("intervalMs",)},
+        "timers that are left over fire in the next batch without waiting for the interval",
+        "They fire at the next interval.",
+    ),
+    "query settings": Internal(
+        "own_settings",
+        {_STREAM: ("sparkSessionForStream()", "pollingDelayMs", "resolvedCheckpointRoot()")},
+        "settings that hold for one query",
+        "They are set in the session while the query starts; another query that starts then gets them too.",
+    ),
+    "session copy": Internal(
+        "session",
+        {_SESSION: ("cloneSession()",)},
+        "settings for the load of one source, or for the work of one sink",
+        "They are set in the session for that moment.",
+    ),
+    "installed sources": Internal(
+        "session",
+        {
+            f"{_SQL}.execution.datasources.DataSourceManager": (
+                "dataSourceExists(java.lang.String)",
+                "lookupDataSource(java.lang.String)",
+            ),
+            f"{_SQL}.execution.datasources.v2.python.UserDefinedPythonDataSource": ("dataSourceCls()",),
+        },
+        "sources that Spark has found by itself are not registered again",
+        "They are; Spark warns that it replaces them.",
+    ),
+    "Python start": Internal(
+        "startup",
+        {},
+        "Python processes that import PySpark's byte code (`spark.backlog.fastPythonStart`)",
+        "They import PySpark from its zip, as Spark starts them.",
+        beside_java="`sitecustomize`; the directory of PySpark beside `pyspark.zip`",
+    ),
+    "checkpoint files": Internal(
+        "checkpoint_files",
+        {
+            f"{_STREAMING}.checkpointing.CheckpointFileManager": (
+                "create(org.apache.hadoop.fs.Path, org.apache.hadoop.conf.Configuration)",
+            ),
+            f"{_STREAMING}.checkpointing.CheckpointFileManager$CancellableFSDataOutputStream": ("cancel()",),
+        },
+        "files of a checkpoint, written as Spark writes its own",
+        "Hadoop's `FileContext`: written beside, then renamed. A file system without one is refused.",
+    ),
+    "plan checks": Internal(
+        "batch_frames",
+        {
+            _QUERY: ("analyzed()",),
+            _PLAN: ("deterministic()", "containsPattern(scala.Enumeration$Value)", "stats()"),
+            f"{_SQL}.catalyst.trees.TreePattern": ("PLAN_EXPRESSION()", "CURRENT_LIKE()", "PYTHON_UDF()"),
+        },
+        "which rows a replay gives again, and how large Arrow batches may be",
+        "No plan counts as repeatable, so state is written before results; Spark counts the bytes of Arrow batches.",
+    ),
+    "shuffle once": Internal(
+        "shuffle_once",
+        {
+            f"{_SQL}.execution.adaptive.AdaptiveSparkPlanExec": ("executedPlan()",),
+            f"{_SQL}.execution.exchange.ShuffleExchangeLike": (
+                "getShuffleRDD([Lorg.apache.spark.sql.execution.ShufflePartitionSpec;)",
+                "mapOutputStatisticsFuture()",
+            ),
+            f"{_SQL}.execution.LogicalRDD": ("rdd()", "outputPartitioning()"),
+        },
+        "rows that several steps read are shuffled once",
+        "Each step shuffles them.",
+    ),
+    "key sample": Internal(
+        "cardinality",
+        {
+            _PHYSICAL: ("collectLeaves()", "clone()", "execute()"),
+            f"{_SQL}.execution.FileSourceScanExec": ("relation()",),
+        },
+        "an estimate of how many keys a batch has",
+        "Rows are aggregated where they are, whatever their number of keys.",
+    ),
+    "progress text": Internal(
+        "listener",
+        {f"{_SQL}.streaming.StreamingQueryProgress": ("json()",)},
+        "a progress event in one call",
+        "PySpark's own listener, which reads an event field by field.",
+    ),
+    "file sizes": Internal(
+        "outstanding_files",
+        {_QUERY: ("optimizedPlan()",), _PLAN: ("stats()",)},
+        "the bytes of a source's files",
+        "Each file is asked for its size.",
+    ),
+    "named sources": Internal(
+        "named_sources",
+        {_SESSION: ("cloneSession()",), _DATASET: (f"ofRows({_SESSION}, {_PLAN})",)},
+        "the phases of `bs.hybrid`, whose sources Spark keeps by name",
+        "The settings that they need are set in the session while a phase is loaded.",
+    ),
+    "Kafka client": Internal(
+        "kafka_admin",
+        {f"{_SQL}.kafka010.SubscribePatternStrategy": ("createAdmin(java.util.Map)",)},
+        "offsets and topics for phases of Spark's Kafka source",
+        "Kafka's public `Admin`, with the source's options. It does not know delegation tokens.",
+        jar="spark-sql-kafka-0-10",
+    ),
+}
+"""By name."""
+
+_SIMPLE = re.compile(r"(\[L)?([a-z]\w*\.)+")
+_lock = threading.Lock()
+_found: dict[str, str] = {}
+
+
+def is_usable(name: str) -> bool:
+    """Whether an internal may be used; without it the caller takes its fallback.
+
+    Parameters
+    ----------
+    name : str
+        Of the table.
+    """
+    return not (INTERNALS[name].fallback and _is_off()) and not missing(name)
+
+
+def require(name: str) -> None:
+    """See that an internal may be used, for callers that cannot do without it.
+
+    Raises
+    ------
+    BacklogError
+        With the version of Spark, and what to do.
+    """
+    if not is_usable(name):
+        raise fails_closed(name, missing(name))
+
+
+def fails_closed(name: str, lacks: str = "") -> BacklogError:
+    """What `require` raises, for callers that find out themselves.
+
+    Parameters
+    ----------
+    name : str
+    lacks : str
+        What is missing; empty where nothing is and the environment variable is ``off``.
+    """
+    from pyspark.version import __version__
+
+    purpose = INTERNALS[name].purpose
+    if not lacks and _is_off():
+        return BacklogError(f"{SWITCH} is off, and this query needs {purpose}.", "Unset it for this query.")
+    return BacklogError(
+        f"Spark {__version__} does not have what backlog_spark uses for {purpose}"
+        f"{f' ({lacks})' if lacks else ''}. There is no other safe way.",
+        f"Use Spark {SEEN}, and start the query again on its checkpoint.",
+    )
+
+
+def missing(name: str) -> str:
+    """What this Spark lacks of an internal; empty if it has all."""
+    with _lock:
+        found = _found.get(name)
+        # A jar may be added to a running session.
+        if found is None or (found and INTERNALS[name].jar):
+            members = _members()
+            if members is None:
+                return "a JVM beside this process"
+            found = _found[name] = _lacks(INTERNALS[name], members)
+        return found
+
+
+def probe(spark: SparkSession) -> None:
+    """Look for all internals that have not been looked for yet, and log which are missing.
+
+    Raises
+    ------
+    SettingError
+        If the environment variable is neither ``on`` nor ``off``.
+    """
+    off = _is_off()
+    with _lock:
+        new = [name for name in INTERNALS if name not in _found]
+        members = _members() if new else None
+        if members is None:
+            return
+        for name in new:
+            internal = INTERNALS[name]
+            _found[name] = lacks = _lacks(internal, members)
+            if lacks and not internal.jar and not off:
+                then = internal.fallback or "queries that need it are refused."
+                _log.warning("Spark %s lacks %s (%s): %s", spark.version, lacks, internal.purpose, then)
+
+
+def table() -> str:
+    """The table in Markdown, for the documentation."""
+    lines = ["| module | what for | reaches for | without it |", "|---|---|---|---|"]
+    for internal in INTERNALS.values():
+        # Types by their simple names.
+        members = "; ".join(
+            f"`{_SIMPLE.sub('', name)}`: " + ", ".join(f"`{_SIMPLE.sub('', each)}`" for each in found)
+            for name, found in internal.members.items()
+        )
+        then = internal.fallback or "The query is **refused**."
+        lines.append(f"| `{internal.module}` | {internal.purpose} | {members or internal.beside_java} | {then} |")
+    return "\n".join(lines) + "\n"
+
+
+def _is_off() -> bool:
+    value = os.environ.get(SWITCH, "on").lower()
+    if value not in ("on", "off"):
+        raise SettingError(SWITCH, value, "is neither on nor off.", "Unset it.")
+    return value == "off"
+
+
+def _lacks(internal: Internal, members: _Members) -> str:
+    for name, wanted in internal.members.items():
+        if lacks := next((each for each in ("", *wanted) if not members.has(name, each)), None):
+            return f"{name}.{lacks}"
+        if lacks is not None:
+            return f"the class {name}"
+    return ""
+
+
+def _members() -> _Members | None:
+    from pyspark import SparkContext
+
+    gateway = cast("Any", SparkContext)._gateway
+    return None if gateway is None else _Members(gateway)
+
+
+class _Members:
+    """Which members classes have, by Java's reflection; each is looked for once."""
+
+    def __init__(self, gateway: Any) -> None:
+        self._gateway = gateway
+        self._loader: Any = self._gateway.jvm.java.lang.Thread.currentThread().getContextClassLoader()
+        self._classes: dict[str, Any] = {}
+        self._known: dict[tuple[str, str], bool] = {}
+
+    def has(self, name: str, member: str) -> bool:
+        """Whether a class has a member, or without one whether it is there."""
+        if (name, member) not in self._known:
+            try:
+                self._find(self._class(name), member)
+                self._known[name, member] = True
+            except Py4JError:
+                self._known[name, member] = False
+        return self._known[name, member]
+
+    def _class(self, name: str) -> Any:
+        if name not in self._classes:
+            if name.startswith("["):  # a loader does not load arrays
+                found = self._gateway.jvm.java.lang.Class.forName(name, False, self._loader)
+            else:
+                found = self._loader.loadClass(name)
+            self._classes[name] = found
+        return self._classes[name]
+
+    def _find(self, found: Any, member: str) -> None:
+        name, parenthesis, rest = member.partition("(")
+        if parenthesis:
+            types = [self._class(each) for each in rest.removesuffix(")").split(", ") if each]
+            taken: Any = self._gateway.new_array(self._gateway.jvm.java.lang.Class, len(types)) if types else None
+            for i, each in enumerate(types):
+                taken[i] = each
+            found.getMethod(name, taken)
+        elif name:
+            found.getDeclaredField(name)
