@@ -19,14 +19,13 @@ from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.common.failure_causes import was_interrupted
 from backlog_spark.errors import BacklogError, SettingError
-from backlog_spark.sinks import delta_spark
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_columns import RESERVED, check_table, quoted, refuse_reserved
 from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.delta_known import KnownBatches
 from backlog_spark.sinks.roads import CommitConflict, RowBudget, refusal_of_creation, refusal_of_store
+from backlog_spark.spark import delta_log
 from backlog_spark.spark.batch_frames import empty_frame, kept, nullable
-from backlog_spark.spark.py4j_helpers import java_class, qualified
 from backlog_spark.spark.session import session_conf, session_copy
 
 if TYPE_CHECKING:
@@ -214,14 +213,14 @@ class DeltaSink(Sink):
         self._check_columns("partition_by", self.partition_by, stored)
         # Other queries of the session get none of our settings.
         spark = session_copy(context.spark)
-        delta_spark.refuse_without_delta(spark)
+        delta_log.refuse_without_delta(spark)
         # Delta compares locations as texts in places, and resolves a relative one in others.
-        self.path = str(qualified(spark, self.path).toString())
-        log_path = java_class(spark, "org.apache.hadoop.fs.Path")(self.path, "_delta_log")
+        self.path = delta_log.qualified_text(spark, self.path)
+        log_path = delta_log.log_path(spark, self.path)
         self._known = KnownBatches(self.path, log_path, context)
         refusal = self._refusal_of_direct(context.schema.fields)
         self._direct = refusal or self._opened_direct()
-        with session_conf(spark, delta_spark.snapshot_conf(spark)):
+        with session_conf(spark, delta_log.snapshot_conf(spark)):
             state = self._state(spark, context)
             self._known.check_at_start(state)
             if state.version < 0:
@@ -280,7 +279,7 @@ class DeltaSink(Sink):
         if context is None or known is None:
             raise BacklogError(f"{self!r} is not open.", "Call open() before write().")
         spark, began = batch_df.sparkSession, time.monotonic()
-        with session_conf(spark, delta_spark.snapshot_conf(spark)), contextlib.ExitStack() as stack:
+        with session_conf(spark, delta_log.snapshot_conf(spark)), contextlib.ExitStack() as stack:
             rows, small, reason = batch_df, None, ""
             files: _Files | None = None
             for attempt in range(1, _ATTEMPTS + 1):
@@ -307,7 +306,7 @@ class DeltaSink(Sink):
                         self._add_files(files, context.txn_app_id, batch.batch_id)
                     else:
                         self._write_by_spark(rows, batch, context)
-                except delta_spark.conflicts():
+                except _conflicts():
                     if attempt == _ATTEMPTS or (rows is batch_df and files is None):
                         raise
                     continue
@@ -365,7 +364,7 @@ class DeltaSink(Sink):
         if declared is None or added is None:
             return None
         with session_conf(rows.sparkSession, {_TIMESTAMPS: "TIMESTAMP_MICROS"}):
-            actions = delta_spark.write_files(added.select(*map(quoted, self._columns)), self.path, *declared)
+            actions = delta_log.write_files(added.select(*map(quoted, self._columns)), self.path, *declared)
         if actions is None:
             self._adds_files = False
             _log.warning("Spark commits to the table at %s, as its Delta is another one than expected.", self.path)
@@ -428,7 +427,7 @@ class DeltaSink(Sink):
     def _state(self, spark: SparkSession, context: SinkContext) -> TableState:
         """The table's newest version. delta-rs needs a few milliseconds for it, Spark a job."""
         if isinstance(self._direct, str):
-            return delta_spark.table_state(spark, self.path, context.txn_app_id)
+            return TableState(*delta_log.newest_version(spark, self.path, context.txn_app_id))
         try:
             return self._direct.state(context.txn_app_id)
         except Exception as error:
@@ -459,7 +458,7 @@ class DeltaSink(Sink):
 
     def _create(self, spark: SparkSession, stored: Sequence[StructField], txn_app_id: str) -> None:
         """Create the table; another query may be faster, and its table wins."""
-        foreign = delta_spark.foreign_file(spark, self.path)
+        foreign = delta_log.foreign_file(spark, self.path)
         if foreign is not None:
             raise BacklogError(
                 f"{self.path} is not a Delta table but holds {foreign!r}.",
@@ -469,7 +468,7 @@ class DeltaSink(Sink):
         # it. Field metadata is left out: Spark keeps an event-time column's watermark there.
         columns = StructType([StructField(field.name, field.dataType) for field in stored])
         properties = {**self.properties, CREATED_BY: txn_app_id}
-        defaults = delta_spark.default_properties(spark)
+        defaults = delta_log.default_properties(spark)
         if self._direct == _NO_TABLE and not refusal_of_creation(columns, self.partition_by, properties, defaults):
             from deltalake.exceptions import DeltaError
 
@@ -478,7 +477,12 @@ class DeltaSink(Sink):
             with contextlib.suppress(DeltaError, OSError, ValueError):
                 create_table(self.path, self.storage_options, columns.json(), self.partition_by, properties)
                 return
-        delta_spark.create(spark, self.path, columns, self.partition_by, properties)
+        delta_log.create(spark, self.path, columns, self.partition_by, properties)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path!r})"
+
+
+def _conflicts() -> tuple[type[Exception], ...]:
+    """What says that nothing was written, as another writer was faster."""
+    return CommitConflict, *delta_log.conflicts()

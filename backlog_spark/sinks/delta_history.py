@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from backlog_spark.spark.delta_log import read_text
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -124,24 +126,17 @@ def read_commits(spark: SparkSession, log_path: Any, versions: Sequence[int], tx
     ----------
     spark : SparkSession
         Any classic session.
-    log_path : py4j object
+    log_path : object
         Hadoop's path of the table's ``_delta_log``.
     versions : sequence of int
         In any order, which the result has too.
     txn_app_id : str
         Whose batches to look for.
     """
-    files = log_path.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf())
 
     def read(version: int) -> Commit | None:
-        path = log_path.suffix(f"/{version:020d}.json")
-        if not files.exists(path):
-            return None
-        stream = files.open(path)
-        try:
-            return parse_commit(version, bytes(stream.readAllBytes()).decode(), txn_app_id)
-        finally:
-            stream.close()
+        text = read_text(spark, log_path, f"{version:020d}.json")
+        return None if text is None else parse_commit(version, text, txn_app_id)
 
     if len(versions) < _READERS:
         return [read(version) for version in versions]

@@ -26,7 +26,7 @@ class KnownBatches:
     ----------
     path : str
         Of the table, qualified.
-    log_path : py4j object
+    log_path : object
         Hadoop's path of its log.
     context : SinkContext
     """

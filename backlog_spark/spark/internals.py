@@ -230,6 +230,26 @@ INTERNALS: Final[dict[str, Internal]] = {
         "Kafka's public `Admin`, with the source's options. It does not know delegation tokens.",
         jar="spark-sql-kafka-0-10",
     ),
+    "Delta log": Internal(
+        "delta_log",
+        {
+            f"{_SQL}.delta.DeltaLog": ("forTable(org.apache.spark.sql.SparkSession, java.lang.String)",),
+            f"{_SQL}.delta.Snapshot": ("transactions()", "metadata()"),
+        },
+        "a Delta table's newest version and the last batch in it",
+        jar="delta-spark",
+    ),
+    "Delta files": Internal(
+        "delta_log",
+        {
+            f"{_SQL}.delta.OptimisticTransaction": ("deltaLog()",),
+            f"{_SQL}.delta.DummySnapshot": ("metadata()",),
+            f"{_SQL}.delta.actions.Action$": ("fromJson(java.lang.String)",),
+        },
+        "the files of a large append, which delta-rs commits",
+        "Spark commits as well.",
+        jar="delta-spark",
+    ),
 }
 """By name."""
 

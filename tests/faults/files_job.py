@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.types import LongType, StructType
 
-from backlog_spark.sinks import BatchInfo, DeltaAppend, SinkContext, delta_spark
+from backlog_spark.sinks import BatchInfo, DeltaAppend, SinkContext
 from backlog_spark.sinks.delta_direct import DirectTable
+from backlog_spark.spark import delta_log
 
 from .session import job_session
 
@@ -70,13 +71,13 @@ def main() -> None:
             time.sleep(0.01)
 
     rows, before = batch(spark, first + 1), len(list(table.glob("part-00000*.parquet")))
-    write_files, add_files = delta_spark.write_files, DirectTable.add_files
+    write_files, add_files = delta_log.write_files, DirectTable.add_files
     if moment == "before":
-        delta_spark.write_files = die  # type: ignore[assignment]
+        delta_log.write_files = die  # type: ignore[assignment]
     elif moment == "during":
         rows = rows.mapInArrow(half, SCHEMA)
     elif moment == "between":
-        delta_spark.write_files = lambda *given: die(write_files(*given))  # type: ignore[assignment]
+        delta_log.write_files = lambda *given: die(write_files(*given))  # type: ignore[assignment]
     else:
         DirectTable.add_files = lambda *given: die(add_files(*given))  # type: ignore[method-assign]
     sink.write(rows, BatchInfo(first + 1, True))

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext, delta_spark
+from backlog_spark.sinks import BatchInfo, DeltaAppend, DeltaUpsert, SinkContext
+from backlog_spark.spark import delta_log
 from tests.sinks.test_direct_types import PARTITIONS, SCHEMA, TEXTS, VALUES, lost, rows_of, table
 
 if TYPE_CHECKING:
@@ -193,7 +194,7 @@ def test_files_are_kept_when_another_writer_is_faster(
         yield from batches
 
     others = iter(["DELETE FROM {} WHERE id = 0", "ALTER TABLE {} ADD COLUMNS (more INT)"])
-    written = delta_spark.write_files
+    written = delta_log.write_files
 
     def slow(*given: Any) -> Any:
         files = written(*given)
@@ -201,7 +202,7 @@ def test_files_are_kept_when_another_writer_is_faster(
         return files
 
     write(sink, spark.range(2), 0)
-    monkeypatch.setattr(delta_spark, "write_files", slow)
+    monkeypatch.setattr(delta_log, "write_files", slow)
     write(sink, spark.range(2, 4, 1, 1).mapInArrow(counted, "id bigint"), 1)
     assert sink.written is not None
     assert (sink.written.attempts, runs.value) == (2, 1)
@@ -236,9 +237,9 @@ def test_a_commit_that_fails_leaves_the_batch_to_spark(spark: SparkSession, tmp_
 def test_without_deltas_inner_classes_spark_commits(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = delta_spark.java_class
+    real = delta_log.java_class
     missing = "org.apache.spark.sql.delta.OptimisticTransaction"
-    monkeypatch.setattr(delta_spark, "java_class", lambda on, name: real(on, name + "X" * (name == missing)))
+    monkeypatch.setattr(delta_log, "java_class", lambda on, name: real(on, name + "X" * (name == missing)))
     sink = opened(spark, DeltaAppend(str(tmp_path)), "id bigint")
     write(sink, spark.range(2), 0, "spark")
     assert rows_of(table(spark, tmp_path)) == [(0,), (1,)]

@@ -2,8 +2,12 @@
 
 `write_files` and a commit by delta-rs take the place of Delta's own append, which first reads the whole state of the
 table, for the transaction's number. In a new JVM a query's first commit, of 10^6 rows, comes after 11.3 s where it took
-16.3 (docs/benchmarks.md). It calls classes of Delta that are no public API. Where they are not as expected, Spark
-commits as well.
+16.3 (docs/benchmarks.md).
+
+Reaches for: ``DeltaLog``, ``Snapshot`` and ``OptimisticTransaction`` (seen in Delta 4.4 on Spark 4.2; entries "Delta
+log" and "Delta files" of `backlog_spark.spark.internals`). Without the transaction Spark commits as well. There is no
+fallback for the state: the batch that a table has decides whether one is written, and Delta's public API does not tell
+it. delta-rs does, and sinks ask it first where it may read the table.
 """
 
 from __future__ import annotations
@@ -11,14 +15,14 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from py4j.java_gateway import JavaPackage  # type: ignore[import-untyped,unused-ignore]
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.delta_history import TableState
-from backlog_spark.spark.py4j_helpers import elements, java_class, qualified
+from backlog_spark.spark.internals import is_usable, require
+from backlog_spark.spark.py4j_helpers import elements, file_system, java_class, qualified
 from backlog_spark.spark.session import session_conf
 
 if TYPE_CHECKING:
@@ -26,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 __all__ = [
-    "conflicts", "create", "default_properties", "foreign_file", "refuse_without_delta", "snapshot_conf", "table_state",
-    "write_files",
+    "DeltaVersion", "conflicts", "create", "default_properties", "foreign_file", "log_path", "newest_version",
+    "qualified_text", "read_text", "refuse_without_delta", "snapshot_conf", "write_files",
 ]  # fmt: skip
 
 _DELTA: Final = "org.apache.spark.sql.delta"
@@ -45,7 +49,7 @@ def refuse_without_delta(spark: SparkSession) -> Any:
     Raises
     ------
     BacklogError
-        If Delta is not on the class path.
+        If Delta is not on the class path, or is of an unknown version.
     """
     log_class = java_class(spark, f"{_DELTA}.DeltaLog")
     if isinstance(log_class, JavaPackage):
@@ -55,21 +59,32 @@ def refuse_without_delta(spark: SparkSession) -> Any:
             "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
             "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog.",
         )
+    require("Delta log")
     return log_class
 
 
-def table_state(spark: SparkSession, path: str, txn_app_id: str) -> TableState:
+class DeltaVersion(NamedTuple):
+    """A version of a table: number (-1 for no table), newest batch of a query, properties, JSON of the columns."""
+
+    version: int
+    batch: int | None
+    configuration: Mapping[str, str]
+    schema: str
+
+
+def newest_version(spark: SparkSession, path: str, txn_app_id: str) -> DeltaVersion:
     """The table's newest version; needs jobs of Spark, but not where there is no table."""
     none = java_class(spark, "scala.Option").empty()
     log = refuse_without_delta(spark).forTable(cast("Any", spark)._jsparkSession, path)
     snapshot = log.update(False, none, none)
     version = int(snapshot.version())
     if version < 0:
-        return TableState(version, None, {}, "")
+        return DeltaVersion(version, None, {}, "")
     done = snapshot.transactions().get(txn_app_id)
+    batch = int(done.get()) if done.isDefined() else None
     metadata = snapshot.metadata()
     properties = {str(entry._1()): str(entry._2()) for entry in elements(metadata.configuration().toSeq())}
-    return TableState(version, int(done.get()) if done.isDefined() else None, properties, str(metadata.schemaString()))
+    return DeltaVersion(version, batch, properties, str(metadata.schemaString()))
 
 
 def snapshot_conf(spark: SparkSession) -> dict[str, str]:
@@ -107,21 +122,40 @@ def create(
 def foreign_file(spark: SparkSession, path: str) -> str | None:
     """A file or directory at `path` that is no part of a new table; None if there is none."""
     location = qualified(spark, path)
-    files = location.getFileSystem(cast("Any", spark)._jsparkSession.sessionState().newHadoopConf())
+    files = file_system(spark, location)
     names = [str(status.getPath().getName()) for status in files.listStatus(location)] if files.exists(location) else []
     # A crash within the very first commit leaves an empty log directory.
     return next((name for name in names if name != "_delta_log"), None)
+
+
+def qualified_text(spark: SparkSession, location: str) -> str:
+    """A location with its file system, absolute, the same however it was written."""
+    return str(qualified(spark, location).toString())
+
+
+def log_path(spark: SparkSession, path: str) -> Any:
+    """Hadoop's path of a table's log, for `read_text`."""
+    return java_class(spark, "org.apache.hadoop.fs.Path")(path, "_delta_log")
+
+
+def read_text(spark: SparkSession, log: Any, name: str) -> str | None:
+    """A small file of a log; None if there is none. Several threads may read at a time."""
+    files, path = file_system(spark, log), log.suffix(f"/{name}")
+    if not files.exists(path):
+        return None
+    stream = files.open(path)
+    try:
+        return bytes(stream.readAllBytes()).decode()
+    finally:
+        stream.close()
 
 
 def conflicts() -> tuple[type[Exception], ...]:
     """What says that nothing was written, as another writer was faster."""
     from delta.exceptions import base
 
-    from backlog_spark.sinks.roads import CommitConflict
-
     # Not for another schema or protocol: those are checked when the query starts again.
     return (
-        CommitConflict,
         base.ConcurrentAppendException,
         base.ConcurrentDeleteDeleteException,
         base.ConcurrentDeleteReadException,
@@ -151,6 +185,8 @@ def write_files(rows: DataFrame, path: str, metadata: str, protocol: str) -> lis
     list of dict, or None
         Delta's actions that add the files. None if Delta's classes are not as expected: nothing was written.
     """
+    if not is_usable("Delta files"):
+        return None
     spark: Any = rows.sparkSession
     option = java_class(spark, "scala.Option")
     log = refuse_without_delta(spark).forTable(spark._jsparkSession, path)
