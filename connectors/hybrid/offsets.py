@@ -40,7 +40,7 @@ class HybridOffset:
     total : int or None
         Rows of the whole backlog, if there is an estimate.
     pinned : mapping of str to dict
-        By their places, what phases that have not begun found when the query first started.
+        By number of the phase: what a phase that has not begun found when the query first started.
     fixed_ms : int or None
         When all of them had, milliseconds since 1970; None when all have begun.
     """

@@ -168,10 +168,10 @@ class Phase(ABC):
 
     @abstractmethod
     def begin(self, before: Mapping[str, Any]) -> Position:
-        """The position before the phase's first row, with all that fixes what the phase is about.
+        """The position before the phase's first row. It fixes everything that the phase reads.
 
-        Called by the planner when the phase before has ended, or the query starts. May be called again for the same
-        place before its result is logged, also by another process: it then gives a position that is as good.
+        The planner calls it when the phase before has ended, or the query starts. Until its result is logged it may be
+        called again for the same phase, also by another process: the new position is then as good as the first.
 
         Parameters
         ----------

@@ -1,7 +1,7 @@
-"""Where the next batch of a hybrid source ends: within a phase, or across the ends of some (pure).
+"""Decides where the next batch of a hybrid source ends: within a phase, or in a later one (pure).
 
-A batch may hold the rest of one bounded phase and the beginning of the next. It never goes on past the place where
-the backlog ends, which is known beforehand: the batch that comes to it is the last one of the backlog.
+A batch may hold the rest of one bounded phase and the beginning of the next. It never extends past the end of the
+backlog, which is known beforehand: the batch that reaches it is the last one of the backlog.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class HybridPlanner:
         return HybridOffset(self._kinds, is_processing_backlog=len(self._phases) > 1 or self._phases[0].is_bounded)
 
     def begun(self, start: HybridOffset) -> HybridOffset:
-        """With the place where the first phase begins. Called once it is known that there is none yet."""
-        # The last one first: what comes in between, or goes from one to another, is read twice at worst, never not at
-        # all.
+        """Add the position where the first phase begins. Called only if there is none yet."""
+        # The last phase is pinned first: rows that arrive meanwhile, or move from one phase to another, are read twice
+        # at worst, and never missed.
         later = [(str(i), phase.pin()) for i, phase in list(enumerate(self._phases))[:0:-1]]
         pinned = {i: pin for i, pin in later if pin is not None}
         began = self._phases[0].begin({})

@@ -106,16 +106,16 @@ def _check_columns(phases: Sequence[Phase], data: pa.Schema) -> None:
         for schema in found or []:
             there.update(dict.fromkeys(schema.names))
             for field in data:
-                place = find_field(schema.names, field.name)
-                if place is None:
+                index = find_field(schema.names, field.name)
+                if index is None:
                     continue
                 absent.discard(field.name)
                 try:
-                    caster(schema.field(place).type, field.type)
+                    caster(schema.field(index).type, field.type)
                 except Uncastable as error:
                     raise SettingError(
                         "schema", _shown(field), f"in the phase {phase.name} it {error}.",
-                        f"Declare it as {_spark(schema.field(place))}, or change the data.",
+                        f"Declare it as {_spark(schema.field(index))}, or change the data.",
                     ) from None  # fmt: skip
         missing &= absent
         if found and absent:

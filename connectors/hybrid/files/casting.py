@@ -129,18 +129,18 @@ def _nested(source: pa.DataType, target: pa.DataType) -> Caster:
 def _struct(source: pa.StructType, target: pa.StructType) -> Caster:
     names = [source.field(i).name for i in range(source.num_fields)]
     fields = [target.field(i) for i in range(target.num_fields)]
-    places = [find_field(names, field.name) for field in fields]
-    if fields and all(place is None for place in places):
+    indexes = [find_field(names, field.name) for field in fields]
+    if fields and all(index is None for index in indexes):
         raise Uncastable(f"is {source} there and declared as {target}")
     casters = [
-        None if place is None else caster(source.field(place).type, field.type)
-        for place, field in zip(places, fields, strict=True)
+        None if index is None else caster(source.field(index).type, field.type)
+        for index, field in zip(indexes, fields, strict=True)
     ]
 
     def cast(array: pa.StructArray) -> pa.Array:
         children = [
-            pa.nulls(len(array), field.type) if make is None else make(array.field(place))
-            for place, make, field in zip(places, casters, fields, strict=True)
+            pa.nulls(len(array), field.type) if make is None else make(array.field(index))
+            for index, make, field in zip(indexes, casters, fields, strict=True)
         ]
         if not fields:
             return array.cast(target)

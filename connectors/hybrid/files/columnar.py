@@ -91,17 +91,17 @@ class ParquetFormat(Format):
         leaves = [found.schema.column(i) for i in range(len(found.schema.names))]
         own = {name: own for own, name, _ in file.names}
         try:
-            place = find_field([leaf.path for leaf in leaves], own.get(column, column))
+            index = find_field([leaf.path for leaf in leaves], own.get(column, column))
         except Uncastable:
             return None
-        unit = None if place is None else _microsecond(leaves[place])
-        if place is None or unit is None:
+        unit = None if index is None else _microsecond(leaves[index])
+        if index is None or unit is None:
             return None
-        is_old = OldCalendar(found.metadata.metadata).has(pa.timestamp("us", "UTC"), leaves[place].physical_type)
+        is_old = OldCalendar(found.metadata.metadata).has(pa.timestamp("us", "UTC"), leaves[index].physical_type)
         spans: Spans = []
         for i in range(found.num_row_groups):
             group = found.metadata.row_group(i)
-            statistics = group.column(place).statistics
+            statistics = group.column(index).statistics
             greatest = None
             if statistics is not None and statistics.has_min_max:
                 greatest = statistics.max_raw * unit[0] // unit[1]
@@ -148,7 +148,7 @@ class Selection:
     ) -> None:
         self._name = name
         found = pa.schema(_renamed(own, names))
-        if record.names and all(_place(name, found, field) is None for field in record):
+        if record.names and all(_index_of(name, found, field) is None for field in record):
             raise BacklogError(
                 f"{name} has none of the columns {', '.join(record.names)}, but {', '.join(found.names) or 'none'}.",
                 "Declare the columns that the files have, or leave the file out.",
@@ -156,10 +156,10 @@ class Selection:
         self._parts: list[tuple[pa.Field, str | None, Caster]] = []
         for column in wanted:
             field = record.field(column)
-            place = _place(name, found, field)
-            kind = pa.null() if place is None else found.field(place).type
+            index = _index_of(name, found, field)
+            kind = pa.null() if index is None else found.field(index).type
             try:
-                self._parts.append((field, None if place is None else own.names[place], caster(kind, field.type)))
+                self._parts.append((field, None if index is None else own.names[index], caster(kind, field.type)))
             except Uncastable as error:
                 raise _mismatch(name, field, error) from None
         self.columns = list(dict.fromkeys(column for _, column, _ in self._parts if column is not None))
@@ -179,7 +179,7 @@ class Selection:
         return Rows(batch.num_rows, columns)
 
 
-def _place(name: str, found: pa.Schema, field: pa.Field) -> int | None:
+def _index_of(name: str, found: pa.Schema, field: pa.Field) -> int | None:
     try:
         return find_field(found.names, field.name)
     except Uncastable as error:
@@ -206,7 +206,7 @@ def _renamed(fields: Iterable[pa.Field], names: tuple[Names, ...]) -> list[pa.Fi
 
 
 def _renamed_type(kind: pa.DataType, names: tuple[Names, ...]) -> pa.DataType:
-    """A type with its fields renamed; of lists and maps the inner types are named by their place."""
+    """A type with its fields renamed. The inner types of lists and maps are found by position."""
     if not names:
         return kind
     if pa.types.is_struct(kind):

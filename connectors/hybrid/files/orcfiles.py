@@ -105,10 +105,10 @@ class OrcFormat(Format):
         if kind != field.type:
             return kind, lambda array: array.cast(kind)
         try:
-            place = find_field(record.names, field.name)
+            index = find_field(record.names, field.name)
         except Uncastable:
-            place = None  # told where columns are chosen
-        if place is None or not (_has(kind, None) and _has(record.field(place).type, "UTC")) or self._zone in _UTC:
+            index = None  # told where columns are chosen
+        if index is None or not (_has(kind, None) and _has(record.field(index).type, "UTC")) or self._zone in _UTC:
             return kind, lambda array: array
         if not self._zone:
             raise BacklogError(
@@ -174,13 +174,13 @@ def _has_no_names(names: Sequence[str]) -> bool:
 
 
 def _by_position(name: str, own: Sequence[str], declared: Sequence[str]) -> tuple[Names, ...]:
-    """What the columns of a file without names are called: as declared, by their place (Spark: ``OrcUtils``)."""
+    """Names for the columns of a file without names: the declared ones, by position (Spark: ``OrcUtils``)."""
     if not _has_no_names(own) or any(column.startswith(_HIVE) for column in declared):
         return ()
     if len(own) > len(declared):
         raise BacklogError(
-            f"{name} was written by Hive without the names of its {len(own)} columns, which are then those of the "
-            f"schema by their place; and that has {len(declared)}: {', '.join(declared)}.",
+            f"{name} was written by Hive without the names of its {len(own)} columns. They are taken from the schema "
+            f"by position, but it has only {len(declared)}: {', '.join(declared)}.",
             "Declare as many columns as the files have, in their order.",
         )
     return tuple((column, called, ()) for column, called in zip(own, declared, strict=False))

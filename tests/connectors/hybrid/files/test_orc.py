@@ -101,7 +101,9 @@ def test_columns_without_names_are_not_guessed(tmp_path: Path) -> None:
     source = hive(tmp_path)
     assert source.schema() is None, "the columns must be declared"
     assert source.columns_at_hand() == [pa.schema([("name", pa.string()), ("id", pa.int64()), ("k", pa.int32())])]
-    with pytest.raises(BacklogError, match=r"a\.orc was written by Hive without .* its 3 columns.* has 2: id, name"):
+    with pytest.raises(
+        BacklogError, match=r"a\.orc was written by Hive without .* its 3 columns.* has only 2: id, name"
+    ):
         rows_of(source, Columns(pa.schema([("id", pa.int64()), ("name", pa.string()), ("k", pa.int32())])))
     (tmp_path / "data/k=1/b.orc").unlink()
     only = Columns(pa.schema([("_col1", pa.string())]))
