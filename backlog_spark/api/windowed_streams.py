@@ -120,7 +120,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
         if isinstance(trigger, Trigger) and not options.assigner.is_global:
             raise BacklogError(
                 f"trigger({type(trigger).__name__}()): {type(options.assigner).__name__} are merged in backlog without "
-                "looking at single rows, and put out when they end. No trigger can be asked.",
+                "looking at single rows, and put out when they end. They cannot ask a trigger.",
                 "Take bs.GlobalWindows.create(), or a KeyedProcessFunction with timers.",
             )
         if not options.assigner.is_global:
@@ -209,7 +209,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
         if options.trigger is not None:
             raise BacklogError(
                 f"Declared aggregates and reduce behind trigger({type(options.trigger).__name__}()): they merge rows "
-                "without looking at them one by one, so the trigger could not be asked.",
+                "without looking at them one by one, so they cannot ask the trigger.",
                 "Take aggregate with a bs.AggregateFunction, apply or process.",
             )
 

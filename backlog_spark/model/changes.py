@@ -92,7 +92,7 @@ def refuse_changes(what: str, schema: StructType, keys: Collection[str] = ()) ->
 
 
 def sign(column: Column) -> Column:
-    """1 for rows that are added and -1 for rows that are taken back; another change type fails the query."""
+    """1 for added rows and -1 for retracted rows; another change type fails the query."""
     from pyspark.sql import functions as F
 
     message = F.concat(
@@ -106,9 +106,9 @@ def sign(column: Column) -> Column:
 
 
 def identity_of(fields: Collection[tuple[StructField, Column]]) -> Column:
-    """A 64-bit hash that equal rows share; by it a row is found again that is taken back.
+    """A 64-bit hash that equal rows share. It finds the row to retract.
 
-    Other rows of the same key have another one but for one case in 2^64.
+    Different rows of the same key have different hashes, except one case in 2^64.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def _hashable(name: str, kind: DataType, column: Column) -> Column:
         return column.cast("binary")
     if _has(kind, MapType | VariantType):
         raise BacklogError(
-            f"Column {name!r} is {kind.simpleString()}, by which a row cannot be found again that is taken back.",
+            f"Column {name!r} is {kind.simpleString()}. Such values have no hash, so the rows cannot be retracted.",
             "Leave it out before key_by, or make it a string with to_json.",
         )
     return column
@@ -161,7 +161,7 @@ def lost_change_type(before: StructType, after: StructType) -> str | None:
 
 
 def refuse_change_type(what: str, kind: str, names: Collection[str]) -> None:
-    """Refuse columns that have the name of `CHANGE_TYPE`, in any case, which the results are to have.
+    """Refuse columns with the name of `CHANGE_TYPE`, in any case: the results have that column.
 
     Raises
     ------
@@ -170,6 +170,6 @@ def refuse_change_type(what: str, kind: str, names: Collection[str]) -> None:
     for name in names:
         if name.lower() == CHANGE_TYPE:
             raise BacklogError(
-                f"{what}: the {kind} {name!r} has the name of the column that tells of changes of the results.",
+                f"{what}: the {kind} {name!r} has the name of the column with the change type of the results.",
                 f"Rename it before key_by: .transform(lambda rows: rows.withColumnRenamed({name!r}, 'kind')).",
             )

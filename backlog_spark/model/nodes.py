@@ -1,9 +1,8 @@
-"""What a user chained, as a tree, and its two Spark plans on one checkpoint.
+"""The tree of a declared query, from which both Spark plans of its checkpoint are built.
 
-In stream mode rows flow through every keyed operator's stateful branch. In backlog they take the raw branch, out of
-which `foreachBatch` folds them as batch, and the stateful branches stand by, fed by their seed sources alone. Spark
-insists that sources and stateful operators are the same and in the same order whenever a checkpoint is used, so both
-plans are built from the same tree, side by side.
+In stream mode rows flow through every keyed operator's stateful branch. In backlog they take the raw branch, from which
+`foreachBatch` folds them as batch. The stateful branches then get rows from their seed sources only. Spark requires the
+same sources and stateful operators in the same order at every start on a checkpoint. So both plans come from one tree.
 
 Source: Spark's Structured Streaming guide, "Recovery Semantics after Changes in a Streaming Query".
 """
@@ -58,17 +57,17 @@ __all__ = [
 
 
 class KeyedFold(Protocol):
-    """What a keyed operator does to rows, as far as this module goes; see `backlog_spark.operators.fold.Fold`."""
+    """The part of a keyed operator's fold that this room needs; see `backlog_spark.operators.fold.Fold`."""
 
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes: ...
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A source that has not been loaded: the runner completes its options at each start.
+    """A source that has not been loaded. The runner completes its options at each start.
 
-    A Python source sees nothing but its options, no ``spark.conf`` and no checkpoint, so what it must know of
-    the query is added there.
+    A Python source sees only its options, no ``spark.conf`` and no checkpoint. So the runner adds what it must know
+    about the query.
     """
 
     format: str
@@ -76,7 +75,7 @@ class SourceSpec:
     options: Mapping[str, str] = field(repr=False)
 
     def completed(self, more: Mapping[str, str | None]) -> dict[str, str]:
-        """The options, with the runner's put over the user's. None takes one away, as it has been taken care of."""
+        """The user's options, overridden by the runner's. None removes an option that the runner handles itself."""
         lower = {name.lower() for name in more}
         kept = {name: value for name, value in self.options.items() if name.lower() not in lower}
         return {name: value for name, value in {**kept, **more}.items() if value is not None}
@@ -88,10 +87,10 @@ class Node(ABC):
     @property
     @abstractmethod
     def parents(self) -> tuple[Node, ...]:
-        """The steps that it takes its rows from."""
+        """The steps that its rows come from."""
 
     def walk(self) -> Iterator[Node]:
-        """All steps, inputs before what reads them: the order in which Spark meets their sources."""
+        """All steps, each after its inputs: the order in which Spark meets their sources."""
         for parent in self.parents:
             yield from parent.walk()
         yield self
@@ -104,7 +103,7 @@ class Node(ABC):
 
 @dataclass(frozen=True)
 class SourceNode(Node):
-    """A source that the runner loads; ``info`` is what its connector says of it, known from the start on."""
+    """A source that the runner loads. ``info`` comes from its connector when the query starts."""
 
     spec: SourceSpec
     info: SourceInfo | None = None
@@ -116,7 +115,7 @@ class SourceNode(Node):
 
 @dataclass(frozen=True, eq=False)
 class FrameNode(Node):
-    """A streaming DataFrame that the user made; ``use_processing_time`` if its event time goes on with the clock."""
+    """The user's streaming DataFrame; with ``use_processing_time`` its event time follows the clock."""
 
     frame: DataFrame
     use_processing_time: bool = False
@@ -128,7 +127,7 @@ class FrameNode(Node):
 
 @dataclass(frozen=True)
 class TransformNode(Node):
-    """Stateless Spark operations; ``label`` is what `backlog_spark.explain` shows of them."""
+    """Stateless Spark operations; `backlog_spark.explain` shows ``label``."""
 
     parent: Node
     function: Callable[[DataFrame], DataFrame]
@@ -139,7 +138,7 @@ class TransformNode(Node):
         return (self.parent,)
 
     def apply(self, frame: DataFrame) -> DataFrame:
-        """The operations on a DataFrame.
+        """Apply the operations to a DataFrame.
 
         Raises
         ------
@@ -152,7 +151,7 @@ class TransformNode(Node):
         if lost_change_type(frame.schema, made.schema) == IMPLIED:
             raise BacklogError(
                 f"A transform between two keyed operators leaves out {CHANGE_TYPE!r}: the first one's results change, "
-                "and the second one takes the earlier ones back by it.",
+                "and the second one needs the column to retract earlier results.",
                 "Keep the column, or use map and filter, which keep it by themselves.",
             )
         return made
@@ -173,8 +172,8 @@ class UnionNode(Node):
 class PairNode(Node):
     """Rows of two streams side by side, for operators with two inputs; see `backlog_spark.operators.sides`.
 
-    Spark meets the sources of an input that is not keyed first, whichever side it is on: in the plan for backlog those
-    rows come before all stateful branches.
+    Spark meets the sources of an input that is not keyed first, on either side: in the plan for backlog those rows come
+    before all stateful branches.
     """
 
     left: Node
@@ -187,15 +186,15 @@ class PairNode(Node):
 
 @dataclass(frozen=True)
 class WatermarkNode(Node):
-    """Rows whose event time is a column of theirs.
+    """Rows with an event-time column.
 
     Parameters
     ----------
     column : str
     delay_ms : int
-        How much later than a row of a later time a row may come.
+        How far behind the greatest time a row may come.
     idle_ms : int, optional
-        After so long without rows the input is idle and holds no watermark back.
+        After this time without rows the input is idle and holds no watermark back.
     """
 
     parent: Node
@@ -215,16 +214,16 @@ class KeyedNode(Node):
     Parameters
     ----------
     name : str
-        Of its state; unique in a query and the same at every start.
+        Name of its state; unique in a query and the same at every start.
     bind : callable
-        From the schema of its rows, the number of key groups and whether it is the first keyed operator to the fold.
+        Makes the fold from the schema of its rows, the number of key groups and whether it is the first keyed operator.
     is_timed : bool
         Whether its plan has a control source (`Fold.timed`).
     waits_for_build : bool
         Whether it waits for an input to leave backlog: each of its sources must be able to tell (FLIP-326).
     with_changes : callable, optional
-        For operators that put out results again when they change: from a value of
-        `backlog_spark.model.changes.MARK` to the ``bind`` of a fold that puts out changes.
+        For operators that put out changed results: makes the ``bind`` of a fold that puts out changes from a value of
+        `backlog_spark.model.changes.MARK`.
     """
 
     parent: Node
@@ -240,7 +239,7 @@ class KeyedNode(Node):
 
 
 def with_changes(node: Node, mark: str) -> Node:
-    """The same steps, with the last keyed operator putting out changes if its results change."""
+    """The same steps; the last keyed operator puts out changes if its results change."""
     if isinstance(node, TransformNode):
         return replace(node, parent=with_changes(node.parent, mark))
     if isinstance(node, KeyedNode) and node.with_changes is not None:
@@ -271,7 +270,7 @@ def pair_of(left: Node, right: Node) -> PairNode:
 
 
 def informed(root: Node, infos: Sequence[SourceInfo | None]) -> Node:
-    """The same steps, with what the connectors say of the declared sources, in plan order."""
+    """The same steps, with the connectors' infos about the declared sources, in plan order."""
     told = iter(infos)
     made: dict[int, SourceNode] = {}
 
@@ -303,7 +302,7 @@ def sources_of(root: Node) -> list[SourceSpec]:
 
 
 def enters_behind(root: Node) -> bool:
-    """Whether rows of a source come in behind a keyed operator, so that the plans have to name all sources before."""
+    """Whether rows of a source enter behind a keyed operator. Then the plans must name all sources before it."""
     inner = False
     for node in root.walk():
         if inner and isinstance(node, SourceNode | FrameNode):
@@ -313,7 +312,7 @@ def enters_behind(root: Node) -> bool:
 
 
 def joins_results(root: Node) -> bool:
-    """Whether an input of an operator with two is the result of another: what only the first one folds is not all."""
+    """Whether a two-input operator reads another one's results. Then the first operator does not fold all rows."""
     return any(isinstance(node, PairNode) and node.is_keyed for node in root.walk())
 
 
@@ -323,22 +322,22 @@ def has_frames(root: Node) -> bool:
 
 
 def keyed_from_output(root: Node) -> list[str]:
-    """The names of the keyed operators, each before those that it reads from: how Spark numbers their state stores."""
+    """The names of the keyed operators, each before its inputs: the order in which Spark numbers their state stores."""
     below = [name for parent in root.parents for name in keyed_from_output(parent)]
     return [root.name, *below] if isinstance(root, KeyedNode) else below
 
 
 def uses_processing_time(node: Node) -> bool:
-    """Whether the event time of a source's rows goes on with the system time once it has left backlog (FLIP-326)."""
+    """Whether a source's event time follows the system time after its backlog (FLIP-326)."""
     if isinstance(node, FrameNode):
         return node.use_processing_time
     return isinstance(node, SourceNode) and node.info is not None and node.info.use_processing_time
 
 
 def watermark_characteristics(roots: Iterable[Node]) -> dict[str, WatermarkCharacteristic]:
-    """Which watermarks the sources can send, by a name for messages; without those that are not known before the start.
+    """The sources' watermark characteristics, by a name for messages, as far as they are known before the start.
 
-    A streaming DataFrame can send any if it is said to be live.
+    A streaming DataFrame can send any watermark if it was declared live.
     """
     from backlog_spark.spi.registry import CONNECTORS
 
@@ -377,7 +376,7 @@ def operator_attributes(
     folds : mapping of str to KeyedFold
         The keyed operators.
     finished : sequence of bool, optional
-        Whether each declared source has finished: a union is what its other inputs are. Default: none has.
+        Whether each declared source has finished. A union then has the attributes of its other inputs. Default: none.
     frames : bool
         Whether the rows of streaming DataFrames are backlog.
     """

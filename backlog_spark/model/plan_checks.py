@@ -1,4 +1,4 @@
-"""What is refused of a tree before any plan is made of it."""
+"""Refuses trees that no plan can be made from, before any plan is made."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _READS = ("table", "tablepattern", "path", "subscribe", "subscribepattern", "ass
 
 
 def check_source_names(root: Node) -> None:
-    """Refuse two sources of one name, or of names that differ in what a directory's name cannot have.
+    """Refuse two sources with the same name, or whose names give the same directory name.
 
     Raises
     ------
     BacklogError
-        It tells what each of them reads.
+        It names what each of them reads.
     """
     seen: dict[str, SourceSpec] = {}
     for node in root.walk():
@@ -56,7 +56,7 @@ def check_tree(root: Node) -> None:
     Raises
     ------
     BacklogError
-        For two operators of one name, and for a union of streams that are keyed already.
+        For two operators with the same name, and for a union with a keyed input, among others.
     """
     keyed = [node for node in root.walk() if isinstance(node, KeyedNode)]
     names = [node.name for node in keyed]
@@ -97,7 +97,7 @@ def check_tree(root: Node) -> None:
 
 
 def check_no_clock(mark: WatermarkNode) -> None:
-    """Refuse an event time by a column where a source's goes on with the system time; some tell only at the start.
+    """Refuse an event-time column for a source whose event time follows the system time. Some are known only at start.
 
     Raises
     ------
@@ -105,8 +105,8 @@ def check_no_clock(mark: WatermarkNode) -> None:
     """
     if any(map(uses_processing_time, mark.walk())):
         raise BacklogError(
-            f"with_watermark({mark.column!r}): a source of the stream uses processing time, so its event time goes on "
-            "with the system time and not with the rows.",
+            f"with_watermark({mark.column!r}): a source of the stream uses processing time, so its event time follows "
+            "the system time and not the rows.",
             "Leave out with_watermark, or the source's option useProcessingTimeDuringBinlog, "
             "useProcessingTimeAfterBacklog or use_processing_time.",
         )

@@ -1,4 +1,4 @@
-"""A function's life in a task: opened before its first row, closed behind its last one.
+"""The life of a function in a task: opened before its first row, closed after its last one.
 
 Source: PyFlink's ``pyflink.datastream.functions`` (``Function``, ``RuntimeContext``).
 """
@@ -12,7 +12,7 @@ from backlog_spark.errors import BacklogError
 
 __all__ = ["RuntimeContext", "TaskFunction", "open_function"]
 
-# What PyFlink's context has for state that is named when the function is opened.
+# Methods of PyFlink's context for state that is named in ``open``.
 _STATES: Final = {
     "get_state": 'ValueState("long")',
     "get_list_state": 'ListState("long")',
@@ -23,7 +23,7 @@ _STATES: Final = {
 
 
 class RuntimeContext:
-    """Where a function runs.
+    """The task that a function runs in.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class RuntimeContext:
         return self._name
 
     def get_index_of_this_subtask(self) -> int:
-        """The number of the task among those that work on the same batch, from 0 on."""
+        """The number of the task among those of the same batch, from 0."""
         task = _task()
         return 0 if task is None else task.partitionId()
 
@@ -51,20 +51,20 @@ class RuntimeContext:
     def __getattr__(self, name: str) -> NoReturn:
         if name in _STATES:
             raise BacklogError(
-                f"{self._name} called {name} in open: state is declared in the class, as its columns have to be known "
-                "before a task starts.",
+                f"{self._name} called {name} in open. State is declared in the class, because its columns must be "
+                "known before a task starts.",
                 f"Write it as an attribute of the class, such as total = bs.{_STATES[name]}.",
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 class TaskFunction:
-    """What all functions of the user's share."""
+    """Base of all user functions."""
 
     def open(self, ctx: RuntimeContext) -> None:
-        """Called once in each task, for the task's own copy, before anything else: for what cannot be sent to workers.
+        """Called once in each task, on the task's own copy, before anything else. For objects that cannot be pickled.
 
-        A batch has several tasks, and one that is repeated opens its function again.
+        A batch has several tasks, and a repeated task opens its function again.
 
         Parameters
         ----------
@@ -72,11 +72,11 @@ class TaskFunction:
         """
 
     def close(self) -> None:
-        """Called once when the task has come to its end. One that fails, or is killed, may end without it."""
+        """Called once when the task ends. A task that fails or is killed may end without it."""
 
 
 def open_function(function: Any) -> None:
-    """Open a task's own copy of a function; an ``open`` without a parameter is given none."""
+    """Open a task's own copy of a function; ``open`` may have no parameter."""
     if inspect.signature(function.open).parameters:
         function.open(RuntimeContext(type(function).__name__))
     else:

@@ -1,4 +1,4 @@
-"""Timers and clocks as a function sees them, and what else it can ask while it has a row or a timer.
+"""Timers, clocks and the context of a user function.
 
 Names and meaning are PyFlink's (``pyflink.datastream.TimerService``).
 """
@@ -16,8 +16,8 @@ __all__ = ["ProcessContext", "TimerService"]
 class TimerService:
     """Timers of the present key, and the clocks. Times are milliseconds since 1970 UTC.
 
-    A key has at most one timer of each kind for a time; registering it again changes nothing. What is registered for a
-    time that has passed fires at the next opportunity, not at once.
+    A key has at most one timer of each kind for a time; registering it again has no effect. A timer for a time that has
+    passed fires at the next opportunity, not at once.
     """
 
     def __init__(self) -> None:
@@ -27,10 +27,10 @@ class TimerService:
         """Times registered since the operator last emptied it."""
 
     def bind(self, event: list[Any], processing: list[Any], cursor: list[int], *, has_event_time: bool) -> None:
-        """Give it the keys' timers. Called by the operator, never by a function.
+        """Set the keys' timers. Called by the operator, never by a function.
 
-        A key's timers are None, a list as the state has it, or a dict without values once one was changed: a key may
-        have a million, and they are looked up by their time.
+        A key's timers are None, a list from the state, or after a change a dict without values: a key may have a
+        million timers, and they are looked up by their time.
         """
         self._event, self._processing, self._cursor = event, processing, cursor
         self._has_event_time = has_event_time
@@ -38,7 +38,7 @@ class TimerService:
     def current_watermark(self) -> int:
         """The watermark of the batch; ``MIN_WATERMARK`` before the first and during backlog (FLIP-327, Timer Service).
 
-        While event-time timers fire it is the one that they fire for.
+        While event-time timers fire, it is the watermark that they fire for.
         """
         return self.watermark
 
@@ -47,9 +47,9 @@ class TimerService:
         return self.processing_time
 
     def register_event_time_timer(self, timestamp: int) -> None:
-        """Have `KeyedProcessFunction.on_timer` called when the watermark has reached ``timestamp``.
+        """Register a call of `KeyedProcessFunction.on_timer` for when the watermark reaches ``timestamp``.
 
-        In backlog that is at the switch, with the greatest watermark of the backlog.
+        In backlog this is at the switch, with the greatest watermark of the backlog.
         """
         if not self._has_event_time:
             raise BacklogError(
@@ -59,15 +59,15 @@ class TimerService:
         self._add(self._event, timestamp)
 
     def register_processing_time_timer(self, timestamp: int) -> None:
-        """Have `KeyedProcessFunction.on_timer` called when the clock has reached ``timestamp``; in backlog too."""
+        """Register a call of `KeyedProcessFunction.on_timer` for when the clock reaches it, in backlog too."""
         self._add(self._processing, timestamp)
 
     def delete_event_time_timer(self, timestamp: int) -> None:
-        """Take a timer back, if it is there."""
+        """Delete a timer, if it exists."""
         self._remove(self._event, timestamp)
 
     def delete_processing_time_timer(self, timestamp: int) -> None:
-        """Take a timer back, if it is there."""
+        """Delete a timer, if it exists."""
         self._remove(self._processing, timestamp)
 
     def _add(self, timers: list[Any], timestamp: int) -> None:
@@ -83,7 +83,7 @@ class TimerService:
         self.timers_of(timers).pop(timestamp, None)
 
     def timers_of(self, timers: list[Any]) -> dict[int, None]:
-        """The present key's timers of one kind, to be changed in place."""
+        """The present key's timers of one kind; change them in place."""
         at = self._cursor[0]
         found = timers[at]
         if type(found) is dict:
@@ -94,7 +94,7 @@ class TimerService:
 
 
 class ProcessContext:
-    """What a function can ask while it has a row or a timer. The same object at every call."""
+    """The context of a row or a timer. A function gets the same object at every call."""
 
     def __init__(self, timers: TimerService) -> None:
         self._timers = timers

@@ -565,5 +565,5 @@ def test_refused_functions_of_pairs() -> None:
     assert event_time_of(ProcessedIntervalJoinFold(Apart(), *given)._put_out) == "join_time"
     with pytest.raises(SettingError, match="rows without a match, which come when their time is over"):
         ProcessedIntervalJoinFold(Apart(), *given, how="left")
-    with pytest.raises(BacklogError, match=r"Wrong\.output has a column 'join_time', which comes out by itself"):
+    with pytest.raises(BacklogError, match=r"Wrong\.output has a column 'join_time', which is added by itself"):
         ProcessedIntervalJoinFold(Wrong(), *given)

@@ -1,6 +1,6 @@
-"""What a user writes for `aggregate`: a Python function that collects rows in an accumulator.
+"""The Python functions for `aggregate`: they collect rows in an accumulator.
 
-Source: PyFlink's ``pyflink.datastream.functions.AggregateFunction``; here what it keeps and puts out is declared.
+Source: PyFlink's ``pyflink.datastream.functions.AggregateFunction``; here accumulator and output are declared.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ __all__ = ["Accumulators", "AggregateFunction", "only_function"]
 
 
 class AggregateFunction(TaskFunction):
-    """Makes one result of many rows, by way of an accumulator; subclass it.
+    """Aggregates many rows to one result with an accumulator; subclass it.
 
-    Rows are added where they are and the accumulators merged, in any order: so adding and merging have to come to the
-    same, whatever the order is, and the result must not depend on anything but the rows. An accumulator that is given
-    may be changed and returned. ``close`` is not called.
+    Rows are added where they are, and then the accumulators are merged, in any order. So every order must give the same
+    result, and the result must depend only on the rows. A method may change and return the accumulator that it gets.
+    ``close`` is not called.
 
     Attributes
     ----------
     accumulator : str or DataType
-        Spark type of what is kept. A struct is a tuple whose values have its names too; a map is a dict.
+        Spark type of the accumulator. A struct is a named tuple with its names; a map is a dict.
     output : str or StructType
         Columns of the result, for windows and keyed streams. Not needed for `AggregatingState`.
 
@@ -65,15 +65,15 @@ class AggregateFunction(TaskFunction):
         raise BacklogError(f"{type(self).__name__} has no create_accumulator.", "Define it.")
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        """The accumulator with one more value: a row as a named tuple, or what was given to `AggregatingState.add`."""
+        """Add a value, a row as a named tuple or the argument of `AggregatingState.add`; return the accumulator."""
         raise BacklogError(f"{type(self).__name__} has no add.", "Define it.")
 
     def merge(self, one: Any, other: Any) -> Any:
-        """One accumulator made of two. An `AggregatingState` needs none."""
+        """Merge two accumulators into one. Not needed for an `AggregatingState`."""
         raise BacklogError(f"{type(self).__name__} has no merge.", "Define it: accumulators are merged in backlog too.")
 
     def get_result(self, accumulator: Any) -> Any:
-        """The result: a tuple of the columns of `output`, or the value itself where there is one column."""
+        """The result: a tuple of the columns of `output`, or the value itself if there is one column."""
         raise BacklogError(f"{type(self).__name__} has no get_result.", "Define it.")
 
 
@@ -130,7 +130,7 @@ class Accumulators:
             return state_array(list(plain), self._kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             raise BacklogError(
-                f"{self._what} made an accumulator that is no {self._kind}: {error}.",
+                f"{self._what} returned an accumulator that is not {self._kind}: {error}.",
                 "Return accumulators of the declared type.",
             ) from None
 
@@ -138,7 +138,7 @@ class Accumulators:
 def only_function(
     aggregates: Sequence[Aggregate | AggregateFunction | str],
 ) -> tuple[AggregateFunction | None, list[Aggregate | str]]:
-    """What ``aggregate`` was given: one function, or declared aggregates.
+    """The arguments of ``aggregate``: one function, or declared aggregates.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A Python function of each pair of an interval join; what it puts out has the pair's time.
+"""Python functions of the pairs of an interval join. Their output has the pair's time.
 
 Source: Flink's ``ProcessJoinFunction`` and ``IntervalJoinOperator``.
 """
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 __all__ = ["JOIN_TIME", "JoinContext", "ProcessJoinFunction", "ProcessedIntervalJoinFold"]
 
 JOIN_TIME: Final = "join_time"
-"""What comes out of a pair: the later one of its rows' times, the event time for operators behind."""
+"""Column of the output: the later of a pair's two times, which is the event time for operators behind."""
 
 
 class JoinContext:
-    """What a `ProcessJoinFunction` can ask about its pair: milliseconds since 1970. The same object at every call."""
+    """The times of a pair, in milliseconds since 1970. A `ProcessJoinFunction` gets the same object at every call."""
 
     def __init__(self) -> None:
         self.times = (0, 0)
@@ -53,7 +53,7 @@ class JoinContext:
         return self.times[1]
 
     def get_timestamp(self) -> int:
-        """Event time of what is put out: the later of both."""
+        """Event time of the output: the later of both."""
         return max(self.times)
 
 
@@ -63,7 +63,7 @@ class ProcessJoinFunction(TaskFunction):
     Attributes
     ----------
     output : str or StructType
-        Columns of the rows that it puts out. A column ``join_time`` follows them: the later of the two rows' times.
+        Columns of the output. A column ``join_time`` follows them: the later of the two rows' times.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class ProcessJoinFunction(TaskFunction):
         Parameters
         ----------
         left, right : named tuple
-            All columns of each side's row; both may have columns of one name.
+            All columns of each side's row; both may have columns of the same name.
         ctx : JoinContext
 
         Returns
@@ -95,7 +95,7 @@ class ProcessJoinFunction(TaskFunction):
 
 
 class ProcessedIntervalJoinFold(IntervalJoinFold):
-    """An `IntervalJoinFold` whose pairs a function is given; the state is the same, so one may take the other's place.
+    """An `IntervalJoinFold` that gives its pairs to a function. The state is the same, so either can replace the other.
 
     Parameters
     ----------
@@ -120,14 +120,14 @@ class ProcessedIntervalJoinFold(IntervalJoinFold):
         what = type(function).__name__
         if more.get("how", "inner") != "inner":
             raise SettingError(
-                "how", more["how"], "has rows without a match, which come when their time is over: operators behind "
-                f"{what} would take them for late.", "Take how='inner', or leave process out.",
+                "how", more["how"], "has rows without a match, which come when their time is over. Operators behind "
+                f"{what} would treat them as late.", "Take how='inner', or leave process out.",
             )  # fmt: skip
         super().__init__(schema, left_keys, right_keys, lower_ms, upper_ms, key_groups, **more)
         declared = struct_of(function.output, f"{what}.output")
         if JOIN_TIME in [name.lower() for name in declared.names]:
             raise BacklogError(
-                f"{what}.output has a column {JOIN_TIME!r}, which comes out by itself.", "Leave it out of the output."
+                f"{what}.output has a column {JOIN_TIME!r}, which is added by itself.", "Leave it out of the output."
             )
         self._function = function
         self._put_out = StructType(list(declared.fields)).add(

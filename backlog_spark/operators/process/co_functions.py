@@ -1,6 +1,6 @@
 """Functions of the rows of two keyed streams, with one state for each key.
 
-To the operator they are functions of one stream, whose rows say which input they are of.
+The operator sees one stream whose rows carry the number of their input.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = ["KeyedCoProcessFunction"]
 
 
 class KeyedCoProcessFunction(KeyedProcessFunction, TwoInputFunction):
-    """A function of the rows that two streams have of one key; subclass it.
+    """A function of the rows of two streams with one key; subclass it.
 
     State, timers, side outputs and `output` are those of `KeyedProcessFunction`; both inputs share them.
 
@@ -50,7 +50,7 @@ class KeyedCoProcessFunction(KeyedProcessFunction, TwoInputFunction):
         raise BacklogError(f"{type(self).__name__} has no process_element2.", "Define it.")
 
     def process_element(self, row: Any, ctx: ProcessContext) -> Iterable[Any] | None:
-        """Called by the operator for the rows of both; not to be overridden."""
+        """Called by the operator for the rows of both streams. Do not override it."""
         if self._calls is None:
             self._calls = self._made_calls()
         call, make, first, end = self._calls[row[0]]
@@ -69,7 +69,7 @@ class KeyedCoProcessFunction(KeyedProcessFunction, TwoInputFunction):
         TwoInputFunction.take_attributes(self, backlog)
 
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
-        """What the operators behind are told when the inputs have these attributes."""
+        """The attributes for the operators behind, if the inputs have these."""
         first, second = inputs
         return TwoInputFunction.attributes_of_output(self, first, second)
 
