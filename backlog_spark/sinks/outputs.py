@@ -60,7 +60,7 @@ class Outputs:
         for name, schema in side_outputs.items():
             if name not in self._sinks:
                 raise BacklogError(
-                    f"The side output {name!r} goes nowhere.", f"Add .to(sink, side_output={name!r}) to the writer."
+                    f"The side output {name!r} has no sink.", f"Add .to(sink, side_output={name!r}) to the writer."
                 )
             side = replace(
                 context,

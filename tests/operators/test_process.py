@@ -270,7 +270,7 @@ def test_side_outputs_late_rows_and_record_attributes(spark: SparkSession, tmp_p
         append(tmp_path / "s", table, backlog=number < 1)
     sink, ys, behind = Collect(), Collect(), Collect()
     stream = source(tmp_path).with_watermark("ts", "1 second").key_by("user").process(Split(), late_output="late")
-    with pytest.raises(BacklogError, match=r"side output 'late' goes nowhere.*side_output='late'"):
+    with pytest.raises(BacklogError, match=r"side output 'late' has no sink.*side_output='late'"):
         start(spark, stream, tmp_path, sink, {"ys": ys})
     with pytest.raises(BacklogError, match=r"side_output.*'zs'.*It has ys, late"):
         start(spark, stream, tmp_path, sink, {"ys": ys, "late": behind, "zs": behind})
