@@ -236,7 +236,8 @@ class NativeHybrid:
         made = self._phases[name](reader.name(self.source(name)), context)
         if not getattr(made, "isStreaming", False):
             raise BacklogError(
-                f"The phase {name} of {self.name} returned no streaming DataFrame.", "Make it with the reader it is given."
+                f"The phase {name} of {self.name} returned no streaming DataFrame.",
+                "Make it with the reader it is given.",
             )
         if not reader.loaded:
             raise self._made_otherwise(name)

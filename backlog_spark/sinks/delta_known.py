@@ -157,8 +157,8 @@ class KnownBatches:
     def _log_is_cut(self, counted: int | None, newest: int) -> BacklogError:
         return BacklogError(
             f"The log of the Delta table at {self._path} does not reach back to the last batch of this query"
-            f"{'' if counted is None else f' ({counted} of {self._context.txn_app_id})'}: the sink cannot tell whether the "
-            "table was restored or replaced since.",
+            f"{'' if counted is None else f' ({counted} of {self._context.txn_app_id})'}: the sink cannot tell whether "
+            "the table was restored or replaced since.",
             "If it was not, confirm it: " + self._accepting(newest)
             + " Keep the log (delta.logRetentionDuration) longer than the query may be stopped or idle.",
         )  # fmt: skip
