@@ -6,6 +6,9 @@ no cycles, as rows have, is freed without it.
 
 Besides Spark's workers have it look at all objects after every task. With pandas and Arrow imported that takes 20 ms or
 more, in which the worker takes no other task: of small batches two thirds of Python's time.
+
+Measured on two cores: a live batch of ``mysql_cdc`` takes 0.10 s instead of 0.14, and one of a keyed query 0.37 s
+instead of 0.43 s.
 """
 
 from __future__ import annotations
