@@ -247,17 +247,6 @@ def test_results_of_a_keyed_operator_need_no_options_but_changes_without_their_c
         DeltaUpsert(str(tmp_path), ["id"]).open(SinkContext(spark, "app", schema, False))
 
 
-def test_in_a_real_query(spark: SparkSession, flagged_run: Any) -> None:
-    app = flagged_run.txn_app_id
-    assert rows_of(spark, flagged_run.table) == Counter([(1, "uno"), (2, "two"), (3, "three"), (4, "four")])
-    assert log_of(flagged_run.table) == [
-        ("CREATE TABLE", []),
-        ("WRITE", [(app, 0)]),
-        ("WRITE", [(app, 1)]),
-        ("MERGE", [(app, 2)]),
-    ]
-
-
 @pytest.mark.parametrize(
     ("keys", "options", "parts"),
     [

@@ -264,21 +264,6 @@ def test_a_file_takes_the_place_of_an_older_one(spark: SparkSession, tmp_path: P
         assert checkpoint.read_file("offsets/3") == text
 
 
-def test_real_query(spark: SparkSession, flagged_run: Any) -> None:
-    checkpoint = Checkpoint(spark, flagged_run.checkpoint)
-    assert [checkpoint.offsets(batch_id) for batch_id in range(4)] == [
-        [flagged_run.offsets[1]],
-        [flagged_run.offsets[2]],
-        [flagged_run.offsets[3]],
-        None,
-    ]
-    assert (checkpoint.latest_batch(), checkpoint.latest_committed()) == (2, 2)
-    assert flagged_run.is_backlog_of_batch == {0: True, 1: True, 2: False}
-    assert [checkpoint.is_backlog(batch_id) for batch_id in range(3)] == [True, True, False]
-    assert checkpoint.in_backlog() is False
-    assert checkpoint.identity() == flagged_run.txn_app_id
-
-
 def test_locations_are_whole_however_they_are_written(spark: SparkSession, tmp_path: Path) -> None:
     for written in (f"{tmp_path}/c/", f"file://{tmp_path}/x/../c", f"{tmp_path}//c", os.path.relpath(tmp_path / "c")):
         checkpoint = Checkpoint(spark, written)

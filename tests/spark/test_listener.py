@@ -214,25 +214,3 @@ def test_progress_whose_json_lacks_something_is_taken_field_by_field(
     listener.subscribe(ID, mine)
     _events_as_json(listener).onQueryProgress(SimpleNamespace(progress=lambda: SimpleNamespace(json=of_jvm)))
     assert [report.query_id for report in drain(mine)] == [ID]
-
-
-def test_real_query(flagged_run: Any) -> None:
-    batches = [report for report in flagged_run.reports if isinstance(report, ProgressReport)]
-    assert {(report.query_id, report.run_id) for report in batches} == {(flagged_run.query_id, flagged_run.run_id)}
-    seen = [
-        (b.batch_id, s.num_input_rows, s.is_processing_backlog, s.is_backlog, s.finished)
-        for b in batches
-        for s in b.sources
-    ]
-    assert seen == [
-        (0, 2, True, True, False),
-        (1, 2, False, True, False),
-        (2, 1, False, False, True),
-    ]
-    assert [b.sources[0].start_offset and b.sources[0].start_offset["position"] for b in batches] == [
-        None,
-        2,
-        4,
-    ]
-    assert all(b.duration_ms["triggerExecution"] > 0 for b in batches)
-    assert flagged_run.reports[-1] == Terminated(flagged_run.query_id, flagged_run.run_id, None)
