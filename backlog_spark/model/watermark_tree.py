@@ -1,7 +1,7 @@
-"""The watermark of each keyed operator, out of what a query's inputs give (pure; the caller brings the clock).
+"""Computes the watermark of each keyed operator from a query's inputs (pure; the caller gives the time).
 
-The tree has the shape of the query: an input sends watermarks of its rows' greatest event time, or one of processing
-time when its source has left backlog; a union is a valve over its channels; an operator with two inputs combines both.
+The tree has the shape of the query. An input sends watermarks of its rows' greatest event time, or one of processing
+time when its source has left backlog. A union is a valve over its channels. An operator with two inputs combines both.
 
 Source: FLIP-326, sections "StatusWatermarkValve" and "IndexedCombinedWatermarkStatus"; FLIP-147 for finished inputs;
 Flink's ``BoundedOutOfOrdernessWatermarks`` and ``WatermarksWithIdleness``.
@@ -35,7 +35,7 @@ __all__ = ["WatermarkTree"]
 
 
 class _Status(NamedTuple):
-    """What a part of the tree gives: no watermark if it has no event time; an ended one holds nothing back."""
+    """The state of a part of the tree. Without event time it has no watermark; an ended part holds nothing back."""
 
     watermark: Watermark | None
     idle: bool = False
@@ -75,7 +75,7 @@ class WatermarkTree:
         self._firing: Collection[str] = ()
         self._root = self._part(root)
 
-    # -- what is told ---------------------------------------------------------------------------------------
+    # -- reports --------------------------------------------------------------------------------------------
 
     @property
     def greatest(self) -> list[int | None]:
@@ -83,7 +83,7 @@ class WatermarkTree:
         return list(self._greatest)
 
     def take(self, greatest: Sequence[int | None]) -> bool:
-        """Take the greatest event times of a batch; whether any was new."""
+        """Take the greatest event times of a batch; return whether any was new."""
         before = list(self._greatest)
         for at, time in enumerate(greatest):
             known = self._greatest[at]
@@ -95,10 +95,10 @@ class WatermarkTree:
         return self._greatest != before
 
     def follow(self, in_backlog: Sequence[bool], finished: Sequence[bool]) -> None:
-        """Of each declared source, in the order of the plan: whether it is in backlog, and whether it has finished."""
+        """Take for each declared source, in plan order, whether it is in backlog and whether it has finished."""
         self._in_backlog, self._finished = list(in_backlog), list(finished)
 
-    # -- what follows from it -------------------------------------------------------------------------------
+    # -- results --------------------------------------------------------------------------------------------
 
     def watermarks(
         self, passed: Mapping[str, int | None] | None = None, firing: Collection[str] = ()
@@ -108,10 +108,10 @@ class WatermarkTree:
         Parameters
         ----------
         passed : mapping of str to int or None, optional
-            Of operators whose timers may fire in several batches: the watermark of which the last timer has fired.
-            The operators behind them are given no later one.
+            For operators whose timers may fire in several batches: the watermark whose last timer has fired. The
+            operators behind them get no later one.
         firing : collection of str, optional
-            Those that have timers left to fire: behind them time does not go on with the clock either.
+            Operators with timers left to fire: behind them time does not follow the clock either.
         """
         self._passed, self._firing = passed or {}, firing
         self._found = {}
@@ -119,7 +119,7 @@ class WatermarkTree:
         return self._found
 
     def least(self) -> int | None:
-        """What holds for all operators, in milliseconds since 1970; None if one of them knows nothing yet."""
+        """The least watermark of all operators, in milliseconds since 1970; None if one of them has none yet."""
         now = self._clock()
         least = min((each.at(now) for each in self.watermarks().values()), default=MIN_WATERMARK)
         return None if least == MIN_WATERMARK else least
@@ -133,7 +133,7 @@ class WatermarkTree:
             self._finished.append(False)
             return self._clocked(number) if uses_processing_time(node) else self._timeless(number)
         if isinstance(node, FrameNode):
-            # Nothing tells that it has ended.
+            # Its end is never known.
             return self._clocked(None) if uses_processing_time(node) else self._timeless(None)
         below = [self._part(parent) for parent in node.parents]
         if isinstance(node, WatermarkNode):
@@ -178,7 +178,7 @@ class WatermarkTree:
 
         def status(now: int) -> _Status:
             channels = list(enumerate(each(now) for each in below))
-            # They move together: one that catches up counts before another one has gone ahead.
+            # In the order of their times: a channel that catches up counts before another one moves ahead.
             for number, each in sorted(channels, key=lambda channel: channel[1].order):
                 if each.ended:
                     valve.finish(number)
@@ -204,7 +204,7 @@ class WatermarkTree:
                 combined.update_status(number, idle=each.idle or each.watermark is None)
             found = combined.watermark(now)
             if found.timestamp == now and any(each.by_clock for each in inputs):
-                # The other one is ahead of the clock: until then it is the clock that goes on.
+                # The other input is ahead of the clock: until then the clock decides.
                 found = Watermark(now, use_processing_time=True)
             return _together(inputs, found, idle=combined.is_idle)
 
@@ -214,7 +214,7 @@ class WatermarkTree:
         def status(now: int) -> _Status:
             found = below(now)
             if found.ended:
-                # Also without any time of its own.
+                # Even without event time.
                 found = _ENDED
             if found.watermark is None:
                 return found
@@ -231,7 +231,7 @@ class WatermarkTree:
 
 
 def _together(parts: Sequence[_Status], watermark: Watermark, *, idle: bool) -> _Status:
-    """What several parts give."""
+    """The status of several parts together."""
     if all(each.ended for each in parts):
         return _ENDED
     return _Status(None if all(each.watermark is None for each in parts) else watermark, idle)

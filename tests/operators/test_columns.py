@@ -208,7 +208,7 @@ TAKEN = {
     "reduced windows": (
         "Window_Start string, k long, at timestamp",
         lambda stream: stream.with_watermark("at", "0 seconds").key_by("k").window(TEN).reduce(lambda a, b: a),
-        "the column 'Window_Start' has the name of a column that comes out",
+        "the column 'Window_Start' has the name of a column of the result",
     ),
 }
 

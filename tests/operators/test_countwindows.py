@@ -456,7 +456,7 @@ def test_refused(keyed: Any, make: Any, message: str) -> None:
         ),
         (
             lambda s: s.map("*", "user AS window_end").key_by("window_end").count_window(2).count(),
-            "key 'window_end' has the name of a column that comes out",
+            "key 'window_end' has the name of a column of the result",
         ),
         (
             lambda s: s.map("*", "'insert' AS _change_type").key_by("user").count_window(2).count(),

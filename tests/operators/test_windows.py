@@ -340,7 +340,7 @@ def test_refused_streams(spark: SparkSession, tmp_path: Path) -> None:
     writer = unmarked.write("x").option("checkpointLocation", str(tmp_path / "c")).to(Collect())
     with pytest.raises(bs.BacklogError, match=r"no event time.*with_watermark"):
         writer.start(spark)
-    with pytest.raises(bs.BacklogError, match=r"aggregate 'window_end' has the name of a column that comes out"):
+    with pytest.raises(bs.BacklogError, match=r"aggregate 'window_end' has the name of a column of the result"):
         plain.window(bs.TumblingEventTimeWindows.of("1 minute")).aggregate("max(ts) AS window_end")
     renamed = source(tmp_path).map("*", "user AS window_start").key_by("window_start")
     counted = renamed.window(bs.TumblingEventTimeWindows.of("1 minute")).count()

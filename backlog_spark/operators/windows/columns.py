@@ -1,4 +1,4 @@
-"""The columns by which rows tell of their window: within operators, and in what comes out."""
+"""The columns with a row's window: within operators, and in the output."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
 START: Final = "__backlog_start"
 END: Final = "__backlog_end"
 WINDOW_COLUMNS: Final = ("window_start", "window_end", "window_time")
-"""What comes out of a window, behind the keys."""
+"""The window columns of the output, after the keys."""
 
 
 def check_window_keys(keys: Sequence[str]) -> None:
-    """Refuse keys that have the name of one of `WINDOW_COLUMNS`; as in Spark, in whatever case.
+    """Refuse keys with the name of one of `WINDOW_COLUMNS`, in any case, as in Spark.
 
     Raises
     ------
@@ -41,13 +41,13 @@ def check_window_keys(keys: Sequence[str]) -> None:
     taken = [name for name in keys if name.lower() in WINDOW_COLUMNS]
     if taken:
         raise BacklogError(
-            f"window: the key {taken[0]!r} has the name of a column that comes out.",
+            f"window: the key {taken[0]!r} has the name of a column of the result.",
             f"Rename it before key_by: .map('*', '{taken[0]} AS …').",
         )
 
 
 def check_window_result(name: str) -> None:
-    """Refuse a result that has the name of one of `WINDOW_COLUMNS`.
+    """Refuse a result with the name of one of `WINDOW_COLUMNS`.
 
     Raises
     ------
@@ -55,15 +55,15 @@ def check_window_result(name: str) -> None:
     """
     if name.lower() in WINDOW_COLUMNS:
         raise BacklogError(
-            f"window: the aggregate {name!r} has the name of a column that comes out.",
-            "Name it otherwise: max(x) AS greatest.",
+            f"window: the aggregate {name!r} has the name of a column of the result.",
+            "Give it another name: max(x) AS greatest.",
         )
 
 
 def check_window_rows(schema: StructType) -> None:
-    """Refuse rows that have some of `WINDOW_COLUMNS` but have not come out of windows, which have them all.
+    """Refuse rows that have some of `WINDOW_COLUMNS` but do not come from windows. Rows from windows have them all.
 
-    Those of rows that have are replaced, by those of the window that they are in now.
+    In rows from windows these columns are replaced by those of the new window.
 
     Raises
     ------
@@ -73,15 +73,15 @@ def check_window_rows(schema: StructType) -> None:
     are_windows = {field.name for field in taken} == set(WINDOW_COLUMNS)
     if taken and not (are_windows and all(field.dataType.typeName() == "timestamp" for field in taken)):
         raise BacklogError(
-            f"window: the column {taken[0].name!r} has the name of a column that comes out.",
+            f"window: the column {taken[0].name!r} has the name of a column of the result.",
             f"Rename it before key_by: .transform(lambda rows: rows.withColumnRenamed({taken[0].name!r}, '…')).",
         )
 
 
 def named_windows(finished: DataFrame, keys: Sequence[str], event_time: str | None) -> DataFrame:
-    """Keys, then `WINDOW_COLUMNS` in the place of start and end, then the other columns.
+    """Keys, then `WINDOW_COLUMNS` in place of start and end, then the other columns.
 
-    The window's last millisecond is the event time of what comes out, so that windows can follow windows.
+    The window's last millisecond is the event time of the output, so windows can follow windows.
     """
     from pyspark.sql import functions as F
 
@@ -93,14 +93,14 @@ def named_windows(finished: DataFrame, keys: Sequence[str], event_time: str | No
         F.when(bounded, F.timestamp_millis(end)).alias("window_end"),
         F.when(bounded, F.timestamp_millis(end - 1)).alias("window_time", metadata=marks),
     ]
-    # Rows that came out of windows, and are reduced in others, tell of the window that they are in now.
+    # Rows that come from windows and are reduced in others get the columns of the new window.
     gone = {START, END, *keys, *(name for name in finished.columns if name.lower() in WINDOW_COLUMNS)}
     rest = [name for name in finished.columns if name not in gone]
     return finished.select(*map(quoted, keys), *span, *map(quoted, rest))
 
 
 def unnamed_windows(finished: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """As `named_windows`, for windows without start and end: they are those that the rows have, or NULL."""
+    """Like `named_windows`, for windows without start and end: the columns keep the rows' values, or are NULL."""
     from pyspark.sql import functions as F
 
     own = {name.lower(): name for name in finished.columns}

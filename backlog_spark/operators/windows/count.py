@@ -1,4 +1,4 @@
-"""Global windows with a count trigger: the last rows of a key at every n-th of them.
+"""Global windows with a count trigger: the last rows of a key at every n-th row.
 
 Source: Flink's ``CountTrigger`` and ``CountEvictor``.
 """

@@ -1,7 +1,7 @@
-"""Windows that a pause ends: sessions of a key, which grow and merge.
+"""Session windows: they end after a pause, grow and merge.
 
-A session is a span of time from its first row to a gap after its last. Rows, and sessions found so far, whose spans
-meet are one session; that holds in any order, so sessions of parts of the rows merge to those of all.
+A session is a span of time from its first row to a gap after its last. Rows and sessions whose spans meet are one
+session. The order does not matter, so sessions of parts of the rows merge to those of all rows.
 
 Source: Flink's ``MergingWindowSet``.
 """

@@ -1,4 +1,4 @@
-"""Global windows with a trigger of the user's: a function of a key's rows that asks it after each row and timer.
+"""Global windows with the user's own trigger, which is asked after each row and timer of a key.
 
 Source: Flink's ``WindowOperator``, for the one window that ``GlobalWindows`` has for each key.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["TriggeredWindows"]
 
 _WINDOW: Final = TimeWindow(-FOREVER, FOREVER)
-# Of the trigger's state, in the function's.
+# For names of the trigger's state among the function's.
 _PREFIX: Final = "trigger_"
 
 
