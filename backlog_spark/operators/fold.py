@@ -174,10 +174,6 @@ class Fold(ABC):
     """Of folds that wait: whether what is put out is in the version, and `handed_over` only chooses from its rows, from
     all or from those that it chose before, so that stream mode may start from the version and do so itself."""
 
-    seeds_are_state = False
-    """Whether rows that are handed over and not put out are its state as they are, each key once: nothing is to be done
-    with them in stream mode. Of folds that are not `timed`."""
-
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """What the state means, kept in the checkpoint and compared: ``meaning``, which must stay, and ``slots``, a

@@ -74,7 +74,6 @@ class MergeFold(Fold):
     ``update_preimage`` or ``delete``, and the one that holds now as ``insert`` or ``update_postimage``.
     """
 
-    seeds_are_state = True
     changes = ""
     """Value of `backlog_spark.model.changes.MARK` in the column of the change type; empty for newest results alone."""
 

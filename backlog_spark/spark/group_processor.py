@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -20,8 +19,7 @@ from backlog_spark.common.gc_tuning import collect_rarely, keep_imports
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.watermarks import MIN_WATERMARK
 from backlog_spark.operators.fold import Arrived, Clock
-from backlog_spark.state.bucket_pieces import Piece, unpacked_pieces
-from backlog_spark.state.seeds import CONTROL, DATA_ROWS, LIVE, SEED_OUTPUT, SEED_PIECES, SEED_SILENT, Control
+from backlog_spark.state.seeds import CONTROL, DATA_ROWS, LIVE, SEED_OUTPUT, SEED_SILENT, Control
 from backlog_spark.state.store import GroupStore
 from backlog_spark.state.tables import combine, cut, from_bytes, to_bytes
 from backlog_spark.state.timer_reports import GroupReport
@@ -82,13 +80,8 @@ class GroupProcessor(StatefulProcessor):
         store, began = self._store, time.perf_counter()
         store.open(self._watermark)
         outputs = list[tuple[int, bytes]]()
-        arrived, control, pieces = self._read(rows, outputs)
+        arrived, control = self._read(rows, outputs)
         yield from outputs
-        if pieces and store.is_new and not arrived.seeds:
-            store.take_in(pieces)
-        else:
-            rows_of_pieces = ((piece.unpacked(self._fold.state), False) for piece in pieces)
-            arrived = replace(arrived, seeds=(*arrived.seeds, *rows_of_pieces))
         clock = Clock(
             before=store.watermark,
             watermark=max(store.watermark, control.watermark),
@@ -120,26 +113,22 @@ class GroupProcessor(StatefulProcessor):
             self._report.add({(self._name, int(key[0])): report})
         yield from pieces_of(result.outputs)
 
-    def _read(
-        self, rows: Iterable[tuple[int, int, Any]], outputs: list[tuple[int, bytes]]
-    ) -> tuple[Arrived, Control, list[Piece]]:
+    def _read(self, rows: Iterable[tuple[int, int, Any]], outputs: list[tuple[int, bytes]]) -> tuple[Arrived, Control]:
         """What has come; outputs that are handed over packed are added to ``outputs``."""
         control = Control()
-        seeds, live, pieces = [], [], list[Piece]()
+        seeds, live = [], []
         for origin, slots, data in rows:
             if origin == CONTROL:
                 control = Control.from_bytes(bytes(data))
             elif origin == LIVE:
                 live.append(from_bytes(bytes(data), self._live))
-            elif origin == SEED_PIECES:
-                pieces += unpacked_pieces(bytes(data))
             elif origin == SEED_OUTPUT:
                 outputs.append((int(slots), bytes(data)))
             else:
                 state = self._fold.state
                 batch = from_bytes(bytes(data), state.first(int(slots)).arrow())
                 seeds.append((state.widened(batch), origin != SEED_SILENT))
-        return Arrived(tuple(seeds), combine(live, self._live)), control, pieces
+        return Arrived(tuple(seeds), combine(live, self._live)), control
 
     def close(self) -> None:
         self._fold.close()

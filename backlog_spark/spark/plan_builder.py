@@ -30,7 +30,7 @@ from backlog_spark.spark.group_processor import GroupProcessor, PandasProcessor
 from backlog_spark.spark.session import starting
 from backlog_spark.spark.versions import ALL_OF_THEM
 from backlog_spark.state.keys import labelled
-from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackHeld, PackState, Whole, seed_prefix
+from backlog_spark.state.seeds import SEED_SCHEMA, ChosenRows, PackFiles, PackHeld, PackState, seed_prefix
 from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
 
 if TYPE_CHECKING:
@@ -295,10 +295,7 @@ class Plans:
         sizes = self._whole_files(name) if chosen is not None and fold.state.is_read_from_files else None
         if chosen is not None and sizes is not None:
             files = self._read_seeds(name, _FILES, "binaryFile").select("path", "content")
-            whole = Whole(sum(sizes), min(len(sizes), self._spark.sparkContext.defaultParallelism))
-            in_buckets = whole if fold.seeds_are_state and emit is False else None
-            pack = PackFiles(fold.state, self._key_groups, emit, chosen, in_buckets)
-            return map_in_arrow(files, pack, SEED_SCHEMA)
+            return map_in_arrow(files, PackFiles(fold.state, self._key_groups, emit, chosen), SEED_SCHEMA)
         rows = self._read_seeds(name, schema, "parquet")
         if emit is None:
             is_first = F.col("_metadata.file_name").startswith(seed_prefix(0))

