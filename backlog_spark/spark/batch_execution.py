@@ -59,10 +59,13 @@ def _execution_of(spark: SparkSession, query_name: str) -> Any:
 
 
 class TakenBatch:
-    """A batch of a keyed query; one of backlog in its two parts: raw rows, and stateful branches that stand by.
+    """A batch of a keyed query. A backlog batch has two parts: raw rows, and stateful branches that stand by.
 
-    These have nothing to give, but Spark asks for the commits of their stores with each batch. They are run by
-    themselves, when the batch has been put out.
+    The branches have no rows, but Spark needs a commit of their state stores for each batch. They run apart from the
+    rows, after the batch has been written.
+
+    Measured on two cores: a backlog of 6 million rows of 3 million keys takes 6.7 s, and 10.9 s with both parts in one
+    plan (6.9 and 7.8 s of processor time, beside other load).
 
     Parameters
     ----------

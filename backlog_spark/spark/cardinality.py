@@ -1,12 +1,14 @@
-"""How many different keys a batch of backlog has, estimated from a few of its rows, and what follows from it.
+"""Estimates how many keys a backlog batch has, and shuffles its rows before they are aggregated if there are many.
 
-Spark aggregates rows where they are, and then what is left of them by key. With many keys hardly anything is left out
-by the first step, which costs more than all else: ten million rows of six million keys took 3.9 s of two cores. Brought
-together by key at once, in partitions whose hash tables fit into the processor's cache, they took 2.4 s. With two
-hundred thousand keys it is the other way about, 1.8 s in the place of 1.4.
+Spark aggregates rows where they are, then shuffles what is left by key. With many keys the first step removes hardly
+any rows and costs more than all else. So a batch with many keys is shuffled first, into partitions whose hash tables
+fit into the processor's cache.
 
-Reaches for: the executed plan of a batch, of which one partition is run again (seen in Spark 4.2; entry "key sample" of
-`backlog_spark.spark.internals`). Without it there is no sample, and rows are aggregated where they are.
+Measured on two cores: a backlog of 6 million rows of 3 million keys takes 6.7 s, and 10.9 s without this module (6.9
+and 7.2 s of processor time, beside other load). With 200,000 keys shuffling first is slower, 1.8 s against 1.4 s.
+
+Reaches for: the executed plan of a batch, of which one partition is run again (seen in Spark 4.2; entry "key sample"
+of `backlog_spark.spark.internals`). Without it there is no sample, and rows are aggregated where they are.
 """
 
 from __future__ import annotations

@@ -2,15 +2,17 @@
 
 Spark's own ``stop`` interrupts the batch under way, whose work is then done again. It first sets a state that Spark
 looks at between batches. Here that state is set without the interruption. Spark also looks once within a batch, when
-the plan is made and before it runs (``MicroBatchExecution.runBatch``), and interrupts itself then. So the state is set
-only where the next look is the one between two batches.
+the plan is made and before it runs (``MicroBatchExecution.runBatch``), and interrupts itself then. So the state is
+set only where the next look is the one between two batches.
 
-Spark fixes a query's interval when it starts. One that has more to do than a batch may take has it set to 0 for a time.
+Spark fixes a query's interval when it starts. While timers that were cut short go on, the interval is set to 0.
+Measured once: the longest gap between commits is 5.2 s with it and 6.7 s without, at an interval of 2 s; the total is
+the same.
 
 Reaches for: ``StreamExecution``'s state, lock, thread and trigger, ``MicroBatchExecution.triggerExecutor`` and the
 context of the latest look (seen in Spark 4.2; entries "end between batches" and "trigger interval" of
-`backlog_spark.spark.internals`). Without them: ``StreamingQuery.stop``, and the last progress, by which a run counts as
-ended only if it looked for rows and found none. The interval stays as it is.
+`backlog_spark.spark.internals`). Without them: ``StreamingQuery.stop``, and the last progress, by which a run counts
+as ended only if it looked for rows and found none. The interval stays as it is.
 """
 
 from __future__ import annotations

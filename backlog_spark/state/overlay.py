@@ -1,7 +1,7 @@
-"""What has changed in a key group since its buckets were written: kept apart, and put into them now and then (pure).
+"""The overlay: rows of a key group that changed since its buckets were written (pure).
 
-A batch that changes a few keys of many buckets would write them all. Kept apart its rows are a small value of their
-own, written anew by each batch until that has cost as much as the buckets do.
+A batch that changes a few keys of many buckets would rewrite all those buckets. Instead it writes its rows to the
+overlay, a small value of its own. The overlay is merged into the buckets when rewriting it has cost as much as they do.
 
 Measured: six live batches of 1,000 rows over two million keys write 0.4 MB to the checkpoint. Without this module they
 write 124 MB, and take as long.
@@ -22,9 +22,10 @@ __all__ = ["Recent"]
 
 @dataclass(frozen=True)
 class Recent:
-    """Rows of state that take the place of a key group's other ones.
+    """Rows of state that replace a key group's other rows.
 
-    All rows of one hash are in one place: hashes of different keys may be equal, and comparing them is enough so.
+    Rows with equal hashes stay together, in the overlay or in the buckets. Different keys may have equal hashes, so
+    comparing hashes is enough.
 
     Parameters
     ----------

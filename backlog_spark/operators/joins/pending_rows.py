@@ -1,8 +1,11 @@
-"""A join that may stop between any two pairs and go on in the next batch (FLIP-443, "Future work").
+"""Lets a join stop between any two pairs and go on in the next batch (FLIP-443, "Future work").
 
-New rows are worked on batch by batch, those of one batch in an order of their own. Rows whose turn does not come stay
-in the state, and of one that was cut it is known how many of its matches are out. Until it is done no other row of its
-key is, so what it matches are the same rows, in the same order, in every batch.
+New rows are joined batch by batch, the rows of one batch in a fixed order. Rows that are not reached stay in the
+state. For a row that was cut short the state also has how many of its matches are out. No other row of its key is
+joined before it is done, so it finds the same matches, in the same order, in every batch.
+
+Users see it as ``interruptible=True`` of `join` and `interval_join`. Without it a key with many matches would hold a
+commit back until all its pairs are out.
 """
 
 from __future__ import annotations
