@@ -292,11 +292,20 @@ class Checkpoint:
             except Py4JJavaError:
                 stream.cancel()
                 raise
-            # Spark's manager by ``FileSystem.rename`` only logs that the older one stays.
-            if self._read(path) == text:
+            # Spark's manager by ``FileSystem.rename`` only logs that the older one stays. And a crash may have left the
+            # checksum of an older one, which no file of another text goes with.
+            if self._holds(path, text):
                 return
             self.delete(name)
         raise BacklogError(f"{path} cannot be written: it holds something else.", "Start the query on one driver only.")
+
+    def _holds(self, path: Any, text: str) -> bool:
+        try:
+            return self._read(path) == text
+        except Py4JJavaError as error:
+            if _is_a(error, "ChecksumException"):
+                return False
+            raise
 
     def replace_file(self, name: str, text: str) -> None:
         """Write a small file over an older one that must never be missing, such as one of Spark's own log.
