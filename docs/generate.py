@@ -31,6 +31,25 @@ _MARIADB_REFUSALS = (
 )
 
 
+_STATEMENTS = """## Statement-format changes
+
+A session with `binlog_format=STATEMENT` logs its statements instead of rows. The query stops at such a change if it
+may reach a captured table: directly, or through a view, a trigger or a function. The error names the statement's
+tables and none of its values. These pass:
+
+* writes of tables in the schema `mysql`: heartbeats and settings of Amazon RDS and Aurora (`mysql.rds_…`), Google Cloud
+  SQL (`mysql.heartbeat`), Azure and Alibaba Cloud. Do not make a view of a captured table there;
+* writes of `percona.checksums` and `percona.heartbeat`: pt-table-checksum, which only reads the captured tables, and
+  pt-heartbeat;
+* writes of tables that `binlog.statement.ignore` matches: the same tools with other tables, your own heartbeats.
+
+A statement passes if it is an INSERT, REPLACE, UPDATE or DELETE of one table, and calls only the server's own
+functions. It may read any table, but no view whose functions write. The tables of the last two points must have no
+triggers and be no views. The source refuses a `binlog.statement.ignore` that matches such a table, as far as its user
+may see triggers, and stops where one is created.
+
+"""
+
 _UNLOGGED = """## What a server does not log
 
 Refused before a row is read:
@@ -145,9 +164,8 @@ Without GTIDs each batch of the snapshot begins with FLUSH BINARY LOGS. `BACKLOG
 test` tests an installed server.
 
 **Changes of the schema.** The source follows ALTER TABLE (see Schema changes). The query stops with an error at
-anything in the binary log that would lose changes, such as statement-format changes, and at statements whose tables
-it cannot determine. Statements that write only a table of the schema `mysql` pass, such as Amazon RDS's heartbeat. Do
-not make a view of a captured table there.
+anything in the binary log that would lose changes, such as statement-format changes of captured tables, and at
+statements whose tables it cannot determine.
 
 **Order.** `_commit_seq` refers to one server's binary log. It keeps growing for each key after a move to another
 server.
@@ -347,6 +365,7 @@ def pages() -> dict[str, str]:
         "hybrid.md": hybrid.page(),
         "mysql_cdc.md": (
             _INTRO
+            + _STATEMENTS
             + _UNLOGGED
             + _mariadb()
             + "## Options\n\n"

@@ -126,6 +126,13 @@ OPTIONS = (
         "evolve, fail",
     ),
     Option(
+        "binlog.statement.ignore",
+        "regular expression",
+        "unset",
+        "Statement-format changes of tables whose whole `database.table` it matches do not stop the query (see "
+        "Statement-format changes). It must match no captured table.",
+    ),
+    Option(
         "zeroDate",
         "string",
         "null",

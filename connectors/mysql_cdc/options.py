@@ -59,6 +59,8 @@ class MySqlOptions:
         Whether tables that are found later are captured.
     evolves : bool
         Whether the stream continues after an ALTER TABLE.
+    statement_ignore : str
+        Regular expression over ``database.table``. Statement-format changes of such tables pass.
     zero_date_fails : bool
         Whether a date that Spark cannot hold ends the query. Otherwise it becomes NULL.
     chunk_size : int
@@ -105,6 +107,7 @@ class MySqlOptions:
     adds_tables: bool = False
     evolves: bool = True
     zero_date_fails: bool = False
+    statement_ignore: str = ""
     chunk_size: int = 100_000
     chunk_key_column: str = ""
     distribution_factor_lower: float = 0.05
@@ -173,6 +176,7 @@ class MySqlOptions:
             adds_tables=_adds_tables(given, mode),
             evolves=_choice(given, "schemaChange", ("evolve", "fail")) == "evolve",
             zero_date_fails=_choice(given, "zeroDate", ("null", "error")) == "error",
+            statement_ignore=_pattern(given, "binlog.statement.ignore", r'For example "audit\.heartbeat".'),
             chunk_size=_integer(given, "chunkSize", cls.chunk_size, 1),
             chunk_key_column=given.get("chunkkeycolumn", ""),
             distribution_factor_lower=_float(given, "distributionFactorLower", cls.distribution_factor_lower, 0, 1),
@@ -240,12 +244,7 @@ def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]
             "table", text or None, "mysql_cdc needs this option or tablePattern, and not both.",
             'Set .option("table", "database.table").',
         )  # fmt: skip
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise SettingError(
-            "tablePattern", pattern, f"is no regular expression: {error}.", r'For example "shop\.orders_\d+".'
-        ) from None
+    _pattern(given, "tablePattern", r'For example "shop\.orders_\d+".')
     tables = []
     for part in text.split(",") if text else ():
         database, dot, table = part.strip().partition(".")
@@ -255,6 +254,16 @@ def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]
             raise SettingError("table", text, f"names {part.strip()} twice.", "Name each table once.")
         tables.append((database, table))
     return tuple(tables), pattern
+
+
+def _pattern(given: Mapping[str, str], name: str, hint: str) -> str:
+    """A regular expression; "" if it is not given."""
+    pattern = given.get(name.lower(), "")
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise SettingError(name, pattern, f"is no regular expression: {error}.", hint) from None
+    return pattern
 
 
 def _startup_mode(given: Mapping[str, str]) -> str:

@@ -40,7 +40,7 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
     with connect(parsed) as connection:
         check_server(connection, parsed)
         tables = tuple(load_schema(connection, parsed, *name) for name in find_tables(connection, parsed))
-        check_tables(connection, tables)
+        check_tables(connection, parsed, tables)
         for schema in tables:
             try:
                 query(connection, f"SELECT * FROM {schema.qualified} LIMIT 0")

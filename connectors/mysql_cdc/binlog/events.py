@@ -9,6 +9,7 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -26,9 +27,9 @@ from ..schema.ddl.statements import (
     first_word,
     named_tables,
     statement_text,
-    writes_system_table,
 )
 from ..schema.ddl.timeline import TableAltered, Timeline
+from ..schema.ddl.writes import KNOWN_TOOLS, has_rules_of, is_system, named_for_people, written_table
 from ..schema.table import TableSchema
 from ..server.gtid import GtidSet
 from .log_position import FORMAT, HEADER, ROTATE, DumpPosition
@@ -54,6 +55,7 @@ _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 _TABLE_ID = 6  # bytes
 _MOST_TOLD = 1_000
+_MOST_NAMED = 10  # tables of a statement, in an error
 
 
 class NotYetSent(Exception):
@@ -71,6 +73,8 @@ class Events:
         See `DumpPosition`.
     left_out : GtidSet, optional
         Transactions to skip.
+    ignored : str
+        Regular expression over ``database.table``: statement-format changes of rows in such tables pass.
     """
 
     def __init__(
@@ -84,6 +88,7 @@ class Events:
         large: frozenset[str] | None = None,
         after: int = 0,
         left_out: GtidSet | None = None,
+        ignored: str = "",
     ) -> None:
         self._connection = connection
         self._position = DumpPosition(large, after)
@@ -98,6 +103,7 @@ class Events:
         self._until = until.sort_key() if until else None
         self._timeline = timeline
         self._zero_date_fails = zero_date_fails
+        self._ignored = re.compile(f"{KNOWN_TOOLS}|{ignored}" if ignored else KNOWN_TOOLS)
         self._altered: list[tuple[TableSchema, str]] = []
         self._decoders: dict[int, RowDecoder | None] = {}
         self._told: dict[bytes, RowDecoder | None] = {}
@@ -346,14 +352,24 @@ class Events:
     def _statement(self, first: str, text: str, default: str) -> None:
         if first in DML:
             named = self._named(named_tables(text, default))
-            if not named and (empties_memory_table(text) or writes_system_table(text, default)):
+            if (not named and empties_memory_table(text)) or self._passes(text, default, named):
                 return
             # It may change any table through a view, a trigger or a function, whatever table it names.
             names = ", ".join(t.name for t in named or self._tables.values())
+            # The statement's values are somebody's data.
+            told = ", ".join(named_for_people(text, default)[:_MOST_NAMED])
             raise self._refused(
-                f"a statement-format change, {text[:200]!r}, that may reach {names},",
-                "Set binlog_format=ROW in every session, then start with a new checkpoint.",
+                f"a statement-format change, {first}{told and f' with the tables {told}'}, that may reach {names},",
+                "Set binlog_format=ROW in every session, then start with a new checkpoint. If the statement writes "
+                "only tables that are not captured, name them in binlog.statement.ignore, and keep the checkpoint.",
             )
+        for rule in has_rules_of(text, default) if first == "CREATE" else ():
+            if self._ignored.fullmatch(".".join(rule)):
+                raise SchemaChanged(
+                    f"{'.'.join(rule)} became a view or got a trigger, so that a statement that writes it may change "
+                    "captured tables.",
+                    "Drop it, and start with a new checkpoint. Statement-format changes pass only for tables without.",
+                )
         gone = dropped_database(text)
         for database, table in self._folded:
             if database in gone:
@@ -375,6 +391,16 @@ class Events:
                 f"The table {named[0].name} was changed by {text[:200]!r}.",
                 "Start the query again with a new checkpoint and a new target.",
             )
+
+    def _passes(self, text: str, default: str, named: list[TableSchema]) -> bool:
+        """Whether a statement-format change writes one table that is known to be not a captured one."""
+        target = written_table(text, default)
+        if target is None:
+            return False
+        if is_system(target[0]):
+            return not named
+        is_captured = (target[0].lower(), target[1].lower()) in self._folded
+        return not is_captured and self._ignored.fullmatch(".".join(target)) is not None
 
     def _named(self, names: set[tuple[str, str]]) -> list[TableSchema]:
         """The captured tables among those that a statement names."""

@@ -176,6 +176,7 @@ def _taken(
                     large=large,
                     after=after,
                     left_out=left_out,
+                    ignored=options.statement_ignore,
                 )
             )
             return

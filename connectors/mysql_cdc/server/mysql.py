@@ -36,7 +36,7 @@ from .connection import (
     text,
 )
 from .gtid import GtidSet, MariaDbGtids
-from .unlogged import UPDATES_OF_REPLICA, check_cascades, check_databases, check_replica
+from .unlogged import UPDATES_OF_REPLICA, check_cascades, check_databases, check_ignored, check_replica
 from .watermark import PositionWatermark, watermark
 
 __all__ = [
@@ -184,14 +184,15 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
             check_replica(connection, name)
 
 
-def check_tables(connection: Connection[Any], tables: Sequence[TableSchema]) -> None:
-    """Refuse tables of databases that the server does not log.
+def check_tables(connection: Connection[Any], options: MySqlOptions, tables: Sequence[TableSchema]) -> None:
+    """Refuse tables of databases that the server does not log, or whose statement-format changes would be ignored.
 
     Raises
     ------
     SettingError
-        Names the server's option.
+        Names the server's option, or ``binlog.statement.ignore``.
     """
+    check_ignored(connection, options.statement_ignore, tables)
     check_databases(_binlog_status(connection)[0], sorted({t.database for t in tables}))
 
 

@@ -20,7 +20,14 @@ from backlog_spark.errors import BacklogError, SettingError
 from ..schema.table import TableSchema
 from .connection import is_mariadb, query, text
 
-__all__ = ["UPDATES_OF_REPLICA", "check_cascades", "check_databases", "check_replica", "without_prepared"]
+__all__ = [
+    "UPDATES_OF_REPLICA",
+    "check_cascades",
+    "check_databases",
+    "check_ignored",
+    "check_replica",
+    "without_prepared",
+]
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -76,6 +83,41 @@ def check_databases(status: Sequence[Any], databases: Sequence[str]) -> None:
             "a default database that is not logged.",
             f"{', '.join(only)} alone" if only else f"all databases but {', '.join(never)}",
         )
+
+
+def check_ignored(connection: Connection[Any], pattern: str, tables: Sequence[TableSchema]) -> None:
+    """Refuse a ``binlog.statement.ignore`` under which a statement may change a captured table unseen.
+
+    Only what the user may see is checked: triggers need the privilege TRIGGER.
+
+    Raises
+    ------
+    SettingError
+        It matches a captured table, a view or a table with a trigger.
+    """
+    if not pattern:
+        return
+    captured = [schema.name for schema in tables]
+    for what, names in (
+        ("the captured table", captured),
+        ("the view", _names(connection, "SELECT TABLE_SCHEMA, TABLE_NAME FROM information_schema.VIEWS")),
+        (
+            "a table with triggers,",
+            _names(connection, "SELECT EVENT_OBJECT_SCHEMA, EVENT_OBJECT_TABLE FROM information_schema.TRIGGERS"),
+        ),
+    ):
+        # sys has triggers and views of its own.
+        found = [name for name in names if re.fullmatch(pattern, name) and not name.startswith("sys.")]
+        if found:
+            raise SettingError(
+                "binlog.statement.ignore", pattern,
+                f"matches {what} {min(found)}: its statement-format changes may change captured rows unseen.",
+                "Let it match only tables that are not captured, and have no triggers.",
+            )  # fmt: skip
+
+
+def _names(connection: Connection[Any], statement: str) -> list[str]:
+    return [f"{text(database)}.{text(table)}" for database, table in query(connection, statement)]
 
 
 def check_replica(connection: Connection[Any], setting: str) -> None:

@@ -87,7 +87,7 @@ class Joining:
         if not names:
             return []
         tables = [load_schema(connection, self._options, *name) for name in names]
-        check_tables(connection, tables)
+        check_tables(connection, self._options, tables)
         output_of(self._options.format, self._options.metadata).check((*self._tables.captured(offset), *tables))
         assert offset.position is not None
         later = Statements()

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.binlog.reading import RowsChange, TransactionEnd, read_changes
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
@@ -81,6 +81,19 @@ NUMBERS = (
 )
 INSERT_FOUR = "INSERT INTO orders VALUES (4, 4, 40, 'd')"
 FOUR = ("insert", None, [4, 4, 40, "d"])
+
+CHECKSUMS = """
+  db CHAR(64) NOT NULL, tbl CHAR(64) NOT NULL, chunk INT NOT NULL, chunk_time FLOAT NULL, chunk_index VARCHAR(200) NULL,
+  lower_boundary TEXT NULL, upper_boundary TEXT NULL, this_crc CHAR(40) NOT NULL, this_cnt INT NOT NULL,
+  master_crc CHAR(40) NULL, master_cnt INT NULL, ts TIMESTAMP NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE
+  CURRENT_TIMESTAMP, PRIMARY KEY (db, tbl, chunk), INDEX ts_db_tbl (ts, db, tbl)
+"""
+CHECKSUM = """
+REPLACE INTO `percona`.`checksums` (db, tbl, chunk, chunk_index, lower_boundary, upper_boundary, this_cnt, this_crc)
+SELECT 'checked', 'orders', '1', NULL, NULL, NULL, COUNT(*) AS cnt, COALESCE(LOWER(CONV(BIT_XOR(CAST(CRC32(CONCAT_WS(
+'#', `id`, `n`, `m`, CONVERT(`v` USING utf8mb4), CONCAT(ISNULL(`n`), ISNULL(`m`), ISNULL(`v`)))) AS UNSIGNED)), 10, 16)
+), 0) AS crc FROM `checked`.`orders` /*checksum table*/
+"""
 
 ALTERED = [
     "ALTER TABLE orders ADD COLUMN x INT",
@@ -201,6 +214,59 @@ def test_a_heartbeat_that_is_logged_as_a_statement_passes(own: MySQLServer) -> N
     with pytest.raises(BacklogError, match=r"statement-format.*beaten\.orders.*binlog_format=ROW"):
         capture.changes()
     own.execute("DROP TABLE mysql.rds_heartbeat2")
+
+
+@every_server
+def test_the_statements_of_pt_table_checksum_pass(own: MySQLServer) -> None:
+    """It reads a captured table, and writes only its own."""
+    capture = Capture(own, "checked")
+    own.execute("DROP DATABASE IF EXISTS percona")
+    capture.run(
+        "SET SESSION binlog_format = STATEMENT",
+        "CREATE DATABASE IF NOT EXISTS `percona` /* pt-table-checksum */",
+        f"CREATE TABLE IF NOT EXISTS `percona`.`checksums` ({CHECKSUMS})",
+        "DELETE FROM `percona`.`checksums` WHERE db = 'checked' AND tbl = 'orders'",
+        CHECKSUM,
+        "UPDATE `percona`.`checksums` SET chunk_time = '0.003', master_crc = '5d5da2a5', master_cnt = '3' "
+        "WHERE db = 'checked' AND tbl = 'orders' AND chunk = '1'",
+        "SET SESSION binlog_format = ROW",
+        INSERT_FOUR,
+        "SET SESSION binlog_format = STATEMENT",
+        "TRUNCATE TABLE `percona`.`checksums`",
+    )
+    assert capture.changes() == [FOUR]
+    own.execute("DROP DATABASE percona")
+
+
+@every_server
+def test_tables_whose_statements_are_ignored(own: MySQLServer) -> None:
+    capture = Capture(own, "ignoring")
+    name = "binlog.statement.ignore"
+    write = "INSERT INTO beats SELECT COUNT(*), 'a secret' FROM orders"
+    capture.run("CREATE TABLE beats (id INT, v TEXT)", "SET SESSION binlog_format = STATEMENT", write)
+    with pytest.raises(BacklogError, match=rf"INSERT with the tables ignoring\.beats.*{re.escape(name)}") as refused:
+        capture.changes()
+    assert "secret" not in str(refused.value)
+    capture.parsed = MySqlOptions.parse({**capture.options, name: r"ignoring\.b.*"})
+    assert capture.changes() == []
+    capture.run("SET SESSION binlog_format = STATEMENT", "UPDATE orders SET n = 3")
+    with pytest.raises(BacklogError, match=r"UPDATE with the tables ignoring\.orders"):
+        capture.changes()
+
+    capture.start = capture.end()
+    own.execute("SET GLOBAL log_bin_trust_function_creators = 1")
+    capture.run("CREATE TRIGGER t AFTER INSERT ON beats FOR EACH ROW UPDATE orders SET n = 8")
+    with pytest.raises(SchemaChanged, match=r"ignoring\.beats became a view or got a trigger"):
+        capture.changes()
+    capture.run("CREATE VIEW v AS SELECT * FROM orders")
+    for pattern, what in (
+        (r"ignoring\..*", "captured table"),
+        (r".*\.v", "view"),
+        (r".*\.beats", "triggers"),
+        ("(", "no reg"),
+    ):
+        with pytest.raises(SettingError, match=what):
+            check({**capture.options, name: pattern})
 
 
 def test_row_images_without_all_columns_stop_the_log(own: MySQLServer) -> None:

@@ -10,9 +10,7 @@ from connectors.mysql_cdc.schema.ddl.statements import (
     changed_tables,
     dropped_database,
     first_word,
-    named_tables,
     split_clauses,
-    writes_system_table,
 )
 
 ORDERS = ("shop", "orders")
@@ -245,54 +243,6 @@ def test_the_columns_of_a_table_with_a_leading_dot() -> None:
     assert column_steps("ALTER TABLE .users DROP a, ADD c INT") == (Drop("a"), Add("c"))
 
 
-@pytest.mark.parametrize(
-    ("text", "default", "passes"),
-    [
-        (
-            "INSERT INTO mysql.rds_heartbeat2(id, value) values (1,1483041015005) "
-            "ON DUPLICATE KEY UPDATE value = 1483041015005",
-            "",
-            True,
-        ),
-        ("INSERT INTO rds_heartbeat2 VALUES (1, 2)", "mysql", True),
-        ("INSERT INTO rds_heartbeat2 VALUES (1, 2)", "shop", False),
-        ("INSERT INTO .rds_heartbeat2 VALUES (1, 2)", "mysql", True),
-        ("REPLACE `mysql`.`hb` SET id = 1, at = NOW(), text = 'FROM shop.orders'", "shop", True),
-        ("UPDATE mysql.hb SET n = (n + 1) WHERE (id = 1)", "shop", True),
-        ("DELETE FROM mysql.hb", "shop", True),
-        ("DELETE FROM mysql.hb WHERE id IN (1, 2) ORDER BY id LIMIT 1", "shop", True),
-        ("INSERT INTO MYSQL.hb VALUES (1)", "shop", False),  # where names differ by case, a user's
-        ("INSERT INTO mysql_shop.hb VALUES (1)", "mysql", False),
-        ("INSERT INTO sys.hb VALUES (1)", "", False),  # there triggers may be
-        ("INSERT INTO mysql.hb SELECT 1", "mysql", False),
-        ("INSERT INTO mysql.hb (id) TABLE shop.orders", "mysql", False),
-        ("INSERT INTO mysql.hb VALUES (1 + (SELECT writes()))", "mysql", False),
-        ("INSERT INTO mysql.hb VALUES (writes())", "shop", False),
-        ("INSERT INTO mysql.hb VALUES (shop.now())", "shop", False),
-        ("UPDATE mysql.hb, shop.orders SET n = 1", "mysql", False),
-        ("UPDATE mysql.hb JOIN orders SET n = 1", "mysql", False),
-        ("DELETE FROM mysql.hb, orders USING mysql.hb, orders", "mysql", False),
-        ("DELETE mysql.hb, orders FROM mysql.hb, orders", "mysql", False),
-        ("WITH a AS (SELECT 1) UPDATE mysql.hb SET n = 1", "mysql", False),
-        ("CALL mysql.proc()", "mysql", False),
-        ("INSERT INTO mysql.hb VALUES ('it\\'s', writes(), ' ')", "mysql", False),
-        ("INSERT INTO mysql.hb VALUES ('x", "mysql", False),
-    ],
-)
-def test_writes_of_the_servers_own_tables(text: str, default: str, passes: bool) -> None:
-    assert writes_system_table(text, default) is passes
-    if not passes and "orders" in text:
-        assert any(table == "orders" for _, table in named_tables(text, default))
-
-
 @pytest.mark.parametrize("end", ["REUSE STORAGE", "DROP STORAGE", "NOWAIT", "WAIT 3", "WAIT 3 REUSE STORAGE;"])
 def test_the_end_of_a_truncate_is_read(end: str) -> None:
     assert changed_tables(f"TRUNCATE TABLE t {end}", "d") == {("d", "t")}
-
-
-@pytest.mark.parametrize(
-    ("value", "own"),
-    [("now()", True), ("now (3)", False), ("cast (1 AS CHAR)", False), ("NAME_CONST('a', 1)", True), ("uuid ()", True)],
-)
-def test_a_blank_before_the_bracket_may_call_a_users_function(value: str, own: bool) -> None:
-    assert writes_system_table(f"INSERT INTO mysql.beat VALUES ({value})", "d") is own

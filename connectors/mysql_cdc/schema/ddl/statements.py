@@ -27,10 +27,11 @@ __all__ = [
     "every_reading",
     "first_word",
     "named_tables",
+    "parts",
     "readings",
     "split_clauses",
     "statement_text",
-    "writes_system_table",
+    "without_values",
 ]
 
 # Status variables in a statement's event, up to the client's character set, with their length: flags, SQL mode, auto
@@ -151,10 +152,17 @@ def every_reading(text: str) -> set[str]:
     return readings(text) | {_plain(pattern, text) for pattern in _TOKENS_SKIPPING}
 
 
-def _plain(pattern: re.Pattern[str], text: str) -> str:
+def without_values(text: str) -> list[str]:
+    """The `readings`, but without the content of ``"…"``, which is a value unless the session has ANSI_QUOTES."""
+    return [_plain(pattern, text, ansi_quotes=False) for pattern in _TOKENS]
+
+
+def _plain(pattern: re.Pattern[str], text: str, *, ansi_quotes: bool = True) -> str:
     def token(found: re.Match[str]) -> str:
         string, double, name = found.groups()
         if double is not None:
+            if not ansi_quotes:
+                return "''"
             return "`" + double.replace('""', '"').replace("`", "``") + "`"
         return "''" if string else name or " "
 
@@ -229,11 +237,12 @@ def _listed(plain: str, at: int) -> list[str] | None:
 
 
 def _qualified(name: str, default: str) -> tuple[str, str]:
-    database, table = _parts(name, default)
+    database, table = parts(name, default)
     return database.lower(), table.lower()
 
 
-def _parts(name: str, default: str) -> tuple[str, str]:
+def parts(name: str, default: str) -> tuple[str, str]:
+    """Database and table of a name in a statement; the default database if it has none."""
     parts = [_unquoted(part) for part in re.findall(r"`(?:[^`]|``)*`|[^`\s.]+", name)]
     return (parts[0], parts[1]) if len(parts) > 1 else (default, parts[0])
 
@@ -284,53 +293,6 @@ def named_tables(text: str, default: str) -> set[tuple[str, str]]:
 def empties_memory_table(text: str) -> bool:
     """Whether the server itself logged this, at the first use of a MEMORY table after a restart."""
     return _EMPTIES_MEMORY_TABLE.fullmatch(text) is not None
-
-
-# The servers allow no triggers in these databases.
-_SYSTEM = {"mysql", "performance_schema", "information_schema"}
-_PRIORITY = r"(?:\s+(?:LOW_PRIORITY|HIGH_PRIORITY|DELAYED|QUICK|IGNORE))*"
-_WRITE = lazy_pattern(
-    rf"\s*(?:(?:INSERT|REPLACE){_PRIORITY}(?:\s+INTO\b)?\s*({TABLE})|UPDATE{_PRIORITY}\s*({TABLE})(?=\s*SET\b)|"
-    rf"DELETE{_PRIORITY}\s+FROM\b\s*({TABLE})(?=\s*(?:WHERE|ORDER|LIMIT)\b|[\s;]*\Z))",
-    re.I,
-)
-_WITH_TABLES = lazy_pattern(r"\b(?:SELECT|TABLE|FROM|JOIN|USING|WITH|CALL|NEXT|PREVIOUS)\b", re.I)
-_CALLED = lazy_pattern(rf"(\.\s*)?({NAME})(\s*)\(")
-# With a blank before the bracket these may be a user's functions, unless the session has IGNORE_SPACE.
-_NO_BLANK = {"CAST", "NOW", "SYSDATE"}
-# The server's own words and functions that may come before a bracket. No user's function can hide them.
-_OWN_WORDS = {
-    "AND", "CAST", "COALESCE", "CONCAT", "CURRENT_TIMESTAMP", "FROM_UNIXTIME", "GREATEST", "IF", "IFNULL", "IN",
-    "LEAST", "NAME_CONST", "NOT", "NOW", "OR", "ROW", "SYSDATE", "UNIX_TIMESTAMP", "UTC_TIMESTAMP", "UUID", "VALUE",
-    "VALUES", "WHERE",
-}  # fmt: skip
-
-
-def writes_system_table(text: str, default: str) -> bool:
-    """Whether a statement changes rows of one table in the server's own databases, and reaches no other table.
-
-    Services write heartbeats this way: Amazon RDS ``INSERT INTO mysql.rds_heartbeat2 …``.
-    """
-    able = able_readings(text)
-    return bool(able) and all(_writes_system_table(plain, default) for plain in able)
-
-
-def _writes_system_table(plain: str, default: str) -> bool:
-    write = _WRITE.match(plain)
-    if write is None:
-        return False
-    database, _ = _parts(next(filter(None, write.groups())), default)
-    rest = plain[write.end() :].lstrip().removeprefix("(")  # a bracket here opens the list of columns
-    return (
-        database in _SYSTEM
-        and not _WITH_TABLES.search(rest)
-        and all(_is_own(*called) for called in _CALLED.findall(rest))
-    )
-
-
-def _is_own(dot: str, name: str, blank: str) -> bool:
-    word = name.upper()
-    return not dot and word in _OWN_WORDS and not (blank and word in _NO_BLANK)
 
 
 def statement_text(statement: bytes, status: bytes) -> str:
