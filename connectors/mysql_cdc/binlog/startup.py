@@ -17,15 +17,19 @@ from backlog_spark.errors import BacklogError, SettingError
 
 from ..offsets import FIRST_EVENT, BinlogPosition, Offset
 from ..options import MySqlOptions
+from ..schema.ddl.timeline import Statements
+from ..schema.declared import DeclaredTables
+from ..schema.table import SchemaChanged
 from ..server import mariadb
 from ..server.connection import is_mariadb, log_files, query, text
 from ..server.gtid import GtidSet, previous_gtids
 from ..server.mysql import check_log, end_position, has_gtids
 from ..server.unlogged import without_prepared
+from ..server.watermark import origin
 from .dump import open_dump
 from .reading import TransactionEnd, read_changes
 
-__all__ = ["decide"]
+__all__ = ["decided"]
 
 # Events that may come between two transactions, as SHOW BINLOG EVENTS names them.
 _BETWEEN = {
@@ -35,14 +39,34 @@ _BETWEEN = {
 _FORMAT, _PREVIOUS_GTIDS = 15, 35
 
 
-def decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -> Offset:
+def decided(connection: Connection[Any], options: MySqlOptions, tables: DeclaredTables, start: Offset) -> Offset:
     """The end offset of the first batch.
 
     Raises
     ------
     BacklogError
-        The position is not, or no longer, in the server's log, or is inside a transaction.
+        The position is not, or no longer, in the server's log, or is inside a transaction; or a table was altered
+        after it.
     """
+    found = _decide(connection, options, start)
+    captured = tables.captured(start)
+    later = Statements()
+    end = end_position(connection, options)
+    for _ in read_changes(options, captured, origin(found), end, timeline=later):
+        pass
+    for altered in later.found:
+        raise SchemaChanged(
+            f"{altered.schema.name} was altered after the position where the stream would start, by "
+            f"{altered.statement[:200]!r}: the binary log does not say which columns it had before.",
+            f"Start after it: startup.mode=specific, startup.file={altered.end.file}, "
+            f"startup.position={altered.end.pos}.",
+        )
+    for schema in captured:
+        tables.check_unaltered(connection, schema)
+    return replace(found, tables=captured)
+
+
+def _decide(connection: Connection[Any], options: MySqlOptions, offset: Offset) -> Offset:
     if options.startup_mode == "specific" and options.startup_gtid_set:
         return _after_gtids(connection, options, offset)
     if options.startup_mode == "latest":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,8 @@ from .ddl.evolution import start_again
 from .table import SchemaChanged, TableSchema
 
 __all__ = ["DeclaredTables"]
+
+_log = logging.getLogger(__name__)
 
 
 class DeclaredTables:
@@ -58,10 +61,29 @@ class DeclaredTables:
         """The tables of an offset, in its order."""
         return tuple(self.of(known) for known in offset.tables)
 
-    def others(self, offset: Offset) -> list[TableSchema]:
-        """The tables that an offset does not have."""
-        known = {(t.database, t.table) for t in offset.tables}
-        return [t for name, t in self._tables.items() if name not in known]
+    def check_checkpoint(self, start: Offset) -> None:
+        """Refuse a table whose columns are not the checkpoint's, unless ``schemaChange=evolve``.
+
+        Raises
+        ------
+        SchemaChanged
+            Says which table.
+        """
+        for known in start.tables:
+            if self.of(known).fingerprint() != known.fingerprint() and not self._options.evolves:
+                raise SchemaChanged(
+                    f"The columns of {known.name} were altered since the checkpoint was made.",
+                    "Set schemaChange=evolve to continue with it, or start the query again with a new checkpoint.",
+                )
+        captured = {(t.database, t.table) for t in start.tables}
+        others = [t.name for name, t in self._tables.items() if name not in captured]
+        if others and not self._options.adds_tables:
+            _log.warning(
+                "The checkpoint has %d tables; not among them: %s. They are not captured. To capture them, set "
+                "scanNewlyAddedTables=true.",
+                len(start.tables),
+                ", ".join(others),
+            )
 
     def same(self, offset: Offset) -> bool:
         """Whether all tables of the offset have their declared definitions."""

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import time
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 from pymysql.connections import Connection
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
 
 from ..offsets import Offset, SnapshotRange
 from ..options import MySqlOptions
+from ..pace import Pace
 from ..schema.declared import DeclaredTables
 from ..schema.keys import Key
 from ..schema.table import TableSchema
-from ..server.mysql import low_watermark
+from ..server.mysql import end_position, low_watermark
+from ..server.retention import Retention
+from ..server.session import Session
 from ..server.unlogged import without_prepared
 from .chunks import Chunks, Splitter
+from .remaining import Remaining
 
-__all__ = ["SnapshotPlan", "SnapshotPlanner"]
+__all__ = ["SnapshotPartition", "SnapshotPlan", "SnapshotPlanner"]
 
-_T = TypeVar("_T")
+
+@dataclass
+class SnapshotPartition(InputPartition):
+    """One chunk: a table's keys after ``first`` up to ``last``, of a range that starts after ``after``.
+
+    ``known`` is the table's definition at the range's low watermark.
+    """
+
+    server: str
+    schema: TableSchema
+    known: TableSchema
+    of: SnapshotRange
+    after: Key | None
+    first: Key | None
+    last: Key | None
 
 
 @dataclass(frozen=True)
@@ -50,14 +70,49 @@ class SnapshotPlanner:
 
     Parameters
     ----------
-    options, tables
-        Where to read, and the declared tables.
+    options, tables, session, pace
+        Those of the query.
     """
 
-    def __init__(self, options: MySqlOptions, tables: DeclaredTables) -> None:
+    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session, pace: Pace) -> None:
         self._options = options
         self._tables = tables
+        self._session = session
+        self._pace = pace
+        self._retention = Retention()
+        self._remaining = Remaining(options)
         self._chunks: dict[tuple[int, Key | None, Key | None], Chunks] = {}
+
+    def next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset:
+        """The end of the snapshot batch after ``start``.
+
+        Raises
+        ------
+        BacklogError
+            The server has purged the log since the first low watermark.
+        SchemaChanged
+            A table does not have its declared columns.
+        """
+        self._retention.look(connection, start, time.time() * 1000)
+        if not start.ranges:
+            # There is no low watermark yet, and tables may have been altered after the checkpoint was made.
+            start = replace(start, tables=self._tables.captured(start))
+        plan = self.plan(connection, start, self._pace.snapshot_rows(limit), limited=self._pace.is_strict)
+        # This position is read after the low watermark, so all its transactions lie at or before it.
+        until = end_position(connection, self._options) if plan.is_last else None
+        if until is not None and self._pace.available_now:
+            # The copied tables are consistent only once the log has been read up to the last watermark.
+            self._pace.target = until
+        planned = start.with_snapshot(plan.ranges, 0, until)
+        total = planned.rows
+        if until is None:
+            total += self._remaining.rows(connection, self._tables.captured(start), planned)
+        self._pace.backlog_started(plan.rows, time.time() * 1000)
+        threshold = self._options.backlog_lag_ms
+        # Reading the log starts at the first watermark.
+        behind = plan.ranges[0].at_ms - (start.ranges or plan.ranges)[0].at_ms
+        lags = until is not None and threshold is not None and behind > threshold
+        return replace(start.with_snapshot(plan.ranges, total, until, is_lagging=lags), forms=plan.forms)
 
     def plan(self, connection: Connection[Any], start: Offset, wanted: int | None, *, limited: bool) -> SnapshotPlan:
         """The next batch.
@@ -116,14 +171,19 @@ class SnapshotPlanner:
                 break
         return pieces
 
-    def chunks(
-        self, of: SnapshotRange, schema: TableSchema, low: Key | None, run: Callable[..., Chunks]
-    ) -> list[tuple[Key | None, Key | None]]:
-        """The chunks of a range after key ``low``; each is the key before it and its last key.
+    def partitions(self, first: Offset, last: Offset) -> list[InputPartition]:
+        """One partition for each chunk of the ranges that are in ``last`` but not in ``first``."""
+        found: list[InputPartition] = []
+        after = {**dict.fromkeys(range(len(last.tables))), **dict(first.unread())}
+        for of in last.ranges[len(first.ranges) :]:
+            low, schema = after[of.table], self._tables.of(last.tables[of.table])
+            ends = self._chunks_of(of, schema, low).ends
+            for a, b in zip([low, *ends[:-1]], ends, strict=True):
+                found.append(SnapshotPartition(self._session.server, schema, last.form_of(of), of, low, a, b))
+        return found
 
-        ``run`` calls a function with a connection. It is used if another process planned the range.
-        """
-        found = self._chunks.get((of.table, low, of.end))
-        if found is None:
-            found = run(lambda connection: Splitter(connection, schema, self._options).between(low, of.end))
-        return list(zip([low, *found.ends[:-1]], found.ends, strict=True))
+    def _chunks_of(self, of: SnapshotRange, schema: TableSchema, low: Key | None) -> Chunks:
+        """The chunks of a range after key ``low``. The server is asked if another process planned the range."""
+        return self._chunks.get((of.table, low, of.end)) or self._session.run(
+            lambda connection: Splitter(connection, schema, self._options).between(low, of.end)
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -130,10 +129,10 @@ def test_batches_without_a_limit_of_the_users_grow_while_they_leave_rows_behind(
         offset = end
     assert ids == list(range(10, 1_000))
     assert taken == [200, 400, 390]
-    stream._options = replace(stream._options, max_rows_given=True)
+    stream = reader(options(mysql, "ahead.t", maxRowsPerBatch=100))
     for number in range(1_000, 1_300):
         mysql.execute(f"INSERT INTO ahead.t (id) VALUES ({number})")
-    end = stream.latestOffset(offset, ReadMaxRows(100))
+    end = stream.latestOffset(offset, stream.getDefaultReadLimit())
     assert [len(read(stream, p)) for p in stream.partitions(offset, end)] == [100]
 
 

@@ -290,7 +290,7 @@ def test_random_statements_never_shift_a_value(mysql: MySQLServer, seed: int) ->
     def follow() -> None:
         nonlocal stream, offset
         while True:
-            declared = [c.name for c in stream._tables.every()[0].columns]
+            declared = [c.name for c in stream._planner.tables.every()[0].columns]
             try:
                 end, batch = take(stream, offset)
             except SchemaChanged as error:

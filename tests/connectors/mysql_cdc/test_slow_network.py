@@ -91,6 +91,6 @@ def test_a_server_that_is_gone_for_good_ends_the_query_with_its_address(
         stream = reader(options(mysql, table, port=proxy.port))
         offset = stream.initialOffset()
         port = proxy.port
-    monkeypatch.setattr("connectors.mysql_cdc.reader._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("connectors.mysql_cdc.server.session._FIRST_WAIT_S", 0.01)
     with pytest.raises(BacklogError, match=f"127.0.0.1:{port} cannot be reached"):
         stream.latestOffset(offset, ReadMaxRows(10))

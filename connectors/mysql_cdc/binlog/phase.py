@@ -1,0 +1,168 @@
+"""Plans the batches of the binary log phase, and their partition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pymysql.connections import Connection
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from backlog_spark.errors import BacklogError
+
+from ..offsets import BinlogPosition, Offset
+from ..options import MySqlOptions
+from ..pace import Pace
+from ..schema.ddl.evolution import Followed, as_declared
+from ..schema.ddl.history import Layout
+from ..schema.ddl.timeline import TableName
+from ..schema.declared import DeclaredTables
+from ..schema.table import TableSchema
+from ..server.connection import server_time_ms
+from ..server.mysql import end_position
+from ..server.session import Session
+from ..server.watermark import gtids_at
+from ..server.watermark import origin as origin_of
+from .ahead import ReadAhead, packed
+from .batches import rows_of
+from .planner import BinlogPlanner
+
+__all__ = ["BinlogPartition", "BinlogPhase"]
+
+
+@dataclass
+class BinlogPartition(InputPartition):
+    """The binary log after ``start`` up to ``until``. One partition keeps the order of the log.
+
+    ``layouts``: of tables whose rows in the log have other columns than declared. ``only``: the GTID set of the
+    transactions to read; "" for all. ``rows``: the rows themselves, if the planner has read them already.
+    """
+
+    server: str
+    tables: tuple[TableSchema, ...]
+    layouts: Mapping[TableName, Layout]
+    start: Offset
+    until: BinlogPosition
+    only: str = ""
+    rows: bytes | None = None
+
+
+class BinlogPhase:
+    """Plans one batch of the log after the other.
+
+    Parameters
+    ----------
+    options, tables, session, pace
+        Those of the query.
+    """
+
+    def __init__(self, options: MySqlOptions, tables: DeclaredTables, session: Session, pace: Pace) -> None:
+        self._options = options
+        self._tables = tables
+        self._session = session
+        self._pace = pace
+        self._planner: BinlogPlanner | None = None
+        self._layouts: tuple[Offset | None, Mapping[TableName, Layout]] = (None, {})
+        self._carried: tuple[ReadAhead, bytes | None] | None = None
+
+    def read_again(self) -> None:
+        """Forget what was read ahead: the tables were declared anew."""
+        self._planner = None
+
+    def next(self, connection: Connection[Any], start: Offset, limit: ReadLimit, now: float) -> Offset | None:
+        """The end of the batch after ``start``; None if the log has nothing for one.
+
+        Raises
+        ------
+        BacklogError
+            The log cannot be read on, or a table was altered in it.
+        """
+        origin, planner = origin_of(start), self._planner
+        if planner is None or planner.start != origin or len(planner.tables) != len(start.tables):
+            gtids = gtids_at(start)
+            timeline = self._followed(start) if self._options.evolves else None
+            captured = self._tables.captured(start)
+            planner = BinlogPlanner(self._session.same_server, captured, origin, now, gtids, timeline)
+            self._planner = planner
+        pace = self._pace
+        until = pace.target if pace.available_now and pace.target else end_position(connection, self._options)
+        last = start.filter_until if self._options.startup_mode == "snapshot" else None
+        if last is not None:
+            # All snapshot batches are made consistent up to here, and the user asked for nothing more.
+            until = last
+        if isinstance(origin, BinlogPosition) and until.sort_key() < origin.sort_key():
+            raise BacklogError(
+                f"The server's binary log ends at {until}, before {origin}, up to which the query has read it.",
+                "It was reset or restored: start with a new checkpoint and a new target.",
+            )
+        position = planner.plan(until, pace.binlog_rows(start, limit), now)
+        if last is not None and (position is None or position.sort_key() >= last.sort_key()):
+            self.note_layouts(start)
+            return replace(start.at(last, planner.gtid_at(last)), is_finished=True)
+        if position is None and start.is_lagging:
+            position = until  # the rest of the log has no rows of the tables: the backlog ends here
+        if position is None:
+            return None
+        gtid, lags = planner.gtid_at(position), self._lags(connection, planner, position, until)
+        tables = planner.tables_at(position)
+        self.note_layouts(start)
+        rows = planner.rows_until(position)
+        pace.live_taken(rows, all_of_them=not planner.leaves_rows(position, until))
+        if start.is_lagging:
+            pace.backlog_started(rows, now)
+        planner.advance(position, now)
+        pace.released(now)
+        return start.at(position, gtid, tables=tables, is_lagging=lags)
+
+    def note_layouts(self, start: Offset) -> None:
+        """Remember the tables' layouts at ``start`` for `partition`."""
+        self._layouts = (start, self._planner.layouts if self._planner else {})
+
+    def _followed(self, start: Offset) -> Followed:
+        captured = self._tables.captured(start)
+        return Followed(self._session.same_server, captured, start.tables, origin_of(start), as_declared)
+
+    def _layouts_at(self, start: Offset) -> Mapping[TableName, Layout]:
+        """The layout of rows after an offset, for tables whose columns are not as declared."""
+        if self._layouts[0] != start:
+            same = self._tables.same(start)
+            self._layouts = (start, {} if same else self._followed(start).layouts)
+        return self._layouts[1]
+
+    def _lags(
+        self, connection: Connection[Any], planner: BinlogPlanner, position: BinlogPosition, until: BinlogPosition
+    ) -> bool:
+        """Whether the log after this batch is so far behind that it is backlog."""
+        threshold, began_at = self._options.backlog_lag_ms, planner.time_at(position)
+        if threshold is None or began_at is None or position.sort_key() >= until.sort_key():
+            return False
+        return server_time_ms(connection) - began_at * 1000 > threshold
+
+    def partition(self, connection: Connection[Any], first: Offset, last: Offset) -> BinlogPartition:
+        """The log of the batch from ``first`` to ``last``."""
+        assert last.position is not None
+        start = self._session.here(connection, first)
+        until, only, server = last.position, "", self._session.server
+        if last.server != server:
+            # Planned on another server: read the same transactions, wherever they are in this server's log.
+            there = self._session.here(connection, last)
+            until, only = (there.gtid_until or until, last.gtid) if there.position is None else (there.position, "")
+        # A table that joins in this very batch is filtered by its own watermark.
+        read = replace(start, ranges=(*first.ranges, *last.ranges[len(first.ranges) :]))
+        tables, layouts = self._tables.captured(first), self._layouts_at(start)
+        rows = None if only or layouts else self._read_ahead(tables, read, until)
+        return BinlogPartition(server, tables, layouts, read, until, only, rows)
+
+    def _read_ahead(self, tables: tuple[TableSchema, ...], start: Offset, until: BinlogPosition) -> bytes | None:
+        """The rows after an offset, if the planner has read exactly these. Spark may ask for them several times."""
+        ahead = None if self._planner is None else self._planner.read_ahead
+        if ahead is None or self._planner is None or self._planner.tables != tables or start.ranges or start.joining:
+            return None
+        if (ahead.start, ahead.end) != (origin_of(start), until):
+            return None
+        if self._carried is None or self._carried[0] is not ahead:
+            self._carried = ahead, packed(rows_of(self._options, self._planner.tables, start, ahead.changes))
+            ahead.changes.clear()  # they take far more memory than the packed rows
+        return self._carried[1]

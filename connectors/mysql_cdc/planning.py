@@ -1,0 +1,136 @@
+"""Plans the batches of a stream beside the driver: first the snapshot, then the binary log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from pymysql.connections import Connection
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+
+from .binlog.phase import BinlogPhase
+from .binlog.startup import decided
+from .offsets import Offset
+from .options import MySqlOptions
+from .pace import Pace
+from .schema.ddl.evolution import StartAgain
+from .schema.declared import DeclaredTables
+from .schema.table import TableSchema
+from .server.mysql import end_position, load_schema, server_identity
+from .server.session import Session
+from .snapshot.new_tables import Joining
+from .snapshot.planner import SnapshotPlanner
+
+__all__ = ["BatchPlanner"]
+
+
+class BatchPlanner:
+    """Plans one batch after the other. Lives in the process of Spark's that plans, and never in a worker.
+
+    Parameters
+    ----------
+    options, tables
+        What the stream was declared with.
+    """
+
+    def __init__(self, options: MySqlOptions, tables: Sequence[TableSchema]) -> None:
+        self._options = options
+        self.tables = DeclaredTables(options, tables)
+        self.session = Session(options)
+        self._pace = Pace(options)
+        self._snapshots = SnapshotPlanner(options, self.tables, self.session, self._pace)
+        self._binlog = BinlogPhase(options, self.tables, self.session, self._pace)
+        self._joining = Joining(options, self.tables, self._snapshots)
+        self._checked_start = False
+
+    def initial(self) -> Offset:
+        """The offset before the first batch."""
+        server = self.session.run(server_identity)
+        return Offset(server=server, tables=self.tables.every(), complete=not self._options.has_snapshot)
+
+    def end_now(self) -> None:
+        """End the run at the log's present end: ``availableNow``."""
+        self._pace.available_now = True
+        self._pace.target = self.session.run(lambda c: end_position(c, self._options))
+
+    def next(self, start: Offset, limit: ReadLimit) -> Offset | None:
+        """The end of the batch after ``start``; None if there is nothing to read yet.
+
+        Raises
+        ------
+        BacklogError
+            The stream cannot continue.
+        """
+
+        def look() -> Offset | None:
+            return self.session.run(lambda c: self._next(c, start, limit))
+
+        # A finished stream, or one that has to end, gets no more rows to wait for.
+        waits = start.complete and not start.is_finished and not self._pace.available_now
+        return self._pace.wait_for(look) if waits else look()
+
+    def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
+        start = self.session.here(connection, start)
+        self.session.check_history(connection, start)
+        if not self._checked_start:
+            self.tables.check_checkpoint(start)
+            self._checked_start = True
+        available_now = self._pace.available_now
+        if available_now and self._options.target == "none":
+            return None
+        if start.is_undecided:
+            return decided(connection, self._options, self.tables, start)
+        if start.is_finished:
+            return None
+        if start.complete and available_now and self._options.target == "backlogEnd" and not start.is_lagging:
+            return None
+        step = self._next_live if start.complete else self._snapshots.next
+        try:
+            return step(connection, start, limit)
+        except StartAgain:
+            if self._options.format == "row":
+                raise
+        # The columns are inside the envelopes, so the stream need not be declared again.
+        for known in start.tables:
+            self.tables.add(load_schema(connection, self._options, known.database, known.table))
+        self._binlog.read_again()
+        return step(connection, start, limit)
+
+    def _next_live(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
+        """A batch of the binary log phase: the log, and tables that were found later."""
+        now, pace = time.time() * 1000, self._pace
+        if not pace.due(start, now):
+            return None
+        end = self._binlog.next(connection, start, limit, now)
+        if self._options.adds_tables and (start.joining or not pace.available_now):
+            joined = self._joining.step(connection, start, end, self._options.max_rows, now)
+            if joined is not None and end is None:
+                self._binlog.note_layouts(start)
+                pace.released(now)
+            if start.joining and joined and not joined.joining and pace.available_now:
+                pace.target = joined.filter_until
+            end = joined
+        return end
+
+    def partitions(self, first: Offset, last: Offset) -> list[InputPartition]:
+        """What the workers read for the batch from ``first`` to ``last``."""
+        if first.is_undecided:
+            return []
+        here = [self.session.run(lambda c, o=o: self.session.here(c, o)) for o in (first, last)]  # type: ignore[misc]
+        # A repeated batch is read before anything is planned, so this may be the first check.
+        self.session.run(lambda c: self.session.check_history(c, here[0]))
+        # Watermarks are those of this server. `BinlogPhase.partition` translates the rest.
+        first, last = (replace(o, ranges=h.ranges) for o, h in zip((first, last), here, strict=True))
+        if not first.complete:
+            # When Spark repeats the first batch, it asks for the initial offset again.
+            first = replace(first, tables=last.tables)
+        found = self._snapshots.partitions(first, last)
+        # Positions of two servers may have the same name.
+        if first.complete and (
+            first.position is None or (first.server, first.position) != (last.server, last.position)
+        ):
+            found.append(self.session.run(lambda c: self._binlog.partition(c, first, last)))
+        return found
