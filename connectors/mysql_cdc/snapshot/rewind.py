@@ -80,6 +80,10 @@ class RewindLog(ABC):
         self._note_absent()
         self._order = OrderBytes(schema.chunk_columns)
         self._chunk_indexes = schema.indexes(schema.chunk_key)
+        self._key_indexes = schema.indexes(schema.key)
+        self._stays = schema.chunks_stay
+        # Transactions that a read may not have seen. Only equal rows that are counted depend on them.
+        self._unsettled: set[tuple[str, int, int]] = set()
         asks = self._order.asks
         self._first = None if first is None or asks else self._order.known(first)
         self._last = None if last is None or asks else self._order.known(last)
@@ -189,19 +193,6 @@ class RewindLog(ABC):
 class FirstImages(RewindLog):
     """First images of the keys of a table with a primary key."""
 
-    def __init__(
-        self,
-        options: MySqlOptions,
-        schema: TableSchema,
-        known: TableSchema,
-        low: str,
-        first: Key | None,
-        last: Key | None,
-    ) -> None:
-        super().__init__(options, schema, known, low, first, last)
-        self._key_indexes = schema.indexes(schema.key)
-        self._stays = schema.chunks_stay
-
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]], seen: Watermark | None) -> None:
         indexes, dumps = self._key_indexes, marshal.dumps
         for _, before, after in change.rows:
@@ -255,18 +246,6 @@ class FirstImages(RewindLog):
 
 class NetChanges(RewindLog):
     """For a table without a key: how many equal rows the changes since the low watermark added or removed."""
-
-    def __init__(
-        self,
-        options: MySqlOptions,
-        schema: TableSchema,
-        known: TableSchema,
-        low: str,
-        first: Key | None,
-        last: Key | None,
-    ) -> None:
-        super().__init__(options, schema, known, low, first, last)
-        self._unsettled: set[tuple[str, int, int]] = set()
 
     def _note_absent(self) -> None:
         super()._note_absent()
