@@ -15,10 +15,10 @@ import pyarrow as pa
 
 import backlog_spark as bs
 from backlog_spark.decide.coordinator import Mode
+from tests.operators.aggregates.test_aggregates import SCHEMA, random_rows
 
 from .conftest import Collect, wait
 from .scripted import append
-from .test_aggregates import SCHEMA, random_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

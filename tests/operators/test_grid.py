@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 import backlog_spark as bs
 from backlog_spark.operators.aggregates import ApproxCountDistinct
+from tests.operators.aggregates.test_aggregates import COLLECTED, EXTREMES, NUMBERS, PICKED, Case, close
 
 from .conftest import plain
 from .grid import KEYS, Example, key_names, result, tables
-from .test_aggregates import COLLECTED, EXTREMES, NUMBERS, PICKED, Case, close
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -17,7 +17,6 @@ import pytest
 import backlog_spark as bs
 from backlog_spark.spark import cardinality, versions
 from backlog_spark.spark.cardinality import estimated_distinct
-from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, plain, wait
 from tests.operators.scripted import append
 
@@ -117,7 +116,6 @@ TOGETHER = {"key": True, "float": True, "keys": True, "windows": True, "changes"
 def test_the_result_is_the_same(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     for constant, value in SMALL.items():
         monkeypatch.setattr(cardinality, constant, value)
     told: list[bool] = []

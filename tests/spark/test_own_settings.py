@@ -16,7 +16,6 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 import backlog_spark as bs
 from backlog_spark.spark import own_settings as pinned
-from backlog_spark.spi import registry
 from tests.operators.conftest import Collect, wait
 from tests.operators.scripted import append
 
@@ -83,7 +82,6 @@ def logged(checkpoint: Path) -> tuple[str, dict[str, str]]:
 
 @pytest.fixture
 def neighbour(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Neighbour]:
-    monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     plain = Neighbour(spark, tmp_path / "plain")
     listener = AtStart(plain.start)
     spark.streams.addListener(listener)

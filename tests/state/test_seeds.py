@@ -23,9 +23,8 @@ from backlog_spark.spark.versions import BatchState, seeds_of
 from backlog_spark.state.keys import groups_of
 from backlog_spark.state.seeds import SEED_EMIT, SEED_SCHEMA, SEED_SILENT, ChosenRows, PackFiles, PackState
 from backlog_spark.state.tables import EMIT, StateSchema, from_bytes
-
-from .test_versions import FOLDS
-from .test_versions import SCHEMA as ROWS_OF_FOLDS
+from tests.spark.test_versions import FOLDS
+from tests.spark.test_versions import SCHEMA as ROWS_OF_FOLDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

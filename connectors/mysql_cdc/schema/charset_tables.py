@@ -1,8 +1,8 @@
 """Differences between the servers' character sets and Python's codecs (data).
 
 These are the conversions of each byte and each code that a column may hold, by MySQL 8.0.15 and MariaDB 10.11.5 and
-11.4.5, which agree. The servers convert everything else to ``?``. tests/connectors/mysql_cdc/test_charsets.py compares
-with the servers again.
+11.4.5, which agree. The servers convert everything else to ``?``.
+tests/connectors/mysql_cdc/schema/test_charsets.py compares with the servers again.
 """
 
 from __future__ import annotations

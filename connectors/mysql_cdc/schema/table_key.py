@@ -27,8 +27,8 @@ KEY_CHARSETS = {
     *("ascii", "latin1", "latin2", "cp1250", "cp1251", "koi8r"),
 }
 # Collations whose WEIGHT_STRING does not order as the comparison does, measured over all collations of these sets
-# (tests/connectors/mysql_cdc/test_order_bytes.py). MariaDB compares level by level and pads each level, which one
-# string of weights cannot express. 10.11 also treats '' and '\0' as equal in the older collations without padding.
+# (tests/connectors/mysql_cdc/schema/test_order_bytes.py). MariaDB compares level by level and pads each level, which
+# one string of weights cannot express. 10.11 also treats '' and '\0' as equal in the older collations without padding.
 _UNORDERED = re.compile(r"cp1250_czech_cs\Z")
 _UNORDERED_IN_MARIADB = re.compile(
     r"cp1250_czech_cs\Z|.*(_ai_cs|_as_ci|_as_cs|_w2|_0900_bin)\Z|(?!.*_uca1400_).*_nopad_"

@@ -2,7 +2,7 @@
 
 There is no conversion that may lose anything, or that depends on the session that ran the statement. How servers
 convert existing rows was measured on MySQL 8.0 and MariaDB 11.4 and 10.11
-(tests/connectors/mysql_cdc/test_history_servers.py).
+(tests/connectors/mysql_cdc/schema/ddl/test_history_servers.py).
 """
 
 from __future__ import annotations

@@ -19,8 +19,7 @@ from deltalake import DeltaTable, write_deltalake
 from backlog_spark.errors import BacklogError, SettingError
 from connectors.hybrid.delta import DeltaOptions, DeltaPhase
 from connectors.hybrid.phases import Columns, Limit
-
-from .files.reading import bag, batches_between, rows_between, rows_of, steps
+from tests.connectors.hybrid.files.reading import bag, batches_between, rows_between, rows_of, steps
 
 UTC_US = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(

@@ -4,7 +4,7 @@ The statement is read clause by clause. A clause that is unknown, or whose effec
 refused: a wrong guess would put values into the wrong columns.
 
 Sources: MySQL Reference Manual and MariaDB Knowledge Base, "ALTER TABLE"; how the clauses of one statement act together
-was measured on MySQL 8.0 and MariaDB 11.4 and 10.11 (tests/connectors/mysql_cdc/test_history.py).
+was measured on MySQL 8.0 and MariaDB 11.4 and 10.11 (tests/connectors/mysql_cdc/schema/ddl/test_history.py).
 """
 
 from __future__ import annotations

@@ -24,8 +24,7 @@ from connectors.hybrid.kafka.planner import Planner
 from connectors.hybrid.offsets import HybridOffset
 from connectors.hybrid.phases import Columns, Limit, Position
 from connectors.hybrid.planner import HybridPlanner
-
-from ..numbers import Live
+from tests.connectors.hybrid.numbers import Live
 
 T0 = 1_700_000_000_000
 ZERO: Partition = ("t", 0)

@@ -1,0 +1,69 @@
+"""How many rows a snapshot is said to have in all, where the server's statistics are wrong."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadMaxRows
+
+from backlog_spark.embedded.mysql import MySQLServer
+from connectors.mysql_cdc.snapshot import remaining
+from connectors.mysql_cdc.snapshot.remaining import corrected
+from tests.connectors.mysql_cdc.replay import options, reader
+
+ROWS, SAID = 1_000, 1_400
+
+
+@pytest.mark.parametrize(
+    ("reached", "done", "is_unique", "total"),
+    [
+        (0, 0, False, SAID),
+        (0, 0, True, 1_000),  # there are no more keys
+        (500, 500, False, 1_100),
+        (900, 900, False, 1_004),
+        (1_000, 1_000, False, 1_000),
+        (1_200, 1_000, True, 1_000),  # rows were deleted meanwhile
+        (500, 20, True, 380),  # few at first: the statistics still count
+    ],
+)
+def test_statistics_count_as_much_as_there_are_keys_to_come(
+    reached: int, done: int, is_unique: bool, total: int
+) -> None:
+    assert corrected(1, 1_000, reached, done, SAID, is_unique=is_unique) == total
+
+
+@pytest.fixture
+def table(mysql: MySQLServer) -> str:
+    """Its statistics say 40 % more rows than it has; keys are ten apart."""
+    mysql.execute("CREATE DATABASE IF NOT EXISTS remaining")
+    mysql.execute("DROP TABLE IF EXISTS remaining.t")
+    mysql.execute("CREATE TABLE remaining.t (id INT PRIMARY KEY) STATS_PERSISTENT = 1, STATS_AUTO_RECALC = 0")
+    mysql.execute("INSERT INTO remaining.t VALUES " + ",".join(f"({10 * n})" for n in range(1, ROWS + 1)))
+    mysql.execute("ANALYZE TABLE remaining.t")
+    mysql.execute(
+        f"UPDATE mysql.innodb_table_stats SET n_rows = {SAID} WHERE database_name = 'remaining' AND table_name = 't'"
+    )
+    mysql.execute("FLUSH TABLE remaining.t")
+    return "remaining.t"
+
+
+def totals(mysql: MySQLServer, table: str) -> list[int]:
+    stream = reader(options(mysql, table))
+    offset, found = stream.initialOffset(), []
+    while offset["isProcessingBacklog"]:
+        offset = stream.latestOffset(offset, ReadMaxRows(250))
+        found.append(offset["total"])
+    return found
+
+
+def test_a_table_that_is_counted_quickly_has_its_total_from_the_beginning(mysql: MySQLServer, table: str) -> None:
+    assert totals(mysql, table) == [ROWS] * 4
+
+
+def test_of_a_large_table_the_statistics_are_corrected(
+    mysql: MySQLServer, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remaining, "_COUNT_S", 0.0)
+    found = totals(mysql, table)
+    assert found[-1] == ROWS
+    assert found == sorted(found, reverse=True)
+    assert ROWS < found[2] < ROWS * 1.05 < found[0] < SAID
