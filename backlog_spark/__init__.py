@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from backlog_spark.api.explain import explain, explained
     from backlog_spark.api.keyed_streams import KeyedStream
     from backlog_spark.api.streams import BacklogStream, source, stream
+    from backlog_spark.api.verification import Difference, TargetDiffers, Verification
+    from backlog_spark.api.verify import verify
     from backlog_spark.api.windowed_streams import WindowedStream
     from backlog_spark.errors import BacklogError, SettingError
     from backlog_spark.model.record_attributes import RecordAttributes, RecordAttributesBuilder
@@ -75,6 +77,7 @@ __all__ = [
     "CumulativeEventTimeWindows",
     "DeltaAppend",
     "DeltaUpsert",
+    "Difference",
     "EndOfStreamWindows",
     "EventTimeSessionWindows",
     "ForeignQuery",
@@ -103,12 +106,14 @@ __all__ = [
     "SqlError",
     "StateTtlConfig",
     "Switch",
+    "TargetDiffers",
     "TimeWindow",
     "Trigger",
     "TriggerResult",
     "TumblingEventTimeWindows",
     "TumblingProcessingTimeWindows",
     "ValueState",
+    "Verification",
     "Watermark",
     "WatermarkCharacteristic",
     "WindowFunction",
@@ -121,6 +126,7 @@ __all__ = [
     "source",
     "sql",
     "stream",
+    "verify",
 ]
 
 # Loaded when first asked for: the workers of Python sources import this package for its errors alone, and would
@@ -137,6 +143,7 @@ _MODULES = {
     "CumulativeEventTimeWindows": "operators.windows.assigners",
     "DeltaAppend": "sinks",
     "DeltaUpsert": "sinks",
+    "Difference": "api.verification",
     "EndOfStreamWindows": "operators.windows.assigners",
     "EventTimeSessionWindows": "operators.windows.assigners",
     "ForeignQuery": "native.rule_query",
@@ -165,12 +172,14 @@ _MODULES = {
     "SqlError": "streamsql.refusals",
     "StateTtlConfig": "operators.process.state_ttl",
     "Switch": "runner.query_progress",
+    "TargetDiffers": "api.verification",
     "TimeWindow": "operators.windows.functions",
     "Trigger": "operators.windows.triggers",
     "TriggerResult": "operators.windows.triggers",
     "TumblingEventTimeWindows": "operators.windows.assigners",
     "TumblingProcessingTimeWindows": "operators.windows.assigners",
     "ValueState": "operators.process.functions",
+    "Verification": "api.verification",
     "Watermark": "model.watermarks",
     "WatermarkCharacteristic": "spi.source_info",
     "WindowFunction": "operators.windows.functions",
@@ -183,6 +192,7 @@ _MODULES = {
     "source": "api.streams",
     "sql": "streamsql.queries",
     "stream": "api.streams",
+    "verify": "api.verify",
 }
 
 

@@ -330,6 +330,14 @@ more across networks: `preferred` and `required` do not verify the server.
 """
 
 
+_VERIFY = """## Verify
+
+`bs.verify(query)` compares the target with the tables, exactly, while the query and the writers go on. It names the
+keys that differ and can repair them: [docs/verify.md](verify.md).
+
+"""
+
+
 def _metadata() -> str:
     rows = "".join(f"| `{name}` | {spark.simpleString()} | {says} |\n" for name, (spark, _, says) in METADATA.items())
     return "## Metadata columns\n\n| column | type | |\n|---|---|---|\n" + rows + "\n"
@@ -377,6 +385,7 @@ def pages() -> dict[str, str]:
             + _SCHEMA_CHANGES
             + _LAG
             + _metadata()
+            + _VERIFY
             + _LOGIN
             + _TYPES
             + type_table()

@@ -377,6 +377,11 @@ class BacklogQuery(QueryRuns):
         return self._node
 
     @property
+    def sink(self) -> Sink:
+        """The sink of the main output, as the query uses it; to be read only."""
+        return self._outputs.main
+
+    @property
     def keyed(self) -> KeyedPlan | None:
         """Its keyed part, if there is a keyed operator; for `backlog_spark.explain`, to be read only."""
         return self._keyed

@@ -335,6 +335,16 @@ class QueryRuns(QueryHandle):
     # -- waiting and stopping -------------------------------------------------------------------------------
 
     @property
+    def spark(self) -> SparkSession:
+        """The session that it was started in."""
+        return self._spark
+
+    @property
+    def checkpointLocation(self) -> str:
+        """Where its checkpoint is."""
+        return self._checkpoint.location
+
+    @property
     def streamingQuery(self) -> StreamingQuery:
         """Spark's own handle of the present run; another one after a restart."""
         assert self._query is not None, "start() comes first"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from backlog_spark.spi.source_info import SourceInfo
+    from backlog_spark.spi.tables_at import TablesAt
 
 __all__ = [
     "CONNECTORS",
@@ -30,6 +31,7 @@ __all__ = [
     "discover",
     "inspect",
     "part",
+    "tables_at",
 ]
 
 ENTRY_POINTS: Final = "backlog_spark.connectors"
@@ -127,6 +129,43 @@ def check_start(source_format: str, options: Mapping[str, str]) -> None:
         check = getattr(importlib.import_module(CONNECTORS[source_format][0]), "check_start", None)
         if check is not None:
             check(options)
+
+
+def tables_at(
+    source_format: str,
+    options: Mapping[str, str],
+    offset: Mapping[str, Any],
+    *,
+    table: str = "",
+    rows_per_chunk: int | None = None,
+) -> TablesAt:
+    """What a source's tables held at an offset.
+
+    Parameters
+    ----------
+    options : mapping
+        The source's.
+    offset : mapping
+        From Spark's log.
+    table : str
+        One of several tables; "" for all.
+    rows_per_chunk : int, optional
+        Most rows of a part, about. Default: as the source's options say.
+
+    Raises
+    ------
+    BacklogError
+        If the format has no such rows, or raised by the connector.
+    """
+    connector = CONNECTORS.get(source_format)
+    found = getattr(importlib.import_module(connector[0]), "tables_at", None) if connector else None
+    if found is None:
+        raise BacklogError(
+            f"A source of the format {source_format!r} cannot tell what its tables held earlier.",
+            "verify compares tables that mysql_cdc reads.",
+        )
+    made: TablesAt = found(options, offset, table=table, rows_per_chunk=rows_per_chunk)
+    return made
 
 
 def part(source_format: str, name: str) -> Any:

@@ -1,0 +1,140 @@
+"""The result of ``bs.verify`` (pure)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from backlog_spark.errors import BacklogError
+
+__all__ = ["Difference", "TargetDiffers", "Verification"]
+
+
+class TargetDiffers(BacklogError):
+    """A target does not have its source's rows. It names no key and no value, so it may be logged."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key whose rows differ.
+
+    Parameters
+    ----------
+    kind : str
+        ``"missing"``: the target lacks the row. ``"extra"``: the source has no such row. ``"different"``: both have it,
+        with other values. ``"doubled"``: the target has it more than once.
+    key : mapping of str to value
+        The key columns.
+    columns : tuple of str
+        Of ``different``: the columns whose values differ.
+    source, target : mapping of str to value, or None
+        With ``values=True``: the row's other columns on either side; None where there is no row, or more than one.
+    """
+
+    kind: str
+    key: Mapping[str, Any]
+    columns: tuple[str, ...] = ()
+    source: Mapping[str, Any] | None = field(default=None, repr=False)
+    target: Mapping[str, Any] | None = field(default=None, repr=False)
+
+    def __str__(self) -> str:
+        key = ", ".join(f"{name}={value!r}" for name, value in self.key.items())
+        return f"{self.kind} {key}{': ' if self.columns else ''}{', '.join(self.columns)}"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """How a target compares with its source, at one place of the source's log.
+
+    Parameters
+    ----------
+    tables : tuple of str
+        The source's tables.
+    target : str
+        Location of the target.
+    version : int
+        The version of the target that was compared.
+    batch_id : int
+        The query's newest batch in it.
+    place : str
+        The place of the source's log where that batch ends. Both sides are compared as of there.
+    source_rows, target_rows : int
+        Rows of either side.
+    missing, extra, different, doubled : int
+        How many keys differ, by `Difference.kind`.
+    differences : tuple of Difference
+        The first of them, in the order of their keys.
+    columns : tuple of str
+        The columns that were compared.
+    left_out : tuple of str
+        Columns that only one side has.
+    chunks, differing_chunks : int
+        Parts that the source was read in, and how many of them have missing, different or doubled rows.
+    repaired : int
+        Keys that ``repair=True`` has brought to the source's rows.
+    seconds : float
+    """
+
+    tables: tuple[str, ...]
+    target: str
+    version: int
+    batch_id: int
+    place: str
+    source_rows: int
+    target_rows: int
+    missing: int = 0
+    extra: int = 0
+    different: int = 0
+    doubled: int = 0
+    differences: tuple[Difference, ...] = ()
+    columns: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    chunks: int = 0
+    differing_chunks: int = 0
+    repaired: int = 0
+    seconds: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many keys differ."""
+        return self.missing + self.extra + self.different + self.doubled
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether no key differs."""
+        return not self.count
+
+    @property
+    def summary(self) -> str:
+        """One line without any key or value."""
+        at = f"version {self.version} (batch {self.batch_id}, {self.place})"
+        if self.is_equal:
+            return f"equal: {', '.join(self.tables)} and {self.target} at {at}, {self.source_rows:,} rows"
+        kinds = {"missing": self.missing, "extra": self.extra, "different": self.different, "doubled": self.doubled}
+        told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+        rows = f"{self.source_rows:,} rows in the source, {self.target_rows:,} in the target"
+        return f"{told}: {', '.join(self.tables)} and {self.target} at {at}, {rows}"
+
+    def raise_for_differences(self) -> Verification:
+        """Raise an error if a key differs and was not repaired; else return this object.
+
+        Raises
+        ------
+        TargetDiffers
+            With the counts, and no key or value.
+        """
+        if self.count == self.repaired:
+            return self
+        raise TargetDiffers(f"The target differs. {self.summary}.", "The result's `differences` has the first keys.")
+
+    def __repr__(self) -> str:
+        lines = [f"Verification({self.summary})"]
+        if self.left_out:
+            lines.append(f"  not compared: {', '.join(self.left_out)}")
+        lines += [f"  {difference}" for difference in self.differences]
+        if self.count > len(self.differences):
+            lines.append(f"  and {self.count - len(self.differences):,} more")
+        if self.repaired:
+            lines.append(f"  repaired: {self.repaired:,}")
+        return "\n".join(lines)

@@ -1,0 +1,410 @@
+"""``bs.verify``: whether a Delta table has exactly its source's rows, while the query and the writers go on.
+
+1. The table's newest version is fixed. The transaction id in it names the query's batch, and Spark's offset log the
+   place of the source's log where that batch ends.
+2. The connector gives its tables' rows as of exactly that place, however late it reads them; see
+   `backlog_spark.spi.tables_at`.
+3. Spark compares 128-bit digests of both sides' rows by key, in one shuffle. The source's rows go through the same
+   conversion as in the query, and both sides through the same hash function.
+4. Of the first keys that differ the rows are read again, for the names of the columns.
+
+Nothing is locked and nothing waits. Digests are not made by the server: no server-side aggregate can be taken back to a
+place of the log.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from backlog_spark.api.streams import BacklogStream
+from backlog_spark.api.verification import Difference, Verification
+from backlog_spark.api.verify_reading import ChunkReader, ReadingLine
+from backlog_spark.common.failure_causes import first_line
+from backlog_spark.common.familiar_names import told
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
+from backlog_spark.runner.query import BacklogQuery
+from backlog_spark.sinks import delta_repair as steps
+from backlog_spark.sinks.delta import DeltaSink
+from backlog_spark.sinks.delta_columns import check_table, quoted
+from backlog_spark.sinks.delta_rows import TargetVersion, newest_target, rows_at
+from backlog_spark.sinks.delta_upsert import DeltaUpsert
+from backlog_spark.spark.checkpoint import Checkpoint
+from backlog_spark.spark.row_comparison import (
+    DIFFERENT,
+    DOUBLED,
+    EXTRA,
+    MISSING,
+    PART,
+    SAME,
+    compared,
+    differing_columns,
+    is_same,
+)
+from backlog_spark.spark.session import check_session, register, session_copy
+from backlog_spark.spi.registry import tables_at
+from backlog_spark.spi.tables_at import TablesAt
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["verify"]
+
+_log = logging.getLogger(__name__)
+
+_IDENTITY: Final = "identity"
+_SMALLEST_CHUNK: Final = 2_000
+# What Spark and Delta say when files of a version are gone.
+_GONE: Final = (
+    "FILE_NOT_EXIST", "FileNotFoundException", "DELTA_FILE_NOT_FOUND", "DELTA_VERSION_NOT_FOUND",
+    "DELTA_LOG_FILE_NOT_FOUND", "VersionNotFoundException", "DELTA_TRUNCATED_TRANSACTION_LOG",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """Both sides at one place of the source's log. Made by `place`, compared by `compare`.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    sink : DeltaSink
+    target : TargetVersion
+    tables : TablesAt
+    """
+
+    spark: SparkSession
+    sink: DeltaSink
+    target: TargetVersion
+    tables: TablesAt
+
+
+def verify(
+    of: BacklogQuery | BacklogStream,
+    sink: DeltaSink | None = None,
+    *,
+    checkpoint: str | None = None,
+    table: str = "",
+    max_differences: int = 20,
+    values: bool = False,
+    max_rows_per_second: int | None = None,
+    repair: bool = False,
+    spark: SparkSession | None = None,
+) -> Verification:
+    """Compare a Delta table with the source that a query copies into it, exactly, while both go on.
+
+    Both sides are compared as of one place of the source's log: where the newest batch in the table ends. A target that
+    is behind the source does not differ. Nothing is locked, and the query need not stop. See docs/verify.md.
+
+    Parameters
+    ----------
+    of : BacklogQuery or BacklogStream
+        The query, running or stopped, or the source that it was started from, as ``bs.source`` made it. Between source
+        and sink there must be no step.
+    sink : DeltaUpsert or DeltaAppend, optional
+        Where the query writes. Default: the query's sink. With `DeltaAppend` the newest row of each key is compared.
+    checkpoint : str, optional
+        The query's ``checkpointLocation``. Required with a source.
+    table : str, optional
+        One of several tables, ``"database.table"``. Default: all.
+    max_differences : int, default 20
+        How many keys `Verification.differences` has. All are counted.
+    values : bool, default False
+        Whether the differences have the rows' values. Without it the result has keys and names of columns only.
+    max_rows_per_second : int, optional
+        Most rows a second to read from the source, on average and over all tasks. Default: no limit.
+    repair : bool, default False
+        Give the keys that differ the source's rows, in one commit of a `DeltaUpsert` whose query is stopped. Only
+        chunks of the source with such keys are read again. The rows are those of the compared place, so the query goes
+        on from its checkpoint. Refused if anybody has written to the table since it was compared.
+    spark : SparkSession, optional
+        Default: the active session.
+
+    Returns
+    -------
+    Verification
+
+    Raises
+    ------
+    SettingError
+        For arguments that cannot work.
+    BacklogError
+        The snapshot is not complete; the source's log since that place or files of the table's version are gone; a
+        column has another type in the table; or the table and the checkpoint do not belong together.
+
+    Examples
+    --------
+    >>> result = bs.verify(query, max_rows_per_second=50_000)  # doctest: +SKIP
+    >>> result.raise_for_differences()  # doctest: +SKIP
+    """
+    if isinstance(max_differences, bool) or not isinstance(max_differences, int) or max_differences < 0:
+        raise SettingError("max_differences", max_differences, "must be a whole number, 0 or more.")
+    rate = max_rows_per_second
+    if rate is not None and (isinstance(rate, bool) or not isinstance(rate, int) or rate < 1):
+        raise SettingError("max_rows_per_second", rate, "must be a whole number, 1 or more.", "None: no limit.")
+    if repair and isinstance(of, BacklogQuery) and of.isActive:
+        raise SettingError(
+            "repair", repair, "the query runs, and its commits would mix with the repair's.",
+            "Stop the query, then verify with repair=True.",
+        )  # fmt: skip
+    found = place(of, sink, checkpoint=checkpoint, table=table, spark=spark, max_rows_per_second=rate)
+    if repair and not isinstance(found.sink, DeltaUpsert):
+        raise SettingError(
+            "repair", repair, "a table of DeltaAppend keeps all changes and is not repaired.", "Leave repair out."
+        )
+    return compare(
+        found, table=table, max_differences=max_differences, values=values, max_rows_per_second=rate, repair=repair
+    )
+
+
+def place(
+    of: BacklogQuery | BacklogStream,
+    sink: DeltaSink | None = None,
+    *,
+    checkpoint: str | None = None,
+    table: str = "",
+    max_rows_per_second: int | None = None,
+    spark: SparkSession | None = None,
+) -> Place:
+    """Fix the version of the target and the place of the source's log that belongs to it. As `verify`."""
+    from pyspark.sql import SparkSession
+
+    if isinstance(of, BacklogQuery):
+        node, sink, checkpoint = of.node, sink or cast("DeltaSink", of.sink), checkpoint or of.checkpointLocation
+        spark = spark or of.spark
+    elif isinstance(of, BacklogStream):
+        node = of.node
+    else:
+        raise BacklogError(
+            f"verify was given {told(of)}.", "Give it the query, or the source that bs.source made and a checkpoint."
+        )
+    session: Any = spark or SparkSession.getActiveSession()
+    check_session(session)
+    spec = _source_of(node)
+    if not isinstance(sink, DeltaSink):
+        raise SettingError("sink", told(sink), "is no table to compare.", "Give a DeltaUpsert or a DeltaAppend.")
+    if not checkpoint:
+        raise SettingError("checkpoint", checkpoint, "is needed with a source.", "Give the query's checkpointLocation.")
+    register(session)
+    own = session_copy(session)
+    files = Checkpoint(own, checkpoint)
+    identity = files.read_metadata(_IDENTITY)
+    if identity is None:
+        raise SettingError("checkpoint", checkpoint, "holds no query of backlog_spark.", "Check the path.")
+    target = newest_target(own, sink, str(identity["id"]))
+    offsets = [o for o in files.offsets(target.batch) or () if o is not None]
+    if len(offsets) != 1:
+        raise BacklogError(
+            f"The offset log of {checkpoint} has no batch {target.batch}, the newest one in {target.path}.",
+            "The checkpoint was changed or is another one. Verify again when the query has written its next batch.",
+        )
+    per_chunk = None if max_rows_per_second is None else max(_SMALLEST_CHUNK, max_rows_per_second)
+    tables = tables_at(spec.format, spec.options, offsets[0], table=table, rows_per_chunk=per_chunk)
+    keys = {key.lower() for key in tables.key}
+    if sink.keys and {key.lower() for key in sink.keys} != keys:
+        raise SettingError(
+            "keys", list(sink.keys), f"are not the source's key ({', '.join(tables.key)}).",
+            "Rows of such a target are no copy of the source's.",
+        )  # fmt: skip
+    return Place(own, sink, target, tables)
+
+
+def _source_of(node: Node) -> SourceSpec:
+    if not isinstance(node, SourceNode):
+        raise BacklogError(
+            "Between source and sink there are steps, so the target is no copy of the source.",
+            "verify compares queries that write a source's rows as they are.",
+        )
+    return node.spec
+
+
+def compare(
+    at: Place,
+    *,
+    table: str = "",
+    max_differences: int = 20,
+    values: bool = False,
+    max_rows_per_second: int | None = None,
+    repair: bool = False,
+) -> Verification:
+    """Compare both sides. As `verify`."""
+    began = time.monotonic()
+    _log.info(
+        "verify: %s at version %d, batch %d, %s", at.target.path, at.target.version, at.target.batch, at.tables.place
+    )
+    try:
+        result = _Comparison(at, table, max_rows_per_second).result(
+            began, max_differences, values=values, repair=repair
+        )
+    except BacklogError:
+        raise
+    except Exception as error:
+        raise _explained(error, at) from error
+    _log.log(logging.INFO if result.is_equal else logging.WARNING, "verify: %s", result.summary)
+    return result
+
+
+class _Comparison:
+    """The frames of both sides, and what differs."""
+
+    def __init__(self, at: Place, table: str, rate: int | None) -> None:
+        spark, tables = at.spark, at.tables
+        self._at = at
+        context = spark.sparkContext
+        tasks = max(1, min(tables.chunks, context.defaultParallelism))
+        self._reader = ChunkReader(
+            tables, None if rate is None else rate / tasks, context.accumulator(0), context.accumulator(0)
+        )
+        target = rows_at(spark, at.sink, at.target, tables.key)
+        types = {name.lower() for name in target.columns}
+        keys = {key.lower() for key in tables.key}
+        self._values = [f for f in tables.columns if f.name.lower() in types and f.name.lower() not in keys]
+        self._keys = [f for f in tables.columns if f.name.lower() in keys]
+        check_table(at.target.path, tables.key, target.schema, [*self._keys, *self._values])
+        names = [f.name for f in (*self._keys, *self._values)]
+        known = {name.lower() for name in names}
+        # What the source adds to a row to say where it comes from is not a column of its table.
+        others = [n for n in target.columns if n.lower() not in known and n not in tables.added]
+        self._left_out = (*(n for n in tables.columns.names if n.lower() not in known), *others)
+        target = target.select(*(F.col(quoted(name)).alias(name) for name in names))
+        if table:
+            database, _, name = table.partition(".")
+            if {"_database", "_table"} <= known:
+                target = target.where((F.col("_database") == database) & (F.col("_table") == name))
+        self._target = target
+
+    def _source(self, chunks: Sequence[int] | None = None) -> DataFrame:
+        """Rows of some chunks, by default all, with `PART`."""
+        spark, tables = self._at.spark, self._at.tables
+        schema = StructType([*tables.columns, StructField(PART, IntegerType())])
+        count = tables.chunks if chunks is None else len(chunks)
+        numbers = spark.range(0, count, 1, max(1, count))
+        if chunks:
+            numbers = numbers.select(F.element_at(F.array(*map(F.lit, chunks)), (F.col("id") + 1).cast("int")))
+        return numbers.mapInArrow(self._reader, schema)
+
+    def result(self, began: float, most: int, *, values: bool, repair: bool) -> Verification:
+        at = self._at
+        keys = [f.name for f in self._keys]
+        from pyspark import StorageLevel
+
+        found = compared(self._source(), self._target, keys, self._values).persist(StorageLevel.DISK_ONLY)
+        try:
+            with ReadingLine(self._reader):
+                counts = found.groupBy("kind").agg(
+                    F.count("*").alias("keys"),
+                    F.sum("source").alias("source"),
+                    F.sum("target").alias("target"),
+                    F.collect_set("part").alias("parts"),
+                ).collect()  # fmt: skip
+            kinds = {row["kind"]: int(row["keys"]) for row in counts}
+            differences: tuple[Difference, ...] = ()
+            if most and set(kinds) - {SAME}:
+                differences = self._first(found, most, values=values)
+            if repair and set(kinds) - {SAME}:
+                self._repair(found)
+        finally:
+            found.unpersist()
+        return Verification(
+            tables=at.tables.tables,
+            target=at.target.path,
+            version=at.target.version,
+            batch_id=at.target.batch,
+            place=at.tables.place,
+            source_rows=sum(int(row["source"]) for row in counts),
+            target_rows=sum(int(row["target"]) for row in counts),
+            missing=kinds.get(MISSING, 0),
+            extra=kinds.get(EXTRA, 0),
+            different=kinds.get(DIFFERENT, 0),
+            doubled=kinds.get(DOUBLED, 0),
+            differences=differences,
+            columns=tuple(f.name for f in (*self._keys, *self._values)),
+            left_out=self._left_out,
+            chunks=at.tables.chunks,
+            differing_chunks=len({part for row in counts for part in row["parts"]}),
+            repaired=sum(kinds.values()) - kinds.get(SAME, 0) if repair else 0,
+            seconds=time.monotonic() - began,
+        )
+
+    def _repair(self, found: DataFrame) -> None:
+        """Bring the keys that differ to the source's rows."""
+        keys = [f.name for f in self._keys]
+        values = [f.name for f in self._values]
+        wrong = found.where(F.col("kind") != SAME)
+        there = F.broadcast(wrong.where(F.col("source") > 0))
+        parts = sorted(row["part"] for row in there.select("part").distinct().collect())
+        source = self._source(parts)
+        step = F.when(there["kind"] == DIFFERENT, steps.UPDATE).otherwise(steps.INSERT).alias(steps.STEP)
+        rows = source.join(there, is_same(there, source, keys), "inner")
+        made = rows.select(*(source[quoted(name)].alias(name) for name in (*keys, *values)), step)
+        gone = wrong.where(F.col("kind").isin(EXTRA, DOUBLED)).select(
+            *(F.col("key").getField(name).alias(name) for name in keys),
+            *(F.lit(None).cast(f.dataType).alias(f.name) for f in self._values),
+            F.lit(steps.DELETE).alias(steps.STEP),
+        )
+        steps.repair(self._at.target, made.unionAll(gone), keys)
+
+    def _first(self, found: DataFrame, most: int, *, values: bool) -> tuple[Difference, ...]:
+        """The first keys that differ. Their rows are read again where columns or values are to be told."""
+        keys = [f.name for f in self._keys]
+        first = found.where(F.col("kind") != SAME).orderBy("key").limit(most).select("kind", "key", "part")
+        wanted = first.where(F.col("kind") == DIFFERENT)
+        if values:
+            wanted = first.where(F.col("kind") != DOUBLED)
+        parts = sorted({row["part"] for row in wanted.collect() if row["part"] is not None})
+        rows = [f.name for f in self._values]
+
+        def side(frame: DataFrame, name: str) -> DataFrame:
+            small = F.broadcast(wanted)
+            found = frame.join(small, is_same(small, frame, keys), "inner")
+            struct = F.struct(*(frame[quoted(c)].alias(c) for c in rows)) if rows else F.struct(F.lit(0).alias("_"))
+            return found.select(small["key"], struct.alias(name))
+
+        source = side(self._source(parts), "source")
+        both = first.alias("f")
+        for frame, name in ((source, "source"), (side(self._target, "target"), "target")):
+            there = frame.withColumnRenamed("key", f"{name}_key")
+            both = both.join(there, both["key"].eqNullSafe(there[f"{name}_key"]), "left")
+        columns = F.when(F.col("kind") == DIFFERENT, differing_columns(self._values, "source", "target"))
+        told = [F.col("source"), F.col("target")] if values else []
+        listed = both.select("kind", "key", columns.alias("columns"), *told).orderBy("key").collect()
+        return tuple(
+            Difference(
+                row["kind"],
+                row["key"].asDict(),
+                tuple(row["columns"] or ()),
+                _values_of(row["source"]) if values else None,
+                _values_of(row["target"]) if values else None,
+            )
+            for row in listed
+        )
+
+
+def _values_of(row: Any) -> dict[str, Any] | None:
+    return None if row is None else dict(row.asDict())
+
+
+def _explained(error: Exception, at: Place) -> BacklogError:
+    """A failure of Spark's as one line, with the next step where the cause is known."""
+    text = f"{type(error).__name__}: {error}"
+    if _any_in(_GONE, text):
+        return BacklogError(
+            f"Files of version {at.target.version} of the Delta table at {at.target.path} are gone.",
+            "VACUUM has removed them. Verify again: it takes the newest version. Let "
+            "delta.deletedFileRetentionDuration be longer than a verification takes.",
+        )
+    line = first_line(error)
+    for name in ("BacklogError: ", "SettingError: ", "SchemaChanged: ", "StartAgain: "):
+        line = line.partition(name)[2] or line
+    return BacklogError(f"The comparison with {at.target.path} failed: {line}")
+
+
+def _any_in(texts: Iterable[str], text: str) -> bool:
+    return any(each in text for each in texts)

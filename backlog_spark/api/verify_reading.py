@@ -1,0 +1,123 @@
+"""Reads the source's side of ``bs.verify`` on the executors, at a bounded rate, and shows how far that is."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TextIO
+
+import pyarrow as pa
+
+from backlog_spark.spark.row_comparison import PART
+
+if TYPE_CHECKING:
+    from pyspark.accumulators import Accumulator
+
+    from backlog_spark.spi.tables_at import TablesAt
+
+__all__ = ["ChunkReader", "ReadingLine", "pause", "render"]
+
+_EVERY_S = 0.5
+_WIDTH = 24
+
+
+def pause(rows: int, seconds: float, rate: float | None) -> float:
+    """Seconds to wait after so many rows in so many seconds, so that there are at most ``rate`` rows in a second.
+
+    Examples
+    --------
+    >>> pause(1000, 2.0, 100.0), pause(1000, 20.0, 100.0), pause(1000, 2.0, None)
+    (8.0, 0.0, 0.0)
+    """
+    return 0.0 if rate is None else max(0.0, rows / rate - seconds)
+
+
+@dataclass
+class ChunkReader:
+    """Step of ``mapInArrow`` from numbers of chunks to their rows, each with its chunk in the column `PART`.
+
+    Parameters
+    ----------
+    tables : TablesAt
+    rate : float or None
+        Most rows a second of one task.
+    rows, chunks : Accumulator
+        For display: what finished tasks have read.
+    """
+
+    tables: TablesAt
+    rate: float | None
+    rows: Accumulator[int]
+    chunks: Accumulator[int]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        began, rows = time.monotonic(), 0
+        for numbers in batches:
+            for chunk in numbers.column(0).to_pylist():
+                for batch in self.tables.read(chunk):
+                    rows += batch.num_rows
+                    part = pa.repeat(pa.scalar(chunk, pa.int32()), batch.num_rows)
+                    names: Sequence[str] = [*batch.schema.names, PART]
+                    yield pa.RecordBatch.from_arrays([*batch.columns, part], names=list(names))
+                    time.sleep(pause(rows, time.monotonic() - began, self.rate))
+                self.chunks.add(1)
+        self.rows.add(rows)
+
+
+def render(chunks: int, total: int, rows: int, seconds: float) -> str:
+    """The progress line.
+
+    Examples
+    --------
+    >>> render(3, 12, 300_000, 10.0)
+    'verify [######                  ]  25%  3 of 12 chunks  300,000 rows  30,000 rows/s'
+    """
+    share = min(1.0, chunks / total) if total else 1.0
+    bar = ("#" * int(share * _WIDTH)).ljust(_WIDTH)
+    rate = rows / seconds if seconds > 0 else 0
+    return f"verify [{bar}] {share:4.0%}  {chunks} of {total} chunks  {rows:,} rows  {rate:,.0f} rows/s"
+
+
+class ReadingLine:
+    """Shows a `ChunkReader`'s progress on a terminal; writes nothing elsewhere.
+
+    Parameters
+    ----------
+    reader : ChunkReader
+    out : file object, optional
+        Default: standard error.
+    """
+
+    def __init__(self, reader: ChunkReader, out: TextIO | None = None) -> None:
+        self._reader = reader
+        self._out = out or sys.stderr
+        self._stop = threading.Event()
+        self._began = time.monotonic()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> ReadingLine:
+        if self._out.isatty():
+            self._thread = threading.Thread(target=self._loop, name="verify-progress", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _loop(self) -> None:
+        drawn = 0
+        while not self._stop.wait(_EVERY_S):
+            seconds = time.monotonic() - self._began
+            text = render(self._reader.chunks.value, self._reader.tables.chunks, self._reader.rows.value, seconds)
+            text = text[: shutil.get_terminal_size((100, 24)).columns - 1]
+            self._out.write("\r" + text.ljust(drawn))
+            self._out.flush()
+            drawn = len(text)
+        self._out.write("\r" + " " * drawn + "\r")
+        self._out.flush()

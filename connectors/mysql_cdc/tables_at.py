@@ -1,0 +1,229 @@
+"""The tables as they were at an offset of the stream, for ``bs.verify``.
+
+The rows are read now and taken back to the offset with the before-images that the binary log has since then
+(`snapshot.rewind`). A SELECT sees a transaction later than the log has it. So nothing is read before the server shows
+every transaction of the offset.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+from pymysql.connections import Connection
+from pyspark.sql.types import StructType
+
+from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.spi.tables_at import TablesAt
+
+from .offsets import Offset, SnapshotRange
+from .options import MySqlOptions
+from .output.metadata import METADATA
+from .output.rows import output_of
+from .schema.declared import DeclaredTables
+from .schema.keys import Key
+from .schema.table import TableSchema
+from .server.continuity import check_history
+from .server.failover import moved
+from .server.gtid import GtidSet, MariaDbGtids
+from .server.mysql import connect, low_watermark, server_identity
+from .server.watermark import GtidWatermark, PositionWatermark, Watermark, watermark
+from .snapshot.chunks import Splitter
+from .snapshot.reading import read_chunk
+from .source import check, inspect
+
+__all__ = ["MySqlTablesAt", "as_of", "tables_at"]
+
+_NAMES = ("_database", "_table")
+_VISIBLE_S, _LOOK_S = 60.0, 0.05
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Keys of a table after ``first`` up to ``last``, and its definition at the offset."""
+
+    schema: TableSchema
+    known: TableSchema
+    of: SnapshotRange
+    first: Key | None
+    last: Key | None
+
+
+class MySqlTablesAt(TablesAt):
+    """Captured tables as of an offset. Made by `tables_at`."""
+
+    def __init__(
+        self,
+        options: MySqlOptions,
+        place: str,
+        key: tuple[str, ...],
+        parts: Sequence[_Chunk],
+        columns: StructType,
+        tables: Sequence[TableSchema],
+    ) -> None:
+        self.place = place
+        self.tables = tuple(t.name for t in tables)
+        self.key = key
+        self.columns = columns
+        self.added = tuple(METADATA)
+        self.chunks = len(parts)
+        self._options = options
+        self._parts = tuple(parts)
+
+    def read(self, chunk: int) -> Iterator[pa.RecordBatch]:
+        part = self._parts[chunk]
+        # A range of all keys, so that a worker's chunks share one log of changes.
+        whole = replace(part.of, end=None)
+        for batch in read_chunk(self._options, part.schema, part.known, whole, None, part.first, part.last):
+            yield batch.select(self.columns.names)
+
+
+def as_of(offset: Offset, low: str = "") -> str:
+    """The transactions that rows hold at an offset of the binary log phase, in the form of a low watermark (pure).
+
+    Parameters
+    ----------
+    low : str
+        The low watermark of the rows' snapshot range; "" once all ranges are passed.
+    """
+    reached = _reached(offset)
+    if not low:
+        return str(reached) if isinstance(reached, PositionWatermark) else str(reached.gtids)
+    mark = watermark(low)
+    if isinstance(mark, GtidWatermark) and isinstance(reached, GtidWatermark):
+        both = GtidSet(str(mark.gtids))
+        both.update(reached.gtids)
+        return str(both)
+    if isinstance(mark, PositionWatermark) and isinstance(reached, PositionWatermark):
+        return str(max(mark, reached, key=lambda m: m.position.sort_key()))
+    raise BacklogError(
+        "The checkpoint has watermarks with and without GTIDs.", "Verify again when the query has read on."
+    )
+
+
+def _reached(offset: Offset) -> Watermark:
+    if offset.position is None:
+        return watermark(offset.start)
+    if offset.server.startswith("mariadb-"):
+        return PositionWatermark(offset.position, MariaDbGtids(offset.gtid))
+    if offset.gtid:
+        return GtidWatermark(GtidSet(offset.gtid))
+    return PositionWatermark(offset.position, MariaDbGtids(""))
+
+
+def tables_at(
+    options: Mapping[str, str], offset: Mapping[str, Any], *, table: str = "", rows_per_chunk: int | None = None
+) -> MySqlTablesAt:
+    """Plan the read of the tables as of an offset. See `backlog_spark.spi.tables_at.TablesAt`.
+
+    Raises
+    ------
+    BacklogError
+        The snapshot is not complete; a table has no primary key; the binary log since the offset is gone; the server
+        is another one.
+    """
+    parsed = MySqlOptions.parse(options)
+    if parsed.format != "row":
+        raise SettingError(
+            "format", parsed.format, "has no columns that can be compared.", "verify compares streams of format=row."
+        )
+    declared = DeclaredTables(parsed, check(options))
+    at = Offset.from_json(dict(offset))
+    if not at.complete or at.is_undecided:
+        raise BacklogError(
+            "The target does not have the whole snapshot yet.", "Verify again when the query has left the snapshot."
+        )
+    chosen = _chosen(at, table)
+    key = inspect(options).key
+    if not key:
+        raise BacklogError(
+            f"Rows of {', '.join(at.tables[i].name for i in chosen)} have no key by which they could be compared.",
+            "verify needs a primary key; with several tables also the columns _database and _table.",
+        )
+    with connect(parsed) as connection:
+        server = server_identity(connection)
+        if at.server != server:
+            at = moved(connection, parsed, at, server)
+        checked = replace(
+            parsed,
+            server=server,
+            metadata=_NAMES if parsed.several else (),
+            chunk_size=min(parsed.chunk_size, rows_per_chunk or parsed.chunk_size),
+        )
+        check_history(connection, checked, at)
+        ranges = [(i, after, r) for i in chosen for after, r in _ranges(at, i)]
+        _await_visible(connection, {r.low for _, _, r in ranges})
+        parts: list[_Chunk] = []
+        for i, after, r in ranges:
+            schema = declared.of(at.tables[i])
+            splitter = Splitter(connection, schema, checked)
+            ends = (splitter.next(after, None) if r.end is None else splitter.between(after, r.end)).ends
+            # A range whose snapshot is newer than what was read of the log has the columns of its snapshot.
+            known = at.tables[i] if r.low == as_of(at) else at.form_of(r)
+            parts += [_Chunk(schema, known, r, *k) for k in zip([after, *ends[:-1]], ends, strict=True)]
+    tables = [declared.of(at.tables[i]) for i in chosen]
+    every = output_of(checked.format, checked.metadata).spark_schema(tables)
+    then = set.intersection(*({c.name.lower() for c in p.known.columns} for p in parts)) | set(checked.metadata)
+    columns = StructType([f for f in every if f.name.lower() in then])
+    place = str(at.position or at.start)
+    return MySqlTablesAt(checked, place, key, parts, columns, tables)
+
+
+def _chosen(at: Offset, table: str) -> list[int]:
+    """Indexes of the tables to compare."""
+    names = [t.name for t in at.tables]
+    if table and table not in names:
+        raise SettingError("table", table, "is not in the checkpoint.", f"It has {', '.join(names)}.")
+    found = [i for i, name in enumerate(names) if not table or name == table]
+    if joining := [names[i] for i in found if i in at.joining]:
+        raise BacklogError(
+            f"The target does not have the whole snapshot of {', '.join(joining)} yet.",
+            "Verify again when the query has read it, or name another table.",
+        )
+    return found
+
+
+def _ranges(at: Offset, table: int) -> Iterator[tuple[Key | None, SnapshotRange]]:
+    """The ranges of a table's keys, each with the key before it and with the transactions that its rows hold."""
+    found = at.ranges_of(table)
+    if not found:
+        yield None, SnapshotRange(None, as_of(at), 0, table)
+    after: Key | None = None
+    for r in found:
+        yield after, replace(r, low=as_of(at, r.low))
+        after = r.end
+
+
+def _await_visible(connection: Connection[Any], lows: set[str]) -> None:
+    """Wait until a SELECT is sure to see these transactions.
+
+    Raises
+    ------
+    BacklogError
+        They are not visible after a minute.
+    """
+    limit = time.monotonic() + _VISIBLE_S
+    while True:
+        shown = watermark(low_watermark(connection)[0])
+        if all(_shows(shown, watermark(low)) for low in lows):
+            return
+        if time.monotonic() > limit:
+            raise BacklogError(
+                f"For {_VISIBLE_S:.0f} s the server has not shown transactions that the query has read from its log.",
+                "With semi-synchronous replication it may be waiting for a replica. Verify again later.",
+            )
+        time.sleep(_LOOK_S)
+
+
+def _shows(shown: Watermark, wanted: Watermark) -> bool:
+    if isinstance(shown, GtidWatermark) and isinstance(wanted, GtidWatermark):
+        return shown.gtids.issuperset(wanted.gtids)
+    if isinstance(shown, PositionWatermark) and isinstance(wanted, PositionWatermark):
+        return shown.position.sort_key() >= wanted.position.sort_key()
+    raise BacklogError(
+        "The server's GTIDs were turned on or off since the query read its log.",
+        "Verify again when the query has read on.",
+    )

@@ -1,0 +1,17 @@
+"""The servers whose tables are compared with targets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from backlog_spark.embedded.mysql import MySQLServer
+from tests.connectors.mysql_cdc.replay import SERVERS
+
+
+@pytest.fixture(scope="session", params=SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
+    """A real server of MySQL's family; tests use databases of their own."""
+    with request.param() as server:
+        yield server

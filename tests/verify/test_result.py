@@ -1,0 +1,64 @@
+"""What a verification says, and how its rate is kept (no Spark)."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+from backlog_spark.api.verification import Difference, TargetDiffers, Verification
+from backlog_spark.api.verify_reading import pause, render
+
+AT = {"tables": ("shop.orders",), "target": "file:/lake/orders", "version": 12, "batch_id": 9, "place": "binlog.7:99"}
+
+
+def test_an_equal_target_raises_nothing() -> None:
+    result = Verification(**AT, source_rows=1_000, target_rows=1_000)  # type: ignore[arg-type]
+    assert result.is_equal
+    assert result.raise_for_differences() is result
+    assert repr(result) == (
+        "Verification(equal: shop.orders and file:/lake/orders at version 12 (batch 9, binlog.7:99), 1,000 rows)"
+    )
+
+
+def test_differences_are_listed_and_the_error_names_no_key() -> None:
+    result = Verification(
+        **AT,  # type: ignore[arg-type]
+        source_rows=1_000,
+        target_rows=998,
+        missing=3,
+        different=1,
+        differences=(
+            Difference("missing", {"id": 7}),
+            Difference("different", {"id": 8}, ("v",), {"v": "secret"}, {"v": "other"}),
+        ),
+        left_out=("old",),
+    )
+    assert repr(result).splitlines() == [
+        "Verification(3 missing, 1 different: shop.orders and file:/lake/orders at version 12 (batch 9, binlog.7:99), "
+        "1,000 rows in the source, 998 in the target)",
+        "  not compared: old",
+        "  missing id=7",
+        "  different id=8: v",
+        "  and 2 more",
+    ]
+    assert "secret" not in repr(result) + repr(result.differences)
+    with pytest.raises(TargetDiffers) as raised:
+        result.raise_for_differences()
+    assert "3 missing, 1 different" in str(raised.value)
+    assert "id=" not in str(raised.value)
+    assert str(pickle.loads(pickle.dumps(raised.value))) == str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("rows", "seconds", "rate", "expected"),
+    [(500, 1.0, None, 0.0), (500, 1.0, 100.0, 4.0), (500, 9.0, 100.0, 0.0), (0, 0.0, 1.0, 0.0)],
+)
+def test_a_task_waits_until_its_rows_are_due(rows: int, seconds: float, rate: float | None, expected: float) -> None:
+    assert pause(rows, seconds, rate) == expected
+
+
+def test_the_line_shows_the_share_of_chunks() -> None:
+    line = render(3, 12, 300_000, 10.0)
+    assert line == "verify [######                  ]  25%  3 of 12 chunks  300,000 rows  30,000 rows/s"
+    assert "100%" in render(0, 0, 0, 0.0)
