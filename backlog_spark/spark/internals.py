@@ -158,8 +158,8 @@ INTERNALS: Final[dict[str, Internal]] = {
     "Python start": Internal(
         "startup",
         {},
-        "Python processes that import PySpark's byte code (`spark.backlog.fastPythonStart`)",
-        "They import PySpark from its zip, as Spark starts them.",
+        "Python processes that are forked, or import PySpark's byte code (`spark.backlog.fastPythonStart`)",
+        "They start as Spark starts them and import PySpark from its zip.",
         beside_java="`sitecustomize`; the directory of PySpark beside `pyspark.zip`",
     ),
     "checkpoint files": Internal(

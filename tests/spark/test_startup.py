@@ -38,6 +38,23 @@ def test_pyspark_is_taken_from_its_directory() -> None:
     assert run(code, *LIBRARIES, STARTUP) == str(INSTALLED / "sql" / "types.py")
 
 
+def test_forgetting_what_is_on_the_path_reads_no_zip() -> None:
+    code = """if True:
+        import importlib, sys, zipimport
+        read = zipimport._read_directory
+        def told(archive):
+            print(archive.rpartition("/")[2])
+            return read(archive)
+        zipimport._read_directory = told
+        import pyspark
+        importlib.invalidate_caches()
+        print(*(entry for entry in sys.path if "pyspark.zip" in entry))
+        """
+    (jar,) = (INSTALLED / "jars").glob("spark-core_*.jar")  # Spark puts it there too
+    assert {LIBRARIES[0].name, jar.name} <= set(run(code, LIBRARIES[0], jar).split()), "else nothing is gained"
+    assert run(code, LIBRARIES[0], jar, STARTUP) == ""
+
+
 def test_another_installation_behind_it_is_not_taken(tmp_path: Path) -> None:
     for name in ("spark", "own"):
         (tmp_path / name / "python" / "lib").mkdir(parents=True)
