@@ -30,10 +30,11 @@ from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundErr
 from deltalake.fs import DeltaStorageHandler
 from deltalake.transaction import AddAction, RemoveAction
 
-from backlog_spark.sinks.delta_care import TableCare, is_of_old_calendar
+from backlog_spark.sinks.delta_care import TableCare
 from backlog_spark.sinks.delta_history import TableState
+from backlog_spark.sinks.delta_rules import CommitConflict, has_exact_statistics, in_range_of_int96, refusal_of_table
+from backlog_spark.sinks.file_merger import is_of_old_calendar
 from backlog_spark.sinks.key_ranges import key_ranges
-from backlog_spark.sinks.roads import CommitConflict, has_exact_statistics, in_range_of_int96, refusal_of_table
 
 __all__ = ["DirectTable", "create_table"]
 
@@ -53,7 +54,7 @@ def create_table(
     partition_by: Sequence[str],
     properties: Mapping[str, str],
 ) -> None:
-    """Create a table as Spark would; see `backlog_spark.sinks.roads.refusal_of_creation`.
+    """Create a table as Spark would; see `backlog_spark.sinks.delta_rules.refusal_of_creation`.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 from backlog_spark.sinks.delta_direct import DirectTable
-from backlog_spark.sinks.roads import CommitConflict
+from backlog_spark.sinks.delta_rules import CommitConflict
 from tests.sinks.s3 import lake
 
 pytestmark = pytest.mark.process

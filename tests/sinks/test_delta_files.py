@@ -225,7 +225,8 @@ def test_a_commit_that_fails_leaves_the_batch_to_spark(spark: SparkSession, tmp_
                 raise OSError("hunter22")
             return getattr(direct, name)
 
-    direct, sink._direct = sink._direct, Failing()  # type: ignore[assignment]
+    assert sink._access is not None
+    direct, sink._access.direct = sink._access.direct, Failing()  # type: ignore[assignment]
     with pytest.raises(BacklogError, match=r"delta-rs failed to commit .*OSError") as caught:
         write(sink, spark.range(2, 4), 1)
     assert "hunter22" not in str(caught.value)

@@ -1,8 +1,8 @@
-"""Which road a batch takes into a Delta table: by delta-rs from the driver, or by Spark (pure).
+"""What delta-rs may write to a Delta table in place of Spark, and how much of it (pure).
 
-A small batch is committed in a few tenths of a second by delta-rs, where Spark takes seconds; a large one should not go
-through the driver. Only what delta-rs is known to write as Spark does takes its road: the lists below are of what is
-allowed, never of what is not.
+delta-rs commits a small batch in a few tenths of a second, where Spark takes seconds. A large one should not go through
+the driver. Only what delta-rs is known to write as Spark does is left to it: the lists below are of what is allowed,
+never of what is not.
 """
 
 from __future__ import annotations

@@ -23,8 +23,7 @@ from pyspark.sql.types import (
 )
 
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.newest import newest_changes
-from backlog_spark.sinks.roads import (
+from backlog_spark.sinks.delta_rules import (
     RowBudget,
     has_exact_statistics,
     in_range_of_int96,
@@ -32,6 +31,7 @@ from backlog_spark.sinks.roads import (
     refusal_of_store,
     refusal_of_table,
 )
+from backlog_spark.sinks.newest import newest_changes
 
 ELSEWHERE = "delta-rs would look for the table in another place, by a character of its path"
 ID = {"name": "id", "type": "long", "nullable": True, "metadata": {}}

@@ -1,0 +1,142 @@
+"""A Delta table as a sink gets at it: by delta-rs while that may write to it, else by Spark."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql.types import StructField, StructType
+
+from backlog_spark.errors import BacklogError
+from backlog_spark.sinks.delta_history import TableState
+from backlog_spark.sinks.delta_rules import refusal_of_creation
+from backlog_spark.spark import delta_log
+from backlog_spark.spark.batch_frames import empty_frame
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from backlog_spark.sinks.delta_direct import DirectTable
+
+__all__ = ["TableAccess"]
+
+_log = logging.getLogger(__name__)
+
+_NO_TABLE: Final = "there is no table"
+
+
+class TableAccess:
+    """The table of one output of a query, through all its starts.
+
+    Parameters
+    ----------
+    path : str
+        Qualified.
+    storage_options : mapping of str to str
+        delta-rs's, for the table's store.
+    compact : bool
+        Whether delta-rs merges small files.
+
+    Attributes
+    ----------
+    direct : DirectTable or str
+        The table as delta-rs sees it, or why Spark has to write to it.
+    adds_no_files : str
+        Why delta-rs commits no files that Spark has written; empty if it does.
+    """
+
+    def __init__(self, path: str, storage_options: Mapping[str, str], *, compact: bool) -> None:
+        self.path = path
+        self._storage_options = storage_options
+        self._compact = compact
+        self._refusal: str | None = None
+        self.direct: DirectTable | str = "it is not open"
+        self.adds_no_files = ""
+
+    def open(self, refusal: str | None) -> None:
+        """Look for the table at a start of the query. `refusal`: why delta-rs is not to write it, whichever it is."""
+        self._refusal = refusal
+        self.direct = refusal or self._opened()
+
+    def _opened(self) -> DirectTable | str:
+        from deltalake.exceptions import DeltaError, TableNotFoundError
+
+        from backlog_spark.sinks.delta_direct import DirectTable
+
+        try:
+            return DirectTable(self.path, self._storage_options, compact=self._compact)
+        except TableNotFoundError:
+            return _NO_TABLE
+        except (DeltaError, OSError, ValueError) as error:
+            # Its text may show storage options.
+            return f"delta-rs cannot open the table ({type(error).__name__})"
+
+    def state(self, spark: SparkSession, txn_app_id: str) -> TableState:
+        """The table's newest version. delta-rs needs a few milliseconds for it, Spark a job."""
+        if isinstance(self.direct, str):
+            return TableState(*delta_log.newest_version(spark, self.path, txn_app_id))
+        try:
+            return self.direct.state(txn_app_id)
+        except Exception as error:
+            self.give_up(error)
+            return self.state(spark, txn_app_id)
+
+    def give_up(self, error: Exception) -> str:
+        """From now on Spark writes, until the query starts again. Only the class is told: texts may show secrets."""
+        self.direct = f"delta-rs failed with {type(error).__name__}"
+        _log.warning("The table at %s is written by Spark from now on: %s", self.path, self.direct)
+        return self.direct
+
+    def add_no_files(self, reason: str) -> None:
+        """From now on Spark commits what it writes."""
+        self.adds_no_files = reason
+        _log.warning("Spark commits to the table at %s: %s", self.path, reason)
+
+    def create(
+        self,
+        spark: SparkSession,
+        stored: Sequence[StructField],
+        partition_by: Sequence[str],
+        properties: Mapping[str, str],
+    ) -> None:
+        """Create the table; another query may be faster, and its table wins.
+
+        Raises
+        ------
+        BacklogError
+            There are files that are no Delta table.
+        """
+        foreign = delta_log.foreign_file(spark, self.path)
+        if foreign is not None:
+            raise BacklogError(
+                f"{self.path} is not a Delta table but holds {foreign!r}.",
+                "Use an empty path, or convert the files first (CONVERT TO DELTA).",
+            )
+        # All nullable: whether a stream's column is nullable is an accident of its plan and may change with
+        # it. Field metadata is left out: Spark keeps an event-time column's watermark there.
+        columns = StructType([StructField(field.name, field.dataType) for field in stored])
+        defaults = delta_log.default_properties(spark)
+        is_direct = self.direct == _NO_TABLE and not refusal_of_creation(columns, partition_by, properties, defaults)
+        if not (is_direct and self._created(columns, partition_by, properties)):
+            delta_log.create(spark, self.path, columns, partition_by, properties)
+        self.open(self._refusal)
+
+    def _created(self, columns: StructType, partition_by: Sequence[str], properties: Mapping[str, str]) -> bool:
+        from deltalake.exceptions import DeltaError
+
+        from backlog_spark.sinks.delta_direct import create_table
+
+        with contextlib.suppress(DeltaError, OSError, ValueError):
+            create_table(self.path, self._storage_options, columns.json(), partition_by, properties)
+            return True
+        return False
+
+    def add_columns(self, spark: SparkSession, table: StructType, new: Sequence[StructField]) -> StructType:
+        """Add columns to the table; its columns then."""
+        wider = StructType([*table.fields, *(StructField(f.name, f.dataType) for f in new)])
+        # Not by ALTER TABLE: that needs Delta's catalog in the session.
+        empty = empty_frame(spark, wider).write.format("delta").mode("append")
+        empty.option("mergeSchema", "true").save(self.path)
+        return wider

@@ -1,0 +1,284 @@
+"""The three roads of a batch into a Delta table. The first one that can take it does; the rows are the same on each.
+
+1. A small live batch goes to the driver as Arrow, and delta-rs commits it.
+2. Spark writes the files of a batch whose rows are added as they are, and delta-rs commits them.
+3. Spark writes and commits any other batch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
+
+from backlog_spark.common.failure_causes import was_interrupted
+from backlog_spark.errors import BacklogError
+from backlog_spark.sinks.delta_columns import quoted
+from backlog_spark.sinks.delta_rules import CommitConflict
+from backlog_spark.spark import delta_log
+from backlog_spark.spark.batch_frames import kept, nullable
+from backlog_spark.spark.session import session_conf
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from backlog_spark.sinks.base import BatchInfo
+    from backlog_spark.sinks.delta_access import TableAccess
+    from backlog_spark.sinks.delta_direct import DirectTable
+    from backlog_spark.sinks.delta_rules import RowBudget
+
+__all__ = ["DirectRoad", "FilesRoad", "PendingBatch", "Road", "SparkRoad", "retriable"]
+
+_log = logging.getLogger(__name__)
+
+_TXN_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
+_TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
+# A form that delta-rs reads as Spark does, whatever the year.
+_TIMESTAMPS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+
+
+class _GivenUp(Exception):
+    """delta-rs failed. Spark writes the batch, if the table lacks it."""
+
+
+def retriable() -> tuple[type[Exception], ...]:
+    """Errors after which the table is looked at again. Most say that another writer was faster."""
+    return CommitConflict, _GivenUp, *delta_log.conflicts()
+
+
+@dataclass
+class PendingBatch:
+    """A batch on its way into the table.
+
+    Attributes
+    ----------
+    rows : DataFrame
+    info : BatchInfo
+    txn_app_id : str
+    is_replayed : bool
+        Whether it may have failed before.
+    until_written : ExitStack
+        Frees what the roads hold.
+    at_hand : bool
+        Whether another try needs no second run of the plan.
+    """
+
+    rows: DataFrame
+    info: BatchInfo
+    txn_app_id: str
+    is_replayed: bool
+    until_written: contextlib.ExitStack
+    at_hand: bool = False
+
+    def keep(self) -> None:
+        """Let the first action on the rows keep them for others."""
+        if not self.at_hand:
+            self.rows = self.until_written.enter_context(kept(self.rows))
+            self.at_hand = True
+
+
+@dataclass
+class Road(ABC):
+    """A way for one batch into the table.
+
+    The sink calls `refusal` and then `write`, and both again if the table has changed meanwhile.
+    """
+
+    name: ClassVar[Literal["direct", "files", "spark"]]
+    makes_next_version: ClassVar[bool] = True
+    """Whether `write` makes exactly the version behind the one that was looked at, or none."""
+
+    batch: PendingBatch
+    access: TableAccess
+
+    @abstractmethod
+    def refusal(self) -> str:
+        """Why this road cannot take the batch into the table as it is now; empty if it can. Makes ready to write."""
+
+    @abstractmethod
+    def write(self) -> None:
+        """Write the batch in exactly one commit.
+
+        Raises
+        ------
+        Exception
+            One of `retriable`: look at the table, and try again if the batch is still `PendingBatch.at_hand`.
+        """
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows were written; None if they were not counted."""
+        return None
+
+
+@dataclass
+class DirectRoad(Road):
+    """delta-rs writes and commits a small live batch from the driver.
+
+    Parameters
+    ----------
+    budget : RowBudget
+        How large a small batch is.
+    columns : sequence of str
+        Those that `commit` needs.
+    merges : bool
+        Whether files of the table are written anew.
+    commit : callable
+        Gets the rows, the table, and the transaction's id and number.
+    """
+
+    name = "direct"
+    budget: RowBudget
+    columns: Sequence[str]
+    merges: bool
+    commit: Callable[[pa.Table, DirectTable, str, int], None]
+    reason: str = ""  # why it is closed: it does not open again for the batch
+    _small: pa.Table | None = None
+
+    def refusal(self) -> str:
+        self.reason = self.reason or self._refusal_of_batch()
+        if not self.reason and self._small is None:
+            self.batch.keep()
+            self._small, self.reason = self._collected()
+        return self.reason
+
+    def _refusal_of_batch(self) -> str:
+        """Why Spark writes the batch, whatever its size."""
+        if self.batch.info.is_backlog:
+            return "it is backlog"
+        if self.batch.is_replayed:
+            return "it is replayed"  # it may have been too large for the driver
+        table = self.access.direct
+        return table if isinstance(table, str) else table.refusal(merges=self.merges) or ""
+
+    def _collected(self) -> tuple[pa.Table | None, str]:
+        """The batch, or why it is not small."""
+        most = self.budget.rows
+        needed = self.batch.rows.select(*map(quoted, self.columns))
+        # Where a struct is NULL, Spark's Arrow has NULL in its fields too, and refuses that of one that cannot be.
+        try:
+            found = needed.limit(most + 1).to(nullable(needed.schema)).toArrow()
+        except Exception:
+            self.budget.shrink()  # they may have been too large for the driver
+            raise
+        self.budget.take(found.num_rows, found.nbytes)
+        if found.num_rows > most:
+            return None, f"it has more than {most} rows"
+        if found.nbytes > self.budget.most_bytes:
+            return None, f"it has {found.nbytes} bytes"
+        if not cast("DirectTable", self.access.direct).fits(found):
+            return None, "a partition column has the value ''"
+        return found, ""
+
+    def write(self) -> None:
+        table = cast("DirectTable", self.access.direct)
+        try:
+            self.commit(self._small, table, self.batch.txn_app_id, self.batch.info.batch_id)
+        except (BacklogError, CommitConflict):
+            raise
+        except Exception as error:
+            if was_interrupted(error):
+                raise
+            self.reason = self.access.give_up(error)
+            raise _GivenUp(self.reason) from None
+
+    @property
+    def rows(self) -> int | None:
+        return None if self._small is None else int(self._small.num_rows)
+
+
+@dataclass
+class FilesRoad(Road):
+    """Spark writes files of rows that are added as they are, and delta-rs commits them.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Those that are stored.
+    added : callable
+        Gets the batch's rows and gives those to add; None if they are to be merged.
+    """
+
+    name = "files"
+    columns: Sequence[str]
+    added: Callable[[DataFrame], DataFrame | None]
+    _declared: tuple[str, str] | None = None  # metadata and protocol of the table that the files were written for
+    _files: list[dict[str, Any]] | None = None
+
+    def refusal(self) -> str:
+        table, path = self.access.direct, self.access.path
+        refusal = self.access.adds_no_files or (table if isinstance(table, str) else table.refusal(merges=False) or "")
+        declared = None if refusal else cast("DirectTable", table).declared()
+        if self._files is not None:
+            if declared == self._declared:
+                return ""
+            # The rows are not at hand any more, unless they were counted.
+            raise BacklogError(
+                f"Another writer changed columns or properties of the Delta table at {path} while batch "
+                f"{self.batch.info.batch_id} was written.",
+                "Start the query again; it writes the batch for the table as it is now.",
+            )
+        rows = None if declared is None else self.added(self.batch.rows)
+        if declared is None or rows is None:
+            return refusal or "it is merged"
+        with session_conf(rows.sparkSession, _TIMESTAMPS):
+            self._files = delta_log.write_files(rows.select(*map(quoted, self.columns)), path, *declared)
+        if self._files is None:
+            self.access.add_no_files("its Delta is another one than expected")
+            return self.access.adds_no_files
+        self._declared, self.batch.at_hand = declared, True
+        return ""
+
+    def write(self) -> None:
+        assert self._files is not None
+        table = cast("DirectTable", self.access.direct)
+        try:
+            table.add_files(self._files, self.batch.txn_app_id, self.batch.info.batch_id)
+        except CommitConflict:
+            raise
+        except Exception as error:
+            # The rows are not at hand any more; so the batch is replayed, if the table lacks it still.
+            self.access.add_no_files(type(error).__name__)
+            raise BacklogError(
+                f"delta-rs failed to commit to the Delta table at {self.access.path} ({type(error).__name__}).",
+                "Spark commits when the query starts again; small_batch_rows=0 leaves all to it.",
+            ) from None
+
+    @property
+    def rows(self) -> int | None:
+        return sum(int(json.loads(file["stats"])["numRecords"]) for file in self._files or ())
+
+
+@dataclass
+class SparkRoad(Road):
+    """Spark writes and commits, whatever the batch is.
+
+    Parameters
+    ----------
+    merges : bool
+        Whether the batch's rows are merged, unless it is backlog. Then another writer's commit is likely to conflict.
+    write_rows : callable
+        Gets the batch's rows. Called with the session's confs set so that Delta puts the transaction's id into the
+        commit.
+    """
+
+    name = "spark"
+    makes_next_version = False
+    merges: bool
+    write_rows: Callable[[DataFrame], None]
+
+    def refusal(self) -> str:
+        return ""
+
+    def write(self) -> None:
+        if self.merges and not self.batch.info.is_backlog:
+            self.batch.keep()
+        # Unset at once: these confs would mark, and so silently drop, any further write on this session.
+        transaction = {_TXN_APP_ID: self.batch.txn_app_id, _TXN_VERSION: str(self.batch.info.batch_id)}
+        with session_conf(self.batch.rows.sparkSession, {**transaction, **_TIMESTAMPS}):
+            self.write_rows(self.batch.rows)
