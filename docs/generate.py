@@ -65,6 +65,12 @@ missed. So a snapshot, and `startup.mode=latest`, begin when there is none, and 
 10 s. MySQL lists them only with XA_RECOVER_ADMIN. Without it the source logs a warning if the server has had any.
 With `timestamp` or `specific`, choose a position before which no transaction was prepared and not committed.
 
+**Lost connections.** Each connection tries again after an error that may pass: a lost or idle connection, a server
+that restarts, shuts down or has too many connections, a lock timeout, a failover. `connect.max-retries` and
+`connect.backoff` bound this for all connections alike. Only a host that cannot be reached when a stream is declared is
+reported at once. Reading that began by GTID resumes by GTID. A planner whose address moves to another server of the
+replication goes on there; a task fails, and its batch is planned again.
+
 **Session limits** of the server (`sql_select_limit`, `max_join_size`, `max_execution_time`, `max_statement_time`, a
 short `wait_timeout`) do not apply to the source's sessions.
 
@@ -324,8 +330,15 @@ option `password` as long as `spark.redaction.regex` has its default. After `bs.
 is (see hybrid's Secrets, also for sources that Spark finds by itself). Driver and executors each look for files and
 variables on their own machine.
 
-`caching_sha2_password` works with TLS and, through the server's public key, without it. Use `ssl.mode=verify_ca` or
-more across networks: `preferred` and `required` do not verify the server.
+Use `ssl.mode=verify_ca` or more across networks: `preferred` and `required` do not verify the server, and `preferred`
+goes on without TLS where the server has none. The source warns once of `preferred` to another machine.
+
+| the server asks for the password | the source |
+|---|---|
+| as it is (`mysql_clear_password`, MariaDB's `dialog`) | needs `ssl.mode=verify_ca` or `verify_identity` |
+| for `caching_sha2_password` or `sha256_password`, with TLS | sends it inside TLS |
+| for these, without TLS | needs `allowPublicKeyRetrieval=true`; not if `caching_sha2_password` remembers the user |
+| for other plugins | sends an answer that does not contain it |
 
 """
 

@@ -36,6 +36,8 @@ SECRET = {
 PLAIN = {
     "mysql_cdc": """
         host port user passwordFile passwordEnv ssl.mode ssl.ca ssl.cert ssl.key serverId table tablePattern
+        allowPublicKeyRetrieval connect.timeout connect.max-retries connect.backoff heartbeat.interval maxRowBytes
+        binlog.statement.ignore
         scanNewlyAddedTables format schemaChange zeroDate chunkSize chunkKeyColumn distributionFactorLower
         distributionFactorUpper maxRowsPerBatch metadataColumns interval intervalDuringBacklog
         backlogLagThreshold pollWait

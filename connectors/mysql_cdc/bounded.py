@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-__all__ = ["PIECE_BYTES", "pieces"]
+from backlog_spark.errors import SettingError
+
+__all__ = ["PIECE_BYTES", "RowTooLarge", "pieces", "too_large"]
 
 PIECE_BYTES = 4 << 20
 """Bytes of rows that are held at a time. In Python and in Arrow they take several times as much memory."""
@@ -30,3 +32,19 @@ def pieces(items: Iterable[_T], size: Callable[[_T], int], most: int) -> Iterato
             piece, total = [], 0
     if piece:
         yield piece
+
+
+class RowTooLarge(Exception):
+    """A row has ``size`` or more bytes, which is more than allowed."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.size = size
+
+
+def too_large(what: str, size: int, most: int) -> SettingError:
+    """The error for a row, or the event of one, of ``size`` or more bytes."""
+    return SettingError(
+        "maxRowBytes", most, f"{what} has at least {size:,} bytes.",
+        "Raise it, and the memory of Spark's Python workers to several times that, or store the value elsewhere.",
+    )  # fmt: skip

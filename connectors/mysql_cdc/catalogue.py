@@ -29,6 +29,9 @@ _DEBEZIUM = {
     "user": "database.user",
     "password": "database.password",
     "serverId": "database.server.id",
+    "connect.timeout": "connect.timeout.ms",
+    "connect.max-retries": "errors.max.retries",
+    "connect.backoff": "errors.retry.delay.initial.ms",
     "table": "table.include.list",
     "chunkSize": "incremental.snapshot.chunk.size",
     "maxRowsPerBatch": "max.batch.size",
@@ -72,9 +75,51 @@ OPTIONS = (
         "disabled, preferred, required, verify_ca, verify_identity",
         "jdbc.properties.sslMode",
     ),
+    Option(
+        "allowPublicKeyRetrieval",
+        "boolean",
+        "false",
+        "Without TLS, whether to take the server's public key from the server itself, to encrypt the password for "
+        "`caching_sha2_password` and `sha256_password`. Whoever poses as the server then gets the password.",
+        "true, false",
+        "jdbc.properties.allowPublicKeyRetrieval",
+    ),
     Option("ssl.ca", "path", "the system's", "Certificates of the known authorities (PEM)."),
     Option("ssl.cert", "path", "unset", "The client's certificate (PEM); needs `ssl.key`."),
     Option("ssl.key", "path", "unset", "The client's private key (PEM), not encrypted."),
+    Option(
+        "connect.timeout",
+        "duration",
+        "10 s",
+        "How long to wait for a server, and for each of its answers until the user is logged in.",
+        "250 ms..1 h",
+        "connect.timeout",
+    ),
+    Option(
+        "connect.max-retries",
+        "int",
+        "5",
+        "How often to try again after an error that may pass: a lost connection, a server that restarts or has too "
+        "many connections, a lock timeout, a failover. It counts from the last success.",
+        "0..1000",
+        "connect.max-retries",
+    ),
+    Option(
+        "connect.backoff",
+        "duration",
+        "500 ms",
+        "Wait before the first retry. The wait doubles with each retry, up to 30 s.",
+        "0..30 s",
+    ),
+    Option(
+        "heartbeat.interval",
+        "duration",
+        "30 s",
+        "How often the server shows on an idle connection of the binary log that it lives. A connection that is silent "
+        "for three intervals is opened again.",
+        "1 s..1 h",
+        "heartbeat.interval",
+    ),
     Option(
         "serverId",
         "range",
@@ -186,6 +231,14 @@ OPTIONS = (
         "set, a batch that leaves rows behind is followed by one of up to twice as many, at most 16 times the default. "
         "So the lag stays near the time of one commit.",
         ">= 1",
+    ),
+    Option(
+        "maxRowBytes",
+        "int",
+        "268435456",
+        "Most bytes of one row. A larger row stops the query with an error, so that a worker does not run out of "
+        "memory: a row takes a few times its own size.",
+        "16777216..1073741824",
     ),
     Option(
         "metadataColumns",

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from backlog_spark.common.durations import parse_duration
+from backlog_spark.common.durations import format_duration, parse_duration
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.errors import SettingError
 
@@ -47,6 +47,12 @@ class MySqlOptions:
         Server ids under which the binary log is read.
     login : Login
         Where to find the password if it is not here, and how to secure the connection.
+    connect_timeout_ms, max_retries, backoff_ms : int
+        How long to wait for a server, how often to try again, and how long to wait before that at first.
+    heartbeat_ms : int
+        How often an idle dump of the binary log shows that it lives.
+    max_row_bytes : int
+        Most bytes of a row.
     metadata : tuple of str
         Metadata columns of the stream.
     tables : tuple of (str, str)
@@ -128,6 +134,11 @@ class MySqlOptions:
     startup_gtid_set: str = ""
     server_ids: range = _SERVER_IDS
     login: Login = _PLAIN
+    connect_timeout_ms: int = 10_000
+    max_retries: int = 5
+    backoff_ms: int = 500
+    heartbeat_ms: int = 30_000
+    max_row_bytes: int = 256 << 20
     metadata: tuple[str, ...] = BY_DEFAULT
     server: str = ""
 
@@ -196,6 +207,11 @@ class MySqlOptions:
             startup_position=_integer(given, "startup.position", 4, 4),
             server_ids=_server_ids(given["serverid"]) if "serverid" in given else _SERVER_IDS,
             login=Login.parse(given),
+            connect_timeout_ms=_duration(given, "connect.timeout", cls.connect_timeout_ms, 250, 3_600_000),
+            max_retries=_integer(given, "connect.max-retries", cls.max_retries, 0, 1000),
+            backoff_ms=_duration(given, "connect.backoff", cls.backoff_ms, 0, 30_000),
+            heartbeat_ms=_duration(given, "heartbeat.interval", cls.heartbeat_ms, 1_000, 3_600_000),
+            max_row_bytes=_integer(given, "maxRowBytes", cls.max_row_bytes, 1 << 24, 1 << 30),
             metadata=parse_names(given["metadatacolumns"]) if "metadatacolumns" in given else by_default(several),
             startup_gtid_set="".join(given.get("startup.gtidset", "").split()),
         )
@@ -208,9 +224,10 @@ class MySqlOptions:
             "user": self.user,
             "password": (self.login.password() or self.password).encode(),  # PyMySQL takes a str for latin1
             "charset": "utf8mb4",
-            "connect_timeout": 10,
+            "connect_timeout": self.connect_timeout_ms / 1000,
             "read_timeout": 300,
             "autocommit": True,
+            "login": self.login,
             **self.login.tls(),
         }
 
@@ -303,6 +320,15 @@ def _server_ids(text: str) -> range:
             "serverId", text, f"is no range of at least {_LEAST_IDS} ids from 1 to {2**32 - 1}.",
             "For example 5400-5499, if no replica and no other reader uses these.",
         )  # fmt: skip
+    return found
+
+
+def _duration(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+    """Milliseconds."""
+    text = given.get(name.lower())
+    found = default if text is None else parse_duration(text, name)
+    if not low <= found <= high:
+        raise SettingError(name, text, f"is not between {format_duration(low)} and {format_duration(high)}.")
     return found
 
 

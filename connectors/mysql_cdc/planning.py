@@ -82,7 +82,7 @@ class BatchPlanner:
         if available_now and self._options.target == "none":
             return None
         if start.is_undecided:
-            return decided(connection, self._options, self.tables, start)
+            return decided(connection, self.session.same_server, self.tables, start)
         if start.is_finished:
             return None
         if start.complete and available_now and self._options.target == "backlogEnd" and not start.is_lagging:

@@ -18,6 +18,7 @@ from .options import MySqlOptions
 from .output.rows import output_of
 from .reader import MySqlCdcStreamReader
 from .schema.table import SchemaChanged, TableSchema
+from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
 
 __all__ = ["MySqlCdcDataSource", "check", "inspect"]
@@ -37,7 +38,8 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
         Says the setting, the value found and what to do.
     """
     parsed = MySqlOptions.parse(options)
-    with connect(parsed) as connection:
+    warn_unverified(parsed.host, parsed.login.ssl_mode)
+    with connect(parsed, at_once=True) as connection:
         check_server(connection, parsed)
         tables = tuple(load_schema(connection, parsed, *name) for name in find_tables(connection, parsed))
         check_tables(connection, parsed, tables)

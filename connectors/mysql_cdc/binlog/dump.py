@@ -22,6 +22,8 @@ from ..server.gtid import MariaDbGtids
 
 __all__ = ["Dump", "broken_off", "explained", "open_dump"]
 
+# A dump is dead if it is silent for so many heartbeats. MySQL also sends them while it skips transactions.
+_MISSED = 3
 _LAST_READ = re.compile(r"last event read from '(?:.*/)?([^'/]+)' at")
 
 
@@ -101,12 +103,12 @@ def open_dump(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids)
     """A dump of what follows a position, MySQL's GTID set, or the last transactions of MariaDB's domains."""
     # Two readers with the same server id end each other, so every dump draws its own.
     common: dict[str, Any] = {
-        "connection_settings": options.connect_arguments(),
+        "connection_settings": {**options.connect_arguments(), "read_timeout": _MISSED * options.heartbeat_ms / 1000},
         "pymysql_wrapper": ServerConnection,
         "server_id": random.SystemRandom().choice(options.server_ids),
         "blocking": False,
         "resume_stream": True,  # without it the library ignores the position
-        "slave_heartbeat": 10,
+        "slave_heartbeat": options.heartbeat_ms / 1000,
         "enable_logging": False,
     }
     if isinstance(start, BinlogPosition):

@@ -17,6 +17,7 @@ from typing import Any
 
 from backlog_spark.errors import BacklogError
 
+from ..bounded import too_large
 from ..offsets import FAR, FIRST_EVENT, BinlogPosition, sequence_at
 from ..schema.ddl.statements import (
     ANY_DATABASE,
@@ -75,6 +76,8 @@ class Events:
         Transactions to skip.
     ignored : str
         Regular expression over ``database.table``: statement-format changes of rows in such tables pass.
+    max_row_bytes : int
+        Most bytes of a row of the tables.
     """
 
     def __init__(
@@ -89,8 +92,11 @@ class Events:
         after: int = 0,
         left_out: GtidSet | None = None,
         ignored: str = "",
+        max_row_bytes: int = 1 << 30,
     ) -> None:
         self._connection = connection
+        # An event is this large only if it has a single row: an update's two images.
+        self._most_bytes = 2 * max_row_bytes
         self._position = DumpPosition(large, after)
         self._left_out = left_out
         self._leaves_out = False
@@ -270,6 +276,8 @@ class Events:
             raise self._refused(f"rows of table id {table_id} without a table map", "Start the query again.")
         if self._xa:
             raise self._refused(f"an XA transaction on {decoder.schema.name}", "Change the table without XA.")
+        if len(data) > self._most_bytes:
+            raise too_large(f"A change of {decoder.schema.name}", len(data) // 2, self._most_bytes // 2)
         self._rows_seen = True
         end = len(data) - self._tail
         offset = HEADER + 8

@@ -80,7 +80,8 @@ class BinlogPhase:
             The log cannot be read on, or a table was altered in it.
         """
         origin, planner = origin_of(start), self._planner
-        if planner is None or planner.start != origin or len(planner.tables) != len(start.tables):
+        known = planner is not None and planner.server == self._session.server and planner.start == origin
+        if planner is None or not known or len(planner.tables) != len(start.tables):
             gtids = gtids_at(start)
             timeline = self._followed(start) if self._options.evolves else None
             captured = self._tables.captured(start)

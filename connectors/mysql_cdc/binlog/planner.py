@@ -93,6 +93,11 @@ class BinlogPlanner:
         self.layouts = self._timeline.layouts if isinstance(self._timeline, Followed) else {}
         self._stop: SchemaChanged | None = None
 
+    @property
+    def server(self) -> str:
+        """The server that is read; "" for any."""
+        return self._options.server
+
     def plan(self, until: BinlogPosition, max_rows: int | None, now_ms: float) -> BinlogPosition | None:
         """The end of the next batch, at most ``until``; None when there is nothing for a batch.
 

@@ -21,6 +21,7 @@ from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.table import TableSchema
 from ..server.connection import connect, log_files
 from ..server.gtid import GtidSet, MariaDbGtids
+from ..server.retries import Retries, is_transient
 from .dump import broken_off, explained, open_dump
 from .events import Events, NotYetSent
 from .log_position import LargeFile
@@ -39,9 +40,6 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
-_TRANSIENT = {2002, 2003, 2006, 2013, 2014, 2055, 1053, 1317, 1927}
-_MAX_ATTEMPTS = 6  # waits of 0.5, 1, 2, 4, 8 s: long enough for a restart; a dead server is reported within 16 s
-_FIRST_WAIT_S = 0.5
 # The server syncs what it has written within milliseconds, or longer on a disk that stalls.
 _FIRST_SYNC_S, _LONGEST_SYNC_S = 0.002, 60.0
 
@@ -73,8 +71,9 @@ def read_changes(
     Yields
     ------
     RowsChange, TableAltered or TransactionEnd
-        In log order. A lost connection is opened again at the last transaction's end. No change of the broken
-        transaction is yielded twice. After six attempts without progress the error is raised.
+        In log order. A lost connection is opened again at the last transaction's end: if ``start`` is a GTID set, by
+        that set and the transactions since. No change of the broken transaction is yielded twice. After
+        ``connect.max-retries`` attempts without progress the error is raised.
 
     Raises
     ------
@@ -84,10 +83,14 @@ def read_changes(
         Purged log, statement-format change, partial row image, XA transaction or unknown event; or the server does not
         send its log up to ``until``.
     """
-    # After a lost connection reading resumes by position, and transactions of the set may follow there.
+    # MySQL: what starts by GTID also resumes by GTID. Another server of the replication, or the same one after a crash,
+    # may have the same transactions at other positions.
+    passed = GtidSet(start) if isinstance(start, str) else None
+    # If it resumes by position, transactions of the set may follow there.
     left_out = GtidSet(start) if isinstance(start, str) else None
     done = 0  # changes of the unfinished transaction that the caller already has
-    attempts = 0
+    unfinished = "", 0
+    retries = Retries(options, wait)
     waited = 0.0  # seconds, for the part of the log that is not sent yet
     while True:
         skip = done
@@ -96,12 +99,20 @@ def read_changes(
             for change in whole_transactions(read, start, partial(_ends, options)):
                 if skip and not isinstance(change, TransactionEnd):
                     skip -= 1
+                    if isinstance(change, RowsChange) and (change.uuid, change.number) != unfinished:
+                        raise _other_order(options, unfinished)
                     continue
-                attempts, waited = 0, 0.0
+                if skip:
+                    raise _other_order(options, unfinished)
+                retries.succeeded()
+                waited = 0.0
                 if isinstance(change, TransactionEnd):
-                    start, done, skip = change.position, 0, 0
+                    start, done = change.position, 0
+                    if passed is not None:
+                        passed.add(change.uuid, change.number)
                 else:
                     done += 1
+                    unfinished = (change.uuid, change.number) if isinstance(change, RowsChange) else unfinished
                 yield change
             return
         except NotYetSent as sent:
@@ -114,22 +125,30 @@ def read_changes(
             pause = min(max(waited, _FIRST_SYNC_S), 1.0)
             wait(pause)
             waited += pause
-        except (pymysql.err.OperationalError, pymysql.err.InterfaceError, OSError) as error:
-            code = error.args[0] if error.args else 0
+        except (pymysql.err.MySQLError, OSError) as error:
             if broken := broken_off(error):
                 following = _file_after(options, broken)
                 if following:
-                    start, done = BinlogPosition(following, FIRST_EVENT), 0
+                    start, done, passed = BinlogPosition(following, FIRST_EVENT), 0, None
                     continue
-            if isinstance(error, pymysql.err.OperationalError) and code not in _TRANSIENT:
+            if isinstance(error, pymysql.err.MySQLError) and not is_transient(error):
                 raise explained(error, start) from None
-            attempts += 1
-            if attempts >= _MAX_ATTEMPTS:
+            if not retries.again():
                 raise BacklogError(
-                    f"The binary log of {options.host}:{options.port} could not be read, {attempts} times: {error}.",
+                    f"The binary log of {options.host}:{options.port} could not be read, {retries.failed} times: "
+                    f"{error}.",
                     "Check that the server runs; the query resumes from its checkpoint.",
                 ) from None
-            wait(_FIRST_WAIT_S * 2 ** (attempts - 1))
+            if passed is not None:
+                start = str(passed)
+
+
+def _other_order(options: MySqlOptions, unfinished: tuple[str, int]) -> BacklogError:
+    return BacklogError(
+        f"The connection to {options.host}:{options.port} was lost inside a transaction, {unfinished[0]}:"
+        f"{unfinished[1]}, and a new one has other changes there.",
+        "The batch is read again from its beginning.",
+    )
 
 
 def _read_once(
@@ -177,6 +196,7 @@ def _taken(
                     after=after,
                     left_out=left_out,
                     ignored=options.statement_ignore,
+                    max_row_bytes=options.max_row_bytes,
                 )
             )
             return

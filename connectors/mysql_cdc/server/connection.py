@@ -13,7 +13,8 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError
 
 from ..options import MySqlOptions
-from .login import without_authorities
+from .login import Login, without_authorities
+from .retries import CANNOT_CONNECT, ConnectionLost, ServerMoved, is_transient, retrying
 
 __all__ = [
     "ACCESS_DENIED",
@@ -24,12 +25,16 @@ __all__ = [
     "log_files",
     "open_connection",
     "query",
+    "reopened",
     "server_identity",
     "server_time_ms",
     "text",
 ]
 
 ACCESS_DENIED = {1044, 1045, 1142, 1227, 1370}
+_HEADER, _WHOLE = 4, 0xFFFFFF
+# 1 GiB is the largest max_allowed_packet of a server. Such a packet comes in pieces of 16 MiB.
+_MOST_JOINED = (1 << 30) + _WHOLE
 _SESSION = (
     # TIMESTAMP as UTC text; one consistent view for each statement; no mode that changes the text of values
     "SET SESSION time_zone = '+00:00', sql_mode = 'NO_ENGINE_SUBSTITUTION'",
@@ -42,7 +47,59 @@ _SESSION = (
 
 
 class ServerConnection(Connection):  # type: ignore[misc]
-    """A PyMySQL connection that reads no certificates unless it has to verify one."""
+    """A PyMySQL connection that reads no certificates unless it has to verify one, and guards the password.
+
+    ``connect_timeout`` is also the limit for each answer of the server until the user is logged in.
+
+    Parameters
+    ----------
+    login : Login
+        What the server may get of the password.
+    """
+
+    _read_timeout: float | None
+
+    def __init__(self, login: Login, **more: Any) -> None:
+        self._login = login
+        self._joined = 0  # bytes of a packet so far that comes in several
+        super().__init__(**more)
+
+    def connect(self, sock: Any = None) -> None:
+        patient, self._read_timeout = self._read_timeout, self.connect_timeout
+        try:
+            super().connect(sock)
+        finally:
+            self._read_timeout = patient
+
+    def _process_auth(self, plugin_name: bytes, *more: Any) -> Any:
+        is_encrypted = isinstance(self._sock, ssl.SSLSocket)
+        self._login.check_plugin(plugin_name.decode("ascii", "replace"), is_encrypted=is_encrypted)
+        return super()._process_auth(plugin_name, *more)
+
+    @property
+    def server_public_key(self) -> bytes | None:
+        """The key with which PyMySQL is about to encrypt the password."""
+        return self._public_key
+
+    @server_public_key.setter
+    def server_public_key(self, key: bytes | None) -> None:
+        if key is not None:
+            self._login.check_public_key()
+        self._public_key = key
+
+    def _read_bytes(self, num_bytes: int) -> bytes:
+        if num_bytes == _WHOLE:
+            self._joined += num_bytes
+            if self._joined > _MOST_JOINED:
+                self._force_close()
+                raise BacklogError(
+                    f"{self.host}:{self.port} sends a packet of more than {_MOST_JOINED:,} bytes; no server does.",
+                    "Check that the options host and port lead to MySQL or MariaDB.",
+                )
+        elif num_bytes != _HEADER:
+            self._joined = 0
+        found: bytes = super()._read_bytes(num_bytes)
+        return found
 
     def _create_ssl_ctx(self, sslp: ssl.SSLContext | dict[str, Any]) -> ssl.SSLContext:
         # An empty dictionary means ssl.mode=preferred, which has no argument.
@@ -50,31 +107,68 @@ class ServerConnection(Connection):  # type: ignore[misc]
 
 
 @contextlib.contextmanager
-def connect(options: MySqlOptions, **more: Any) -> Iterator[Connection[Any]]:
-    """A connection with the session settings that values depend on; closed at the end.
+def connect(options: MySqlOptions, *, at_once: bool = False, **more: Any) -> Iterator[Connection[Any]]:
+    """A connection as of `reopened`; closed at the end.
+
+    Parameters
+    ----------
+    at_once : bool
+        Whether a server that is not there is reported without another attempt.
 
     Raises
     ------
     BacklogError
         The server cannot be reached or refuses the user.
     """
-    connection = open_connection(options, **more)
+    connection = reopened(options, at_once=at_once, **more)
     try:
         yield connection
     finally:
         connection.close()
 
 
+def reopened(options: MySqlOptions, *, at_once: bool = False, **more: Any) -> Connection[Any]:
+    """As `open_connection`, to ``options.server`` if that is set, with as many attempts as the options allow."""
+
+    def passes(error: Exception) -> bool:
+        return is_transient(error) and not (at_once and isinstance(error, _NotThere))
+
+    connection = retrying(options, lambda: open_connection(options, **more), passes)
+    if options.server:
+        try:
+            check_identity(connection, options.server)
+        except BaseException:
+            connection._force_close()
+            raise
+    return connection
+
+
 def open_connection(options: MySqlOptions, **more: Any) -> Connection[Any]:
-    """As `connect`; the caller closes the connection."""
+    """A connection with the session settings that values depend on. One attempt; the caller closes the connection.
+
+    Raises
+    ------
+    ConnectionLost
+        The server cannot be reached now.
+    BacklogError
+        The server refuses the user.
+    """
     try:
         connection = ServerConnection(**{**options.connect_arguments(), **more})
-    except pymysql.err.OperationalError as error:
+        try:
+            with connection.cursor() as cursor:
+                for statement in _SESSION:
+                    cursor.execute(statement)
+        except BaseException:
+            connection._force_close()
+            raise
+    except (pymysql.err.OperationalError, pymysql.err.InterfaceError) as error:
         raise _refused(options, error) from None
-    with connection.cursor() as cursor:
-        for statement in _SESSION:
-            cursor.execute(statement)
     return connection
+
+
+class _NotThere(ConnectionLost):
+    """No server answers at the address."""
 
 
 def _refused(options: MySqlOptions, error: pymysql.err.MySQLError) -> BacklogError:
@@ -84,7 +178,8 @@ def _refused(options: MySqlOptions, error: pymysql.err.MySQLError) -> BacklogErr
             f"The server at {options.host}:{options.port} refused user {options.user!r}: {text} ({code}).",
             "Check the options user and password and the user's grants.",
         )
-    return BacklogError(
+    kind = _NotThere if code in CANNOT_CONNECT else ConnectionLost
+    return (kind if is_transient(error) else BacklogError)(
         f"The server at {options.host}:{options.port} cannot be reached: {text} ({code}).",
         "Check the options host and port and that the server runs.",
     )
@@ -118,12 +213,12 @@ def check_identity(connection: Connection[Any], wanted: str) -> None:
 
     Raises
     ------
-    BacklogError
+    ServerMoved
         Names both servers.
     """
     found = server_identity(connection)
     if found != wanted:
-        raise BacklogError(
+        raise ServerMoved(
             f"A connection led to the server {found} while a batch was read from {wanted}.",
             "If the address moved to a replica, start the query again: it continues there.",
         )

@@ -1,7 +1,14 @@
-"""Passwords from files and the environment, and TLS."""
+"""Passwords from files and the environment, TLS, and what a server that is not verified gets of a password.
+
+Sources: MySQL Reference Manual, "Client-Side Cleartext Pluggable Authentication" and "Caching SHA-2 Pluggable
+Authentication"; MariaDB Knowledge Base, "Authentication Plugin - PAM".
+"""
 
 from __future__ import annotations
 
+import functools
+import ipaddress
+import logging
 import os
 import ssl
 from collections.abc import Mapping
@@ -11,9 +18,12 @@ from typing import Any, Self
 
 from backlog_spark.errors import SettingError
 
-__all__ = ["Login", "without_authorities"]
+__all__ = ["Login", "warn_unverified", "without_authorities"]
 
+_log = logging.getLogger(__name__)
 _MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
+_VERIFIED = ("verify_ca", "verify_identity")
+_CLEARTEXT = ("mysql_clear_password", "dialog")
 
 
 @dataclass(frozen=True)
@@ -28,6 +38,8 @@ class Login:
         The option ``ssl.mode``.
     ssl_ca, ssl_cert, ssl_key : str
         Paths; "" for none.
+    takes_public_key : bool
+        Whether the password may be sent to a server without TLS, encrypted with the key that this server gives.
     """
 
     password_file: str = ""
@@ -36,6 +48,7 @@ class Login:
     ssl_ca: str = ""
     ssl_cert: str = ""
     ssl_key: str = ""
+    takes_public_key: bool = False
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
@@ -55,8 +68,9 @@ class Login:
         found = cls(
             given.get("passwordfile", ""), given.get("passwordenv", ""), mode,
             given.get("ssl.ca", ""), given.get("ssl.cert", ""), given.get("ssl.key", ""),
+            _takes_public_key(given),
         )  # fmt: skip
-        if found.ssl_ca and mode not in ("verify_ca", "verify_identity"):
+        if found.ssl_ca and mode not in _VERIFIED:
             raise SettingError(
                 "ssl.ca",
                 found.ssl_ca,
@@ -101,6 +115,37 @@ class Login:
             raise SettingError("passwordFile", self.password_file, "is empty.", "Write the password into it.")
         return value
 
+    def check_plugin(self, plugin: str, *, is_encrypted: bool) -> None:
+        """Refuse an authentication plugin that would send the password as it is to a server that is not verified.
+
+        Raises
+        ------
+        SettingError
+            Says which connection is needed.
+        """
+        if plugin in _CLEARTEXT and not (is_encrypted and self.ssl_mode in _VERIFIED):
+            raise SettingError(
+                "ssl.mode", self.ssl_mode,
+                f"the server asks for the password in clear text ({plugin}), and nothing shows which server it is.",
+                "Set ssl.mode=verify_ca or verify_identity, or use an account with another authentication plugin.",
+            )  # fmt: skip
+
+    def check_public_key(self) -> None:
+        """Refuse to encrypt the password with a key that comes from a server that is not verified.
+
+        Raises
+        ------
+        SettingError
+            Names the ways to log in without such a key.
+        """
+        if not self.takes_public_key:
+            raise SettingError(
+                "allowPublicKeyRetrieval", "false",
+                "without TLS the server asks for the password encrypted with its public key, and nothing shows that "
+                "the key is the server's.",
+                "Use TLS (ssl.mode=required or more), or set allowPublicKeyRetrieval=true if nobody can come between.",
+            )  # fmt: skip
+
     def tls(self) -> dict[str, Any]:
         """Arguments for ``pymysql.connect``.
 
@@ -130,6 +175,32 @@ class Login:
         except (OSError, ssl.SSLError) as error:
             why = error.strerror or str(error)
             raise SettingError(name, path, f"cannot be used: {why}.", "Give a PEM file that fits the others.") from None
+
+
+def _takes_public_key(given: Mapping[str, str]) -> bool:
+    text = given.get("allowpublickeyretrieval", "false").strip().lower()
+    if text not in ("false", "true"):
+        raise SettingError("allowPublicKeyRetrieval", given["allowpublickeyretrieval"], "is none of false, true.")
+    return text == "true"
+
+
+@functools.cache
+def warn_unverified(host: str, mode: str) -> None:
+    """Warn once of a connection that leaves the machine and that ``ssl.mode=preferred`` does not verify."""
+    if mode == "preferred" and not _is_loopback(host):
+        _log.warning(
+            "The connection to %s is not verified (ssl.mode=preferred): a server that poses as %s could get the "
+            "password, and read or change the rows. Set ssl.mode=verify_ca or verify_identity.",
+            host,
+            host,
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost" or host.lower().endswith(".localhost")
 
 
 def without_authorities() -> ssl.SSLContext:

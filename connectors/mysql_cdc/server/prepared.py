@@ -21,13 +21,14 @@ from pymysql.protocol import FieldDescriptorPacket
 
 from backlog_spark.errors import SettingError
 
-from ..bounded import PIECE_BYTES
+from ..bounded import PIECE_BYTES, RowTooLarge
 from .wire import HEADER, SLACK, RowDecoder, WireColumn, whole_rows
 
 __all__ = ["fetch"]
 
 _LARGEST = 0xFFFFFF  # bytes of a packet; a longer row continues in the next packet
 _TOO_MANY = 1461
+_MOST_BYTES = 1 << 30
 # Most cells of a piece: a NULL takes one bit in a row, but up to 16 bytes in a column.
 _CELLS = 2_000_000
 _END, _ERROR = 0xFE, 0xFF
@@ -35,7 +36,10 @@ _Read = TypeVar("_Read", int, bytes)
 
 
 def fetch(
-    connection: Connection[Any], statement: str, check: Callable[[Sequence[WireColumn]], None]
+    connection: Connection[Any],
+    statement: str,
+    check: Callable[[Sequence[WireColumn]], None],
+    most_bytes: int = _MOST_BYTES,
 ) -> Iterator[list[pa.Array]]:
     """The columns of a statement's rows, in pieces of at most `PIECE_BYTES`, or of one row that is larger.
 
@@ -48,9 +52,15 @@ def fetch(
         Without parameters.
     check : callable
         Called with the columns before any row is decoded.
+    most_bytes : int
+        Most bytes of a row, at least those of a packet (16 MiB).
 
     Raises
     ------
+    RowTooLarge
+        A row is larger than ``most_bytes``.
+    BacklogError
+        A value is longer than its row.
     SettingError
         The server allows no more prepared statements.
     pymysql.err.MySQLError
@@ -61,7 +71,7 @@ def fetch(
     check(columns)
     decoder = RowDecoder(columns)
     most = max(1, _CELLS // len(columns))
-    for data, starts in _Packets(connection).pieces():
+    for data, starts in _Packets(connection, most_bytes).pieces():
         for at in range(0, len(starts), most):
             yield decoder.decode(data, starts[at : at + most])
     connection._execute_command(COMMAND.COM_STMT_CLOSE, struct.pack("<I", number))
@@ -94,8 +104,9 @@ def _columns(connection: Connection[Any], count: int) -> list[WireColumn]:
 class _Packets:
     """The packets of a result's rows."""
 
-    def __init__(self, connection: Connection[Any]) -> None:
+    def __init__(self, connection: Connection[Any], most_bytes: int) -> None:
         self._connection = connection
+        self._most_bytes = most_bytes
         # Bytes that came with the columns are in the buffered file. The rest is read directly into the memory here.
         first = self._reading(lambda: connection._rfile.read1(io.DEFAULT_BUFFER_SIZE))
         self._data = bytearray(max(PIECE_BYTES, len(first)) + SLACK)
@@ -152,10 +163,13 @@ class _Packets:
         """Join a row of several packets into one. The bytes after it are kept."""
         self._keep_from(at)
         parts = [bytes(HEADER)]
-        size = _LARGEST
+        size, total = _LARGEST, 0
         while size == _LARGEST:
             self._have(HEADER)
             size = int.from_bytes(self._data[:3], "little")
+            total += size
+            if total > self._most_bytes:
+                raise RowTooLarge(total)
             self._have(HEADER + size)
             parts.append(bytes(memoryview(self._data)[HEADER : HEADER + size]))
             self._keep_from(HEADER + size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -18,14 +17,12 @@ from ..options import MySqlOptions
 from .continuity import check_history
 from .failover import PositionsByGtid, moved
 from .mysql import open_connection, server_identity
+from .retries import Retries, ServerMoved, is_transient
 
 __all__ = ["Session"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-_TRANSIENT = {2003, 2006, 2013, 2014, 2055, 1053, 1927}
-_ATTEMPTS = 6
-_FIRST_WAIT_S = 0.5
 
 
 class Session:
@@ -45,22 +42,22 @@ class Session:
         self._positions: PositionsByGtid = {}
 
     def run(self, action: Callable[[Connection[Any]], _T]) -> _T:
-        """Run on the connection. A lost connection is opened again, a few times with growing waits."""
-        for attempt in range(_ATTEMPTS):
+        """Run on the connection. After an error that may pass, run again on another one.
+
+        Another connection of ``action`` may have led to another server. Then this one is opened again too.
+        """
+        retries = Retries(self._options)
+        while True:
             try:
                 if self._connection is None:
                     self._connection = open_connection(self._options)
                 return action(self._connection)
-            except (pymysql.err.OperationalError, pymysql.err.InterfaceError, BacklogError) as error:
-                cause = error.args[0] if error.args else 0
-                lost = isinstance(error, pymysql.err.InterfaceError) or cause in _TRANSIENT
-                if isinstance(error, BacklogError):
-                    lost = "cannot be reached" in error.problem
-                if not lost or attempt == _ATTEMPTS - 1:
+            except (pymysql.err.MySQLError, BacklogError, OSError) as error:
+                if not (is_transient(error) or isinstance(error, ServerMoved)):
                     raise
                 self.close()
-                time.sleep(_FIRST_WAIT_S * 2**attempt)
-        raise AssertionError("the loop returns or raises")
+                if not retries.again():
+                    raise
 
     def here(self, connection: Connection[Any], offset: Offset) -> Offset:
         """The offset, translated to the server that the connection reaches.

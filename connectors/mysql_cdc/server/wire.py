@@ -146,16 +146,32 @@ class RowDecoder:
         list of pyarrow.Array
             Integers and floating point numbers in their own size; bytes as binary; dates and times in the packed form
             that `temporal` describes.
+
+        Raises
+        ------
+        BacklogError
+            A value is longer than its row.
         """
-        rows = _Rows(data, np.array(starts, dtype=np.int64) + (HEADER + 1), len(self._columns))
+        at = np.array(starts, dtype=np.int64)
+        sizes = _view(data, "<u4", 0)[at].astype(np.int64) & _MOST
+        # A row that was joined from several packets has no size in its header, and nothing follows it.
+        ends = np.where(sizes == 0, len(data) - SLACK, at + HEADER + sizes)
+        rows = _Rows(data, at + (HEADER + 1), ends, len(self._columns))
         return [rows.take(column) for column in self._columns]
+
+
+def _view(data: bytes | bytearray, dtype: np.dtype[np.generic] | str, at: int) -> npt.NDArray[Any]:
+    """Values that begin at each byte from ``at`` on."""
+    kind = np.dtype(dtype)
+    return np.ndarray((len(data) - at - kind.itemsize + 1,), kind, data, offset=at, strides=(1,))
 
 
 class _Rows:
     """Rows whose columns are decoded one after the other."""
 
-    def __init__(self, data: bytes | bytearray, starts: _Ints, columns: int) -> None:
+    def __init__(self, data: bytes | bytearray, starts: _Ints, ends: _Ints, columns: int) -> None:
         self._data = data
+        self._ends = ends
         bitmap = (columns + 9) // 8
         wide = np.lib.stride_tricks.as_strided(np.frombuffer(data, np.uint8), (len(data) - bitmap + 1, bitmap), (1, 1))
         self._nulls = wide[starts]
@@ -174,9 +190,7 @@ class _Rows:
 
     def _values(self, dtype: np.dtype[np.generic] | str, behind: int = 0) -> npt.NDArray[Any]:
         """The value in each row, ``behind`` bytes after the present offset."""
-        kind, at = np.dtype(dtype), self._past + behind
-        count = len(self._data) - at - kind.itemsize + 1
-        found: npt.NDArray[Any] = np.ndarray((count,), kind, self._data, offset=at, strides=(1,))[self._at]
+        found: npt.NDArray[Any] = _view(self._data, dtype, self._past + behind)[self._at]
         return found
 
     def _go(self, sizes: _Ints, null: _Nulls) -> None:
@@ -225,6 +239,9 @@ class _Rows:
             begins[null] -= 1
         ends = begins + size
         rows = len(begins)
+        if bool(np.any((size < 0) | (size > len(self._data)) | (ends > self._ends))):
+            # Arrow would read beyond the memory.
+            raise BacklogError("A row of the server has a value that is longer than the row.", "Check the network.")
         if int(ends[-1]) > _MOST_BYTES:
             raise BacklogError(
                 f"A row has {int(ends[-1]):,} bytes, more than the {_MOST_BYTES:,} that Arrow holds together.",

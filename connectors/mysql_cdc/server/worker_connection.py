@@ -10,8 +10,8 @@ import pymysql
 from pymysql.connections import Connection
 
 from ..options import MySqlOptions
-from .connection import check_identity
-from .mysql import open_connection, query
+from .connection import reopened
+from .mysql import query
 
 __all__ = ["worker_connection"]
 
@@ -36,9 +36,7 @@ def worker_connection(options: MySqlOptions) -> Iterator[Connection[Any]]:
         if connection is None:
             kept[1]._force_close()
     if connection is None:
-        connection = open_connection(options, conv={})
-        if options.server:
-            check_identity(connection, options.server)
+        connection = reopened(options, conv={})
         query(connection, f"SET SESSION net_write_timeout = {_WRITE_TIMEOUT_S}")
     try:
         yield connection

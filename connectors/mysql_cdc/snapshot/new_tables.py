@@ -21,7 +21,7 @@ from ..schema.ddl.timeline import Statements
 from ..schema.declared import DeclaredTables
 from ..schema.table import SchemaChanged, TableSchema
 from ..server.gtid import GtidSet
-from ..server.mysql import check_tables, end_position, find_tables, load_schema
+from ..server.mysql import check_tables, end_position, find_tables, load_schema, server_identity
 from ..server.watermark import GtidWatermark, watermark
 from .planner import SnapshotPlan, SnapshotPlanner
 
@@ -93,7 +93,8 @@ class Joining:
         later = Statements()
         try:
             end = end_position(connection, self._options)
-            for _ in read_changes(self._options, tables, offset.position, end, timeline=later):
+            here = replace(self._options, server=server_identity(connection))
+            for _ in read_changes(here, tables, offset.position, end, timeline=later):
                 pass
         except SchemaChanged:
             return []  # for example dropped and made again: look again later

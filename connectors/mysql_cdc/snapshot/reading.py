@@ -19,6 +19,7 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError
 
 from ..binlog.row_decoder import SchemaChanged
+from ..bounded import RowTooLarge, too_large
 from ..offsets import SnapshotRange
 from ..options import MySqlOptions
 from ..output.rows import output_of, rows_to_table
@@ -31,6 +32,7 @@ from ..schema.temporal import packed_text
 from ..schema.types import Column, kind_of
 from ..server.mysql import connect, end_position, load_schema, query
 from ..server.prepared import fetch
+from ..server.retries import ConnectionLost, Retries, is_transient
 from ..server.wire import WireColumn
 from ..server.worker_connection import worker_connection
 from .read_view import begin_exact_view, begin_view
@@ -39,7 +41,6 @@ from .subtraction import Surplus, TouchedKeys
 
 __all__ = ["read_chunk", "select_statement"]
 
-_LOST = {1053, 1927, 2006, 2013, 2055, 4031}
 # Bytes of a chunk that are read into memory. 100,000 rows of 100 to 200 bytes are 10 to 20 MB.
 _AHEAD = 28 << 20
 _large: list[tuple[MySqlOptions, str]] = []
@@ -59,11 +60,10 @@ def _expression(schema: TableSchema, column: Column) -> str:
 
 def _select(
     connection: Connection[Any],
+    options: MySqlOptions,
     schema: TableSchema,
     first: Key | None,
     last: Key | None,
-    *,
-    zero_date_fails: bool = False,
 ) -> Iterator[pa.Table]:
     """The chunk in pieces, as the connection's transaction sees it."""
 
@@ -72,8 +72,11 @@ def _select(
             if sent.kind != kind_of(column).wire:
                 raise pa.ArrowInvalid(f"{column.name} is {sent.kind} now, not {kind_of(column).wire}")
 
-    for columns in fetch(connection, select_statement(schema, first, last), check):
-        yield _parsed(schema, columns, zero_date_fails)
+    try:
+        for columns in fetch(connection, select_statement(schema, first, last), check, options.max_row_bytes):
+            yield _parsed(schema, columns, options.zero_date_fails)
+    except RowTooLarge as error:
+        raise too_large(f"A row of {schema.name}", error.size, options.max_row_bytes) from None
 
 
 def _parsed(schema: TableSchema, columns: list[pa.Array], zero_date_fails: bool) -> pa.Table:
@@ -100,7 +103,7 @@ def _at_once(options: MySqlOptions, schema: TableSchema, first: Key | None, last
     size = 0
     try:
         with worker_connection(options) as connection:
-            for table in _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+            for table in _select(connection, options, schema, first, last):
                 held.append(table)
                 size += table.nbytes
                 if size > _AHEAD:
@@ -139,6 +142,30 @@ def read_chunk(
     SchemaChanged
         The table was altered after the low watermark.
     """
+    retries = Retries(options)
+    while True:
+        is_begun = False
+        try:
+            for batch in _read(options, schema, known, of, after, first, last):
+                is_begun = True
+                yield batch
+            return
+        except ConnectionLost:
+            # Spark already has rows of a chunk that has begun. Only Spark can read it again.
+            if is_begun or not retries.again():
+                raise
+
+
+def _read(
+    options: MySqlOptions,
+    schema: TableSchema,
+    known: TableSchema,
+    of: SnapshotRange,
+    after: Key | None,
+    first: Key | None,
+    last: Key | None,
+) -> Iterator[pa.RecordBatch]:
+    """One attempt of `read_chunk`."""
     try:
         log = rewind_log(options, schema, known, of.low, after, of.end)
         tables = (
@@ -164,8 +191,8 @@ def read_chunk(
                 f"The table {schema.name} was altered while its snapshot was read: {error.args[1]} ({error.args[0]}).",
                 "Start the query again; if a column that it reads is gone, with a new checkpoint.",
             ) from None
-        if error.args[0] in _LOST:
-            raise BacklogError(
+        if is_transient(error):
+            raise ConnectionLost(
                 f"The connection to {options.host}:{options.port} was lost while a part of {schema.name} was read: "
                 f"{error.args[1]} ({error.args[0]}).",
                 "Spark reads the part again. If it happens every time, look for timeouts between Spark and the server.",
@@ -193,7 +220,7 @@ def _rewound(
         touched = TouchedKeys(schema, log.keys(connection, first, last))
         with closing(touched):
             if whole is None:
-                for table in _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+                for table in _select(connection, options, schema, first, last):
                     yield touched.taken_out(table)
                 _end_view(connection, options, schema, log)
             else:
@@ -234,7 +261,7 @@ def _restored(
         begin_exact_view(connection, options, schema, log)
         surplus = Surplus(schema, log.added(connection, first, last))
         with closing(surplus):
-            for table in _select(connection, schema, first, last, zero_date_fails=options.zero_date_fails):
+            for table in _select(connection, options, schema, first, last):
                 yield surplus.taken_out(table)
         _end_view(connection, options, schema, log)
         if left := surplus.left():

@@ -25,10 +25,15 @@ class Proxy:
     stall_s : float
         Every hundredth piece waits so long.
     seed : int
+
+    Attributes
+    ----------
+    to : int
+        The port. If it is changed, new connections go there.
     """
 
     def __init__(self, port: int, *, bytes_per_second: int, stall_s: float, seed: int = 0) -> None:
-        self._to = port
+        self.to = port
         self._pause = _PIECE / bytes_per_second
         self._stall_s = stall_s
         self._chance = random.Random(seed)
@@ -59,7 +64,7 @@ class Proxy:
         while True:
             try:
                 client, _ = self._listener.accept()
-                server = socket.create_connection(("127.0.0.1", self._to))
+                server = socket.create_connection(("127.0.0.1", self.to))
             except OSError:
                 return
             self.connections += 1

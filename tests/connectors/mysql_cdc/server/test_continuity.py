@@ -209,8 +209,7 @@ def test_a_set_of_which_another_server_has_more_between_is_what_is_not_read(
                 raise pymysql.err.OperationalError(2013, "Lost connection")
 
     monkeypatch.setattr(binlog, "_read_once", loses)
-    monkeypatch.setattr(binlog, "_FIRST_WAIT_S", 0.0)
-    given = {"startup.mode": "specific", "startup.gtidSet": f"{wanted},{mine}:1-3"}
+    given = {"connect.backoff": "0", "startup.mode": "specific", "startup.gtidSet": f"{wanted},{mine}:1-3"}
     stream = reader(options(server, TABLE, **given))
     found = values(stream, limit)
     assert losses[0]

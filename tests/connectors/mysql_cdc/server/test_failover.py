@@ -14,8 +14,11 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
+from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
 from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from tests.connectors.mysql_cdc.proxy import Proxy
 from tests.connectors.mysql_cdc.replay import (
     EVERY_MARIADB,
     Writers,
@@ -235,6 +238,55 @@ def test_a_task_is_not_led_to_another_server(pair: tuple[MySQLServer, MySQLServe
             read(at(second), partition)
     (binlog,) = stream.partitions(offset, end)
     assert isinstance(binlog, BinlogPartition)
+
+
+def test_an_address_that_moves_under_a_planner_is_followed(pair: tuple[MySQLServer, MySQLServer]) -> None:
+    """The planner's own connection is to the first server still, and its dumps lead to the other one."""
+    first, second = pair
+    with Proxy(first.port, bytes_per_second=100_000_000, stall_s=0) as proxy:
+        given = {"port": proxy.port, "connect.backoff": "0", "connect.max-retries": 1}
+        stream = at(first, **given)
+        offset, rows = take(stream, stream.initialOffset())
+        assert len(rows) == ROWS
+        for n, server in ((-4, second), (-5, first)):
+            first.execute(f"UPDATE {TABLE} SET n = {n} WHERE id = 1")
+            caught_up(first, second)
+            proxy.to = server.port
+            before = offset["server"]
+            offset, rows = take(stream, offset)
+            assert [row[1] for row in rows][1:] == [n]
+            assert offset["server"] != before
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["between transactions", "inside one"])
+def test_what_starts_by_gtid_resumes_by_gtid_at_whatever_server_comes_back(
+    pair: tuple[MySQLServer, MySQLServer], inside: bool
+) -> None:
+    """The two servers have the same transactions at other positions."""
+    first, second = pair
+    if is_mariadb(first):
+        return  # its GTIDs are no set: a read by GTID only finds a position
+    start = str(first.execute("SELECT @@gtid_executed")[0][0])
+    second.execute("FLUSH BINARY LOGS")
+    for n in range(30):
+        first.execute(f"UPDATE {TABLE} SET n = {1000 + n}, v = REPEAT('y', 20) WHERE id < 200")
+    caught_up(first, second)
+    with Proxy(first.port, bytes_per_second=100_000_000, stall_s=0) as proxy:
+        stream = at(first)
+        given = MySqlOptions.parse(options(first, TABLE, port=proxy.port, **{"connect.backoff": "0"}))
+        found: list[tuple[int, int]] = []
+        ends = 0
+        for change in read_changes(given, stream._planner.tables.every(), start):
+            if isinstance(change, TransactionEnd):
+                ends += 1
+            else:
+                found += [(after[1], after[0]) for _, _, after in change.rows]
+            if ends == 10 and proxy.to == first.port and isinstance(change, TransactionEnd) is not inside:
+                proxy.to = second.port
+                proxy.cut()
+        assert proxy.to == second.port
+    assert found == [(1000 + n, i) for n in range(30) for i in range(200)]
+    assert ends == 30
 
 
 @pytest.mark.process

@@ -144,6 +144,10 @@ def test_mysqls_default_authentication_works_with_and_without_tls() -> None:
         for mode, encrypted in (("disabled", False), ("preferred", True), ("required", True)):
             server.execute("FLUSH PRIVILEGES")  # forgets that the user was let in before
             more = {"user": "modern", "password": "its password", "ssl.mode": mode}
+            if not encrypted:
+                with pytest.raises(SettingError, match="allowPublicKeyRetrieval"):
+                    check(options(server, "a.b", **more))
+                more["allowPublicKeyRetrieval"] = "true"
             with connect(MySqlOptions.parse(options(server, "a.b", **more))) as connection:
                 assert bool(query(connection, "SHOW STATUS LIKE 'Ssl_cipher'")[0][1]) is encrypted
 

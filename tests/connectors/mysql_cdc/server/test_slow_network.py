@@ -81,15 +81,12 @@ def test_a_slow_network_that_is_cut_loses_and_repeats_no_row(mysql: MySQLServer)
     assert state == table_rows(mysql, table)
 
 
-def test_a_server_that_is_gone_for_good_ends_the_query_with_its_address(
-    mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_that_is_gone_for_good_ends_the_query_with_its_address(mysql: MySQLServer) -> None:
     table = "exact.silent"
     create(mysql, table)
     with Proxy(mysql.port, bytes_per_second=10_000_000, stall_s=0) as proxy:
-        stream = reader(options(mysql, table, port=proxy.port))
+        stream = reader(options(mysql, table, port=proxy.port, **{"connect.backoff": "10 ms"}))
         offset = stream.initialOffset()
         port = proxy.port
-    monkeypatch.setattr("connectors.mysql_cdc.server.session._FIRST_WAIT_S", 0.01)
     with pytest.raises(BacklogError, match=f"127.0.0.1:{port} cannot be reached"):
         stream.latestOffset(offset, ReadMaxRows(10))

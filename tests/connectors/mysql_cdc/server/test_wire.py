@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.schema.temporal import packed_days, packed_micros, packed_text
 from connectors.mysql_cdc.server.wire import HEADER, SLACK, RowDecoder, WireColumn, whole_rows
 
@@ -154,3 +155,20 @@ def test_a_packet_that_is_continued_is_left() -> None:
     data = first + struct.pack("<I", 0xFFFFFF) + bytes(0xFFFFFF) + struct.pack("<I", 2) + bytes(2)
     assert whole_rows(data + bytes(SLACK), 0, len(data)) == ([0], len(first))
     assert HEADER == 4
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [b"\x64", b"\xfc\xff\xff", b"\xfd\xff\xff\xff", b"\xfe" + b"\xff" * 8, b"\xfe" + b"\xff" * 7 + b"\x7f"],
+    ids=["one byte", "two", "three", "eight, negative", "eight"],
+)
+@pytest.mark.parametrize("rows_after", [0, 3])
+def test_a_value_that_claims_more_bytes_than_its_row_is_refused(claim: bytes, rows_after: int) -> None:
+    """Otherwise Arrow would take the memory behind it."""
+    body = b"\0\0" + claim + b"abc"
+    bad = struct.pack("<I", len(body)) + body
+    data = packet(["bytes"], [b"good"]) + bad + b"".join(packet(["bytes"], [b"good"]) for _ in range(rows_after))
+    data += bytes(SLACK)
+    packets = whole_rows(data, 0, len(data) - SLACK)
+    with pytest.raises(BacklogError, match="longer than the row"):
+        RowDecoder([WireColumn(_CODES["bytes"], unsigned=False)]).decode(data, packets.starts)
