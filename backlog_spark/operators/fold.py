@@ -228,16 +228,16 @@ class Fold(ABC):
         """Itself where event time goes on with the system time, though rows have none (FLIP-326)."""
         return self
 
-    def told(self, backlog: int) -> Fold:
-        """Itself for a batch of the sorted vehicle whose inputs have these attributes, as in `Clock`."""
+    def with_attributes(self, backlog: int) -> Fold:
+        """This fold for a sorted batch whose inputs have these record attributes, as in `Clock`."""
         return self
 
     def close(self) -> None:  # noqa: B027
-        """A task that has called it is over, in a worker."""
+        """Called in a worker when a task that used the fold has ended."""
 
     @abstractmethod
     def version_schema(self) -> StructType:
-        """Columns of what `fold` gives."""
+        """Columns of the result of `fold`."""
 
     @abstractmethod
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:

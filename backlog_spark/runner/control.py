@@ -1,8 +1,8 @@
 """The control source: sends watermarks, due timers and record attributes to every key group.
 
-It is a small Python source beside the seeds of each operator that needs time. Its offsets hold what it sent, so a
-replayed batch gets the same. It asks the query's runner for news over a loopback connection. That also wakes a query
-whose other sources are idle.
+Each operator that needs time has one. It is a small Python source beside the seed source. Its offsets contain the
+messages that it sent, so a replayed batch gets the same ones. It asks the query's runner for new messages over a
+loopback connection. A new message starts a batch even if all other sources are idle.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from backlog_spark.state.store import AT_EVERY_TICK, NEVER
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-__all__ = ["Clerk", "ControlDataSource", "ControlServer"]
+__all__ = ["ControlDataSource", "ControlMessages", "ControlServer"]
 
-# How often at most timers that go by the clock are looked after: a batch each time.
+# The shortest time between two ticks for processing-time timers. Each tick is a batch.
 _TICK_MS = 100
-# In an offset: when a batch was made in which nobody is told anything.
+# Offset field: the time of a batch that carries no message.
 _WOKEN = "woken"
 
 
 @dataclass
 class _Known:
-    """What an operator has reported."""
+    """The last report of an operator."""
 
     next_event: int = NEVER
     next_processing: int = 0
-    """0: what is due after a start is not known before the key groups have been asked."""
+    """0: unknown. After a start the key groups must be asked first."""
     is_firing: bool = False
     budget: int | None = None
 
 
-class Clerk:
-    """What there is to tell, kept by the runner between batches (pure but for the clock).
+class ControlMessages:
+    """Decides the next message for each control source. The runner updates it between batches (pure but for the clock).
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ class Clerk:
         self._lock = threading.Lock()
 
     def tell(self, *, watermarks: Callable[[], Mapping[str, Watermark]], backlog: Mapping[str, int]) -> None:
-        """Set what is told from the next batch on.
+        """Set the messages from the next batch on.
 
         Parameters
         ----------
         watermarks : callable
-            Gives each operator's watermark, as of now; those that are left out are told none.
+            Gives each operator's watermark, as of now. An operator that is missing gets none.
         backlog : mapping of str to int
             Each operator's record attributes, as in `backlog_spark.operators.fold.Clock`.
         """
@@ -81,7 +81,7 @@ class Clerk:
     def report(
         self, operator: str, *, next_event: int, next_processing: int, is_firing: bool, budget: int | None
     ) -> None:
-        """What an operator's key groups have left to fire after a batch.
+        """Take an operator's report after a batch: the timers that its key groups still have to fire.
 
         Parameters
         ----------
@@ -89,7 +89,7 @@ class Clerk:
         next_event, next_processing : int
             When the next timers are due.
         is_firing : bool
-            Whether timers are left that the watermark has made due: they go on at once, and time stands still.
+            Whether timers are left that the watermark made due. They continue at once; until then time stands still.
         budget : int or None
             How many timers a key group may fire in the next batch; None: all.
         """
@@ -97,7 +97,7 @@ class Clerk:
             self._known[operator] = _Known(next_event, next_processing, is_firing, budget)
 
     def begin(self, budgets: Mapping[str, int | None]) -> None:
-        """A run starts: what key groups reported before may have been taken back with its last batch.
+        """Called when a run starts. Forgets all reports: the batch that they came from may be replayed.
 
         Parameters
         ----------
@@ -108,12 +108,12 @@ class Clerk:
             self._known = {name: _Known(budget=budget) for name, budget in budgets.items()}
 
     def hold(self, *, wakes: bool = False) -> None:
-        """Report nothing new, for runs without a control-source consumer.
+        """Send nothing new, for runs without a control-source consumer.
 
         Parameters
         ----------
         wakes : bool
-            Whether there is to be a batch, though no rows may come.
+            Whether to start one batch even if no rows come.
         """
         with self._lock:
             self._holding = True
@@ -126,9 +126,9 @@ class Clerk:
         ----------
         operator : str
         start : mapping
-            What the operator was told last.
+            The offset of the operator's last message.
         at_once : bool
-            For runs that end when all is read: timers that become due later are left alone.
+            For runs that end when all is read: timers that become due later do not count.
         """
         with self._lock:
             if self._holding:
@@ -136,12 +136,12 @@ class Clerk:
             known, now = self._known.get(operator, _Known()), self._clock()
             offset = {**start, "isBacklog": self._backlog.get(operator, start["isBacklog"])}
             if known.is_firing:
-                # Not the same offset as before, or there would be no batch.
+                # Spark starts a batch only for a new offset.
                 offset["firing"] = (start.get("firing") or 0) + 1
             else:
                 offset["firing"] = None
                 offset["watermark"] = self._reached(operator, start["watermark"], known, now, at_once=at_once)
-            # Rows that wait for the end of a backlog are looked at when that is told.
+            # The end of a backlog wakes operators whose rows wait for it.
             is_new = offset["isBacklog"] != start["isBacklog"] and known.next_processing <= AT_EVERY_TICK
             if is_new or self._ticks(start["now"], known, now, at_once=at_once):
                 offset["now"] = now
@@ -152,12 +152,12 @@ class Clerk:
             return {**offset, "at": now}
 
     def _reached(self, operator: str, before: int | None, known: _Known, now: int, *, at_once: bool) -> int | None:
-        """The watermark that an operator is told."""
+        """The watermark for an operator's next message."""
         found = self._watermarks().get(operator)
         if found is None:
             return before
         reached = found.at(now)
-        # By the clock time goes on all the while: it is told when something is due, and not more often than it ticks.
+        # Processing time advances all the time: it is sent when a timer is due, and at most once per tick.
         by_clock = found.use_processing_time and reached < END_OF_TIME and before is not None
         is_unknown = known.next_processing == 0
         if by_clock and not is_unknown and (now - (before or 0) < _TICK_MS or known.next_event > now or at_once):
@@ -168,22 +168,22 @@ class Clerk:
 
     @staticmethod
     def _ticks(before: int | None, known: _Known, now: int, *, at_once: bool) -> bool:
-        """Whether an operator is told the time, for its processing-time timers."""
-        # Those that were due already and are still left have been interrupted.
+        """Whether an operator's next message has the time, for its processing-time timers."""
+        # Timers that were due at the last message and are still left were interrupted.
         is_left = known.budget is not None and before is not None and AT_EVERY_TICK < known.next_processing <= before
         due = known.next_processing <= now and (is_left or now - (before or 0) >= _TICK_MS)
         return due and not (at_once and known.next_processing and before and not is_left)
 
 
 class ControlServer(LoopbackServer):
-    """Lets control sources ask a `Clerk`."""
+    """Answers control sources with `ControlMessages`."""
 
-    def __init__(self, clerk: Clerk) -> None:
-        super().__init__(lambda asked: clerk.answer(asked["operator"], asked["start"], at_once=asked["atOnce"]))
+    def __init__(self, messages: ControlMessages) -> None:
+        super().__init__(lambda asked: messages.answer(asked["operator"], asked["start"], at_once=asked["atOnce"]))
 
     @property
     def options(self) -> dict[str, str]:
-        """What a source needs to reach it."""
+        """Source options: port and token."""
         return {"port": str(self.port), "token": self.token}
 
 
@@ -225,7 +225,7 @@ class _ControlReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except (EOFError, OSError) as error:
             raise BacklogError(
                 f"The query's runner does not answer on 127.0.0.1:{self._options['port']}: {error}",
-                "It has ended, or the machine forbids connections to itself. Start the query again.",
+                "The runner has ended, or the machine forbids connections to itself. Start the query again.",
             ) from None
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:

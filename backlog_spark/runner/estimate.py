@@ -1,4 +1,4 @@
-"""Estimates the progress of a backlog with the batch under way, for display only."""
+"""Estimates the progress of a backlog, including the running batch. For display only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["backlog_rows", "rows_before"]
 
 
 def rows_before(checkpoint: Checkpoint) -> int:
-    """Rows of the backlog that are committed, as the sources count them: those of earlier processes."""
+    """Rows of the backlog that earlier processes have committed, as the sources count them."""
     committed = checkpoint.latest_committed()
     return 0 if committed is None else _sums(checkpoint.offsets(committed))[0]
 
@@ -22,9 +22,9 @@ def rows_before(checkpoint: Checkpoint) -> int:
 def backlog_rows(
     spark: SparkSession, checkpoint: Checkpoint, tracker: QueryTracker, before: int = 0
 ) -> tuple[float, int]:
-    """Rows of the backlog done so far, and of all as the sources estimate them; 0 for unknown.
+    """Rows of the backlog read so far, and the sources' estimate of all its rows (0: unknown).
 
-    ``before`` are those of earlier processes.
+    ``before``: rows that earlier processes committed.
     """
     committed, total = before + tracker.progress.backlog_rows, tracker.progress.backlog_total or 0
     newest = checkpoint.latest_batch()
@@ -36,7 +36,7 @@ def backlog_rows(
 
 
 def _share_of_tasks(spark: SparkSession) -> float:
-    """Of the batch under way, by the tasks that have finished of its widest stage."""
+    """The finished share of the running batch: finished tasks of its widest stage."""
     tracker = spark.sparkContext.statusTracker()
     stages = [tracker.getStageInfo(s) for s in tracker.getActiveStageIds()]
     widest = max((s for s in stages if s), key=lambda s: s.numTasks, default=None)
@@ -44,11 +44,11 @@ def _share_of_tasks(spark: SparkSession) -> float:
 
 
 def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
-    """Rows planned and rows in all, over the sources that tell."""
+    """Rows planned and rows in all, over the sources that report them."""
     told = [o for o in offsets or [] if o]
     return sum(_whole(o.get("rows")) for o in told), sum(_whole(o.get("total")) for o in told)
 
 
 def _whole(value: Any) -> int:
-    """A foreign source may use the same key for something else."""
+    """The value if it is an int, else 0: a foreign source may use the same key for something else."""
     return value if type(value) is int else 0

@@ -22,13 +22,13 @@ class JobStatus(StrEnum):
     """Status of a query, with Flink's names."""
 
     RUNNING = "RUNNING"
-    """It runs, or is about to be restarted after a failure."""
+    """The query runs, or will be restarted after a failure."""
     FINISHED = "FINISHED"
-    """It has come to the end of its input, and all of it is committed."""
+    """The query reached the end of its input and committed all of it."""
     CANCELED = "CANCELED"
-    """It was stopped, by its own ``stop`` or through Spark."""
+    """The query was stopped, by its own ``stop`` or through Spark."""
     FAILED = "FAILED"
-    """It failed, and restarts did not help."""
+    """The query failed, and restarts did not help."""
 
 
 class QueryHandle(Guided, ABC):
@@ -101,7 +101,7 @@ class QueryHandle(Guided, ABC):
 
     @property
     def jobStatus(self) -> JobStatus:
-        """Whether it runs, and how it ended. A query whose sources have all finished ends by itself (FLIP-147)."""
+        """Whether the query runs, or how it ended. It ends by itself when all sources have finished (FLIP-147)."""
         if not self._ended.is_set():
             return JobStatus.RUNNING
         if self._failure is not None:

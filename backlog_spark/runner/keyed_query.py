@@ -1,12 +1,12 @@
-"""Keyed queries: plans of the next run, batches of backlog, and the hand-over between the vehicles.
+"""The keyed part of a query: plans the next run, executes backlog batches, hands state over to the stream vehicle.
 
 At the end of a backlog:
 
-1. The last batch puts its results out, and keeps the state that waiting operators hand over. It commits.
-2. No run is active. That state, or the state's last version, is published, and the ledger records it.
-3. The stream plan starts, and its first batch takes the state in.
+1. The last batch writes its results, and saves the state that waiting operators hand over. Spark commits the batch.
+2. While no run is active, that state (or the last version of the state) is published. The ledger records it.
+3. The stream plan starts. Its first batch reads the state.
 
-A crash at any point resumes from the files in the checkpoint, and doing a step again changes nothing.
+After a crash the query resumes from the files in the checkpoint. Each step can be repeated without effect.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ __all__ = ["KeyedPlan"]
 _log = logging.getLogger(__name__)
 
 _LEDGER = "plan"
-# Spark pins a stream's number of partitions and switches adaptive execution off for it. A batch of backlog, which is
-# most of the rows, needs neither.
+# Spark fixes a stream's number of partitions and switches adaptive execution off. A backlog batch needs neither, and
+# most rows are in backlog batches.
 _BATCH_SETTINGS = ("spark.sql.shuffle.partitions", "spark.sql.adaptive.enabled")
-# A partition costs 0.3 s of processor time a batch, whatever is in it, so there is one for each core; the groups of a
-# partition even out what each has to do.
+# A partition costs 0.3 s of processor time a batch, even without rows. So there is one partition per core, and several
+# key groups in each partition balance the load.
 _GROUPS_PER_CORE, _LEAST_GROUPS = 16, 32
-# A worker begins with the first key group when a batch of Arrow is full. By default, 64 MB, it would wait for all that
-# is handed over, unless the user has set it.
+# A worker starts on the first key group when an Arrow batch is full. With Spark's default of 64 MB it would first wait
+# for all state that is handed over. A value set by the user wins.
 _STREAM_ARROW_BYTES = "4m"
 
 
@@ -68,10 +68,10 @@ class KeyedPlan:
     checkpoint : Checkpoint
     root : Node
     key_groups : int or None
-        ``spark.backlog.keyGroups``; None takes the checkpoint's or chooses.
+        ``spark.backlog.keyGroups``. None: the checkpoint's number, or a number that fits the cores.
     facts : Facts
     max_firing_ms : int, optional
-        How long a batch may fire timers, in milliseconds; None: until all that are due have fired.
+        How long a batch may fire timers, in milliseconds. None: until all due timers have fired.
     """
 
     def __init__(
@@ -95,8 +95,8 @@ class KeyedPlan:
         self._cores = spark.sparkContext.defaultParallelism
         usual = min(MAX_KEY_GROUPS, max(_LEAST_GROUPS, _GROUPS_PER_CORE * self._cores))
         self._key_groups = key_groups or (usual if ledger is None else ledger.key_groups)
-        # What a batch of backlog is executed with: the user's own, not what the stream is pinned to.
-        self._of_batch = {name: str(spark.conf.get(name)) for name in _BATCH_SETTINGS}
+        # A backlog batch runs with the user's settings, not with those that the stream is fixed to.
+        self._batch_settings = {name: str(spark.conf.get(name)) for name in _BATCH_SETTINGS}
         self._raw = RawRows()
         self._operators = [node.name for node in root.walk() if isinstance(node, KeyedNode)]
         self._reader = StateReader(spark, checkpoint, root, self._stays, self._read)
@@ -122,21 +122,21 @@ class KeyedPlan:
         Parameters
         ----------
         step : Step
-            What the run is, as it was decided.
+            The decision about this run.
         flags, finished : sequence of bool
-            Whether each declared source is processing backlog, and whether it has come to its end.
+            For each declared source: whether it is processing backlog, and whether it has finished.
         load : callable
             Loads a source.
 
         Returns
         -------
         (DataFrame, StructType, dict)
-            The streaming DataFrame, the schema of the output, and what the session's configuration must be.
+            The streaming DataFrame, the schema of the output, and the session configuration that the run needs.
 
         Raises
         ------
         BacklogError
-            If the query differs from its checkpoint in what cannot be changed.
+            If the query differs from its checkpoint in something that cannot change.
         """
         assert step.run is not None, "the query has keyed operators"
         ledger, run = self.ledger(), step.run
@@ -175,7 +175,7 @@ class KeyedPlan:
         ledger = ledger.begin(run)
         self._write(ledger)
         self.step, self.run = step, ledger.runs[-1]
-        # The first stay ends as it was begun, whatever the intervals are now.
+        # The first stay ends in the way it began, even if the intervals have changed since.
         self._collects_now = self.run.epoch == 0 and not ledger.puts_out_each
         self._cleaned = False
         self.stay_ended = False
@@ -189,12 +189,12 @@ class KeyedPlan:
         return frame, plans.output, conf
 
     def ledger(self) -> Ledger | None:
-        """What the checkpoint says of earlier runs. Called before each `start`, while no run is active.
+        """The checkpoint's record of earlier runs. Called before each `start`, while no run is active.
 
         Raises
         ------
         BacklogError
-            If the checkpoint has batches and no such file.
+            If the checkpoint has batches but no ledger file.
         SettingError
             If Spark's SQL is not ANSI.
         """
@@ -207,8 +207,8 @@ class KeyedPlan:
         ledger, planned = self._read(), self._checkpoint.latest_batch()
         if ledger is None and planned is not None:
             raise BacklogError(
-                f"The checkpoint has batches up to {planned}, but no backlog/plan-….json that says how they were "
-                "planned: it was made without keyed operators, or the file was deleted.",
+                f"The checkpoint has batches up to {planned}, but no backlog/plan-….json: it was made without keyed "
+                "operators, or the file was deleted.",
                 "Restore the file, or start with a new checkpointLocation.",
             )
         for name in self._operators:
@@ -217,8 +217,11 @@ class KeyedPlan:
 
     @property
     def merges(self) -> bool:
-        """Whether a later stay in backlog may run sorted, and a stream be left for it: the first operator collects."""
-        # Rows that enter further down would not be folded by it.
+        """Whether the query may leave stream mode and run a later stay sorted.
+
+        The first operator must be able to merge what the stay collects.
+        """
+        # The first operator would not see rows that enter behind it.
         if joins_results(self._root):
             return False
         if self.folds:
@@ -228,36 +231,40 @@ class KeyedPlan:
 
     @property
     def side_outputs(self) -> Mapping[str, StructType]:
-        """Columns of the side outputs of the last operator; those of the others would be lost and are refused."""
+        """Columns of the last operator's side outputs. Side outputs of other operators are refused."""
         last = last_keyed(self._root)
         assert last is not None
         return self.folds[last.name].side_outputs
 
     def reads_several_times(self, *, several_outputs: bool) -> bool:
-        """Whether the rows of a batch of the present run are read more than once.
+        """Whether a batch of the present run is read more than once.
 
-        In the sorted vehicle that is by operators which take rows of their own, whatever is then put out.
+        The sorted vehicle reads it once for each operator that takes input rows. The number of outputs does not count.
         """
         return len(self._raw.leaves) > 1 if self.run.vehicle is Vehicle.SORTED else several_outputs
 
     def take(self, batch: DataFrame, query_name: str) -> TakenBatch:
-        """A batch of the present run, for `output` and `written`."""
+        """Wrap a batch of the present run, for `output` and `written`."""
         return TakenBatch(batch, self._spark, query_name, stands_by=self.run.vehicle is Vehicle.SORTED)
 
     @property
-    def settings_of_batch(self) -> Mapping[str, str]:
-        """What the session's configuration must be while a batch of the present run is put out."""
-        return self._of_batch if self.run.vehicle is Vehicle.SORTED else {}
+    def batch_settings(self) -> Mapping[str, str]:
+        """The session configuration that writing a batch of the present run needs."""
+        return self._batch_settings if self.run.vehicle is Vehicle.SORTED else {}
 
     def has_unread_seeds(self) -> bool:
-        """Whether there are seeds that a stream run may not have read yet."""
+        """Whether seeds exist that no stream run is known to have read."""
         return not self._drained and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
 
     def _seeds_emit(self, ledger: Ledger) -> bool | None:
-        """Whether the keys of what is handed over are to be put out: those of later stays, and of the first if it has
-        not put them out itself.
+        """Whether the stream plan emits the keys that are handed over.
 
-        None if of some, or if there is nothing.
+        It emits those of later stays. It emits those of the first stay only if that stay has not emitted them itself.
+
+        Returns
+        -------
+        bool or None
+            None if the answer differs between seeds, or if there are none.
         """
         put_out = ledger.puts_out_each or self._stays.put_out() is not None
         names = [name for operator in self._operators for name in self._checkpoint.names_in(seeds_of(operator))]
@@ -297,10 +304,18 @@ class KeyedPlan:
         finished: Sequence[bool],
         at_start: tuple[Sequence[bool], Sequence[bool]],
     ) -> tuple[DataFrame, dict[str, DataFrame]]:
-        """What a batch of the present run gives to the sinks, the main one and those of side outputs.
+        """The main output and the side outputs of a batch. The sorted vehicle executes the batch here, once.
 
-        In the sorted vehicle executes it, once. ``flags`` are those of the declared sources at the batch's end, and
-        ``finished`` is which of them have come to their end then; ``at_start`` is both at its start.
+        Parameters
+        ----------
+        taken : TakenBatch
+        batch_id : int
+        query_name : str
+        flags, finished : sequence of bool
+            For each declared source, at the end of the batch: whether it is processing backlog, and whether it has
+            finished.
+        at_start : pair of sequences of bool
+            The same two at the start of the batch.
         """
         last = last_keyed(self._root)
         assert last is not None
@@ -314,7 +329,7 @@ class KeyedPlan:
 
         def fold_into(name: str, operator: Fold, rows: DataFrame, sample: Callable[[], DataFrame | None]) -> DataFrame:
             state = BatchState(self._checkpoint, name, self.run.epoch)
-            # Batch N - 1 has committed, so nothing before its version is needed again.
+            # Batch N - 1 has committed, so no version before its own is needed again.
             state.drop_below(batch_id - 1)
             version = state.write(operator, rows, batch_id, sample, collects=self._collects_now)
             taken.is_read |= state.has_read
@@ -334,7 +349,7 @@ class KeyedPlan:
 
         is_last = self._ends_stay(batch_id, flags)
         folds = BatchFolds(
-            self._told(*at_start), self._raw, lambda: taken.sample, fold_into, gather, end,
+            self._folds_for(*at_start), self._raw, lambda: taken.sample, fold_into, gather, end,
             collects=self._collects_now, is_last=is_last,
         )  # fmt: skip
         self._handed_over = folds.handed_over
@@ -346,29 +361,29 @@ class KeyedPlan:
                 end()
                 return found
         else:
-            # Later stays collect what is to be added, in the first operator. Its keys come out, to the next operators
-            # too, when stream mode has merged it.
+            # The first operator collects the changes of a later stay. Its results reach the sinks and the next
+            # operators only after stream mode has merged them.
             folds.run(next(n for n in self._root.walk() if isinstance(n, KeyedNode)), batch)
         assert self._output is not None, "set at the start of the run"
         spark = batch.sparkSession
-        # Every sink has every batch: by what it has it knows that it is the query's.
+        # Every sink gets every batch: a sink checks by its last batch that it belongs to this query.
         sides = {name: empty_frame(spark, schema) for name, schema in self.side_outputs.items()}
         return empty_frame(spark, self._output), sides
 
-    def _told(self, flags: Sequence[bool], finished: Sequence[bool]) -> dict[str, Fold]:
-        """The operators for a batch of the sorted vehicle: each knows whether its rows are backlog."""
-        # A rule speaks for all streaming DataFrames; none of them would be read sorted if it said no.
+    def _folds_for(self, flags: Sequence[bool], finished: Sequence[bool]) -> dict[str, Fold]:
+        """The folds for a sorted batch, with the record attributes of their rows."""
+        # A rule speaks for all streaming DataFrames. They are read sorted only while it reports backlog.
         attributes = operator_attributes(self._root, flags, self.folds, finished, frames=self._facts.has_rules)
-        return {name: fold.told(as_bits(attributes[name])) for name, fold in self.folds.items()}
+        return {name: fold.with_attributes(as_bits(attributes[name])) for name, fold in self.folds.items()}
 
     def _ends_stay(self, batch_id: int, flags: Sequence[bool]) -> bool:
-        """Whether a batch of the sorted vehicle is known to be the last one of its stay."""
+        """Whether a sorted batch is known to be the last one of its stay."""
         return ends_stay(self._facts, in_backlog=any(flags), is_known=self._stays.of(batch_id) is not None)
 
     def _end(
         self, taken: TakenBatch, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> StayEnd | None:
-        """The end of the stay, if this is its last batch: kept before anything of it is put out."""
+        """The end of the stay, if this is its last batch. Saved before any result is written."""
         found = self._stays.of(batch_id)
         if found is None:
             if not self._ends_stay(batch_id, flags):
@@ -376,9 +391,9 @@ class KeyedPlan:
             earlier = self._stays.newest()
             if earlier is not None and earlier != batch_id:
                 raise BacklogError(
-                    f"Batch {batch_id} came after batch {earlier}, at whose end no source reported backlog, and before "
-                    "the query had gone over to stream mode.",
-                    "Start the query again. If it happens again, a source brings rows behind the end of its backlog.",
+                    f"The backlog had ended with batch {earlier}, but batch {batch_id} brought more rows before the "
+                    "query was in stream mode.",
+                    "Start the query again. If it happens again, a source gives rows after the end of its backlog.",
                 )
             taken.ensure_read()
             found = StayEnd(None if self._time is None else self._time.watermark_after(batch_id, query_name, finished))
@@ -389,50 +404,50 @@ class KeyedPlan:
     def written(
         self, taken: TakenBatch, batch_id: int, query_name: str, flags: Sequence[bool], finished: Sequence[bool]
     ) -> None:
-        """A batch has reached its sinks and is about to be committed; ``flags`` and ``finished`` are at its end."""
+        """Called when a batch has reached its sinks, before it commits. ``flags``, ``finished``: at the batch's end."""
         for name, state in self._handed_over.items():
             BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
-        self._handed_over = {}  # and with it the rows that it is made of
+        self._handed_over = {}  # frees the rows behind it
         taken.finish()
         if self._time is not None:
             self._time.take(batch_id, query_name, flags, finished, sorted_run=self.run.vehicle is Vehicle.SORTED)
 
     @property
     def is_firing(self) -> bool:
-        """Whether the next batch goes on with what the last one left undone, as its commit was due."""
+        """Whether the next batch continues firing timers. The last batch stopped because its commit was due."""
         return self._time is not None and self.run.vehicle is Vehicle.STREAM and self._time.is_firing
 
     @property
     def has_ended(self) -> bool:
-        """Whether what the end of all sources makes due has been committed; asked in a stream run."""
+        """Whether everything that the end of all sources makes due is committed. Asked in a stream run."""
         return self._time is None or self._time.has_ended
 
     @property
     def late_rows(self) -> int:
-        """Rows that came behind the watermark and went nowhere, in this process."""
+        """Late rows that were dropped, in this process."""
         return 0 if self._time is None else self._time.late_rows
 
     def close(self) -> None:
-        """The query has ended."""
+        """Called when the query has ended."""
         if self._time is not None:
             self._time.close()
 
     def state(self, name: str) -> DataFrame:
         """An operator's state as rows of its output, as of the last committed batch.
 
-        In a later stay in backlog it is what the stay has collected so far. While state is handed over this waits.
+        In a later stay in backlog it is the state that the stay has collected so far. Waits during a hand-over.
 
         Raises
         ------
         BacklogError
-            No such operator, or the hand-over takes longer than a minute.
+            If there is no such operator, or the hand-over takes longer than a minute.
         """
         if name not in self.folds:
             raise BacklogError(f"There is no keyed operator {name!r}.", f"There are: {', '.join(self._operators)}.")
         return self._reader.read(name, self.folds[name], lambda: self.run)
 
     def _clean(self) -> None:
-        """Remove what was handed over: the batch that took it in has committed."""
+        """Remove the state that was handed over: the batch that read it has committed."""
         self._cleaned = True
         found = self._read()
         published = -1 if found is None else found.published

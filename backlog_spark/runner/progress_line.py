@@ -19,13 +19,13 @@ _WIDTH = 24
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What a line shows.
+    """The values that a line shows.
 
     Parameters
     ----------
     in_backlog : bool
     rows : float
-        Rows of the backlog, with the share of the batch under way; after the backlog, rows since then.
+        In backlog: rows read, including the finished share of the running batch. Afterwards: rows since then.
     total : int
         Estimate of all rows of the backlog; 0 if unknown.
     rate : float
@@ -33,7 +33,7 @@ class Snapshot:
     commits : int
         Commits of this phase.
     before : int
-        After the backlog, the rows that it had.
+        After the backlog: the rows that it had.
     """
 
     in_backlog: bool
@@ -87,7 +87,7 @@ class ProgressLine:
     out : file object, optional
         Default: standard error.
     force : bool
-        Also when ``out`` is no terminal, one line each time something was committed. Default false.
+        Write also if ``out`` is no terminal: one line per commit. Default false.
     """
 
     def __init__(self, query: QueryHandle, out: TextIO | None = None, *, force: bool = False) -> None:
@@ -137,11 +137,11 @@ class ProgressLine:
         progress = self._query.backlogProgress
         if not self._query.isProcessingBacklog:
             after = progress.rows - progress.backlog_rows
-            self._done, self._last = 0.0, None  # should there be backlog again
+            self._done, self._last = 0.0, None  # for the next backlog
             rate = progress.rows_per_second if after else 0.0
             return Snapshot(False, after, 0, rate, progress.commits_after, self._query.backlogRowsCommitted)
         done, total = self._query.backlogRows()
-        # A batch's later stages begin at 0 again, and its rows are not lost for that.
+        # Later stages of a batch start at 0 again, but the rows shown must not shrink.
         done = self._done = max(self._done, done)
         now = time.monotonic()
         if self._last is None:

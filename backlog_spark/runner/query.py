@@ -1,10 +1,10 @@
-"""The query runner: runs a query as `backlog_spark.decide.next_step` says, and reports to it what it sees.
+"""The query runner: carries out the steps of `backlog_spark.decide.next_step`, and reports back to it.
 
 * Connector sources pace themselves (`backlog_spark.spi.pacing`). The query runs with an immediate trigger. The source
-  sizes batches in backlog and spaces them afterwards. While another source is in backlog, which it asks the runner, it
-  spaces them by the interval during backlog. The switch is a batch boundary of a running query and costs nothing.
-* Streaming DataFrames do not pace themselves. Beside them the trigger spaces batches, and the source sizes those that a
-  tick begins.
+  sizes batches in backlog and spaces them afterwards. It asks the runner whether another source is in backlog. Then it
+  spaces batches by the interval during backlog. The switch is a batch boundary of a running query and costs nothing.
+* Streaming DataFrames do not pace themselves. With them in the query the trigger spaces batches, and connector sources
+  only size them.
 * With the interval during backlog unset the query is plain Spark with a processing-time trigger.
 * If keyed operators commit nothing during backlog, the query runs twice: first sorted, then as stream
   (`backlog_spark.runner.keyed_query`).
@@ -81,20 +81,20 @@ __all__ = ["BacklogQuery"]
 
 _log = logging.getLogger(__name__)
 
-# A source that waits for rows itself does so for this long, then Spark may look whether the query is to be stopped.
+# How long a source waits for rows in one call. Spark checks for a stop between calls.
 _POLL_WAIT_MS = 500
-# Spark's own 10 ms between two questions for new rows would keep a third of a core busy with asking a Python source.
+# Spark polls every 10 ms by default. Polling a Python source that often keeps a third of a core busy.
 _LONGEST_POLL_MS = 1_000
 _POLLING_DELAY = "spark.sql.streaming.pollingDelay"
-# A batch fires timers for so long if there is no interval.
+# How long a batch may fire timers if the query has no interval.
 _FIRING_MS = 1_000
 _LONGEST_ERROR = 500
 
 
 class BacklogQuery(QueryRuns):
-    """A running query. Offers what Spark's ``StreamingQuery`` offers, and the backlog's state.
+    """A running query. Has the members of Spark's ``StreamingQuery``, and the state of the backlog.
 
-    ``BacklogStreamWriter.start`` makes it. Recovery needs only the same call with the same checkpoint.
+    ``BacklogStreamWriter.start`` makes it. To recover, make the same call with the same checkpoint.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class BacklogQuery(QueryRuns):
         self._options = dict(options or {})
         self._sink_error: BacklogError | None = None
         self._then = Then(True)
-        self._waits_ms: int | None = None  # what Spark's trigger waits for
+        self._waits_ms: int | None = None  # the present trigger interval
         self._runner: LoopbackServer | None = None
         self._in_backlog = False  # any source of ours, at the end of the newest batch
         self._declared = DeclaredSources(self._checkpoint, node, self._infos)
@@ -159,29 +159,29 @@ class BacklogQuery(QueryRuns):
         Raises
         ------
         BacklogError
-            Before any row is read.
+            If the query cannot start. No row has been read then.
         """
         self._begin()
         return self
 
     def _recall(self) -> None:
         if self._facts.has_frames and self._facts.sorts_backlog:
-            require("end between batches")  # where the backlog ends no more rows of the frames may come sorted
-        if self._checkpoint.latest_batch() is None:  # later what was read may be gone
+            require("end between batches")  # rows of the frames behind the end of the backlog must not come sorted
+        if self._checkpoint.latest_batch() is None:  # later the start position may be gone: it is not needed then
             for spec in sources_of(self._node):
                 with loading(spec.format):
                     check_start(spec.format, {**spec.options, **self._metadata_location(spec)})
         self._declared.recall()
 
     def _metadata_location(self, spec: SourceSpec) -> dict[str, str]:
-        """Where a source keeps files of its own, if it does and the user has not said."""
+        """The option for a source that keeps files of its own, unless the user has set it."""
         given = "metadatalocation" in {option.lower() for option in spec.options}
         if given or spec.format not in KEEPS_METADATA:
             return {}
         return {"metadataLocation": self._checkpoint.location_of(f"backlog/sources/{state_name(spec.name)}")}
 
     def _load(self, node: SourceNode) -> DataFrame:
-        """A source with what the runner adds to its options, or takes away because the trigger does it."""
+        """Load a source. The runner adds options, and removes intervals where the trigger does the pacing."""
         more: dict[str, str | None] = {}
         target = self._step.target
         if node.spec.format in CONNECTORS:
@@ -201,7 +201,7 @@ class BacklogQuery(QueryRuns):
         return frame
 
     def _runner_token(self) -> str:
-        """What lets the sources ask whether the query is in backlog; `_close` ends it."""
+        """Address and token with which sources ask the runner whether the query is in backlog. `_close` ends it."""
         if self._runner is None:
             self._runner = LoopbackServer(lambda _: {"isProcessingBacklog": self._in_backlog or self._judge.is_backlog})
         return f"{self._runner.port}:{self._runner.token}"
@@ -273,7 +273,7 @@ class BacklogQuery(QueryRuns):
         )
 
     def _unique_in_backlog(self) -> bool:
-        """Whether backlog batches may be appended: one source, its rows as they are, keyed as the sink is."""
+        """Whether backlog batches may be appended: one source, rows unchanged, and the sink's key is the source's."""
         info = self._infos[0] if len(self._infos) == 1 else None
         keys = {k.lower() for k in getattr(self._outputs.main, "keys", ())}
         return bool(
@@ -287,8 +287,8 @@ class BacklogQuery(QueryRuns):
         try:
             self._hand_over(batch, BatchInfo(batch_id, self._checkpoint.is_backlog(batch_id)))
         except Exception as error:
-            # Spark looks through the text of an error raised here with a regular expression that overflows the
-            # stack on a long Java trace; its thread would then die without a word. So it gets one line.
+            # Spark matches the text of an error raised here with a regular expression. A long Java trace overflows
+            # the stack there, and Spark's thread dies silently. So the error has one line.
             interrupted = was_interrupted(error)
             if self._stopping.is_set() and not interrupted:
                 _log.warning(
@@ -303,15 +303,15 @@ class BacklogQuery(QueryRuns):
 
     def _hand_over(self, batch: DataFrame, info: BatchInfo) -> None:
         flags = self._declared.flags(info.batch_id)
-        self._in_backlog = any(flags)  # the sources are asked for the next batch when this one has committed
+        self._in_backlog = any(flags)  # sources plan the next batch only after this one has committed
         if self._keyed is None:
             self._outputs.write(batch, {}, info)
             self._tracker.wrote(self._outputs.main.written)
             return
         taken = self._keyed.take(batch, self._name)
-        # Several sinks or operators read it, and each would run the plan again.
+        # Each sink or operator that reads the batch would run its plan again.
         several = self._keyed.reads_several_times(several_outputs=self._outputs.several)
-        spark, settings = batch.sparkSession, self._keyed.settings_of_batch
+        spark, settings = batch.sparkSession, self._keyed.batch_settings
         with persisted(taken.raw) if several else contextlib.nullcontext(), session_conf(spark, settings):
             finished = self._declared.finished(info.batch_id)
             at_start = self._declared.flags(info.batch_id - 1), self._declared.finished(info.batch_id - 1)
@@ -373,7 +373,7 @@ class BacklogQuery(QueryRuns):
 
     @property
     def node(self) -> Node:
-        """The last step of what it was started from."""
+        """The last node of the query's tree."""
         return self._node
 
     @property
@@ -383,17 +383,17 @@ class BacklogQuery(QueryRuns):
 
     @property
     def keyed(self) -> KeyedPlan | None:
-        """Its keyed part, if there is a keyed operator; for `backlog_spark.explain`, to be read only."""
+        """The keyed part, if there is a keyed operator. Read-only, for `backlog_spark.explain`."""
         return self._keyed
 
     @property
     def sortsBacklog(self) -> bool:
-        """Whether its keyed operators run sorted during backlog. `keyed` shows whether they do now."""
+        """Whether the keyed operators run sorted during backlog. `keyed` shows whether they do now."""
         return self._facts.sorts_backlog
 
     @property
     def sourcesInBacklog(self) -> tuple[str, ...]:
-        """Names of the sources in backlog, as of the newest batch; rules decide for streaming DataFrames."""
+        """Names of the sources in backlog, as of the newest batch. Rules decide for streaming DataFrames."""
         flagged = zip(sources_of(self._node), self._declared.flags(), strict=True)
         told = ("streaming DataFrames",) if self._judge.is_backlog else ()
         return (*(source.name for source, is_backlog in flagged if is_backlog), *told)
@@ -404,7 +404,7 @@ class BacklogQuery(QueryRuns):
         return 0 if self._keyed is None else self._keyed.late_rows
 
     def state(self, name: str) -> DataFrame:
-        """A keyed operator's state: the rows that it would put out for every key. For debugging.
+        """A keyed operator's state, as the rows that it would emit for every key. For debugging.
 
         Parameters
         ----------
@@ -414,7 +414,7 @@ class BacklogQuery(QueryRuns):
         Raises
         ------
         BacklogError
-            No such operator.
+            If there is no such operator.
         """
         if self._keyed is None:
             raise BacklogError(f"The query {self._name!r} has no keyed operator.", "State is kept after a key_by.")
@@ -423,10 +423,10 @@ class BacklogQuery(QueryRuns):
     # -- waiting and stopping ------------------------------------------------------------------------------
 
     def processAllAvailable(self) -> None:
-        """Wait until all data present now are committed. For tests; as Spark's own.
+        """Wait until all data present now are committed. For tests, like Spark's method.
 
-        Spark's own would return at once while a source waits for its next tick, so this goes on until a whole
-        interval has brought nothing new.
+        Spark's method returns at once while a source waits for its next tick. This one also waits for an interval
+        without new data.
         """
         while True:
             before = self._checkpoint.latest_committed()
@@ -439,7 +439,7 @@ class BacklogQuery(QueryRuns):
 
 
 def _max_firing_ms(settings: Mapping[str, int | float | str | None], intervals: Intervals) -> int | None:
-    """How long a batch may fire timers; None if it is not to be interrupted."""
+    """How long a batch may fire timers, in milliseconds; None: no limit."""
     if settings["spark.backlog.timers.interruptible.enabled"] != "true":
         return None
     given = settings["spark.backlog.timers.maxFiringTime"]

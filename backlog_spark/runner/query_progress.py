@@ -28,7 +28,7 @@ class Switch:
     Parameters
     ----------
     batch_id : int
-        The first batch of the new mode; -1 for the mode that the query was started in.
+        The first batch of the new mode; -1 for the mode at the start.
     mode : Mode
         The new mode.
     commit_interval_ms : int or None
@@ -52,7 +52,7 @@ class BacklogProgress:
     rows : int
         Rows of committed batches.
     backlog_rows, backlog_total : int, int or None
-        Rows of the backlog that are committed, and an estimate of all of them if a source gives one.
+        Committed rows of the backlog, and an estimate of all its rows if a source gives one.
     rows_per_second : float
         Rate of the last committed batch with rows; 0.0 before the first.
     commits_in_backlog, commits_after : int
@@ -64,7 +64,7 @@ class BacklogProgress:
     direct_commits : int
         Batches that the sink committed from the driver, without Spark.
     last_write : Written or None
-        How the main output's newest batch was written, and why so, if its sink tells.
+        How the main output's newest batch was written and why, if its sink reports it.
     """
 
     rows: int = 0
@@ -107,9 +107,9 @@ class QueryTracker:
         Parameters
         ----------
         flags : mapping of int to bool
-            The declared sources' flags before the first report, by Spark's number of each.
+            Flags of the declared sources before the first report, by Spark's source number.
         names : mapping of int to str, optional
-            Their names, by the same.
+            Names of the sources, by the same number.
         """
         with self._lock:
             self._names = dict(names or {})
@@ -130,14 +130,14 @@ class QueryTracker:
                 self._count(report, report.sources)
 
     def all_read(self, sources: frozenset[int] | None = None) -> None:
-        """A run found nothing more to read: these sources, or all, are not in backlog, whatever was reported last."""
+        """Called when a run found nothing more to read. These sources, or all, have left backlog."""
         with self._lock:
             for source in self._coordinator.sources:
                 if sources is None or source in sources:
                     self._decide(self._coordinator.report(source, False), self._last_batch + 1)
 
     def wrote(self, written: Written | None) -> None:
-        """The main output's sink has written a batch, which Spark has yet to commit."""
+        """Called when the main output's sink has written a batch, before Spark commits it."""
         with self._lock:
             before, direct = self._progress.last_write, written is not None and written.road == "direct"
             self._progress = replace(
@@ -146,16 +146,16 @@ class QueryTracker:
         if written is not None and (before is None or before.road != written.road):
             _log.info(
                 "Query %s: batch %d was written by road %s%s",
-                self._name, written.batch_id, written.road, f", as {written.reason}" if written.reason else "",
+                self._name, written.batch_id, written.road, f", because {written.reason}" if written.reason else "",
             )  # fmt: skip
 
     def restarted(self) -> None:
-        """The query runs again after a failure."""
+        """Called when the query runs again after a failure."""
         with self._lock:
             self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
 
     def _warn_of_mixed_rows(self, source: SourceReport, batch_id: int) -> None:
-        """Warn, once, of a batch that began in backlog and took all that there was, though it ended outside of it."""
+        """Warn once per source if a batch began in backlog, ended behind it, and the source takes no read limit."""
         left = source.is_backlog and not source.is_processing_backlog and not source.finished
         if not (left and source.num_input_rows and source.takes_no_limit):
             return
@@ -163,8 +163,8 @@ class QueryTracker:
         if name is not None:
             _log.warning(
                 "Query %s: batch %d began in the backlog of source %s and ended behind it, and the source takes no "
-                "read limit: live rows may be among its rows, and count as backlog. Give its reader "
-                "latestOffset(start, limit), and end a batch where the backlog ends (docs/sources.md).",
+                "read limit. Live rows of this batch count as backlog. Give the reader latestOffset(start, limit), and "
+                "end a batch where the backlog ends (docs/sources.md).",
                 self._name, batch_id, name,
             )  # fmt: skip
 
@@ -188,14 +188,14 @@ class QueryTracker:
         p = self._progress
         rows = sum(s.num_input_rows for s in sources)
         backlog = any(s.is_backlog for s in sources if s.start_offset != s.end_offset)
-        # A live source may have waited for its rows when Spark asked for them.
+        # A live source may have waited for rows in latestOffset.
         waited = 0 if backlog else report.duration_ms.get("latestOffset", 0)
         took = max(1, report.duration_ms.get("triggerExecution", 1) - waited)
         totals = [s.end_offset["total"] for s in sources if s.end_offset and "total" in s.end_offset]
         backlog_rows = p.backlog_rows + (rows if backlog else 0)
         total = max(sum(totals), backlog_rows) if totals else p.backlog_total
         if total is not None and not self._coordinator.is_processing_backlog:
-            total = backlog_rows  # what was only estimated would look as if it had got lost
+            total = backlog_rows  # an estimate that was too high would look like lost rows
         self._progress = replace(
             p,
             rows=p.rows + rows,
@@ -209,13 +209,13 @@ class QueryTracker:
 
     @property
     def last_batch(self) -> int:
-        """Newest batch that was reported as committed; -1 before the first."""
+        """The newest batch that was reported as committed; -1 before the first."""
         with self._lock:
             return self._last_batch
 
     @property
     def has_running_sources(self) -> bool:
-        """Whether any source may still have rows, as far as has been reported."""
+        """Whether any source has not yet reported that it is finished."""
         with self._lock:
             return bool(self._coordinator.sources)
 

@@ -39,23 +39,23 @@ __all__ = ["QueryRuns"]
 
 _log = logging.getLogger(__name__)
 
-# How often the runner looks whether the query still runs, beside the reports.
+# How often the runner checks that the query still runs, besides the reports.
 _LOOK_S = 0.5
-# How often it looks while the query is to be told to end, for which it must be in the midst of a batch.
+# How often it tries to end a run. Spark takes the request only while a batch runs.
 _LOOK_TO_END_S = 0.02
-# The listener bus is up to 1.3 s late; after this long without the final report the query is ended without it.
+# The listener bus is up to 1.3 s late. After this time the runner goes on without the final report.
 _LAST_REPORT_S = 5.0
-# The running queries of this process by checkpoint: Spark lets a newer run stop an older one, whose query would restart
-# it and so on.
+# The running queries of this process by checkpoint. In Spark a newer run stops an older one on the same checkpoint; two
+# queries of ours would stop and restart each other for ever.
 _running: dict[str, QueryRuns] = {}
 _claiming = threading.Lock()
 
 
 class QueryRuns(QueryHandle):
-    """The runs of one query. Subclasses say what a run is and what follows it.
+    """The runs of one query. Subclasses define a run and what follows it.
 
-    A query that fails is restarted up to ``spark.backlog.restart.maxAttempts`` times in a row without a commit in
-    between, after ``spark.backlog.restart.delay``, doubled each time.
+    A failed query is restarted after ``spark.backlog.restart.delay``, which doubles each time. It fails for good after
+    ``spark.backlog.restart.maxAttempts`` restarts without a commit in between.
     """
 
     def __init__(
@@ -114,11 +114,11 @@ class QueryRuns(QueryHandle):
         return False
 
     def _ends_by_itself(self) -> bool | None:
-        """Whether the present run ends at the end of what is there; None where Spark has to be asked."""
+        """Whether the present run ends when it has read all present data; None: ask Spark."""
         return None
 
     def _has_an_end(self) -> bool:
-        """Whether what follows the present run leaves out what it has not read."""
+        """Whether the next run would skip data that the present run has not read."""
         return True
 
     def _why(self) -> BaseException | None:
@@ -126,7 +126,7 @@ class QueryRuns(QueryHandle):
         return self.streamingQuery.exception()
 
     def _close(self) -> None:
-        """Called once, when no run follows."""
+        """Called once, when no further run follows."""
 
     # -- starting -------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class QueryRuns(QueryHandle):
             other = _running.get(location)
             if other is not None and not is_stopped(other._spark):
                 raise SettingError(
-                    "checkpointLocation", self._checkpoint.location, f"the query {other.name!r} runs on it.",
+                    "checkpointLocation", self._checkpoint.location, f"query {other.name!r} is running on it.",
                     "Stop that query first, or give this one a checkpoint of its own.",
                 )  # fmt: skip
             _running[location] = self
@@ -188,14 +188,14 @@ class QueryRuns(QueryHandle):
                 if not again:
                     before = self._tracker.last_batch
                 last, again = self._tracker.last_batch, False
-                error = self._told(self._until_it_ends())
+                error = self._with_hint(self._until_it_ends())
                 left, self._leaving = self._leaving, False
                 if self._stopping.is_set():
                     return
                 if error is None:
                     found_end = left or self._found_the_end(idle=self._tracker.last_batch == last)
                     if found_end is False:
-                        _log.warning("Query %s was stopped by way of Spark, not of its own stop().", self._name)
+                        _log.warning("Query %s was stopped through Spark, not by its own stop().", self._name)
                         self._stopping.set()
                         return
                     again = found_end is None
@@ -221,7 +221,7 @@ class QueryRuns(QueryHandle):
             self._wind_up()
 
     def _wind_up(self) -> None:
-        """The last that is done. A failure may be the runner's own, while the Spark query runs on."""
+        """Clean up after the last run. After a failure of the runner itself the Spark query may still run: stop it."""
         try:
             if self._query is not None and self._failure is not None:
                 try:
@@ -236,7 +236,7 @@ class QueryRuns(QueryHandle):
             self._ended.set()
 
     def _found_the_end(self, *, idle: bool) -> bool | None:
-        """Whether a run that ended without an error came to its end; False if somebody stopped Spark's query.
+        """Whether a run that ended without an error reached its end; False if somebody stopped Spark's query.
 
         Parameters
         ----------
@@ -246,13 +246,13 @@ class QueryRuns(QueryHandle):
         Returns
         -------
         bool or None
-            None where Spark does not tell of a run that committed batches: the same is to be run again, until a run
-            finds nothing to do.
+            None: Spark does not report it, and the run committed batches. The same run must be repeated until it finds
+            nothing to do.
 
         Raises
         ------
         BacklogError
-            If that cannot be told of a run that did nothing: what follows would leave out what it had still to read.
+            If Spark does not report it for a run that did nothing. The next run could skip data.
         """
         query_ = self.streamingQuery
         if self._checkpoint.latest_batch() != self._checkpoint.latest_committed():
@@ -267,22 +267,22 @@ class QueryRuns(QueryHandle):
         if found is not None or (ends and not idle):
             return found
         if ends is None:
-            return False  # with a trigger that the user has set: nothing follows
+            return False  # the user has set the trigger: no run follows
         raise fails_closed("end between batches", "whether a run came to the end of its input")
 
     def _next_run(self) -> BaseException | None:
-        """Start the next run; why that failed, or None."""
+        """Start the next run. Returns the error if that fails, else None."""
         if self._stopping.is_set():
             return None
         try:
             self._query = self._run()
         except Exception as error:
-            return self._told(error)
+            return self._with_hint(error)
         if self._stopping.is_set():
             self._query.stop()
         return None
 
-    def _told(self, error: BaseException | None) -> BaseException | None:
+    def _with_hint(self, error: BaseException | None) -> BaseException | None:
         """The same error, or one that says what to do about it."""
         hint = "" if error is None or isinstance(error, BacklogError) else next_step(str(error))
         if error is None or not hint:
@@ -292,7 +292,7 @@ class QueryRuns(QueryHandle):
         return told
 
     def _until_it_ends(self) -> BaseException | None:
-        """Take reports until the run is over; its error, or None after a stop or at the end of input."""
+        """Take reports until the run ends. Returns its error; None after a stop or at the end of input."""
         assert self._query is not None
         run_id = str(self._query.runId)
         last_look = None
@@ -316,7 +316,7 @@ class QueryRuns(QueryHandle):
                 return self._why()
 
     def _restart(self, attempts: int, error: BaseException) -> BaseException | None:
-        """Start again after a failure; what it failed with in the end, or None if it runs."""
+        """Restart after a failure. Returns the last error, or None if the query runs."""
         while (delay := self._restarts.wait_ms(attempts)) is not None and not self._stopping.is_set():
             _log.warning(
                 "Query %s failed and is restarted in %s (attempt %d of %d): %s",
@@ -352,18 +352,18 @@ class QueryRuns(QueryHandle):
 
     @property
     def backlogRowsCommitted(self) -> int:
-        """Rows of the backlog that are committed, those of earlier processes too where the sources count them."""
+        """Committed rows of the backlog, including those of earlier processes if the sources count them."""
         return self._rows_before + self._tracker.progress.backlog_rows
 
     def backlogRows(self) -> tuple[float, int]:
-        """Rows of the backlog done so far and an estimate of all (0: unknown), with the batch under way.
+        """Rows of the backlog read so far, including the running batch, and an estimate of all its rows (0: unknown).
 
-        The share of the running batch is taken from its finished tasks, so this is for display only.
+        The share of the running batch is estimated from its finished tasks. For display only.
         """
         return backlog_rows(self._spark, self._checkpoint, self._tracker, self._rows_before)
 
     def stop(self) -> None:
-        """Stop the query and wait for it. A batch under way is interrupted and replayed at the next start."""
+        """Stop the query and wait until it has ended. A running batch is interrupted; the next start replays it."""
         self._stopping.set()
         query_ = self._query
         if query_ is not None:

@@ -1,4 +1,4 @@
-"""The tree of a keyed query, evaluated over one batch of backlog inside ``foreachBatch``."""
+"""Evaluates the tree of a keyed query over one backlog batch, inside ``foreachBatch``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchFolds"]
 
-# To write a part of a version takes a job; to move files on an object store is to copy them, one after the other.
-_MOVED_AS_IT_IS = 64 << 20
+# Largest version, in bytes, whose files are published without a rewrite. A rewrite costs a Spark job. Moving files
+# on an object store copies them one after the other.
+_LARGEST_MOVED = 64 << 20
 
 
 class BatchFolds:
-    """Evaluates the tree over one batch of backlog, inside ``foreachBatch``.
+    """Evaluates the tree over one backlog batch, inside ``foreachBatch``.
 
     Parameters
     ----------
@@ -31,18 +32,17 @@ class BatchFolds:
     raw : RawRows
         From `Plans`.
     sample : callable
-        Some of the batch's raw rows, read apart from it, if that is cheap.
+        Some raw rows of the batch, read separately; None if that is expensive.
     fold : callable
-        Folds rows into an operator's batch state and gives the new version; is given a sample of them, if there is one.
+        Folds rows into an operator's batch state and returns the new version. Takes a sample of the rows, or None.
     gather : callable
-        In a stay's last batch: rows of an operator that waits as its results are made of them, executed; None if a
-        version is to be made.
+        In a stay's last batch: the gathered rows of a waiting operator, executed. None if a version is to be written.
     end : callable
-        The end of the stay, if this is its last batch, else None. Called when the batch has been executed.
+        The end of the stay if this is its last batch, else None. Called after the batch has been executed.
     collects : bool
-        Whether nothing is put out before the stay's last batch, then all.
+        Whether all results are emitted in the stay's last batch, and none before.
     is_last : bool
-        Whether this is known to be the last one.
+        Whether this is known to be the last batch.
     """
 
     def __init__(
@@ -66,11 +66,12 @@ class BatchFolds:
         self._collects = collects
         self._holds = collects and not is_last
         self.handed_over: dict[str, Callable[[], DataFrame]] = {}
-        """What operators that wait hand over and is to be kept when the results have been put out, unless their version
-        is handed over as it is. It is made of the same rows as those, or of rows that a replay gives again."""
+        """State that waiting operators hand over. It is saved after the results have been written. Operators whose
+        version is handed over unchanged are missing. State and results come from the same rows, or from rows that a
+        replay gives again."""
 
     def run(self, root: Node, batch: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
-        """The output of the tree for a batch made by `Plans.backlog`, and the last keyed operator's side outputs."""
+        """The output of the tree for a batch of `Plans.backlog`, and the last keyed operator's side outputs."""
         last = last_keyed(root)
         assert last is not None
         out, sides = self._results(last, batch)
@@ -80,7 +81,7 @@ class BatchFolds:
         """An operator's output and its side outputs."""
         fold, rows = self._folds[node.name], self._rows(node.parent, batch)
         if self._holds and not _takes_raw_rows(node.parent):
-            # It is given all of its rows at once, in the last batch.
+            # This operator gets all its rows at once, in the last batch.
             return self._output(node.name, empty_frame(batch.sparkSession, fold.version_schema())), {}
         gathered = self._gather(node.name, fold, rows) if fold.waits and self._is_repeatable(node) else None
         if gathered is None:
@@ -88,7 +89,7 @@ class BatchFolds:
             out = self._output(node.name, version)
         else:
             end = self._end()
-            assert end is not None, "it is the stay's last batch"
+            assert end is not None, "this is the stay's last batch"
             self.handed_over[node.name] = partial(gathered.left, gathered.rows, end)
             out = gathered.output(gathered, end)
             version = empty_frame(batch.sparkSession, fold.version_schema())
@@ -101,8 +102,8 @@ class BatchFolds:
     def _is_repeatable(self, node: KeyedNode) -> bool:
         """Whether a replay gives an operator the same rows.
 
-        Else what it hands over before a crash and what it puts out after that could be of different ones. What an
-        operator in front makes of its rows, by a user's function perhaps, is kept only where that is its version.
+        If not, the state saved before a crash and the results written after it could come from different rows. The
+        results of an operator in front, perhaps of a user's function, are saved only if they are its version.
         """
         in_front = [self._folds[each.name] for each in node.parent.walk() if isinstance(each, KeyedNode)]
         return self._raw.are_repeatable and not any(f.waits and not f.hands_over_version for f in in_front)
@@ -114,7 +115,7 @@ class BatchFolds:
             return self._results(node, batch)[0]
         if isinstance(node, TransformNode):
             return node.apply(self._rows(node.parent, batch))
-        assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"
+        assert isinstance(node, PairNode), "unions and watermarks after a keyed operator are refused"
         left, right = self._rows(node.left, batch), self._rows(node.right, batch)
         return union_of(tagged(left, right, self._raw.pairs[id(node)]))
 
@@ -127,13 +128,13 @@ class BatchFolds:
         end = self._end()
         if end is None:
             return fold.output_at_end(version.where("false"), StayEnd(None))
-        if not fold.hands_over_version or (size := bytes_of(version)) is None or size > _MOVED_AS_IT_IS:
+        if not fold.hands_over_version or (size := bytes_of(version)) is None or size > _LARGEST_MOVED:
             self.handed_over[name] = partial(fold.handed_over, version, end)
         return fold.output_at_end(version, end)
 
 
 def _takes_raw_rows(node: Node) -> bool:
-    """Whether an operator over a node takes rows that have been through no other one."""
+    """Whether an operator over this node takes rows that no other operator has processed."""
     if not node.is_keyed:
         return True
     return not isinstance(node, KeyedNode) and any(map(_takes_raw_rows, node.parents))

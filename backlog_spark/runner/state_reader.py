@@ -1,4 +1,4 @@
-"""Reads an operator's present state as a DataFrame, for users."""
+"""Reads an operator's present state as a DataFrame."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["StateReader"]
 
-# A reader waits so long for a hand-over, and looks so often.
+# How long a reader waits for a hand-over, and how often it looks.
 _HAND_OVER_S, _LOOK_S = 60, 0.2
-# Names of our own columns begin so.
+# Prefix of our own columns.
 _OURS = "__backlog_"
 
 
@@ -39,9 +39,9 @@ class StateReader:
     root : Node
         The query's tree.
     stays : StayEnds
-        Of the same checkpoint.
+        The ends of stays in the same checkpoint.
     ledger : callable
-        Reads the checkpoint's ledger; None if there is none yet.
+        Reads the checkpoint's ledger. Returns None if there is none yet.
     """
 
     def __init__(
@@ -59,23 +59,23 @@ class StateReader:
         self._operators = keyed_from_output(root)
 
     def read(self, name: str, fold: Fold, run: Callable[[], Run]) -> DataFrame:
-        """An operator's state as rows of its output, as of the last committed batch, without columns of our own.
+        """An operator's state as rows of its output, as of the last committed batch, without internal columns.
 
-        In a later stay in backlog it is what the stay has collected so far. While state is handed over this waits.
+        In a later stay in backlog it is the state that the stay has collected so far. Waits during a hand-over.
 
         Parameters
         ----------
         name : str
-            The operator's.
+            The operator's name.
         fold : Fold
-            The operator's.
+            The operator's fold.
         run : callable
-            The query's present run.
+            Returns the query's present run.
 
         Raises
         ------
         BacklogError
-            The hand-over takes longer than a minute.
+            If the hand-over takes longer than a minute.
         """
         limit = time.monotonic() + _HAND_OVER_S
         while True:
@@ -88,13 +88,13 @@ class StateReader:
                     return _shown(found)
             if time.monotonic() > limit:
                 raise BacklogError(
-                    f"The state of {name!r} has been on its way to stream mode for {_HAND_OVER_S} s.",
+                    f"The hand-over of the state of {name!r} to stream mode has taken {_HAND_OVER_S} s so far.",
                     "Ask again after the next commit.",
                 )
             time.sleep(_LOOK_S)
 
     def _handing_over(self, run: Run) -> bool:
-        """Whether the state is neither where batch mode has it, nor yet in a committed batch of stream mode."""
+        """Whether the state has left the sorted vehicle and is not yet in a committed batch of the stream vehicle."""
         if run.vehicle is Vehicle.SORTED:
             ledger = self._ledger()
             return ledger is not None and ledger.publishing >= run.epoch
@@ -103,9 +103,9 @@ class StateReader:
         return not taken_in and any(self._checkpoint.names_in(seeds_of(name)) for name in self._operators)
 
     def _of_batch(self, name: str, fold: Fold, present: Run, run: Callable[[], Run]) -> DataFrame | None:
-        """Read now, as its files are about to move; None if they did so meanwhile."""
+        """Read at once, because the files may soon move. None if they moved meanwhile."""
         versions = BatchState(self._checkpoint, name, present.epoch)
-        # The stay's end first: what is handed over is there when it says so.
+        # Read the stay's end first: once it is there, the handed-over state is there too.
         end = self._stays.put_out()
         newest, left = versions.newest(), versions.handed_over()
         try:
@@ -130,7 +130,7 @@ class StateReader:
         schema = fold.state.spark()
         unpack = UnpackRows(fold.state, arrow_schema(schema))
         rows = buckets.mapInArrow(unpack, schema)
-        if not fold.timed:  # what has changed may be kept apart
+        if not fold.timed:  # changed rows may be in the overlay
             heads = self._variable(name, "head", committed).where("value.recent IS NOT NULL")
             recent = heads.select("value.recent", "value.slots").mapInArrow(unpack, schema)
             gone = heads.select("value.gone").mapInArrow(UnpackHashes(), StructType().add(HASH, LongType()))
@@ -139,15 +139,15 @@ class StateReader:
 
     def _variable(self, name: str, variable: str, batch: int | None) -> DataFrame:
         reader = self._spark.read.format("statestore").option("operatorId", self._operators.index(name))
-        # A map's entries by themselves, not one row a key group that holds them all.
+        # One row per map entry, not one row per key group with the whole map.
         reader = reader.option("stateVarName", variable).option("flattenCollectionTypes", "true")
-        if batch is not None:  # both variables as of one batch
+        if batch is not None:  # read both variables as of the same batch
             reader = reader.option("batchId", batch)
         return reader.load(self._checkpoint.location)
 
 
 def _shown(state: DataFrame) -> DataFrame:
-    """The state with the columns of a row that was picked whole, and without others that only plans know of."""
+    """The state without internal columns. The fields of a row that is kept whole become columns."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import StructType
 

@@ -1,4 +1,4 @@
-"""What a query says that was stopped by way of Spark, and two queries on one checkpoint."""
+"""What a query says that was stopped through Spark, and two queries on one checkpoint."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_checkpoint_has_one_query_at_a_time(spark: SparkSession, tmp_path: Pat
     try:
         wait(lambda: first.backlogProgress.rows == 20, first)
         again = f"file://{tmp_path}/checkpoint/"
-        with pytest.raises(bs.SettingError, match=r"checkpointLocation = .*'first' runs on it\. Stop that query first"):
+        with pytest.raises(bs.SettingError, match=r"checkpointLocation = .*'first' is running on it\. Stop"):
             start(spark, tmp_path, "second", again)
         files(tmp_path / "in", 1, 1)
         wait(lambda: first.backlogProgress.rows == 40, first)
@@ -102,7 +102,7 @@ def test_a_phase_that_spark_was_told_to_stop_is_not_over(spark: SparkSession, tm
         assert query.awaitTermination(LIMIT_S)
         assert (query.jobStatus, query.exception()) == (bs.JobStatus.CANCELED, None)
         assert len(found) < 4
-    else:  # a stop by way of Spark is not told from an end: the phase is run again, or the query fails
+    else:  # a stop through Spark is not told from an end: the phase is run again, or the query fails
         limit = time.monotonic() + LIMIT_S
         while query.isActive and len(set(found)) < 6:
             assert time.monotonic() < limit
@@ -170,7 +170,7 @@ def test_a_refused_query_leaves_the_checkpoint_as_it_is(spark: SparkSession, tmp
     for _ in range(2):
         query = start("old", "live")
         try:
-            with pytest.raises(bs.SettingError, match="runs on it"):
+            with pytest.raises(bs.SettingError, match="is running on it"):
                 start("live", "old")
             wait(lambda: sum(read) == 20, query)
         finally:

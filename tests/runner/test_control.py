@@ -14,7 +14,7 @@ import pytest
 
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.watermarks import END_OF_TIME, MIN_WATERMARK, Watermark
-from backlog_spark.runner.control import Clerk, ControlDataSource, ControlServer
+from backlog_spark.runner.control import ControlDataSource, ControlMessages, ControlServer
 from backlog_spark.state.seeds import CONTROL, Control
 from backlog_spark.state.store import AT_EVERY_TICK, NEVER
 
@@ -30,9 +30,11 @@ class Clock:
         return self.now
 
 
-def settled(clerk: Clerk, operator: str = "f", *, next_event: int = NEVER, next_processing: int = NEVER) -> None:
+def settled(
+    messages: ControlMessages, operator: str = "f", *, next_event: int = NEVER, next_processing: int = NEVER
+) -> None:
     """All key groups have answered, and fire nothing."""
-    clerk.report(operator, next_event=next_event, next_processing=next_processing, is_firing=False, budget=None)
+    messages.report(operator, next_event=next_event, next_processing=next_processing, is_firing=False, budget=None)
 
 
 def at(time: int) -> Callable[[], dict[str, Watermark]]:
@@ -40,163 +42,163 @@ def at(time: int) -> Callable[[], dict[str, Watermark]]:
 
 
 def test_a_watermark_is_told_once_and_never_goes_back() -> None:
-    clerk = Clerk(clock=Clock())
-    assert clerk.answer("f", START, at_once=False) == START, "before there is anything to tell"
-    settled(clerk)
-    clerk.tell(watermarks=at(50), backlog={"f": False, "g": True})
-    told = clerk.answer("f", START, at_once=False)
+    messages = ControlMessages(clock=Clock())
+    assert messages.answer("f", START, at_once=False) == START, "before there is anything to tell"
+    settled(messages)
+    messages.tell(watermarks=at(50), backlog={"f": False, "g": True})
+    told = messages.answer("f", START, at_once=False)
     assert told == {**START, "watermark": 50, "isBacklog": False, "at": 10_000}
-    assert clerk.answer("f", told, at_once=False) == told
-    clerk.tell(watermarks=at(40), backlog={"f": False})
-    assert clerk.answer("f", told, at_once=False) == told
-    clerk.tell(watermarks=dict, backlog={"f": True})
-    assert clerk.answer("f", told, at_once=False) == {**told, "isBacklog": True}
-    clerk.hold()
-    assert clerk.answer("f", START, at_once=False) == START
+    assert messages.answer("f", told, at_once=False) == told
+    messages.tell(watermarks=at(40), backlog={"f": False})
+    assert messages.answer("f", told, at_once=False) == told
+    messages.tell(watermarks=dict, backlog={"f": True})
+    assert messages.answer("f", told, at_once=False) == {**told, "isBacklog": True}
+    messages.hold()
+    assert messages.answer("f", START, at_once=False) == START
 
 
 def test_each_operator_is_told_its_own_watermark() -> None:
-    clerk = Clerk(clock=Clock())
-    settled(clerk)
-    settled(clerk, "g")
-    clerk.tell(watermarks=lambda: {"f": Watermark(50), "g": Watermark(MIN_WATERMARK)}, backlog={})
-    assert clerk.answer("f", START, at_once=False)["watermark"] == 50
-    assert clerk.answer("g", START, at_once=False) == START
+    messages = ControlMessages(clock=Clock())
+    settled(messages)
+    settled(messages, "g")
+    messages.tell(watermarks=lambda: {"f": Watermark(50), "g": Watermark(MIN_WATERMARK)}, backlog={})
+    assert messages.answer("f", START, at_once=False)["watermark"] == 50
+    assert messages.answer("g", START, at_once=False) == START
 
 
 def test_ticks_come_when_a_timer_is_due() -> None:
     clock = Clock()
-    clerk = Clerk(clock=clock)
-    clerk.tell(watermarks=dict, backlog={})
-    first = clerk.answer("f", START, at_once=False)
+    messages = ControlMessages(clock=clock)
+    messages.tell(watermarks=dict, backlog={})
+    first = messages.answer("f", START, at_once=False)
     assert first["now"] == 10_000, "what is due after a start is not known"
-    settled(clerk)
+    settled(messages)
     clock.now += 10**6
-    assert clerk.answer("f", first, at_once=False) == first
-    settled(clerk, next_processing=clock.now + 500)
-    assert clerk.answer("f", first, at_once=False) == first
+    assert messages.answer("f", first, at_once=False) == first
+    settled(messages, next_processing=clock.now + 500)
+    assert messages.answer("f", first, at_once=False) == first
     clock.now += 500
-    second = clerk.answer("f", first, at_once=False)
+    second = messages.answer("f", first, at_once=False)
     assert second["now"] == clock.now
     clock.now += 50
-    assert clerk.answer("f", second, at_once=False) == second, "not one after another without a pause"
+    assert messages.answer("f", second, at_once=False) == second, "not one after another without a pause"
     clock.now += 50
-    assert clerk.answer("f", second, at_once=False)["now"] == clock.now
+    assert messages.answer("f", second, at_once=False)["now"] == clock.now
     # A run that ends when all is read: once at its start, whatever comes due meanwhile.
-    clerk.begin({})
-    once = clerk.answer("f", second, at_once=True)
+    messages.begin({})
+    once = messages.answer("f", second, at_once=True)
     assert once["now"] == clock.now
-    settled(clerk, next_processing=clock.now + 10)
+    settled(messages, next_processing=clock.now + 10)
     clock.now += 1_000
-    assert clerk.answer("f", once, at_once=True) == once
+    assert messages.answer("f", once, at_once=True) == once
 
 
 def test_what_is_left_to_fire_goes_on_at_once_and_time_stands_still() -> None:
     clock = Clock()
-    clerk = Clerk(clock=clock)
-    settled(clerk)
-    clerk.report("f", next_event=NEVER, next_processing=NEVER, is_firing=False, budget=100)
-    clerk.tell(watermarks=at(50), backlog={})
-    told = clerk.answer("f", START, at_once=True)
+    messages = ControlMessages(clock=clock)
+    settled(messages)
+    messages.report("f", next_event=NEVER, next_processing=NEVER, is_firing=False, budget=100)
+    messages.tell(watermarks=at(50), backlog={})
+    told = messages.answer("f", START, at_once=True)
     assert (told["watermark"], told["budget"], told["firing"]) == (50, 100, None)
-    clerk.tell(watermarks=at(60), backlog={})
+    messages.tell(watermarks=at(60), backlog={})
     for round_ in (1, 2, 3):
-        clerk.report("f", next_event=40, next_processing=NEVER, is_firing=True, budget=100 * round_)
-        before, told = told, clerk.answer("f", told, at_once=True)
+        messages.report("f", next_event=40, next_processing=NEVER, is_firing=True, budget=100 * round_)
+        before, told = told, messages.answer("f", told, at_once=True)
         assert told != before
         assert (told["watermark"], told["budget"], told["firing"]) == (50, 100 * round_, round_)
-    clerk.report("f", next_event=55, next_processing=NEVER, is_firing=False, budget=300)
-    told = clerk.answer("f", told, at_once=True)
+    messages.report("f", next_event=55, next_processing=NEVER, is_firing=False, budget=300)
+    told = messages.answer("f", told, at_once=True)
     assert (told["watermark"], told["budget"], told["firing"]) == (60, 300, None)
-    assert clerk.answer("f", told, at_once=True) == told
+    assert messages.answer("f", told, at_once=True) == told
 
 
 def test_processing_timers_that_were_interrupted_go_on_though_the_run_ends_when_all_is_read() -> None:
     clock = Clock()
-    clerk = Clerk(clock=clock)
-    clerk.begin({"f": 10})
-    clerk.tell(watermarks=dict, backlog={})
-    first = clerk.answer("f", START, at_once=True)
+    messages = ControlMessages(clock=clock)
+    messages.begin({"f": 10})
+    messages.tell(watermarks=dict, backlog={})
+    first = messages.answer("f", START, at_once=True)
     assert (first["now"], first["budget"]) == (10_000, 10)
     clock.now += 200
-    clerk.report("f", next_event=NEVER, next_processing=9_000, is_firing=False, budget=10)
-    second = clerk.answer("f", first, at_once=True)
+    messages.report("f", next_event=NEVER, next_processing=9_000, is_firing=False, budget=10)
+    second = messages.answer("f", first, at_once=True)
     assert second["now"] == clock.now
     clock.now += 200
     # Those that wait for something else than a time are not left of anything.
-    clerk.report("f", next_event=NEVER, next_processing=AT_EVERY_TICK, is_firing=False, budget=10)
-    assert clerk.answer("f", second, at_once=True) == second
-    assert clerk.answer("f", second, at_once=False)["now"] == clock.now
+    messages.report("f", next_event=NEVER, next_processing=AT_EVERY_TICK, is_firing=False, budget=10)
+    assert messages.answer("f", second, at_once=True) == second
+    assert messages.answer("f", second, at_once=False)["now"] == clock.now
 
 
 def test_event_time_that_goes_by_the_clock_is_told_when_a_timer_is_due() -> None:
     clock = Clock()
-    clerk = Clerk(clock=clock)
-    settled(clerk, next_event=10_500)
-    clerk.tell(watermarks=lambda: {"f": Watermark(9_999, use_processing_time=True)}, backlog={})
-    first = clerk.answer("f", START, at_once=False)
+    messages = ControlMessages(clock=clock)
+    settled(messages, next_event=10_500)
+    messages.tell(watermarks=lambda: {"f": Watermark(9_999, use_processing_time=True)}, backlog={})
+    first = messages.answer("f", START, at_once=False)
     assert first["watermark"] == 10_000
     clock.now = 10_499
-    assert clerk.answer("f", first, at_once=False) == first
+    assert messages.answer("f", first, at_once=False) == first
     clock.now = 10_501
-    second = clerk.answer("f", first, at_once=False)
+    second = messages.answer("f", first, at_once=False)
     assert second["watermark"] == 10_501
     clock.now += 50
-    assert clerk.answer("f", second, at_once=False) == second
-    settled(clerk)
+    assert messages.answer("f", second, at_once=False) == second
+    settled(messages)
     clock.now += 10**6
-    assert clerk.answer("f", second, at_once=False) == second, "nothing is due"
-    clerk.tell(watermarks=lambda: {"f": Watermark(END_OF_TIME, use_processing_time=True)}, backlog={})
-    assert clerk.answer("f", second, at_once=True)["watermark"] == END_OF_TIME
+    assert messages.answer("f", second, at_once=False) == second, "nothing is due"
+    messages.tell(watermarks=lambda: {"f": Watermark(END_OF_TIME, use_processing_time=True)}, backlog={})
+    assert messages.answer("f", second, at_once=True)["watermark"] == END_OF_TIME
 
 
 def test_by_the_clock_a_run_that_ends_when_all_is_read_is_told_once() -> None:
     clock = Clock()
-    clerk = Clerk(clock=clock)
-    clerk.begin({})
-    clerk.tell(watermarks=lambda: {"f": Watermark(9_999, use_processing_time=True)}, backlog={})
+    messages = ControlMessages(clock=clock)
+    messages.begin({})
+    messages.tell(watermarks=lambda: {"f": Watermark(9_999, use_processing_time=True)}, backlog={})
     before = {**START, "watermark": 500, "now": 400}
-    told = clerk.answer("f", before, at_once=True)
+    told = messages.answer("f", before, at_once=True)
     assert (told["watermark"], told["now"]) == (10_000, 10_000)
-    settled(clerk, next_event=10_050)
+    settled(messages, next_event=10_050)
     clock.now += 10_000
-    assert clerk.answer("f", told, at_once=True) == told
+    assert messages.answer("f", told, at_once=True) == told
 
 
 def test_rows_that_wait_for_the_end_of_a_backlog_are_looked_at_when_it_is_told() -> None:
     clock = Clock()
-    clerk = Clerk(clock=clock)
-    settled(clerk, next_processing=AT_EVERY_TICK)
-    clerk.tell(watermarks=dict, backlog={"f": 0})
+    messages = ControlMessages(clock=clock)
+    settled(messages, next_processing=AT_EVERY_TICK)
+    messages.tell(watermarks=dict, backlog={"f": 0})
     before = {**START, "now": 9_990, "isBacklog": 2}
-    told = clerk.answer("f", before, at_once=True)
+    told = messages.answer("f", before, at_once=True)
     assert (told["isBacklog"], told["now"]) == (0, 10_000)
-    settled(clerk)
-    clerk.tell(watermarks=dict, backlog={"f": 2})
-    assert clerk.answer("f", told, at_once=True) == {**told, "isBacklog": 2}, "nothing waits"
+    settled(messages)
+    messages.tell(watermarks=dict, backlog={"f": 2})
+    assert messages.answer("f", told, at_once=True) == {**told, "isBacklog": 2}, "nothing waits"
 
 
 def test_a_run_in_which_nobody_listens_may_need_a_batch() -> None:
     clock = Clock()
-    clerk = Clerk(clock=clock)
-    clerk.tell(watermarks=at(50), backlog={"f": 0})
-    clerk.hold(wakes=True)
-    told = clerk.answer("f", START, at_once=True)
+    messages = ControlMessages(clock=clock)
+    messages.tell(watermarks=at(50), backlog={"f": 0})
+    messages.hold(wakes=True)
+    told = messages.answer("f", START, at_once=True)
     assert {k: told[k] for k in START} == START
     assert told != START
-    assert clerk.answer("f", told, at_once=True) == told, "one in each run"
+    assert messages.answer("f", told, at_once=True) == told, "one in each run"
     reader: Any = ControlDataSource({"port": "1", "token": "", "keygroups": "3"}).streamReader(None)  # type: ignore[arg-type]
     assert not reader.partitions(START, told)
     clock.now += 1
-    clerk.hold(wakes=True)
-    assert clerk.answer("f", told, at_once=True) != told
+    messages.hold(wakes=True)
+    assert messages.answer("f", told, at_once=True) != told
 
 
 def test_a_source_asks_the_server() -> None:
-    clerk = Clerk(clock=Clock())
-    settled(clerk)
-    clerk.tell(watermarks=at(7), backlog={"f": 1})
-    server = ControlServer(clerk)
+    messages = ControlMessages(clock=Clock())
+    settled(messages)
+    messages.tell(watermarks=at(7), backlog={"f": 1})
+    server = ControlServer(messages)
     options = {**server.options, "operator": "f", "keyGroups": "3"}
     try:
         port = int(options["port"])
@@ -221,10 +223,10 @@ def test_a_source_asks_the_server() -> None:
 
 
 def test_one_that_says_nothing_keeps_nobody_waiting() -> None:
-    clerk = Clerk(clock=Clock())
-    settled(clerk)
-    clerk.tell(watermarks=at(7), backlog={})
-    server = ControlServer(clerk)
+    messages = ControlMessages(clock=Clock())
+    settled(messages)
+    messages.tell(watermarks=at(7), backlog={})
+    server = ControlServer(messages)
     options = {**server.options, "operator": "f", "keygroups": "3"}
     answers: list[Any] = []
 

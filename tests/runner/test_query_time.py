@@ -56,7 +56,7 @@ class Kept:
         self.time.take(self._batch, "no query of this name", [False], [False], sorted_run=False)
 
     def told(self, start: dict[str, Any]) -> dict[str, Any]:
-        return self.time._clerk.answer("op", start, at_once=False)
+        return self.time._messages.answer("op", start, at_once=False)
 
 
 @pytest.fixture
@@ -145,7 +145,7 @@ def test_an_input_that_spark_tells_nothing_of_is_told_and_the_others_count(
     monkeypatch.setattr(batch_execution, "_execution_of", lambda session, name: Execution())
     made.take(0, "orders", [False, False], [False, False], sorted_run=True)
     assert made._times.greatest == [None, 9_000]
-    assert "Query orders: Spark does not tell the greatest a_ts of batch 0." in caplog.text
+    assert "Query orders: Spark does not report the greatest a_ts of batch 0." in caplog.text
     assert "b_ts" not in caplog.text
     # Nor where the query is not found: its rows have a time, of which nothing is known.
     monkeypatch.setattr(batch_execution, "_execution_of", lambda session, name: None)

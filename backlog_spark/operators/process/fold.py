@@ -180,7 +180,7 @@ class ProcessFold(Fold):
         fold._loop_schema = replace(self._loop_schema, clocked=True)
         return fold
 
-    def told(self, backlog: int) -> ProcessFold:
+    def with_attributes(self, backlog: int) -> ProcessFold:
         fold = copy.copy(self)
         fold.backlog = backlog
         return fold
