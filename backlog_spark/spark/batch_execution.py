@@ -1,9 +1,9 @@
-"""The execution of the batch under way: a batch in its parts, and the event times that were observed in it.
+"""Reads the execution of the running batch: splits a batch into its parts, and gets its observed event times.
 
 Reaches for: ``StreamExecution.lastExecution``, its physical plan and metrics (seen in Spark 4.2; entries "batch plan"
 and "event times" of `backlog_spark.spark.internals`). Without the plan a batch is kept by Spark's public
-``localCheckpoint`` and run as a whole, once. There is no fallback for the event times: Spark tells its listeners after
-the commit, and what is known then is lost in a crash. So a query with a watermark is refused.
+``localCheckpoint`` and run as a whole, once. The event times have no fallback: Spark's listeners get them only after
+the commit, and a crash would lose them. So a query with a watermark is refused.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
 __all__ = ["UNKNOWN", "TakenBatch", "greatest_event_times"]
 
 UNKNOWN = object()
-"""Spark does not tell what was observed."""
+"""Spark does not report the observed value."""
 
 
 def greatest_event_times(spark: SparkSession, query_name: str, observations: Sequence[str]) -> list[object]:
-    """What was observed in the batch under way, which has been executed.
+    """The observed values of the running batch, which has been executed.
 
     Parameters
     ----------
     spark : SparkSession
     query_name : str
     observations : sequence of str
-        Their names.
+        Names of the observations.
 
     Returns
     -------
     list
-        For each the column ``greatest``, None for an input without rows, or `UNKNOWN`.
+        For each observation the column ``greatest``: None for an input without rows, or `UNKNOWN`.
     """
     execution = _execution_of(spark, query_name)
     metrics = None if execution is None else execution.observedMetrics()
@@ -51,7 +51,7 @@ def greatest_event_times(spark: SparkSession, query_name: str, observations: Seq
 
 
 def _execution_of(spark: SparkSession, query_name: str) -> Any:
-    """The execution of the batch under way; None for a query that is not active."""
+    """The execution of the running batch; None for a query that is not active."""
     for query in cast("Any", spark)._jsparkSession.streams().active():
         if query.name() == query_name:
             return query.streamingQuery().lastExecution()
@@ -59,10 +59,10 @@ def _execution_of(spark: SparkSession, query_name: str) -> Any:
 
 
 class TakenBatch:
-    """A batch of a keyed query. A backlog batch has two parts: raw rows, and stateful branches that stand by.
+    """A batch of a keyed query. A backlog batch has two parts: raw rows, and idle stateful branches.
 
-    The branches have no rows, but Spark needs a commit of their state stores for each batch. They run apart from the
-    rows, after the batch has been written.
+    The branches have no rows, but Spark needs a commit of their state stores for each batch. They run separately, after
+    the batch has been written.
 
     Measured on two cores: a backlog of 6 million rows of 3 million keys takes 6.7 s, and 10.9 s with both parts in one
     plan (6.9 and 7.8 s of processor time, beside other load).
@@ -70,69 +70,69 @@ class TakenBatch:
     Parameters
     ----------
     batch : DataFrame
-        As ``foreachBatch`` has it.
+        The batch that ``foreachBatch`` gets.
     spark : SparkSession
-        In which the query was started; that of the batch is a copy, which does not have the query.
+        The session in which the query was started. The batch has a copy of it, which does not know the query.
     query_name : str
-        Of the query that runs it.
+        Name of the query.
     stands_by : bool
-        Whether it is of `backlog_spark.spark.plan_builder.Plans.backlog`.
+        Whether the plan is one of `backlog_spark.spark.plan_builder.Plans.backlog`.
     """
 
     def __init__(self, batch: DataFrame, spark: SparkSession, query_name: str, *, stands_by: bool) -> None:
         self.raw = batch
-        """Its rows; of a batch of backlog the raw ones, though others may be among them."""
+        """The rows of the batch; for a backlog batch the raw rows, perhaps with others among them."""
         self.is_read = False
-        """Whether they have been read. Set by who does so."""
+        """Whether the rows have been read. Set by the reader."""
         self._batch = batch
         execution = _execution_of(spark, query_name) if is_usable("batch plan") else None
         self._plan: Any = None if execution is None else execution.executedPlan()
         self._branches: list[Any] = []
         if stands_by and self._plan is not None and self._plan.nodeName() == "Union":
             branches = elements(self._plan.children())
-            # Of inputs without rows Spark leaves out the branch, and with the last one of them the union.
+            # Spark drops a branch whose inputs have no rows, and the union if only one branch is left.
             self._branches = branches if len(branches) > 1 and _stores(branches[-1]) is not None else []
         if self._branches:
-            # A branch remembers its rows: these are the ones that the union has.
+            # A branch caches its RDD: these are the RDDs of the union.
             rows = united([branch.execute() for branch in branches[:-1]])
             self.raw = frame_of(batch.sparkSession, self._plan.output(), rows)
         if self._plan is None:
-            # Who reads it does not run its plan again, nor does `finish`.
+            # Readers and `finish` reuse the rows, and do not run the plan again.
             self.raw = self._batch = batch.localCheckpoint(eager=False)
 
     @cached_property
     def sample(self) -> DataFrame | None:
-        """Some of its raw rows, as if they were a batch, read apart from the others; None where that is not cheap."""
+        """Some raw rows, as if they were a batch, read separately; None where that is expensive."""
         return sample_of(self.raw.sparkSession, self._branches[:-1])
 
     def ensure_read(self) -> None:
-        """Have the raw rows been read, and so their event times known: a replay whose state is there reads none."""
+        """Make sure that the raw rows were read, so that their event times are known. A replay may not read them."""
         if not self._branches:
-            # Observations do not tell whether it was executed: a plan that never ran has empty ones.
+            # Observations do not show whether the plan ran: one that never ran has empty observations.
             if self._plan is None or not _stores(self._plan):
                 self._batch.write.format("noop").mode("overwrite").save()
             return
         for branch in self._branches[:-1]:
             found = _rows_read(branch)
-            # A table that is broadcast to be joined with them is read without them.
+            # A broadcast table may have been read although the batch's own rows were not.
             if not (any if self.is_read else all)(found):
                 branch.execute().count()
 
     def finish(self) -> None:
-        """Run what has not been run of it."""
+        """Run the parts of the batch that have not run."""
         self.ensure_read()
         if self._branches and not _stores(self._branches[-1]):
             self._branches[-1].execute().count()
 
 
 def _rows_read(plan: Any) -> list[int]:
-    """How many rows each of a plan's sources has given."""
+    """The number of rows that each of a plan's sources has read."""
     metrics = [leaf.metrics().get("numOutputRows") for leaf in elements(plan.collectLeaves())]
     return [int(metric.get().value()) for metric in metrics if metric.isDefined()]
 
 
 def _stores(plan: Any) -> int | None:
-    """How many state stores a plan has opened; None if there are none in it."""
+    """The number of state stores that a plan has opened; None if it has none."""
     metric = plan.metrics().get("numStateStoreInstances")
     if metric.isDefined():
         return int(metric.get().value())

@@ -1,9 +1,9 @@
-"""DataFrames of a batch of backlog: how they are executed.
+"""Properties and helpers of the DataFrames in a backlog batch.
 
 Reaches for: the analysed plan's tree patterns and statistics, ``LogicalRDD`` and ``Dataset.ofRows`` (seen in Spark 4.2;
-entry "plan checks" of `backlog_spark.spark.internals`). Without them no plan counts as repeatable, sizes are not known,
-and Spark counts the bytes of Arrow batches. `frame_of` and `united` have no fallback of their own: callers ask whether
-they may be used, by their own entries of the table.
+entry "plan checks" of `backlog_spark.spark.internals`). Without them no plan counts as repeatable, sizes are unknown,
+and Spark counts the bytes of Arrow batches. `frame_of` and `united` have no fallback: callers check their own entry of
+the table first.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = [
     "united",
 ]
 
-# Steps of a plan that look at one row at a time, whose order and number of partitions are no matter.
+# Plan steps that look at one row at a time. Row order and partitioning do not matter to them.
 _ROW_BY_ROW = {
     "CollectMetrics",
     "EventTimeWatermark",
@@ -56,9 +56,10 @@ _FIXED = {"boolean", "byte", "short", "integer", "long", "float", "double", "dat
 
 
 def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
-    """No rows. PySpark's ``createDataFrame`` would make a session the active one of the process, also a batch's.
+    """A DataFrame without rows.
 
-    The fallback has the same types; its columns may be NULL.
+    PySpark's ``createDataFrame`` would make its session the active one of the process, also the session of a batch. The
+    fallback has the same types, but its columns may be NULL.
     """
     if not is_usable("plan checks"):
         from pyspark.sql import functions as F
@@ -73,18 +74,18 @@ def empty_frame(spark: SparkSession, schema: StructType) -> DataFrame:
 
 
 def is_repeatable(rows: DataFrame, *, of_batch: bool) -> bool:
-    """Whether rows come out the same when their batch is replayed, as far as Spark knows.
+    """Whether a replay of the batch gives the same rows, as far as Spark knows.
 
-    Made row by row, without ``rand()``, ``uuid()`` and functions marked ``asNondeterministic``, and of one input, a
-    streaming one, as a table may have changed meanwhile, also in a subquery. Not by ``mapInPandas`` and ``mapInArrow``,
-    whose functions cannot be so marked.
+    The plan must work row by row and have exactly one input, a streaming one: a table may have changed, also in a
+    subquery. It must not use ``rand()``, ``uuid()`` or functions marked ``asNondeterministic``. ``mapInPandas`` and
+    ``mapInArrow`` are not repeatable, because their functions cannot be marked.
 
     Parameters
     ----------
     rows : DataFrame
     of_batch : bool
-        Whether they are made from a batch, in ``foreachBatch``, so that the clock counts too. Elsewhere Spark has
-        written down for each batch what time it is.
+        Whether the rows come from a batch in ``foreachBatch``. Then functions of the present time count too. Elsewhere
+        Spark logs the time of each batch.
     """
     if not is_usable("plan checks"):
         return False
@@ -104,7 +105,7 @@ def _is_row_by_row(plan: Any) -> bool:
 
 
 def bytes_of(files: DataFrame) -> int | None:
-    """The size of the files that a DataFrame reads; None where it is not known."""
+    """Total size of the files that a DataFrame reads; None if unknown."""
     if not is_usable("plan checks"):
         return None
     plan: Any = files._jdf.queryExecution().analyzed()
@@ -112,10 +113,10 @@ def bytes_of(files: DataFrame) -> int | None:
 
 
 def arrow_batches(frame: DataFrame) -> dict[str, str]:
-    """Configuration for the job that executes a batch DataFrame: its Arrow batches limited by their rows alone.
+    """Configuration for the job that executes a batch DataFrame: limits Arrow batches by their number of rows alone.
 
-    Spark also adds up the bytes of all columns after each row, which takes longer than to write the row. That is needed
-    where a value may have any length, so this is empty if one of those goes to Python.
+    By default Spark also adds up the bytes of all columns after each row, which takes longer than writing the row. That
+    limit is needed for values of any length. So the result is empty if such a column goes to Python.
     """
     if not is_usable("plan checks"):
         return {}
@@ -123,7 +124,7 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
     python = patterns.PYTHON_UDF()
 
     def reaches_python(plan: Any) -> Iterator[dict[str, Any]]:
-        """Schemas of what enters a step with Python in it, whichever kind it is."""
+        """The input schemas of all steps with Python in them."""
         if not plan.containsPattern(python):
             return
         children = elements(plan.children())
@@ -133,13 +134,13 @@ def arrow_batches(frame: DataFrame) -> dict[str, str]:
             yield from reaches_python(child)
 
     fields = [field for schema in reaches_python(frame._jdf.queryExecution().analyzed()) for field in schema["fields"]]
-    # A nested type is an object in JSON.
+    # In JSON a nested type is an object.
     fixed = all(str(f["type"]) in _FIXED or str(f["type"]).startswith("decimal(") for f in fields)
     return {ARROW_BYTES: _NO_LIMIT} if fields and fixed else {}
 
 
 def united(rows: Sequence[Any]) -> Any:
-    """Spark's RDDs of internal rows as one; there is at least one."""
+    """The union of Spark's RDDs of internal rows; at least one is given."""
     found, *others = rows
     for more in others:
         found = found.union(more)
@@ -149,15 +150,15 @@ def united(rows: Sequence[Any]) -> Any:
 def frame_of(session: SparkSession, output: Any, rows: Any, partitioning: Any = None) -> DataFrame:
     """A DataFrame of the rows of an executed plan.
 
-    As Spark makes one of a checkpointed DataFrame, but for the partitioning, which it does not ask an adaptive plan.
-
+    Made like Spark's checkpointed DataFrames, except for the partitioning, which Spark does not take from an adaptive
+    plan.
     Parameters
     ----------
     session : SparkSession
     output, rows : object
         Spark's attributes, and its RDD of internal rows.
     partitioning : object, optional
-        How Spark may take them to be partitioned. Default: it does not know.
+        The partitioning that Spark may rely on. Default: unknown.
     """
     from pyspark.sql.classic.dataframe import DataFrame
 
@@ -173,7 +174,7 @@ def frame_of(session: SparkSession, output: Any, rows: Any, partitioning: Any = 
 
 @contextmanager
 def persisted(frame: DataFrame) -> Iterator[None]:
-    """Keep a DataFrame's rows for a while, in memory and on disk."""
+    """Keep a DataFrame's rows in memory and on disk, until the end of the context."""
     frame.persist()
     try:
         yield
@@ -196,15 +197,15 @@ def nullable(schema: StructType) -> StructType:
 
 @contextmanager
 def kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """The same rows, which the first action on them keeps for others, in memory and on disk, partition by partition.
+    """The same rows; the first action on them keeps them for later actions, in memory and on disk, per partition.
 
-    Not `persisted`: that takes a job of its own, 0.1 s, and Delta's MERGE refuses a source in Spark's cache. A worker
-    that is lost between two actions takes its rows with it, and the second action fails.
+    `persisted` takes a job of its own (0.1 s), and Delta's MERGE refuses a source in Spark's cache. If a worker is lost
+    between two actions, its rows are lost too and the second action fails.
     """
     rows = frame.localCheckpoint(eager=False)
     try:
         yield rows
     finally:
-        if is_usable("plan checks"):  # else Spark does so when nobody has the DataFrame any more
+        if is_usable("plan checks"):  # else Spark frees the rows with the DataFrame
             plan: Any = rows._jdf.queryExecution().analyzed()
             plan.rdd().unpersist(False)

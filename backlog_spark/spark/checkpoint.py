@@ -32,15 +32,15 @@ _REPLACING = "replacing"
 # Spark's OffsetSeqLog: a source without an offset in this batch.
 _NO_OFFSET = "-"
 _BATCHES_KNOWN = 3
-# Of Hadoop's patterns for paths.
+# Special characters of Hadoop's path patterns.
 _PATTERN = "*?[{\\"
 
 
 class Checkpoint:
     """A streaming query's checkpoint, read from the driver.
 
-    Each call reads what is there now, but for the offsets of the newest batches: an entry of that log never changes.
-    A read costs a few py4j calls and one small file, so it is meant for once a batch or once a start.
+    Each call reads the present state. Only the offsets of the newest batches are cached: an entry of that log never
+    changes. A read costs a few py4j calls and one small file. Call it once a batch or once a start.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, location: str) -> None:
         self.location = location
-        # py4j is untyped: a JVM proxy answers to any name.
+        # py4j is untyped: a JVM proxy accepts any name.
         self._path_class: Any = java_class(spark, "org.apache.hadoop.fs.Path")
         self._conf: Any = hadoop_conf(spark)
         self._root = qualified(spark, location)
@@ -60,7 +60,7 @@ class Checkpoint:
         self._lines: dict[int, dict[str, str | None]] = {}
 
     def offsets(self, batch_id: int) -> list[dict[str, Any] | None] | None:
-        """The end offsets of a batch from Spark's offset log, one per source in plan order; of named sources in any.
+        """The end offsets of a batch, from Spark's offset log: one per source in plan order. Named sources: any order.
 
         Parameters
         ----------
@@ -88,7 +88,7 @@ class Checkpoint:
         return [parse_offset(lines.get(str(index))) for index in range(count)]
 
     def latest_batch(self) -> int | None:
-        """Newest batch in the offset log, that is planned and perhaps not done; None before the first."""
+        """Newest planned batch: the last entry of the offset log, perhaps not committed. None before the first."""
         return max(self._ids("offsets"), default=None)
 
     def latest_committed(self) -> int | None:
@@ -131,10 +131,10 @@ class Checkpoint:
         return any(map(offset_flags.is_processing_backlog, offsets))
 
     def identity(self) -> str:
-        """A UUID that belongs to this checkpoint for ever; sinks use it as their transaction id.
+        """A UUID that belongs to this checkpoint for ever. Sinks use it as their transaction id.
 
-        Called before every start. Before the first one it creates ``<checkpoint>/backlog/identity.json``; of
-        several concurrent callers one creates the file and all return its UUID.
+        Called before every start. The first call creates ``<checkpoint>/backlog/identity.json``. If several processes
+        call it at once, one creates the file and all return its UUID.
 
         Returns
         -------
@@ -144,8 +144,8 @@ class Checkpoint:
         Raises
         ------
         BacklogError
-            If the file is missing although the checkpoint has an offset log: a new identity would make sinks
-            take a replayed batch for a new one, and write it twice. Also if the file is not ours.
+            If the file is missing although the checkpoint has an offset log. With a new identity sinks would take a
+            replayed batch for a new one, and write it twice. Also if the file is not ours.
         """
         found = self.read_metadata(_IDENTITY)
         if found is None:
@@ -165,7 +165,7 @@ class Checkpoint:
             return str(uuid.UUID(found["id"]))
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise BacklogError(
-                f"{self._path_of(_IDENTITY)} holds no identity: {found!r}.", "Restore the file from a backup."
+                f"{self._path_of(_IDENTITY)} contains no identity: {found!r}.", "Restore the file from a backup."
             ) from error
 
     def read_metadata(self, name: str) -> dict[str, Any] | None:
@@ -190,20 +190,20 @@ class Checkpoint:
         return value
 
     def write_metadata(self, name: str, value: dict[str, Any]) -> bool:
-        """Write ``<checkpoint>/backlog/<name>.json`` atomically: readers see all of it or none.
+        """Write ``<checkpoint>/backlog/<name>.json`` atomically: readers see the whole file or none.
 
         Parameters
         ----------
         name : str
             File name without ``.json``.
         value : dict
-            A JSON object, small: it goes through py4j.
+            A small JSON object: it goes through py4j.
 
         Returns
         -------
         bool
-            True if this call's value is now in the file; False if there was one, also one that another driver creates
-            at the same moment.
+            True if the file now has this value. False if the file existed, or another driver created it at the same
+            moment.
         """
         self._files.mkdirs(self._path("backlog"))
         path = self._path_of(name)
@@ -223,19 +223,19 @@ class Checkpoint:
         return True
 
     def newest_metadata(self, name: str) -> dict[str, Any] | None:
-        """What `replace_metadata` wrote last; None if it never did."""
+        """The newest value that `replace_metadata` wrote; None if there is none."""
         versions = self._versions(name)
         return self.read_metadata(f"{name}-{versions[-1]}") if versions else None
 
     def replace_metadata(self, name: str, value: dict[str, Any]) -> bool:
         """Write ``<checkpoint>/backlog/<name>-<n>.json`` with the next n, and remove the older ones.
 
-        A filesystem may be unable to put a file in the place of another, or do so by deleting that first.
+        Some filesystems cannot replace a file, or delete the old one before they write the new one.
 
         Returns
         -------
         bool
-            False if another driver wrote that one at the same moment; then nothing is changed.
+            False if another driver wrote the same file at the same moment. Then nothing has changed.
         """
         versions = self._versions(name)
         if not self.write_metadata(f"{name}-{versions[-1] + 1 if versions else 0}", value):
@@ -251,19 +251,19 @@ class Checkpoint:
     # -- files of our own, by their path below the checkpoint -----------------------------------------------
 
     def qualified(self) -> str:
-        """The location with its filesystem, the same however it was written."""
+        """The location with its filesystem, in one canonical form."""
         return str(self._root.toString())
 
     def location_of(self, name: str) -> str:
-        """Full path of a file or directory below the checkpoint, with its filesystem: also for readers not of Spark."""
+        """Full path of a file or directory below the checkpoint, with its filesystem. Works outside Spark too."""
         return str(self._path(name).toString())
 
     def names_in(self, name: str) -> list[str]:
-        """Names in a directory; empty if there is none."""
+        """Names in a directory; empty if the directory does not exist."""
         return [str(status.getPath().getName()) for status in self._listed(name)]
 
     def sizes_in(self, name: str) -> list[int]:
-        """Bytes of each file in a directory; empty if there is none."""
+        """Bytes of each file in a directory; empty if the directory does not exist."""
         return [int(status.getLen()) for status in self._listed(name)]
 
     def _listed(self, name: str) -> Iterable[Any]:
@@ -271,17 +271,17 @@ class Checkpoint:
         return self._files.list(directory) if self._files.exists(directory) else ()
 
     def make_directory(self, name: str) -> None:
-        """Create a directory and those above it, where they are missing."""
+        """Create a directory and its parents, where they are missing."""
         self._files.mkdirs(self._path(name))
 
     def read_file(self, name: str) -> str | None:
-        """A small file's text; None if there is none."""
+        """The text of a small file; None if the file does not exist."""
         return self._read(self._path(name))
 
     def write_file(self, name: str, text: str) -> None:
-        """Write a small file atomically, over an older one; its directory must exist.
+        """Write a small file atomically, over an older one. Its directory must exist.
 
-        Where the filesystem cannot put a file in the place of another the older one is deleted first.
+        If the filesystem cannot replace a file, the older one is deleted first.
         """
         path = self._path(name)
         for _ in range(2):
@@ -292,12 +292,12 @@ class Checkpoint:
             except Py4JJavaError:
                 stream.cancel()
                 raise
-            # Spark's manager by ``FileSystem.rename`` only logs that the older one stays. And a crash may have left the
-            # checksum of an older one, which no file of another text goes with.
+            # Spark's manager over ``FileSystem.rename`` only logs that the older file stays. After a crash the checksum
+            # of an older file may be left; no other text matches it.
             if self._holds(path, text):
                 return
             self.delete(name)
-        raise BacklogError(f"{path} cannot be written: it holds something else.", "Start the query on one driver only.")
+        raise BacklogError(f"{path} cannot be written: it has other content.", "Start the query on one driver only.")
 
     def _holds(self, path: Any, text: str) -> bool:
         try:
@@ -308,16 +308,16 @@ class Checkpoint:
             raise
 
     def replace_file(self, name: str, text: str) -> None:
-        """Write a small file over an older one that must never be missing, such as one of Spark's own log.
+        """Write a small file over an older one that must never be missing, for example in Spark's own log.
 
-        A filesystem may delete the older one first. So the new text is written to a file of its own before, and
-        `finish_replacing` puts it in place after a crash.
+        A filesystem may delete the older file first. So the new text is first written to a separate file. After a crash
+        `finish_replacing` moves it to its final name.
         """
         self.replace_metadata(_REPLACING, {"name": name, "text": text})
         self.finish_replacing()
 
     def finish_replacing(self) -> None:
-        """Put the file in place that `replace_file` was writing, if it did not end. Called before each start."""
+        """Finish an interrupted `replace_file`. Called before each start."""
         found = self.newest_metadata(_REPLACING)
         if found is None:
             return
@@ -326,7 +326,7 @@ class Checkpoint:
             self.delete(f"backlog/{_REPLACING}-{version}.json")
 
     def delete(self, name: str) -> None:
-        """Remove a file, or a directory and all in it; nothing if there is none."""
+        """Remove a file, or a directory with its content. No effect if it does not exist."""
         path = self._path(name)
         if self._files.exists(path):
             self._file_system(path).delete(path, True)
@@ -337,7 +337,7 @@ class Checkpoint:
         Raises
         ------
         BacklogError
-            If the filesystem refuses, as when there is a file of that name.
+            If the filesystem refuses, for example because the target exists.
         """
         source, target = self._path(name), self._path(to)
         if not self._file_system(source).rename(source, target):
@@ -353,13 +353,13 @@ class Checkpoint:
         return self._path("backlog", f"{name}.json")
 
     def _read(self, path: Any) -> str | None:
-        # PySpark takes 30 ms to translate an exception.
+        # PySpark takes 30 ms to translate an exception, so look first.
         if not self._files.exists(path):
             return None
         try:
             stream = self._files.open(path)
         except Py4JJavaError as error:
-            # Spark purges old entries meanwhile.
+            # Spark may purge old entries meanwhile.
             if _is_a(error, "FileNotFoundException"):
                 return None
             raise
@@ -369,11 +369,11 @@ class Checkpoint:
             stream.close()
 
     def _ids(self, log: str) -> list[int]:
-        # Anything else is a temporary file of a write under way, or a checksum.
+        # Other names are temporary files of a running write, or checksums.
         return [int(name) for name in self.names_in(log) if name.isascii() and name.isdigit()]
 
     def _offset_lines(self, batch_id: int) -> dict[str, str | None] | None:
-        """A raw line per source, by its name or index, None where it has no offset; None if there is no such batch."""
+        """A raw line per source, by name or index: None for a source without an offset. None without that batch."""
         known = self._lines.get(batch_id)
         if known is not None:
             return known
@@ -388,36 +388,36 @@ class Checkpoint:
 
 
 def check_is_no_pattern(location: str) -> None:
-    """See that Spark's readers take a checkpoint's location as it is; that of streams always looks for patterns.
+    """Refuse a checkpoint location that Spark's readers take for a pattern. Streaming readers always do.
 
     Raises
     ------
     SettingError
-        Before a backlog has been read whose state could not be handed over, or would be mixed with another query's.
+        Before any row is read. Otherwise the state could not be handed over, or would be mixed with another query's.
     """
     found = [sign for sign in _PATTERN if sign in location]
     if found:
         raise SettingError(
             "checkpointLocation",
             location,
-            f"it contains {' '.join(found)}, so Spark's readers take it for a pattern and not for the directory.",
-            "Choose a path without * ? [ { and backslashes: the state of keyed operators is read from it.",
+            f"it contains {' '.join(found)}, so Spark's readers would match it as a pattern.",
+            "Choose a path without * ? [ { and backslashes: Spark reads the state of keyed operators from it.",
         )
 
 
 def _offsets_of(text: str, path: object) -> dict[str, str | None]:
     lines = text.split("\n")
-    # Line 1 is Spark's own metadata (watermark, pinned confs).
+    # Line 1 is Spark's own metadata (watermark and fixed confs).
     offsets = [line for line in lines[2:] if line]
     if lines[0] == "v1":
         return {str(index): None if line == _NO_OFFSET else line for index, line in enumerate(offsets)}
     if lines[0] == "v2":
-        # Each has its source's name before it, which is its index unless the user named it. They are in any order, and
-        # those without an offset are left out.
+        # Format 2: each line starts with the source's name, or its index if it has no name. The order is arbitrary, and
+        # sources without an offset are missing.
         named = (line.partition(":") for line in offsets)
         return {name: None if offset == _NO_OFFSET else offset for name, _, offset in named}
     raise BacklogError(
-        f"{path} is in format {lines[0][:20]!r}; Spark's offset log formats v1 and v2 can be read.",
+        f"{path} is in format {lines[0][:20]!r}; only Spark's offset log formats v1 and v2 can be read.",
         "Set spark.sql.streaming.offsetLog.formatVersion=1 and start on a new checkpointLocation.",
     )
 

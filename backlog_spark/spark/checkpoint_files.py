@@ -1,10 +1,10 @@
-"""Files of a checkpoint: a file is either complete or absent, whatever happens while it is written.
+"""Reads and writes files of a checkpoint. A file is either complete or absent, even after a crash.
 
-Reaches for: ``CheckpointFileManager``, by which Spark writes its own logs (seen in Spark 4.2; entry "checkpoint files"
-of `backlog_spark.spark.internals`). Without it files are written by Hadoop's public ``FileContext``: beside, then
-renamed. That is what Spark's own default manager does. A file system without a ``FileContext`` is refused, as a rename
-by ``FileSystem`` may delete the older file first; so is a manager that the session names and the fallback does not
-know.
+Reaches for: ``CheckpointFileManager``, with which Spark writes its own logs (seen in Spark 4.2; entry "checkpoint
+files" of `backlog_spark.spark.internals`). The fallback is Hadoop's public ``FileContext``: it writes a temporary file
+and renames it, like Spark's default manager. A file system without a ``FileContext`` is refused, because a rename with
+``FileSystem`` may delete the older file first. A custom manager named in the session is refused too, because the
+fallback does not know it.
 """
 
 from __future__ import annotations
@@ -36,30 +36,30 @@ class Output(Protocol):
     def write(self, data: bytes) -> None: ...
 
     def close(self) -> None:
-        """Put it in its place."""
+        """Finish the file under its final name."""
 
     def cancel(self) -> None:
-        """Leave nothing of it."""
+        """Discard the file."""
 
 
 class Files(Protocol):
-    """Spark's manager or the fallback; paths are Hadoop's."""
+    """Spark's manager or the fallback. Paths are Hadoop's."""
 
     def exists(self, path: Any) -> bool: ...
 
     def mkdirs(self, path: Any) -> None: ...
 
     def list(self, path: Any) -> Iterable[Any]:
-        """Hadoop's ``FileStatus`` of what is in a directory."""
+        """Hadoop's ``FileStatus`` of each entry of a directory."""
 
     def open(self, path: Any) -> Any:
-        """Hadoop's stream of a file."""
+        """Hadoop's input stream of a file."""
 
     def createAtomic(self, path: Any, overwrite: bool) -> Output: ...
 
 
 def files_of(spark: SparkSession, root: Any) -> Files:
-    """What writes the files below a path.
+    """The object that reads and writes files below a path.
 
     Raises
     ------
@@ -73,12 +73,12 @@ def files_of(spark: SparkSession, root: Any) -> Files:
 
 
 class _HadoopFiles:
-    """The same by Hadoop's public API."""
+    """The fallback, over Hadoop's public API."""
 
     def __init__(self, spark: SparkSession, root: Any) -> None:
         named = spark.conf.get(_MANAGER, None)
         if named and not named.endswith(_OURS_TOO):
-            raise SettingError(_MANAGER, named, "cannot be used with this Spark.", "Unset it, or use Spark 4.2.")
+            raise SettingError(_MANAGER, named, "does not work with this Spark.", "Unset it, or use Spark 4.2.")
         self._spark = spark
         self._system = file_system(spark, root)
         contexts = java_class(spark, "org.apache.hadoop.fs.FileContext")
@@ -86,7 +86,7 @@ class _HadoopFiles:
             self._context = contexts.getFileContext(root.toUri(), hadoop_conf(spark))
         except Py4JJavaError as error:
             raise BacklogError(
-                f"The file system of {root} cannot rename a file at once: {first_line(error)}",
+                f"The file system of {root} cannot rename a file atomically: {first_line(error)}",
                 "Put the checkpoint on a local disk, HDFS or a store with a Hadoop FileContext, or use Spark 4.2.",
             ) from None
 
@@ -116,7 +116,7 @@ class _HadoopFiles:
 
 
 class _Renamed:
-    """A file that is written beside its place."""
+    """A temporary file that gets its final name when it is closed."""
 
     def __init__(self, stream: Any, rename: Any, delete: Any) -> None:
         self._stream, self._rename, self._delete = stream, rename, delete

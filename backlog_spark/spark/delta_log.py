@@ -1,13 +1,13 @@
-"""A Delta table as Spark's Delta sees it: its state, its creation, and the files of a batch without their commit.
+"""Access to a Delta table through Spark's Delta classes: read its state, create it, write files without a commit.
 
-`write_files` and a commit by delta-rs take the place of Delta's own append, which first reads the whole state of the
-table, for the transaction's number. In a new JVM a query's first commit, of 10^6 rows, comes after 11.3 s where it took
-16.3 (docs/benchmarks.md).
+`write_files` and a commit by delta-rs replace Delta's own append. That one first reads the whole state of the table to
+check the transaction's number. In a new JVM the first commit of a query, with 10^6 rows, comes after 11.3 s instead of
+16.3 s (docs/benchmarks.md).
 
 Reaches for: ``DeltaLog``, ``Snapshot`` and ``OptimisticTransaction`` (seen in Delta 4.4 on Spark 4.2; entries "Delta
-log" and "Delta files" of `backlog_spark.spark.internals`). Without the transaction Spark commits as well. There is no
-fallback for the state: the batch that a table has decides whether one is written, and Delta's public API does not tell
-it. delta-rs does, and sinks ask it first where it may read the table.
+log" and "Delta files" of `backlog_spark.spark.internals`). Without the transaction class Spark commits as well. The
+state has no fallback: the batch number in the table decides whether a batch is written, and Delta's public API does not
+give it. delta-rs does; sinks use it first where it can read the table.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _SNAPSHOT_PARTITIONS: Final = "spark.databricks.delta.snapshotPartitions"
 # Delta's own default for _SNAPSHOT_PARTITIONS.
 _DELTA_SNAPSHOT_PARTITIONS: Final = 50
 _DEFAULT_PROPERTIES: Final = "spark.databricks.delta.properties.defaults."
-# How many rows a file has is among them.
+# Includes the number of rows of each file.
 _STATISTICS: Final = "spark.databricks.delta.stats.collect"
 
 
 def refuse_without_delta(spark: SparkSession) -> Any:
-    """Delta's class of logs.
+    """Delta's class ``DeltaLog``.
 
     Raises
     ------
     BacklogError
-        If Delta is not on the class path, or is of an unknown version.
+        If Delta is not on the class path, or has an unknown version.
     """
     log_class = java_class(spark, f"{_DELTA}.DeltaLog")
     if isinstance(log_class, JavaPackage):
@@ -64,7 +64,7 @@ def refuse_without_delta(spark: SparkSession) -> Any:
 
 
 class DeltaVersion(NamedTuple):
-    """A version of a table: number (-1 for no table), newest batch of a query, properties, JSON of the columns."""
+    """A version of a table: number (-1: no table), newest batch of a query, properties, JSON of the columns."""
 
     version: int
     batch: int | None
@@ -73,7 +73,7 @@ class DeltaVersion(NamedTuple):
 
 
 def newest_version(spark: SparkSession, path: str, txn_app_id: str) -> DeltaVersion:
-    """The table's newest version; needs jobs of Spark, but not where there is no table."""
+    """The table's newest version. Runs Spark jobs, except if there is no table."""
     none = java_class(spark, "scala.Option").empty()
     log = refuse_without_delta(spark).forTable(cast("Any", spark)._jsparkSession, path)
     snapshot = log.update(False, none, none)
@@ -88,10 +88,10 @@ def newest_version(spark: SparkSession, path: str, txn_app_id: str) -> DeltaVers
 
 
 def snapshot_conf(spark: SparkSession) -> dict[str, str]:
-    """Partitions for rebuilding the table's state, unless the user has set them.
+    """Configuration: the number of partitions for rebuilding the table's state, unless the user has set it.
 
-    A transaction with an id needs the state, and Delta takes 50 tasks to build it whatever the machine:
-    2.5 s a batch on two cores, 0.3 s with two tasks.
+    A transaction with an id needs the state. By default Delta uses 50 tasks to build it on any machine: 2.5 s a batch
+    on two cores, 0.3 s with two tasks.
     """
     if spark.conf.get(_SNAPSHOT_PARTITIONS, None) is not None:
         return {}
@@ -99,14 +99,14 @@ def snapshot_conf(spark: SparkSession) -> dict[str, str]:
 
 
 def default_properties(spark: SparkSession) -> list[str]:
-    """Settings of the session by which Spark gives properties to each new table."""
+    """Session settings that give properties to each new table."""
     return [name for name in spark.conf.getAll if name.startswith(_DEFAULT_PROPERTIES)]
 
 
 def create(
     spark: SparkSession, path: str, columns: StructType, partition_by: Sequence[str], properties: Mapping[str, str]
 ) -> None:
-    """Create a table, unless there is one or another query is faster."""
+    """Create a table, unless it exists or another query creates it first."""
     from delta.exceptions import base
     from delta.tables import DeltaTable
 
@@ -120,16 +120,16 @@ def create(
 
 
 def foreign_file(spark: SparkSession, path: str) -> str | None:
-    """A file or directory at `path` that is no part of a new table; None if there is none."""
+    """A file or directory at `path` that does not belong to a new table; None if there is none."""
     location = qualified(spark, path)
     files = file_system(spark, location)
     names = [str(status.getPath().getName()) for status in files.listStatus(location)] if files.exists(location) else []
-    # A crash within the very first commit leaves an empty log directory.
+    # A crash within the first commit leaves an empty log directory.
     return next((name for name in names if name != "_delta_log"), None)
 
 
 def qualified_text(spark: SparkSession, location: str) -> str:
-    """A location with its file system, absolute, the same however it was written."""
+    """A location with its file system: absolute, in one canonical form."""
     return str(qualified(spark, location).toString())
 
 
@@ -139,7 +139,7 @@ def log_path(spark: SparkSession, path: str) -> Any:
 
 
 def read_text(spark: SparkSession, log: Any, name: str) -> str | None:
-    """A small file of a log; None if there is none. Several threads may read at a time."""
+    """The text of a small file of a log; None if it does not exist. Safe to call from several threads."""
     files, path = file_system(spark, log), log.suffix(f"/{name}")
     if not files.exists(path):
         return None
@@ -151,10 +151,10 @@ def read_text(spark: SparkSession, log: Any, name: str) -> str | None:
 
 
 def conflicts() -> tuple[type[Exception], ...]:
-    """What says that nothing was written, as another writer was faster."""
+    """Exceptions that say: another writer was faster, nothing was written."""
     from delta.exceptions import base
 
-    # Not for another schema or protocol: those are checked when the query starts again.
+    # Changes of schema or protocol are not here: they are checked when the query starts again.
     return (
         base.ConcurrentAppendException,
         base.ConcurrentDeleteDeleteException,
@@ -166,24 +166,25 @@ def conflicts() -> tuple[type[Exception], ...]:
 
 
 def write_files(rows: DataFrame, path: str, metadata: str, protocol: str) -> list[dict[str, Any]] | None:
-    """Write rows as files of a table, in its directory and by Delta's own writer, and commit nothing.
+    """Write rows as files in a table's directory, with Delta's own writer. Commits nothing.
 
-    What a reader sees does not change. Files of tasks that failed or were run twice are not in the result; nobody
-    refers to them, and VACUUM removes them.
+    Readers see no change. Files of failed or repeated tasks are not in the result. No version refers to them, and
+    VACUUM removes them.
 
     Parameters
     ----------
     rows : DataFrame
-        With the table's columns, or some of them.
+        Some or all of the table's columns.
     path : str
-        Of the table, qualified.
+        Location of the table, qualified.
     metadata, protocol : str
-        The table's, as actions of its log. By these the files are written, whatever Spark knows of the table.
+        The table's metadata and protocol, as actions of its log. They define the files, not what Spark knows of the
+        table.
 
     Returns
     -------
     list of dict, or None
-        Delta's actions that add the files. None if Delta's classes are not as expected: nothing was written.
+        Delta's actions that add the files. None if Delta's classes differ: nothing was written.
     """
     if not is_usable("Delta files"):
         return None
@@ -202,7 +203,7 @@ def write_files(rows: DataFrame, path: str, metadata: str, protocol: str) -> lis
         try:
             files = transaction.writeFiles(cast("Any", rows)._jdf, option.empty())
         except Py4JError as error:
-            if type(error) is not Py4JError:  # which says that there is no such method
+            if type(error) is not Py4JError:  # a plain Py4JError means: no such method
                 raise
             return None
     return [json.loads(file.json())["add"] for file in elements(files)]

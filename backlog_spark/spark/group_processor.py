@@ -1,7 +1,7 @@
-"""The stream vehicle's worker side: what arrives for a key group, folded into its state.
+"""Worker side of the stream vehicle: folds the rows that arrive for a key group into its state.
 
-Packed rows come and go as rows of Spark's. Its other form, pandas, makes a DataFrame of what each key group is given
-and of what it puts out, which takes a third of Python's time in small batches.
+Packed rows travel as Spark rows. The pandas form makes a DataFrame of each key group's input and output, which takes a
+third of Python's time in small batches.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupProcessor", "PandasProcessor", "frames_of", "pieces_of", "rows_of"]
 
-# Of what Spark takes in one piece: a column of bytes in Arrow ends at 2 GiB.
+# The largest packed value: an Arrow column of bytes ends at 2 GiB.
 _MOST_BYTES: Final = (2 << 30) - 1
 _FRAME_BYTES: Final = 256 << 20
 _Packed: Final = Row("tag", "data")
 
 
 class GroupProcessor(StatefulProcessor):
-    """Folds what arrives for a key group into its state and puts out what the fold gives.
+    """Folds the rows that arrive for a key group into its state, and returns the fold's output.
 
     Parameters
     ----------
     fold : Fold
     name : str
-        The operator's.
+        Name of the operator.
     report : Accumulator, optional
-        Of `backlog_spark.state.timer_reports.GroupReports`: told of the group's timers and of late rows.
+        A `backlog_spark.state.timer_reports.GroupReports` accumulator. It gets the group's timers and late rows.
     watermark : int, optional
-        That of a group without state, in milliseconds since 1970: of the stay in backlog whose results are out.
+        The watermark of a group without state, in milliseconds since 1970: that of the stay whose results are out.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class GroupProcessor(StatefulProcessor):
         yield from rows_of(self._outputs(key, packed), key[0], self._name)
 
     def _outputs(self, key: Any, rows: Iterable[tuple[int, int, Any]]) -> Iterator[tuple[int, bytes]]:
-        """Folds packed rows (origin, slots, data) of a key group; gives what it puts out, packed, by output."""
+        """Folds a key group's packed rows (origin, slots, data). Yields packed output, with the output's number."""
         store, began = self._store, time.perf_counter()
         store.open(self._watermark)
         outputs = list[tuple[int, bytes]]()
@@ -114,7 +114,7 @@ class GroupProcessor(StatefulProcessor):
         yield from pieces_of(result.outputs)
 
     def _read(self, rows: Iterable[tuple[int, int, Any]], outputs: list[tuple[int, bytes]]) -> tuple[Arrived, Control]:
-        """What has come; outputs that are handed over packed are added to ``outputs``."""
+        """Sorts the arrived rows. Outputs that are handed over packed are added to ``outputs``."""
         control = Control()
         seeds, live = [], []
         for origin, slots, data in rows:
@@ -135,7 +135,7 @@ class GroupProcessor(StatefulProcessor):
 
 
 class PandasProcessor(GroupProcessor):
-    """The same for ``transformWithStateInPandas``: a query goes on as it was begun, as Spark tells the two apart."""
+    """The form for ``transformWithStateInPandas``. A query keeps the form of its first start, as Spark demands."""
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         packed = (row for frame in rows for row in zip(frame["origin"], frame["slots"], frame["data"], strict=True))
@@ -143,27 +143,27 @@ class PandasProcessor(GroupProcessor):
 
 
 def pieces_of(outputs: Iterable[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, bytes]]:
-    """What a key group puts out, packed."""
+    """A key group's output, packed."""
     for tag, batch in outputs:
         for piece in cut(batch, DATA_ROWS):
             yield tag, to_bytes(piece)
 
 
 def rows_of(packed: Iterable[tuple[int, bytes]], group: int, operator: str) -> Iterator[Row]:
-    """Packed output as Spark's rows, all of a key group in one piece."""
+    """Packed output as Spark rows. Spark takes all rows of a key group in one piece."""
     size = 0
     for tag, data in packed:
         size += len(data)
         if size > _MOST_BYTES:
             raise BacklogError(
-                f"Key group {group} of the operator {operator!r} puts out more than 2 GiB in one batch.",
-                "Let the sources give smaller batches, or raise spark.backlog.keyGroups on a new checkpointLocation.",
+                f"Key group {group} of the operator {operator!r} emits more than 2 GiB in one batch.",
+                "Limit batches at the sources, or raise spark.backlog.keyGroups on a new checkpointLocation.",
             )
         yield _Packed(tag, data)
 
 
 def frames_of(packed: Iterable[tuple[int, bytes]]) -> Iterator[pd.DataFrame]:
-    """The same in pandas: at least one frame, and none of more than Arrow takes."""
+    """Packed output as pandas frames: at least one frame, and none larger than Arrow's limit."""
     pieces, size = list[tuple[int, bytes]](), 0
     for tag, data in packed:
         pieces.append((tag, data))

@@ -8,7 +8,7 @@ milliseconds and starts no job.
 An internal with a fallback is replaced by it: slower, with the same results. One without a fallback fails closed:
 `require` raises before the query reads a row. ``BACKLOG_SPARK_INTERNALS=off`` in the environment forces every fallback.
 
-PySpark's way to the JVM (``_jvm``, ``_jsparkSession``) has no fallback: Hadoop's public classes are reached by it too.
+PySpark's way to the JVM (``_jvm``, ``_jsparkSession``) has no fallback: Hadoop's public classes need it too.
 """
 
 from __future__ import annotations
@@ -59,21 +59,21 @@ _PHYSICAL = f"{_SQL}.execution.SparkPlan"
 
 @dataclass(frozen=True)
 class Internal:
-    """What one module reaches for.
+    """What one module uses of Spark's internals.
 
     Parameters
     ----------
     module : str
         In ``backlog_spark.spark``.
     members : mapping of str to tuple of str
-        By class: its public methods, each with its types of parameters, and its fields, private ones too.
+        For each class: its public methods with their parameter types, and its fields, including private ones.
     purpose : str
     fallback : str
-        What is done without it. Empty: there is no safe way, and `require` raises.
+        What happens without it. Empty: there is no safe fallback, and `require` raises.
     jar : str
-        Where the classes are in a jar of its own: which. Without the jar nothing is said of them.
+        The jar of the classes, if it is not Spark's own. Without that jar the probe reports nothing.
     beside_java : str
-        What else it reaches for, for the documentation.
+        Anything else that the module uses, for the documentation.
     """
 
     module: str
@@ -104,7 +104,7 @@ INTERNALS: Final[dict[str, Internal]] = {
             f"{_SQL}.execution.LogicalRDD": ("rdd()", "outputPartitioning()"),
             _DATASET: (f"ofRows({_SESSION}, {_PLAN})",),
         },
-        "a batch of backlog without the stateful branches that stand by",
+        "a backlog batch without the idle stateful branches",
         "The batch is kept by `localCheckpoint` and run as a whole.",
     ),
     "end between batches": Internal(
@@ -121,27 +121,27 @@ INTERNALS: Final[dict[str, Internal]] = {
             _CONTEXT: ("isCurrentBatchConstructed()", "getDuration(java.lang.String)"),
             f"{_STREAMING}.runtime.TERMINATED$": ("MODULE$",),
         },
-        "a run that ends between two batches, and whether it came to the end of its input",
-        "`StreamingQuery.stop()`: the batch under way is interrupted and replayed. A run counts as ended only if its "
+        "a run that ends between two batches, and whether it reached the end of its input",
+        "`StreamingQuery.stop()`: the running batch is interrupted and replayed. A run counts as ended only if its "
         "last progress shows that it looked for rows and found none.",
     ),
     "trigger interval": Internal(
         "stop_between_batches",
         {_BATCHES: ("triggerExecutor()",), f"{_STREAMING}.runtime.ProcessingTimeExecutor": ("intervalMs",)},
-        "timers that are left over fire in the next batch without waiting for the interval",
+        "a batch that continues firing timers starts at once",
         "They fire at the next interval.",
     ),
     "query settings": Internal(
         "own_settings",
         {_STREAM: ("sparkSessionForStream()", "pollingDelayMs", "resolvedCheckpointRoot()")},
-        "settings that hold for one query",
-        "They are set in the session while the query starts; another query that starts then gets them too.",
+        "settings for one query only",
+        "They are set in the session while the query starts. Another query that starts at that moment gets them too.",
     ),
     "session copy": Internal(
         "session",
         {_SESSION: ("cloneSession()",)},
-        "settings for the load of one source, or for the work of one sink",
-        "They are set in the session for that moment.",
+        "settings while one source loads or one sink writes",
+        "They are set in the session for that time.",
     ),
     "installed sources": Internal(
         "session",
@@ -152,8 +152,8 @@ INTERNALS: Final[dict[str, Internal]] = {
             ),
             f"{_SQL}.execution.datasources.v2.python.UserDefinedPythonDataSource": ("dataSourceCls()",),
         },
-        "sources that Spark has found by itself are not registered again",
-        "They are; Spark warns that it replaces them.",
+        "installed sources, which Spark finds by itself, are not registered again",
+        "They are registered again, and Spark logs a warning.",
     ),
     "Python start": Internal(
         "startup",
@@ -171,7 +171,7 @@ INTERNALS: Final[dict[str, Internal]] = {
             f"{_STREAMING}.checkpointing.CheckpointFileManager$CancellableFSDataOutputStream": ("cancel()",),
         },
         "files of a checkpoint, written as Spark writes its own",
-        "Hadoop's `FileContext`: written beside, then renamed. A file system without one is refused.",
+        "Hadoop's `FileContext`: a temporary file is written, then renamed. A file system without one is refused.",
     ),
     "plan checks": Internal(
         "batch_frames",
@@ -180,8 +180,8 @@ INTERNALS: Final[dict[str, Internal]] = {
             _PLAN: ("deterministic()", "containsPattern(scala.Enumeration$Value)", "stats()"),
             f"{_SQL}.catalyst.trees.TreePattern": ("PLAN_EXPRESSION()", "CURRENT_LIKE()", "PYTHON_UDF()"),
         },
-        "which rows a replay gives again, and how large Arrow batches may be",
-        "No plan counts as repeatable, so state is written before results; Spark counts the bytes of Arrow batches.",
+        "which rows are the same in a replay, and the size of Arrow batches",
+        "No plan counts as repeatable, so state is written before results. Spark counts the bytes of Arrow batches.",
     ),
     "shuffle once": Internal(
         "shuffle_once",
@@ -203,24 +203,24 @@ INTERNALS: Final[dict[str, Internal]] = {
             f"{_SQL}.execution.FileSourceScanExec": ("relation()",),
         },
         "an estimate of how many keys a batch has",
-        "Rows are aggregated where they are, whatever their number of keys.",
+        "Rows are always aggregated before they are shuffled.",
     ),
     "progress text": Internal(
         "listener",
         {f"{_SQL}.streaming.StreamingQueryProgress": ("json()",)},
         "a progress event in one call",
-        "PySpark's own listener, which reads an event field by field.",
+        "PySpark's own listener, which reads each field in a call of its own.",
     ),
     "file sizes": Internal(
         "outstanding_files",
         {_QUERY: ("optimizedPlan()",), _PLAN: ("stats()",)},
         "the bytes of a source's files",
-        "Each file is asked for its size.",
+        "The size of each file is read on its own.",
     ),
     "named sources": Internal(
         "named_sources",
         {_SESSION: ("cloneSession()",), _DATASET: (f"ofRows({_SESSION}, {_PLAN})",)},
-        "the phases of `bs.hybrid`, whose sources Spark keeps by name",
+        "the phases of `bs.hybrid`, which are named sources of Spark",
         "The settings that they need are set in the session while a phase is loaded.",
     ),
     "Kafka client": Internal(
@@ -259,36 +259,36 @@ _found: dict[str, str] = {}
 
 
 def is_usable(name: str) -> bool:
-    """Whether an internal may be used; without it the caller takes its fallback.
+    """Whether an internal may be used. If not, the caller takes its fallback.
 
     Parameters
     ----------
     name : str
-        Of the table.
+        The entry's name in the table.
     """
     return not (INTERNALS[name].fallback and _is_off()) and not missing(name)
 
 
 def require(name: str) -> None:
-    """See that an internal may be used, for callers that cannot do without it.
+    """Check that an internal may be used. For callers without a fallback.
 
     Raises
     ------
     BacklogError
-        With the version of Spark, and what to do.
+        If it may not. The error has the version of Spark and what to do.
     """
     if not is_usable(name):
         raise fails_closed(name, missing(name))
 
 
 def fails_closed(name: str, lacks: str = "") -> BacklogError:
-    """What `require` raises, for callers that find out themselves.
+    """The error of `require`, for callers that find the fault themselves.
 
     Parameters
     ----------
     name : str
     lacks : str
-        What is missing; empty where nothing is and the environment variable is ``off``.
+        The missing part. Empty if nothing is missing and the environment variable is ``off``.
     """
     from pyspark.version import __version__
 
@@ -303,10 +303,10 @@ def fails_closed(name: str, lacks: str = "") -> BacklogError:
 
 
 def missing(name: str) -> str:
-    """What this Spark lacks of an internal; empty if it has all."""
+    """The first part of an internal that this Spark lacks; empty if it has all parts."""
     with _lock:
         found = _found.get(name)
-        # A jar may be added to a running session.
+        # The answer may change: a jar can be added to a running session.
         if found is None or (found and INTERNALS[name].jar):
             members = _members()
             if members is None:
@@ -316,7 +316,7 @@ def missing(name: str) -> str:
 
 
 def probe(spark: SparkSession) -> None:
-    """Look for all internals that have not been looked for yet, and log which are missing.
+    """Check all internals that have not been checked yet, and log the missing ones.
 
     Raises
     ------
@@ -375,7 +375,7 @@ def _members() -> _Members | None:
 
 
 class _Members:
-    """Which members classes have, by Java's reflection; each is looked for once."""
+    """Finds out whether classes have members, with Java's reflection. Each is looked up once."""
 
     def __init__(self, gateway: Any) -> None:
         self._gateway = gateway
@@ -384,7 +384,7 @@ class _Members:
         self._known: dict[tuple[str, str], bool] = {}
 
     def has(self, name: str, member: str) -> bool:
-        """Whether a class has a member, or without one whether it is there."""
+        """Whether a class has a member; without a member name, whether the class exists."""
         if (name, member) not in self._known:
             try:
                 self._find(self._class(name), member)
@@ -395,7 +395,7 @@ class _Members:
 
     def _class(self, name: str) -> Any:
         if name not in self._classes:
-            if name.startswith("["):  # a loader does not load arrays
+            if name.startswith("["):  # class loaders do not load array classes
                 found = self._gateway.jvm.java.lang.Class.forName(name, False, self._loader)
             else:
                 found = self._loader.loadClass(name)

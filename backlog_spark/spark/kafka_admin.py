@@ -1,8 +1,8 @@
-"""Kafka's own client in Spark's JVM, with the options of Spark's Kafka source.
+"""Kafka's admin client in Spark's JVM, with the options of Spark's Kafka source.
 
-Reaches for ``SubscribePatternStrategy.createAdmin`` of Spark's Kafka source, which adds what Spark knows itself to log
-in with, such as delegation tokens (seen in Spark 4.2; entry "Kafka client" of `backlog_spark.spark.internals`), and for
-Kafka's public ``Admin``. That is the fallback: it knows what is in the options, and no delegation token.
+Reaches for: ``SubscribePatternStrategy.createAdmin`` of Spark's Kafka source, which adds Spark's own credentials, such
+as delegation tokens (seen in Spark 4.2; entry "Kafka client" of `backlog_spark.spark.internals`). The fallback is
+Kafka's public ``Admin``: it gets the options only, without delegation tokens.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _GONE = ("UnknownTopicOrPartitionException", "LeaderNotAvailableException")
 
 @contextmanager
 def kafka_admin(spark: SparkSession, options: Mapping[str, str]) -> Iterator[JvmKafkaAdmin]:
-    """A client that is closed at the end.
+    """An admin client, closed at the end of the context.
 
     Parameters
     ----------
     spark : SparkSession
     options : mapping of str to str
-        Of Spark's Kafka source, names in lower case.
+        Options of Spark's Kafka source, names in lower case.
 
     Raises
     ------
     AdminError
     """
-    with _told():
+    with _java_errors():
         admin = JvmKafkaAdmin(spark, options)
     try:
         yield admin
@@ -66,18 +66,18 @@ class JvmKafkaAdmin:
             self._admin = java_class(spark, f"{_API}.Admin").create(given)
 
     def close(self) -> None:
-        """Give its connections back."""
+        """Close its connections."""
         self._admin.close()
 
     def names(self) -> list[str]:
-        with _told():
+        with _java_errors():
             return list(self._admin.listTopics().names().get())
 
     def topics(self, names: Collection[str]) -> dict[str, FoundTopic]:
         if not names:
             return {}
         found: dict[str, FoundTopic] = {}
-        with _told():
+        with _java_errors():
             answers = self._admin.describeTopics(list(names)).topicNameValues()
             for name in names:
                 try:
@@ -91,14 +91,14 @@ class JvmKafkaAdmin:
         return found
 
     def offsets(self, partitions: Collection[Partition], *, earliest: bool, committed: bool) -> dict[Partition, int]:
-        with _told():
+        with _java_errors():
             spec = self._spec().earliest() if earliest else self._spec().latest()
             return {p: answer.offset() for p, answer in self._list(dict.fromkeys(partitions, spec), committed).items()}
 
     def offsets_for_times(
         self, times: Mapping[Partition, int], *, committed: bool
     ) -> dict[Partition, tuple[int, int] | None]:
-        with _told():
+        with _java_errors():
             specs = {p: self._spec().forTimestamp(at) for p, at in times.items()}
             found = {p: (answer.offset(), answer.timestamp()) for p, answer in self._list(specs, committed).items()}
         return {p: None if offset < 0 else (offset, int(time)) for p, (offset, time) in found.items()}
@@ -126,8 +126,8 @@ class JvmKafkaAdmin:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Java's exceptions as `AdminError`."""
+def _java_errors() -> Iterator[None]:
+    """Turns Java's exceptions into `AdminError`."""
     try:
         yield
     except Py4JJavaError as error:
@@ -146,5 +146,5 @@ def _is_gone(error: Py4JJavaError) -> bool:
 
 
 def _id(text: str) -> str:
-    """A topic's id; "" for the one that brokers without ids give."""
+    """A topic's id; "" for a broker without topic ids."""
     return "" if set(text) == {"A"} else text

@@ -1,7 +1,7 @@
 """Turns Spark's progress events into reports on a queue, and nothing else.
 
-Reaches for: the class by which PySpark takes events from the JVM (seen in Spark 4.2; entry "progress text" of
-`backlog_spark.spark.internals`). Without it PySpark's own is used, which reads an event field by field.
+Reaches for: the class with which PySpark takes events from the JVM (seen in Spark 4.2; entry "progress text" of
+`backlog_spark.spark.internals`). The fallback is PySpark's own listener, which reads each field in a call of its own.
 """
 
 from __future__ import annotations
@@ -40,17 +40,16 @@ __all__ = ["BacklogListener", "to_report"]
 _log = logging.getLogger(__name__)
 
 
-# Events between start() and subscribe(): a query that fails at once sends two or three, a fast one a few
-# batches. Queries that nobody subscribes to also pass through here, hence a bound, and one that several of
-# them can share.
+# Events between start() and subscribe(). A query that fails at once sends two or three, a fast one a few batches.
+# Queries without a subscriber send events too, so the number is bounded, and large enough for several queries.
 _UNCLAIMED = 256
 
 
 def _events_as_json(listener: BacklogListener) -> Any:
-    """What the JVM calls: takes a progress event as one text.
+    """The listener that the JVM calls. It takes a progress event as one text.
 
-    PySpark's own asks for every field and every metric by itself: 1,700 calls to the JVM for a batch with a stateful
-    operator, more than a tenth of a second of both processes, while whoever waits for the end of a run waits.
+    PySpark's own listener reads every field and metric in a call of its own: 1,700 calls to the JVM for a batch with a
+    stateful operator. That takes more than 0.1 s of both processes, and delays the end of a run.
     """
     from pyspark.sql.streaming.listener import JStreamingQueryListener
 
@@ -58,7 +57,7 @@ def _events_as_json(listener: BacklogListener) -> Any:
         def onQueryProgress(self, jevent: Any) -> None:
             try:
                 event = QueryProgressEvent.fromJson({"progress": json.loads(jevent.progress().json())})
-            except Exception:  # Spark's JSON leaves out rates that are no numbers
+            except Exception:  # Spark's JSON omits rates that are not numbers
                 event = QueryProgressEvent.fromJObject(jevent)
             self.pylistener.onQueryProgress(event)
 
@@ -68,14 +67,13 @@ def _events_as_json(listener: BacklogListener) -> Any:
 class BacklogListener(StreamingQueryListener):
     """Puts a report on a queue for each event of a subscribed query.
 
-    Spark calls the ``on…`` methods on its listener bus, one at a time, some time after the fact. They
-    never raise, never block and, but for `starts`, never call Spark: a callback that stops a query from here would
-    wait for the bus it runs on. Events of one query arrive in order, so within a run `Terminated` is the last report.
+    Spark calls the ``on…`` methods on its listener bus, one at a time, some time after the event. They never raise and
+    never block. Except for `starts` they never call Spark: a callback that stops a query would wait for its own bus.
+    Events of one query arrive in order, so `Terminated` is the last report of a run.
 
-    One instance serves all queries of a session (``spark.streams.addListener``). `subscribe` may be called at
-    any time, from any thread, also after ``start()``: the last 256 events of queries without a subscriber are
-    kept, and those of the query are delivered on subscription, so that the end of a query that fails at once
-    is not missed.
+    One instance serves all queries of a session (``spark.streams.addListener``). `subscribe` may be called at any time
+    and from any thread, also after ``start()``. The last 256 events of queries without a subscriber are kept and
+    delivered on subscription. So the end of a query that fails at once is not missed.
     """
 
     def __init__(self) -> None:
@@ -83,7 +81,7 @@ class BacklogListener(StreamingQueryListener):
         self._queues: dict[str, queue.Queue[Report]] = {}
         self._unclaimed: deque[Report] = deque(maxlen=_UNCLAIMED)
         self.starts: list[Callable[[str], None]] = []
-        """What is called with the id of a query that starts, before it reads its settings. They must not raise."""
+        """Called with the id of a query that starts, before it reads its settings. They must not raise."""
 
     @functools.cached_property
     def _jlistener(self) -> Any:
@@ -94,7 +92,7 @@ class BacklogListener(StreamingQueryListener):
         return super()._jlistener
 
     def subscribe(self, query_id: str, queue: queue.Queue[Report]) -> None:
-        """Deliver the reports of a query from now on, and those it has already sent unheard.
+        """Deliver the reports of a query from now on, and those that were kept for it.
 
         Parameters
         ----------
@@ -102,8 +100,8 @@ class BacklogListener(StreamingQueryListener):
             ``query.id``: it stays the same when the query restarts on its checkpoint, and so does the
             subscription. Reports of an earlier run carry another ``run_id``.
         queue : queue.Queue
-            Where reports are put, never waiting: a report that a bounded, full queue refuses is dropped and
-            logged. A second subscription of the same query replaces the first.
+            The reports are put here without waiting. If the queue is bounded and full, the report is dropped and a
+            warning is logged. A second subscription of the same query replaces the first.
         """
         query_id = str(query_id)
         with self._lock:
@@ -120,7 +118,7 @@ class BacklogListener(StreamingQueryListener):
             self._queues.pop(str(query_id), None)
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Called inside ``start()``, in which Spark waits for it: no bus is blocked, and it must return at once."""
+        """Called inside ``start()``, and Spark waits for it. It blocks no bus, but must return at once."""
         for told in tuple(self.starts):
             told(str(event.id))
 
@@ -137,7 +135,7 @@ class BacklogListener(StreamingQueryListener):
         self._deliver(lambda: Terminated(str(event.id), str(event.runId), event.exception))
 
     def _deliver(self, convert: Callable[[], Report]) -> None:
-        # An exception here would only be logged by Spark's bus, after py4j, far from its cause.
+        # Spark's bus would only log an exception from here, after py4j and far from its cause.
         try:
             report = convert()
             with self._lock:
@@ -184,7 +182,7 @@ def to_report(progress: StreamingQueryProgress) -> ProgressReport:
 
 
 def _watermark(text: str | None) -> int | None:
-    # Spark has 1970 for a watermark that no row has moved yet.
+    # Spark reports 1970 for a watermark that no row has moved yet.
     at = datetime.fromisoformat(text) if text else None
     return int(at.timestamp() * 1000) or None if at else None
 

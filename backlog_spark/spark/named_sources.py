@@ -1,9 +1,9 @@
-"""Loads a source that Spark keeps by its name, with the settings that this needs, for a query of the user's session.
+"""Loads a named source of Spark, with the settings that named sources need.
 
 Reaches for: ``SparkSession.cloneSession`` and ``Dataset.ofRows`` (seen in Spark 4.2; entry "named sources" of
-`backlog_spark.spark.internals`). With them the settings are those of a copy of the session, and the DataFrame is then
-made one of the user's own. Without them the settings are set in the session while the source is loaded; a source that
-another thread loads meanwhile gets them too.
+`backlog_spark.spark.internals`). The settings are made in a copy of the session, and the DataFrame is then moved to the
+user's session. The fallback sets them in the session itself while the source is loaded. A source that another thread
+loads at that moment gets them too.
 
 Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
 """
@@ -36,7 +36,7 @@ class NamedSource:
     Parameters
     ----------
     spark : SparkSession
-        The user's.
+        The user's session.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -44,7 +44,7 @@ class NamedSource:
         self._copies = is_usable("named sources")
 
     def reads_by(self, reader: DataStreamReader) -> None:
-        """Let a reader load its source with the settings. Called once, before it is told anything."""
+        """Let a reader load its source with the settings. Called once, before any other method of the reader."""
         if self._copies:
             copy = cast("Any", self._spark)._jsparkSession.cloneSession()
             for name, value in CONF.items():
@@ -52,7 +52,7 @@ class NamedSource:
             cast("Any", reader)._jreader = copy.readStream()
 
     def load(self, make: Callable[[], DataFrame]) -> DataFrame:
-        """The DataFrame that a reader makes, as one of the user's session, whose listeners hear of its query."""
+        """Load the DataFrame and move it to the user's session, so that the session's listeners get its events."""
         settings = contextlib.nullcontext() if self._copies else session_conf(self._spark, CONF)
         with starting, settings:
             made = make()

@@ -1,8 +1,8 @@
-"""Puts into Spark's offset log what Spark needs to start and does not always write.
+"""Adds an entry to Spark's offset log that Spark needs to start but does not always write.
 
 Reaches for: the text of Spark's offset log, format 2 (seen in Spark 4.2.0, whose
 ``OfflineStateRepartitionUtils.isRepartitionBatch`` fails with ``None.get`` without it). Entries in other formats are
-left as they are. There is no fallback and no need of one: without the entry Spark does not start.
+left as they are. No fallback is needed: without the entry Spark does not start.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 def add_shuffle_partitions(checkpoint: Checkpoint, partitions: str) -> None:
-    """Make a batch that was planned and not committed one that Spark can go on with. Called before each start.
+    """Complete the entry of a batch that was planned but not committed. Called before each start.
 
-    Spark compares the shuffle partitions of the two newest batches when it starts, but the log's second format does not
-    always keep them: it fails at every start, and for a difference says that state is being repartitioned. They are
-    added here: as the other batch has them, else as the session does.
+    Spark compares the shuffle partitions of the two newest batches when it starts. Format 2 of the log does not always
+    have them. Then every start fails; if they differ, the error says that state is being repartitioned. This function
+    adds the value of the other batch, or else the session's.
 
-    The entry is never missing for a later start: `Checkpoint.replace_file` keeps the new text in a file of its own
-    until the entry is in its place, and `Checkpoint.finish_replacing` ends what a crash has left.
+    The entry is never missing at a later start: `Checkpoint.replace_file` keeps the new text in a separate file until
+    it has replaced the entry, and `Checkpoint.finish_replacing` completes the replacement after a crash.
 
     Parameters
     ----------
     checkpoint : Checkpoint
     partitions : str
-        What the session has.
+        The session's value.
     """
     checkpoint.finish_replacing()
     newest = checkpoint.latest_batch()

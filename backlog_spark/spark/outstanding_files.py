@@ -1,7 +1,7 @@
-"""Files that Spark's file and Delta sources have not read yet. No progress report tells, so it is looked up.
+"""Counts the files that Spark's file and Delta sources have not read yet. Progress reports do not have this figure.
 
 Reaches for: the statistics of an optimised plan (seen in Spark 4.2; entry "file sizes" of
-`backlog_spark.spark.internals`). Without them each file is asked for its size.
+`backlog_spark.spark.internals`). Without them the size of each file is read on its own.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ __all__ = ["Outstanding"]
 _log = logging.getLogger(__name__)
 
 FIGURES = frozenset({"filesOutstanding", "bytesOutstanding"})
-# Looking costs a listing: of 100,000 files some seconds. At most a tenth of the time goes to it.
+# One look lists the files: some seconds for 100,000 files. At most a tenth of the time is spent on it.
 _SHARE = 10
 _DELTA_LOG = "_delta_log"
-# A look reads a file for each commit; of more commits than this the first ones stand for all.
+# A look reads one log file per commit. With more commits than this, the total is estimated from the first ones.
 _MOST_COMMITS = 200
 _DESCRIPTION = re.compile(r"(FileStreamSource|DeltaSource)\[(.*)\]")
 
 
 class Outstanding:
-    """Looks up what is outstanding, unless no rule asks for it.
+    """Counts outstanding files, if a rule needs it.
 
     Parameters
     ----------
     spark : SparkSession
     checkpoint : Checkpoint
-        The query's.
+        The query's checkpoint.
     needs : frozenset of str
-        The rules' names.
+        Names of the figures that the rules need.
     """
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint, needs: frozenset[str]) -> None:
@@ -60,10 +60,10 @@ class Outstanding:
         self._commits: dict[tuple[str, int], tuple[int, int]] = {}
 
     def of(self, report: ProgressReport, name: str = "") -> dict[str, float]:
-        """The two figures after a batch, perhaps as they were some seconds ago; empty if no source has them.
+        """The two figures after a batch, perhaps some seconds old; empty if no source has them.
 
-        Never raises for a look that failed: that a rule has no figure is no reason for a query to end. ``name`` is that
-        of the source, where Spark keeps the logs of sources by their names.
+        Never raises if a look fails: a missing figure is no reason to end the query. ``name`` is the name of the
+        source, where Spark keeps the logs of sources by name.
         """
         began = time.monotonic()
         if not self._needed or began < self._not_before:
@@ -80,7 +80,7 @@ class Outstanding:
                 self._unknown.discard(source.description)
             except Exception as error:
                 if source.description not in self._unknown:
-                    _log.warning("What is outstanding of %s is not known: %s", source.description, error)
+                    _log.warning("The outstanding files of %s could not be counted: %s", source.description, error)
                 self._unknown.add(source.description)
         self._last = (
             {"filesOutstanding": float(sum(f for f, _ in found)), "bytesOutstanding": float(sum(b for _, b in found))}
@@ -91,12 +91,12 @@ class Outstanding:
         return self._last
 
     def _of_files(self, path: str, source: str) -> tuple[int, int]:
-        """Files of a listing less those of the source's own log (Spark's ``FileStreamSourceLog``)."""
+        """Listed files minus the files in the source's own log (Spark's ``FileStreamSourceLog``)."""
         try:
             frame = self._spark.read.format("binaryFile").load(path)
         except AnalysisException as error:
             if error.getCondition() == "PATH_NOT_FOUND":
-                return 0, 0  # all of it was moved away, once it was read
+                return 0, 0  # all files were read and then moved away
             raise
         files, size = _listing(frame)
         read = {_plain(name) for name in self._read_names(source)}
@@ -121,7 +121,7 @@ class Outstanding:
         ]
 
     def _of_delta(self, path: str, source: SourceReport) -> tuple[int, int]:
-        """Files of the commits after the offset, and what is left of the snapshot that the source began with."""
+        """Files of the commits after the offset, and the rest of the snapshot that the source began with."""
         at = source.end_offset
         if at is None:
             return 0, 0
@@ -165,12 +165,12 @@ class Outstanding:
 
 
 def _plain(name: str) -> str:
-    """A path whichever way it is written: file:///a%20b, file:/a b."""
+    """A path in one canonical form: file:///a%20b and file:/a b are the same."""
     return unquote(re.sub(r"^([a-z][a-z0-9+.-]*):/+", r"\1:/", name))
 
 
 def _listing(frame: DataFrame) -> tuple[int, int]:
-    """Number of a relation's files, and their bytes as Spark's planner has them."""
+    """Number of a relation's files, and their bytes as Spark's planner estimates them."""
     if not is_usable("file sizes"):
         names = frame.inputFiles()
         return len(names), sum(file_size(frame.sparkSession, name) for name in names)

@@ -1,8 +1,8 @@
-"""Starting a query of Spark's with settings of its own, which no other query of the session gets.
+"""Starts a Spark query with settings of its own, which no other query of the session gets.
 
-A query takes a copy of the session's settings when it is made. Before it reads that copy it tells its listeners that it
-starts, and waits for them: then the settings are put into the copy. To set them in the session itself for that moment
-would give them to whatever else starts in it meanwhile. That is the fallback, where Spark's copy cannot be reached.
+A query copies the session's settings when it is made. Before it reads the copy it informs its listeners and waits for
+them. In that moment the settings are put into the copy. The fallback, if Spark's copy cannot be reached, sets them in
+the session itself. Then other queries that start at that moment get them too.
 
 Reaches for: ``StreamExecution.sparkSessionForStream`` and its field of the polling delay (seen in Spark 4.2,
 ``StreamExecution.runStream``; entry "query settings" of `backlog_spark.spark.internals`).
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["start_with"]
 
 _EXECUTION = "org.apache.spark.sql.execution.streaming.runtime.StreamExecution"
-# Spark takes this one from the session, when the query is made, and keeps it in a field.
+# Spark reads this setting from the session when it makes the query, and keeps it in a field.
 _POLLING_DELAY, _POLLING_FIELD = "spark.sql.streaming.pollingDelay", "pollingDelayMs"
 
 
@@ -40,16 +40,16 @@ def start_with(
     spark : SparkSession
         The session of the query's DataFrame.
     checkpoint : str
-        Its checkpoint location, with the filesystem: by it the query is known.
+        Its checkpoint location, with the filesystem. It identifies the query.
     values : mapping of str to str
-        Its settings, beside those of the session.
+        Its settings, in addition to the session's.
     start : callable
         ``DataStreamWriter.start``.
 
     Raises
     ------
     BacklogError
-        If it has started without them. It is stopped then.
+        If the query has started without the settings. It is stopped then.
     """
     if not values:
         return start()
@@ -57,7 +57,7 @@ def start_with(
         with starting, session_conf(spark, values):
             return start()
     field = _delay_field(spark)
-    given: list[str] = []  # empty texts, or why not
+    given: list[str] = []  # an error text, or "" for success
 
     def give(query_id: str) -> None:
         try:
@@ -82,8 +82,8 @@ def start_with(
         listener.starts.remove(give)
     if given != [""]:
         started.stop()
-        why = ", ".join(given) or "its start was not heard of"
-        raise BacklogError(f"Spark did not let the query {started.name!r} have its settings: {why}.", "Start it again.")
+        why = ", ".join(given) or "Spark did not report its start"
+        raise BacklogError(f"The settings of query {started.name!r} could not be set: {why}.", "Start it again.")
     return started
 
 

@@ -1,4 +1,4 @@
-"""The two Spark plans of a keyed query, made from its tree."""
+"""Builds the two Spark plans of a keyed query from its tree."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ __all__ = [
 _RAW = "__raw"
 _PACKED = "tag int, data binary"
 _MARKS = (EVENT_TIME, MARK)
-# Of Spark's source that gives a row for each file; what ``timestamp`` means is set in the session.
+# Schema of Spark's source that gives one row per file. The session defines what ``timestamp`` means.
 _FILES = "path string, modificationTime timestamp_ltz, length long, content binary"
 
 
@@ -62,23 +62,23 @@ class Plans:
     ----------
     spark : SparkSession
     load : callable
-        Loads a source, with the options that it needs in this run.
+        Loads a source, with the options of this run.
     seed_location, key_groups : callable, int
         For trees with keyed operators: the directory of an operator's seeds, and ``spark.backlog.keyGroups``.
     control : callable, optional
         For trees with operators that need time: an operator's control source.
     reports : Accumulator, optional
-        What key groups report of timers and late rows.
+        Takes the key groups' reports of timers and late rows.
     stay_end : StayEnd, optional
-        How the stay in backlog ended whose state is handed over, if it put out its results.
+        The end of the stay whose state is handed over, if the stay emitted its results.
     labels : sequence of int
-        For trees with keyed operators: a number for each key group by which Spark places it.
+        For trees with keyed operators: a number per key group, which decides the key group's partition.
     seeds_emit : bool, optional
-        Whether the keys of merged state that is handed over are to be put out; None: of some of the files.
+        Whether the keys of merged state that is handed over are emitted. None: it differs between the files.
     whole_files : callable, optional
-        Bytes of each file of an operator's seeds; None if one is too large for a row of Spark's.
+        Bytes of each file of an operator's seeds; None if a file is too large for one Spark row.
     in_pandas : bool, optional
-        Whether rows go to the state in pandas, as in queries that were begun so.
+        Whether rows go to the state in pandas, as in queries that started so.
     """
 
     def __init__(
@@ -115,9 +115,9 @@ class Plans:
         self.raw = RawRows()
 
     def stream(self, root: Node) -> DataFrame:
-        """All rows through the stateful branches.
+        """The stream plan: all rows go through the stateful branches.
 
-        If the last keyed operator has side outputs: all of its outputs as they are packed, for `outputs_of`.
+        If the last keyed operator has side outputs, the result has all its outputs, packed for `outputs_of`.
         """
         last = last_keyed(root)
         if last is None:
@@ -131,7 +131,7 @@ class Plans:
         return union_of([*self._no_rows_of(root, put_out.schema), put_out])
 
     def _finished(self, frame: DataFrame) -> DataFrame:
-        """Without our marks on columns: they would end up in the schema of a table."""
+        """Without our column metadata, which would end up in the schema of a table."""
         if not any(mark in column.metadata for column in frame.schema for mark in _MARKS):
             return frame
         columns = []
@@ -146,7 +146,7 @@ class Plans:
                 return self._load(node)
             if id(node) not in self._loaded:
                 self._loaded[id(node)] = self._load(node)
-            # The very same, or Spark would take it for another source.
+            # The same DataFrame object, or Spark would take it for another source.
             return self._loaded[id(node)]
         if isinstance(node, FrameNode):
             return node.frame
@@ -163,11 +163,11 @@ class Plans:
         return self.folds[node.name].unpack(packed)
 
     def _no_rows_of(self, node: Node, schema: StructType) -> list[DataFrame]:
-        """Empty DataFrames that read a node's sources, where these are named in front of all stateful branches.
+        """Empty DataFrames that read a node's sources. Both plans name them before all stateful branches.
 
-        Spark numbers sources by where the plan first has them. An input that enters behind a keyed operator would come
-        before that operator's seeds in the plan for backlog and after them in the other: so both plans begin with all
-        inputs, and each has them again where the other has their rows. Spark removes what is empty before it runs.
+        Spark numbers sources by their first position in the plan. An input that enters after a keyed operator would
+        come before that operator's seeds in the backlog plan, and after them in the stream plan. So both plans begin
+        with all inputs, and repeat each one where its rows are used. Spark removes empty parts before it runs the plan.
         """
         from pyspark.sql import functions as F
 
@@ -178,7 +178,7 @@ class Plans:
         return [self._stream(leaf).where("false").select(*nothing) for leaf in leaves]
 
     def _observed(self, node: WatermarkNode, frame: DataFrame) -> DataFrame:
-        """Rows with their event time marked, and its greatest value observed batch by batch."""
+        """Marks the event time of rows, and observes its greatest value per batch."""
         from pyspark.sql import functions as F
 
         marked = with_event_time(node, frame)
@@ -186,14 +186,14 @@ class Plans:
         return marked.observe(observation_name(number), F.max(F.unix_millis(_column(node.column))).alias("greatest"))
 
     def _paired(self, node: PairNode, frames: dict[int, DataFrame]) -> DataFrame:
-        """Both sides in one table; frames by the identity of the node."""
+        """Both sides in one table. ``frames``: by the identity of the node."""
         left, right = frames[id(node.left)], frames[id(node.right)]
         self.raw.pairs[id(node)] = schemas = left.schema, right.schema
         sides = tagged(left, right, schemas)
         return union_of(sides if node.parents[0] is node.left else sides[::-1])
 
     def backlog(self, root: Node) -> DataFrame:
-        """The raw rows before the first keyed operators, beside the stateful branches that stand by."""
+        """The backlog plan: the raw rows before the first keyed operators, and the idle stateful branches."""
         from pyspark.sql import functions as F
 
         last = last_keyed(root)
@@ -215,13 +215,13 @@ class Plans:
         return union_of([*(padded(raw, number) for number, raw in enumerate(named)), padded(idle, -1)])
 
     def _split(self, node: KeyedNode, raws: list[DataFrame]) -> DataFrame:
-        """A keyed operator's stateful branch while it stands by; adds the raw rows that enter it or before it."""
+        """A keyed operator's idle stateful branch. Adds the raw rows that enter it, or enter before it, to ``raws``."""
         rows, stands_by = self._before(node.parent, raws)
         self._bind(node, rows)
         return self._stateful(node, rows if stands_by else None, [] if stands_by else [node.parent])
 
     def _before(self, node: Node, raws: list[DataFrame]) -> tuple[DataFrame, bool]:
-        """What a node gives: raw rows, or what comes out of stateful branches that stand by, and whether it is that."""
+        """A node's rows: raw rows, or the output of idle stateful branches. The flag is true for the latter."""
         if not node.is_keyed:
             rows = self._stream(node)
             self.raw.leaves[id(node)] = len(raws), rows.schema
@@ -236,7 +236,7 @@ class Plans:
             step = node.apply(empty_frame(self._spark, rows.schema))
             self.raw.are_repeatable &= is_repeatable(step, of_batch=True)
             return node.apply(rows), True
-        assert isinstance(node, PairNode), "unions and watermarks behind a keyed operator are refused"
+        assert isinstance(node, PairNode), "unions and watermarks after a keyed operator are refused"
         found = {id(each): self._before(each, raws) for each in node.parents}
         (left, keyed_left), (right, keyed_right) = found[id(node.left)], found[id(node.right)]
         self.raw.pairs[id(node)] = schemas = left.schema, right.schema
@@ -251,9 +251,9 @@ class Plans:
         return self.folds[node.name]
 
     def _stateful(self, node: KeyedNode, rows: DataFrame | None, raw: Sequence[Node] = ()) -> DataFrame:
-        """An operator's stateful branch: packed input, if it has any, seeds and control into the key groups' state.
+        """An operator's stateful branch: packed input, seeds and control messages update the key groups' state.
 
-        ``raw`` are the nodes whose rows go another way.
+        ``raw``: nodes whose rows do not enter the branch.
         """
         fold = self._bind(node, rows) if rows is not None else self.folds[node.name]
         packed = self._seeds(node.name, fold)
@@ -266,7 +266,7 @@ class Plans:
             assert self._control is not None
             packed = packed.unionByName(self._control(node.name))
         packed = packed.withColumn(GROUP, labelled(GROUP, self._labels))
-        # What the stay has put out is over, also before an operator is told the watermark by the one in front of it.
+        # Everything up to this watermark was emitted by the stay, even before the operator in front sends a watermark.
         begins_at = self._stay_end.watermark if fold.waits and self._stay_end is not None else None
         told = fold, node.name, self._reports if node.is_timed else None, begins_at
         groups = packed.groupBy(GROUP)
@@ -280,13 +280,13 @@ class Plans:
 
         emit: bool | None
         if not fold.waits:
-            # The keys of the first stay have been put out, by its batches; those of a later one were only collected.
+            # The batches of the first stay have emitted their keys. Keys of a later stay were only collected.
             schema, chosen, emit = fold.version_schema(), fold.chosen_rows(), self._seeds_emit
         elif self._stay_end is not None and not fold.hands_over_version:
             schema, chosen, emit = fold.state.spark(), ChosenRows(), False
         else:
-            # Rows of which nothing has been put out are given to it as if they had just come. What has been chosen from
-            # a large version already may be read like that and chosen once more.
+            # Rows that nothing was emitted for are given to the fold as new input. A row that was already chosen from a
+            # large version may be chosen once more.
             schema, chosen, emit = fold.version_schema(), None, self._stay_end is None
         held = emit and not fold.waits and fold.held_rows(empty_frame(self._spark, schema)) is not None
         if held:
@@ -313,12 +313,12 @@ class Plans:
 
 
 def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:
-    """Rows with their event time marked.
+    """Marks the event time of rows.
 
     Raises
     ------
     BacklogError
-        If there is no such column, or it is no timestamp.
+        If there is no such column, or it is not a timestamp.
     """
     from pyspark.sql.types import TimestampType
 
@@ -330,24 +330,24 @@ def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:
     kind = frame.schema[node.column].dataType
     if not isinstance(kind, TimestampType):
         raise BacklogError(
-            f"with_watermark: column {node.column!r} is {kind.simpleString()}; event time is a timestamp.",
-            "Make one before, for example with .map('*', 'timestamp_millis(ms) AS ts').",
+            f"with_watermark: column {node.column!r} is {kind.simpleString()}; event time must be a timestamp.",
+            "Convert it first, for example with .map('*', 'timestamp_millis(ms) AS ts').",
         )
     return frame.withColumn(node.column, _column(node.column).alias(node.column, metadata={EVENT_TIME: node.column}))
 
 
 @dataclass
 class RawRows:
-    """Where the raw rows of a tree are in the batches of `Plans.backlog`.
+    """Finds the raw rows of a tree in the batches of `Plans.backlog`.
 
     Parameters
     ----------
     leaves : dict
-        By the identity of the node whose rows they are: their number and their schema.
+        The number and schema of each node's raw rows, by the identity of the node.
     pairs : dict
-        By the identity of a `PairNode`: the schemas of its sides.
+        The schemas of the two sides, by the identity of the `PairNode`.
     are_repeatable : bool
-        Whether a replay of a batch gives the same rows, as do the steps between keyed operators.
+        Whether a replay of a batch gives the same rows. The steps between keyed operators count too.
     """
 
     leaves: dict[int, tuple[int, StructType]] = field(default_factory=dict)
@@ -357,13 +357,13 @@ class RawRows:
     def of(self, node: Node, batch: DataFrame) -> DataFrame:
         """A node's raw rows in a batch."""
         number, schema = self.leaves[id(node)]
-        # By name and by metadata: a column that carries event time is known by it.
+        # Keep names and metadata: the metadata marks the column of the event time.
         columns = [_column(f"r{number}_{i}").alias(f.name, metadata=f.metadata) for i, f in enumerate(schema)]
         return batch.where(f"{_RAW} = {number}").select(*columns)
 
 
 def outputs_of(root: Node, fold: Fold, packed: DataFrame) -> tuple[DataFrame, dict[str, DataFrame]]:
-    """The output and the side outputs in a batch of what `Plans.stream` gave for an operator with side outputs."""
+    """The output and the side outputs of a batch, from the packed output of `Plans.stream`."""
     last = last_keyed(root)
     assert last is not None
     sides = {name: fold.unpack_side_output(packed, name) for name in fold.side_outputs}
@@ -371,7 +371,7 @@ def outputs_of(root: Node, fold: Fold, packed: DataFrame) -> tuple[DataFrame, di
 
 
 def last_keyed(node: Node) -> KeyedNode | None:
-    """The keyed operator nearest to the output. A stream that is keyed is never united with another."""
+    """The keyed operator nearest to the output. A keyed stream is never united with another."""
     while not isinstance(node, KeyedNode):
         if not node.is_keyed:
             return None
@@ -380,10 +380,10 @@ def last_keyed(node: Node) -> KeyedNode | None:
 
 
 def put_after(node: Node, last: KeyedNode, frame: DataFrame) -> DataFrame:
-    """What the steps behind the last keyed operator make of its output."""
+    """Apply the steps after the last keyed operator to its output."""
     if node is last:
         return frame
-    assert isinstance(node, TransformNode), "unions and watermarks behind a keyed operator are refused"
+    assert isinstance(node, TransformNode), "unions and watermarks after a keyed operator are refused"
     return node.apply(put_after(node.parent, last, frame))
 
 

@@ -1,6 +1,6 @@
-"""The columns of a stream before anything runs: its tree evaluated over frames without rows.
+"""Finds the columns of a stream before it runs, by evaluating its tree over empty frames.
 
-Reaches for: the text of an analysed plan, which ``DataFrame.explain`` prints (seen in Spark 4.2). There is no fallback:
+Reaches for: the text of an analysed plan, printed by ``DataFrame.explain`` (seen in Spark 4.2). There is no fallback:
 without it a SQL statement fails before it starts.
 """
 
@@ -35,9 +35,9 @@ _KEY_GROUPS = 1
 
 
 class Schemas:
-    """Schemas of the steps of chains; each step is evaluated once.
+    """The schemas of nodes. Each node is evaluated once.
 
-    A source is asked for its schema as Spark asks for it, so its server or its files have to be there.
+    The schema of a source is loaded as Spark loads it, so its server or its files must be available.
 
     Parameters
     ----------
@@ -46,17 +46,17 @@ class Schemas:
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
-        # With the step, which must live as long as its identity is a key.
+        # Keeps the node alive, because its identity is the key.
         self._frames: dict[int, tuple[Node, DataFrame]] = {}
         self._folds: dict[int, Fold] = {}
 
     def of(self, node: Node) -> StructType:
-        """The columns that a step puts out, with the mark of event time.
+        """The output columns of a node, with the mark of event time.
 
         Raises
         ------
         BacklogError
-            For what the step's operator refuses.
+            If the node's operator refuses its input.
         """
         return self.frame(node).schema
 
@@ -70,13 +70,13 @@ class Schemas:
         return self._spark.createDataFrame([], schema)
 
     def frame(self, node: Node) -> DataFrame:
-        """A step's output for no rows: a plan with nothing in it but the step."""
+        """A node's output for no rows: a plan with only this node in it."""
         if id(node) not in self._frames:
             self._frames[id(node)] = node, self._evaluated(node)
         return self._frames[id(node)][1]
 
     def plan(self, node: Node) -> str:
-        """The analysed plan of a step for no rows, as ``DataFrame.explain`` prints it."""
+        """The analysed plan of a node for no rows, as ``DataFrame.explain`` prints it."""
         return str(cast("Any", self.frame(node))._jdf.queryExecution().analyzed().toString())
 
     def _evaluated(self, node: Node) -> DataFrame:
@@ -106,5 +106,5 @@ class Schemas:
 
 
 def schema_of(spark: SparkSession, node: Node) -> StructType:
-    """The columns that a step puts out; see `Schemas`."""
+    """The output columns of a node; see `Schemas`."""
     return Schemas(spark).of(node)

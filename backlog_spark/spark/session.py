@@ -1,8 +1,8 @@
-"""Making a SparkSession know the sources and the listener.
+"""Registers the sources and the listener with a SparkSession.
 
 Reaches for: ``SparkSession.cloneSession`` and the manager of data sources (seen in Spark 4.2; entries "session copy"
 and "installed sources" of `backlog_spark.spark.internals`). Without them settings are set in the session itself for a
-while, and a source that Spark has found by itself is registered once more. Also for the JVM's active session, which is
+while, and a source that Spark has found by itself is registered again. Also uses the JVM's active session, which is
 public in Java.
 """
 
@@ -54,33 +54,33 @@ __all__ = [
 ]
 
 REDACTION = "spark.sql.redaction.options.regex"
-"""Regular expression for names of options whose values Spark writes in no plan, and so in no error and event log."""
+"""Regular expression for option names. Spark hides their values in plans, and so in errors and event logs."""
 
 # Streaming sources that come with Spark, or with Delta's and Kafka's jars.
 _FORMATS = frozenset({"avro", "csv", "delta", "json", "kafka", "orc", "parquet", "rate", "socket", "text", "xml"})
 
-# Held where Spark takes settings of the session that another query of ours may have set for itself: while a source is
-# loaded, and while a query starts, which then has a copy of its own.
+# Held while a source is loaded and while a query starts. Spark reads session settings then, and another query of ours
+# may have set some for itself. A started query has a copy of its own.
 starting = threading.RLock()
 _lock = threading.Lock()
 _sources: weakref.WeakKeyDictionary[Any, dict[str, type[DataSource]]] = weakref.WeakKeyDictionary()
-# Those whose secrets the session does not show.
+# The sources of each session whose secrets are hidden already.
 _hidden: weakref.WeakKeyDictionary[Any, set[type[DataSource]]] = weakref.WeakKeyDictionary()
-# One listener a session: Spark calls each for every event of every query.
+# One listener per session: Spark calls each listener for every event of every query.
 _listeners: weakref.WeakKeyDictionary[Any, BacklogListener] = weakref.WeakKeyDictionary()
 
 
 def register(spark: SparkSession) -> None:
-    """Register the data sources and the listener with a session; again does no harm.
+    """Register the data sources and the listener with a session. Calling it again does no harm.
 
     Afterwards ``spark.readStream.format("mysql_cdc")`` works. Queries started through `backlog_spark.source` call
-    this themselves. The conf `REDACTION` of the session grows by the sources' options that hold secrets.
+    this themselves. The session conf `REDACTION` grows by the sources' options that contain secrets.
 
     Notes
     -----
-    Spark runs Python sources with ``PYSPARK_PYTHON``, and with whatever ``python3`` is on the path when that is
-    unset, where the packages may be missing and a source dies only when it is read. With a local master the
-    interpreter that runs this function is taken instead.
+    Spark runs Python sources with ``PYSPARK_PYTHON``. If that is unset it takes ``python3`` from the path, where
+    packages may be missing; then a source fails only when it is read. So with a local master this function sets the
+    interpreter that it runs in.
     """
     check_session(spark)
     internals.probe(spark)
@@ -109,7 +109,7 @@ def refuse_spark_connect(thing: object) -> None:
     if type(thing).__module__.startswith("pyspark.sql.connect."):
         raise BacklogError(
             f"This is a Spark Connect {type(thing).__name__}. "
-            "A query of backlog_spark needs the driver's JVM beside its own process.",
+            "A query of backlog_spark needs the driver's JVM on the same machine.",
             "Run the job on the driver: with spark-submit, or SparkSession.builder.master(…) without remote(…) and "
             "SPARK_REMOTE. The sources alone, such as spark.readStream.format('mysql_cdc'), may be used where the "
             "Spark Connect server has the package.",
@@ -117,7 +117,7 @@ def refuse_spark_connect(thing: object) -> None:
 
 
 def check_session(spark: Any) -> None:
-    """Refuse what no query can run in: a Spark Connect session, one that is stopped, another version of Spark.
+    """Refuse a session that no query can run in: Spark Connect, a stopped session, or another version of Spark.
 
     Raises
     ------
@@ -139,14 +139,14 @@ def is_stopped(spark: SparkSession) -> bool:
 
 
 def own_conf(spark: SparkSession) -> dict[str, str]:
-    """The session's configuration, of what starts with ``spark.backlog.`` and Flink's names of the two intervals."""
+    """The session's configuration: keys that start with ``spark.backlog.``, and Flink's names of the two intervals."""
     flink = {f"{before}{name}" for name in (FLINK_INTERVAL, FLINK_DURING_BACKLOG) for before in ("", "spark.")}
     return {name: text for name, text in spark.conf.getAll.items() if name.startswith(PREFIX) or name in flink}
 
 
 @contextmanager
 def loading(source_format: str) -> Iterator[None]:
-    """Say what to do where Spark cannot load a streaming source of a format."""
+    """Adds a next step to the error if Spark cannot load a streaming source of this format."""
     from pyspark.errors import ParseException
 
     with with_next_step(f"The source {source_format} could not be loaded"):
@@ -166,12 +166,12 @@ def loading(source_format: str) -> Iterator[None]:
                 hint = f"Its jars are not in the session: see delta.configure_spark_with_delta_pip. {hint}"
             raise BacklogError(
                 f"Spark finds no streaming source with the format {source_format!r}.",
-                f"{hint} One of your own is made known with spark.dataSource.register(…).",
+                f"{hint} Register a source of your own with spark.dataSource.register(…).",
             ) from error
 
 
 def _start_faster(spark: SparkSession) -> None:
-    """Put `startup` on the path of Spark's Python processes; where it is missing it does no harm."""
+    """Put `startup` on the path of Spark's Python processes. Workers without the directory ignore it."""
     ours = str(Path(startup.__file__).parent)
     environment = spark.sparkContext.environment
     before = environment.get("PYTHONPATH", "").split(os.pathsep)
@@ -216,12 +216,12 @@ def _ours(spark: SparkSession) -> list[str]:
 def register_source(spark: SparkSession, source: type[DataSource]) -> None:
     """Register a data source with a session, unless it is there.
 
-    Spark warns of each that takes the place of another, again in each copy of the session that a query starts with.
+    Spark warns about each source that replaces another, again in each copy of the session that a query starts with.
     """
     with _lock:
         known = _sources.setdefault(spark, {})
         if known.get(source.name()) is not source:
-            # Kept with the source, so it has to be there now.
+            # The path is kept with the source, so it must be set now.
             _start_faster(spark)
             _hide_secrets(spark, [source])
             if not _found_by_spark(spark, source.name()):
@@ -231,9 +231,9 @@ def register_source(spark: SparkSession, source: type[DataSource]) -> None:
 
 
 def _found_by_spark(spark: SparkSession, name: str) -> bool:
-    """Whether Spark has found a source of ours by itself, as an installed package; it starts fast then, as ours do.
+    """Whether Spark has found our source by itself, as an installed package. Then it starts fast as well.
 
-    False where that cannot be known: it is registered once more then, which works and is warned of.
+    False if that is unknown. The source is then registered again, which works but logs a warning.
     """
     if not internals.is_usable("installed sources"):
         return False
@@ -244,7 +244,7 @@ def _found_by_spark(spark: SparkSession, name: str) -> bool:
             return False
         function = manager.lookupDataSource(name).dataSourceCls()
         if f"pyspark_{name}".encode() not in bytes(function.command().unsafeArray()):
-            return False  # somebody's own, under the same name
+            return False  # a user's own source of the same name
         if function.pythonExec() != context.pythonExec:
             return False
         for key, value in context.environment.items():
@@ -255,14 +255,14 @@ def _found_by_spark(spark: SparkSession, name: str) -> bool:
 
 
 def redaction(sources: Iterable[type[DataSource]], before: str) -> str:
-    """What `REDACTION` is to be, so that Spark shows no secret of the sources, and nothing that it has not shown."""
+    """The new value of `REDACTION`: hides the secrets of the sources, and all that the old value hides."""
     names = "|".join(secrets for source in sources if (secrets := getattr(source, "secrets", "")))
     ours = f"(?i:^({names})$)"
     return before if not names or ours in before else f"{ours}|{before}"
 
 
 def _hide_secrets(spark: SparkSession, sources: Iterable[type[DataSource]]) -> None:
-    """Keep secrets out of what Spark writes of plans, once a session and source."""
+    """Hide secrets in the plans that Spark writes. Once per session and source."""
     hidden = _hidden.setdefault(spark, set())
     new = [source for source in sources if getattr(source, "secrets", "") and source not in hidden]
     if new:
@@ -277,8 +277,8 @@ def _hide_secrets(spark: SparkSession, sources: Iterable[type[DataSource]]) -> N
 def _active(spark: SparkSession) -> Iterator[None]:
     """Make a session the thread's active one for a while.
 
-    Spark looks whether a source is there already in the session itself, then in the active one: what that knows it
-    refuses to a session that does not.
+    Spark looks for a source in the session itself, then in the active session. If only the active one has it, Spark
+    refuses to register it.
     """
     sessions = java_class(spark, "org.apache.spark.sql.classic.SparkSession")
     before = sessions.getActiveSession()
@@ -303,13 +303,13 @@ def session_listener(spark: SparkSession) -> BacklogListener:
         return listener
 
 
-# Of each session and setting that is set for a while: what it was before the first, then what each one still wants.
+# For each session and setting that is set for a while: its value before the first setter, and each setter's own value.
 _overruled: dict[tuple[str, str], list[tuple[object, str | None]]] = {}
 _overruling = threading.Lock()
 
 
 def session_copy(spark: SparkSession) -> SparkSession:
-    """A session with the same catalog and, for now, the same settings. What is set in it reaches no other query.
+    """A session with the same catalog and, at first, the same settings. Settings made in it reach no other query.
 
     The fallback is the session itself: use `session_conf` in it.
     """
@@ -322,9 +322,9 @@ def session_copy(spark: SparkSession) -> SparkSession:
 
 @contextmanager
 def session_conf(spark: SparkSession, values: Mapping[str, str]) -> Iterator[None]:
-    """Set session confs for a while; afterwards each is as it was, or unset.
+    """Set session confs for a while. Afterwards each has its old value, or is unset.
 
-    Several threads may do so at once: what was there before the first comes back with the end of the last.
+    Several threads may do so at once. The last one to end restores the value from before the first.
     """
     session, own = str(cast("Any", spark)._jsparkSession.hashCode()), object()  # the identity of a Java object
     try:
@@ -356,6 +356,6 @@ def _end_overruling(spark: SparkSession, session: str, name: str, own: object) -
 
 
 def load(spark: SparkSession, source: SourceSpec, more: Mapping[str, str | None]) -> DataFrame:
-    """The streaming DataFrame of a declared source, with the runner's options put over the user's."""
+    """The streaming DataFrame of a declared source. The runner's options replace the user's."""
     with starting, loading(source.format):
         return spark.readStream.format(source.format).options(**source.completed(more)).load()

@@ -1,10 +1,10 @@
-"""Rows brought together by columns, in a shuffle that is run once and read as often as one likes.
+"""Shuffles rows by columns once, for any number of readers.
 
 Reaches for: the final plan of adaptive execution, its exchange, and ``LogicalRDD`` (seen in Spark 4.2; entry "shuffle
-once" of `backlog_spark.spark.internals`). Without them `exchanged` returns None, and each reader shuffles by itself.
+once" of `backlog_spark.spark.internals`). Without them `exchanged` returns None, and each reader shuffles the rows.
 
-Measured on two cores: the backlog of a co-group of two times 750,000 rows, a row a key on each side, takes 4.6 s and
-3.4 s of processor time. Without this module it takes 8.9 s and 5.0 s.
+Measured on two cores: the backlog of a co-group of two times 750,000 rows, one row per key on each side, takes 4.6 s
+and 3.4 s of processor time. Without this module it takes 8.9 s and 5.0 s.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ __all__ = ["Exchanged", "exchanged"]
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _COALESCES = "spark.sql.adaptive.coalescePartitions.enabled"
 _PARTITION_BYTES = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
-# Spark sorts pointers and then fetches the rows one by one, from memory where a partition is larger than the
-# processor's cache: ten million rows in 4 partitions took 2.5 s to sort on two cores, in 8 or 16 of them 1.8 s.
+# Spark sorts pointers and then fetches the rows one by one. A partition larger than the processor's cache makes that
+# slow: on two cores ten million rows took 2.5 s in 4 partitions, and 1.8 s in 8 or 16.
 _SORTED_AT_ONCE, _PIECES_PER_CORE = "16m", 8
-# What Spark has by default: nobody's choice, and many small tasks where they cannot be coalesced.
+# Spark's default: not the user's choice, and many small tasks if they cannot be coalesced.
 _OF_SPARK = 200
 _PHYSICAL = "org.apache.spark.sql.catalyst.plans.physical"
 _EXECUTION = "org.apache.spark.sql.execution"
@@ -39,13 +39,13 @@ _EXECUTION = "org.apache.spark.sql.execution"
 
 @dataclass(frozen=True)
 class Exchanged:
-    """Rows that have been brought together.
+    """Rows that were shuffled.
 
     Parameters
     ----------
     rows : DataFrame
     sizes : (int, int), optional
-        Of rows with sides: about how many bytes the largest partition of each side has; None if that is not known.
+        For rows with sides: estimated bytes of the largest partition of each side; None if unknown.
     """
 
     rows: DataFrame
@@ -53,22 +53,22 @@ class Exchanged:
 
 
 def exchanged(rows: DataFrame, by: Sequence[str], *, sides: str | None = None) -> Exchanged | None:
-    """Rows brought together by columns, of which that has been run: reading them starts behind the exchange.
+    """Shuffle rows by columns. The shuffle has run when this returns; readers start behind it.
 
     Parameters
     ----------
     rows : DataFrame
     by : sequence of str
-        Equal values of all of these are in one partition, and Spark knows it.
+        Rows with equal values in all these columns are in one partition, and Spark knows it.
     sides : str, optional
-        A column that is 0 or 1, where the rows of the one are to be joined with those of the other by these columns:
-        Spark does so without another exchange, and to filter by this column is to read those rows alone. There are 8
-        partitions for each core, or ``spark.sql.shuffle.partitions`` if that is more and not Spark's default of 200.
+        A column that is 0 or 1, if rows of the two sides are to be joined by these columns. Spark joins them without
+        another exchange, and a filter by this column reads one side only. There are 8 partitions per core, or
+        ``spark.sql.shuffle.partitions`` if that is more and not Spark's default of 200.
 
     Returns
     -------
     Exchanged or None
-        None, and nothing is run, without adaptive execution, which alone runs the stages of a plan one after the other.
+        None without adaptive execution, which alone runs a plan stage by stage. Nothing has run then.
     """
     if not is_usable("shuffle once"):
         return None
@@ -89,7 +89,7 @@ def _together(rows: DataFrame, by: Sequence[str]) -> Exchanged | None:
 
 
 def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> Exchanged | None:
-    """Partitions of the one side, then as many of the other, of which the n-th ones have the same keys."""
+    """The partitions of side 0, then as many of side 1. The n-th partitions of both have the same keys."""
     from pyspark.sql import functions as F
     from pyspark.sql.classic.column import Column
 
@@ -100,7 +100,7 @@ def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> Exchanged | None:
     def hashed(output: Any) -> Any:
         return _hash_partitioning(session, as_seq(session, _columns(output, by)), count)
 
-    # The number that Spark gives to a partition by these columns, so that it is right of it to take them for such.
+    # Spark's own partition number for these columns. So Spark may rely on the partitioning.
     number = hashed(rows._jdf.queryExecution().analyzed().output()).partitionIdExpression()
     number = Column(java_class(session, "org.apache.spark.sql.classic.ExpressionUtils").column(number))
     run = _run(rows.repartitionById(2 * count, (F.col(sides) * count + number).cast("int")))
@@ -120,7 +120,7 @@ def _apart(rows: DataFrame, by: Sequence[str], sides: str) -> Exchanged | None:
             first = side * count + i
             taken[i] = specs(first, first + 1, none)
         frame = frame_of(session, output, exchange.getShuffleRDD(taken), partitioning)
-        # As a constant, by which the optimiser leaves out the other side where it is filtered.
+        # A constant, so that the optimiser drops the other side if the column is filtered.
         frames.append(frame.withColumn(sides, F.lit(side).cast(frame.schema[sides].dataType)))
     return Exchanged(frames[0].unionAll(frames[1]), _sizes(exchange, count))
 
@@ -130,18 +130,18 @@ def _pieces(session: SparkSession) -> int:
 
 
 def _run(frame: DataFrame) -> tuple[Any, Any, Any] | None:
-    """Its columns, its final plan and its rows; None if the plan is not an adaptive one."""
+    """Run a frame. Returns its columns, final plan and rows; None if the plan is not adaptive."""
     execution: Any = frame._jdf.queryExecution()
     plan = execution.executedPlan()
     if plan.nodeName() != "AdaptiveSparkPlan":
         return None
-    # To run it is what makes the plan final.
+    # Running makes the plan final.
     found = execution.toRdd()
     return execution.analyzed().output(), plan.executedPlan(), found
 
 
 def _exchange_of(plan: Any, partitions: int) -> Any | None:
-    """The exchange that a final plan ends with; None where a plug-in of Spark's has put something else there."""
+    """The exchange at the end of a final plan; None if a Spark plug-in has put something else there."""
     try:
         exchange = plan.plan().shuffle()
         return exchange if exchange.numPartitions() == partitions else None
@@ -150,21 +150,21 @@ def _exchange_of(plan: Any, partitions: int) -> Any | None:
 
 
 def _sizes(exchange: Any, count: int) -> tuple[int, int] | None:
-    """`Exchanged.sizes`, if an exchange tells what it wrote."""
+    """The value of `Exchanged.sizes`, if the exchange reports what it wrote."""
     try:
         written = list(exchange.mapOutputStatisticsFuture().value().get().get().bytesByPartitionId())
         whole = int(exchange.metrics().apply("dataSize").value())
     except (Py4JError, AttributeError, TypeError):  # it wrote nothing
         return None
-    # The largest one's share of what was written, which is compressed, taken for its share of all.
+    # The written bytes are compressed. The largest partition's share of them is taken as its share of all bytes.
     left, right = (whole * max(some) // max(1, sum(written)) for some in (written[:count], written[count:]))
     return left, right
 
 
 def _partitioning(session: SparkSession, found: Any, output: Any, by: Sequence[str]) -> Any:
-    """How rows are partitioned that were exchanged, in terms of their own columns.
+    """The partitioning of shuffled rows, in terms of their own columns.
 
-    The plan may have a constant in the place of one, or another name of the same value.
+    The plan may have a constant instead of a column, or another name for it.
     """
     expressions = as_seq(session, _columns(output, by))
     kind = found.getClass().getSimpleName()
@@ -173,7 +173,7 @@ def _partitioning(session: SparkSession, found: Any, output: Any, by: Sequence[s
     if kind == "CoalescedHashPartitioning":
         whole = _hash_partitioning(session, expressions, getattr(found, "from")().numPartitions())
         return java_class(session, f"{_PHYSICAL}.CoalescedHashPartitioning")(whole, found.partitions())
-    # One partition, in which all rows are.
+    # A single partition has all rows.
     return found
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeclaredSources", "SourceLayout"]
 
-# In the checkpoint.
+# File name in the checkpoint.
 _FILE = "sources"
 _VERSION = 1
 
@@ -118,15 +118,15 @@ class DeclaredSources:
         Raises
         ------
         BacklogError
-            The checkpoint has batches, but not the positions.
+            If the checkpoint has batches, but not the positions.
         """
         require("source layout")
         kept = self._kept()
         newest = self._checkpoint.latest_batch()
         if kept is None and newest is not None:
             raise BacklogError(
-                f"The checkpoint has batches up to {newest}, but no backlog/{_FILE}-….json that says which source is "
-                "which: it was made by plain Spark or by an older version, or the file was deleted.",
+                f"The checkpoint has batches up to {newest}, but no backlog/{_FILE}-….json with the positions of the "
+                "sources: it was made by plain Spark or by an older version, or the file was deleted.",
                 "Restore the file, or start with a new checkpointLocation.",
             )
         self._positions = None if kept is None else kept["positions"]
@@ -211,7 +211,7 @@ class DeclaredSources:
     # -- flags in offsets ----------------------------------------------------------------------------------
 
     def flags(self, batch_id: int | None = None) -> list[bool]:
-        """Whether each source is processing backlog, at the end of a batch; default: the newest batch."""
+        """Whether each source is processing backlog at the end of a batch; default: the newest batch."""
         found = zip(self._offsets(batch_id), self._infos, strict=True)
         return [
             offset_flags.is_processing_backlog(offset)
@@ -221,7 +221,7 @@ class DeclaredSources:
         ]
 
     def finished(self, batch_id: int | None = None) -> list[bool]:
-        """Whether each source has come to its end, at the end of a batch; default: the newest batch."""
+        """Whether each source has finished at the end of a batch; default: the newest batch."""
         return list(map(offset_flags.is_finished, self._offsets(batch_id)))
 
     def _offsets(self, batch_id: int | None) -> list[dict[str, Any] | None]:

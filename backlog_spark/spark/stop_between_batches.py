@@ -1,18 +1,18 @@
-"""Stops a Spark query between two batches, tells whether a run came to its end, and shortens a trigger's wait.
+"""Stops a Spark query between two batches, finds out whether a run reached its end, and shortens a trigger's wait.
 
-Spark's own ``stop`` interrupts the batch under way, whose work is then done again. It first sets a state that Spark
-looks at between batches. Here that state is set without the interruption. Spark also looks once within a batch, when
-the plan is made and before it runs (``MicroBatchExecution.runBatch``), and interrupts itself then. So the state is
-set only where the next look is the one between two batches.
+Spark's own ``stop`` interrupts the running batch, whose work must then be repeated. It first sets a state that Spark
+checks between batches. This module sets that state without the interruption. Spark also checks the state once within a
+batch, between planning and execution (``MicroBatchExecution.runBatch``), and interrupts itself then. So this module
+sets the state only when the next check is the one between two batches.
 
-Spark fixes a query's interval when it starts. While timers that were cut short go on, the interval is set to 0.
-Measured once: the longest gap between commits is 5.2 s with it and 6.7 s without, at an interval of 2 s; the total is
-the same.
+Spark fixes a query's interval at the start. While interrupted timers continue, this module sets the interval to 0.
+Measured once: the longest gap between commits is 5.2 s with it and 6.7 s without, at an interval of 2 s. The total time
+is the same.
 
 Reaches for: ``StreamExecution``'s state, lock, thread and trigger, ``MicroBatchExecution.triggerExecutor`` and the
-context of the latest look (seen in Spark 4.2; entries "end between batches" and "trigger interval" of
-`backlog_spark.spark.internals`). Without them: ``StreamingQuery.stop``, and the last progress, by which a run counts
-as ended only if it looked for rows and found none. The interval stays as it is.
+context of the latest check (seen in Spark 4.2; entries "end between batches" and "trigger interval" of
+`backlog_spark.spark.internals`). The fallback is ``StreamingQuery.stop`` and the last progress: a run counts as ended
+only if it looked for rows and found none. The interval stays as it is.
 """
 
 from __future__ import annotations
@@ -49,35 +49,36 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling the sink: java.lang.InterruptedException"
-"""Text of an error by which Spark knows that a batch was interrupted, and did not fail."""
+"""Error text that tells Spark: the batch was interrupted, it did not fail."""
 
 _ENDS, _INTERVAL = "end between batches", "trigger interval"
-# Several batches in a run that ends by itself, or one alone, of sources that cannot say what is available.
+# Spark's executors for runs that end by themselves: with several batches, or with a single one for sources that cannot
+# say what is available.
 _SEVERAL, _SINGLE = "MultiBatchExecutor", "SingleBatchExecutor"
-# In the progress of a look that found rows, and so made a batch.
+# Setting for the progress event of a look without rows.
 _LOOKS_TOLD = "spark.sql.streaming.noDataProgressEventInterval"
 _OF_A_BATCH = frozenset({"addBatch", "walCommit", "commitOffsets"})
 
-# How long a trigger takes at most from its look at the state to telling that it is active.
+# The longest time between a trigger's check of the state and its report that it is active.
 _TO_BE_ACTIVE_S = 0.01
 
 
 def end_after_batch(query: StreamingQuery) -> None:
-    """Let a query end once the batch under way is committed. For callers within the batch, such as ``foreachBatch``.
+    """Let a query end after the commit of the running batch. For callers inside the batch, such as ``foreachBatch``.
 
-    Nothing is done where Spark's state cannot be reached: ``StreamingQuery.stop`` would wait for the batch, and so for
-    its caller. The caller has to ask for `end_at_boundary` from another thread as well.
+    Does nothing if Spark's state cannot be reached: ``StreamingQuery.stop`` would wait for the batch, and so for its
+    caller. The caller must also call `end_at_boundary` from another thread.
     """
     if not is_usable(_ENDS):
         return
     try:
         _state(query).set(_terminated(query))
     except (Py4JError, AttributeError) as error:
-        _log.warning("Query %s cannot be told to end after its batch: %s", query.name, error)
+        _log.warning("The end of query %s after its batch could not be requested: %s", query.name, error)
 
 
 def end_at_boundary(query: StreamingQuery) -> bool:
-    """Let a query end between two batches; returns at once.
+    """Let a query end between two batches. Returns at once.
 
     Parameters
     ----------
@@ -87,15 +88,15 @@ def end_at_boundary(query: StreamingQuery) -> bool:
     Returns
     -------
     bool
-        Whether it was told so. False where a batch is just being planned or committed: to be tried again soon.
-        Where Spark's state cannot be reached the query is stopped, within a batch if need be.
+        Whether the request was made. False while a batch is being planned or committed: try again soon. If Spark's
+        state cannot be reached the query is stopped, within a batch if need be.
     """
     if not is_usable(_ENDS):
         query.stop()
         return True
     try:
         if not isinstance(query._jsq._gateway_client, JavaClient):
-            # Without pinned threads a lock cannot be held from here.
+            # Without pinned threads this thread cannot hold a lock of the JVM.
             _state(query).set(_terminated(query))
             return True
         with _no_batch_begins_or_commits(query) as held:
@@ -103,7 +104,7 @@ def end_at_boundary(query: StreamingQuery) -> bool:
                 return held
             if not _told_between(query):
                 return False
-        query.stop()  # it sleeps until its next trigger; and takes the lock when it ends
+        query.stop()  # it sleeps until its next trigger, and needs the lock to end
         return True
     except (Py4JError, AttributeError) as error:
         _stop_within(query, error)
@@ -111,17 +112,17 @@ def end_at_boundary(query: StreamingQuery) -> bool:
 
 
 def is_running(query: StreamingQuery) -> bool:
-    """Whether a query that was told to end has not done so yet; Spark itself calls it inactive at once."""
+    """Whether a query that was asked to end is still running. Spark calls it inactive at once."""
     if is_usable(_ENDS):
         try:
             return bool(_execution(query).queryExecutionThread().isAlive())
         except (Py4JError, AttributeError) as error:
-            _log.debug("The thread of query %s is out of reach: %s", query.name, error)
+            _log.debug("The thread of query %s cannot be reached: %s", query.name, error)
     return not _has_terminated(query)
 
 
 def _has_terminated(query: StreamingQuery) -> bool:
-    """The same by Spark's public API: what awaits it returns when its thread is at its end."""
+    """The same with Spark's public API: ``awaitTermination`` returns when the query's thread has ended."""
     try:
         return bool(query.awaitTermination(1))
     except StreamingQueryException:
@@ -129,7 +130,7 @@ def _has_terminated(query: StreamingQuery) -> bool:
 
 
 def ends_by_itself(query: StreamingQuery) -> bool | None:
-    """Whether a query's trigger lets it end without being stopped; None where Spark does not tell."""
+    """Whether a query's trigger lets it end by itself; None if Spark does not report it."""
     if not is_usable(_ENDS):
         return None
     try:
@@ -139,21 +140,20 @@ def ends_by_itself(query: StreamingQuery) -> bool | None:
 
 
 def found_the_end(query: StreamingQuery) -> bool | None:
-    """Whether a query that has ended, whose trigger lets it, looked for another batch and found none to do.
+    """Whether a query that has ended by itself looked for another batch and found none.
 
-    None where that is not known. A query with a single batch, which is what sources get that cannot say what is
-    available, looks once.
+    None if unknown. Sources that cannot say what is available get a single batch: such a query looks once.
     """
     if not is_usable(_ENDS):
         return _last_look_was_in_vain(query)
     try:
         execution = _execution(query)
         executor = execution.triggerExecutor()
-        # There is none before its first look.
+        # The field is empty before the first look.
         kind = _SEVERAL if executor is None else str(executor.getClass().getSimpleName())
         if kind not in (_SEVERAL, _SINGLE):
             return _last_look_was_in_vain(query)
-        # Of its last look; of one that it has not begun where somebody stopped it between two batches.
+        # The context of the last look. If the query was stopped between two batches, that look has not begun.
         look = execution.getLatestExecutionContext()
         if look is None or (kind == _SEVERAL and look.isCurrentBatchConstructed()):
             return False
@@ -164,16 +164,16 @@ def found_the_end(query: StreamingQuery) -> bool | None:
 
 @contextmanager
 def telling_its_end(spark: SparkSession) -> Iterator[None]:
-    """Start a query that ends by itself so that `found_the_end` knows of its end.
+    """Start a query that ends by itself so that `found_the_end` can see its end.
 
-    The fallback needs a progress of each look in vain; by default Spark leaves out those soon after a batch.
+    The fallback needs a progress event for each look without rows. By default Spark omits those soon after a batch.
     """
     with session_conf(spark, {} if is_usable(_ENDS) else {_LOOKS_TOLD: "0"}):
         yield
 
 
 def _last_look_was_in_vain(query: StreamingQuery) -> bool | None:
-    """The same by Spark's public API, where the last progress shows it."""
+    """The same with Spark's public API, if the last progress shows it."""
     try:
         progress = query.lastProgress
         if progress is None or progress.numInputRows or "triggerExecution" not in progress.durationMs:
@@ -184,14 +184,14 @@ def _last_look_was_in_vain(query: StreamingQuery) -> bool | None:
 
 
 def set_interval_after_batch(query: StreamingQuery, interval_ms: int) -> None:
-    """Set what a query's trigger waits for after the batch under way; for callers within it.
+    """Set the trigger interval from the running batch on. For callers inside the batch.
 
     Parameters
     ----------
     query : StreamingQuery
-        With a processing-time trigger.
+        A query with a processing-time trigger.
     interval_ms : int
-        0 lets the next batch begin at once. Where Spark's interval cannot be reached it stays as it is.
+        0: the next batch starts at once. The interval does not change if Spark's interval cannot be reached.
     """
     if not is_usable(_INTERVAL):
         return
@@ -201,12 +201,12 @@ def set_interval_after_batch(query: StreamingQuery, interval_ms: int) -> None:
         field.setAccessible(True)
         field.setLong(executor, interval_ms)
     except (Py4JError, AttributeError) as error:
-        _log.warning("Query %s waits for its next trigger, though it has more to do: %s", query.name, error)
+        _log.warning("Query %s has more to do, but waits for its next trigger: %s", query.name, error)
 
 
 @contextmanager
 def _no_batch_begins_or_commits(query: StreamingQuery) -> Iterator[bool]:
-    """Hold the lock under which Spark plans what a batch reads, and commits it; whether it was free."""
+    """Hold the lock under which Spark plans and commits a batch. Yields whether the lock was free."""
     lock = _execution(query).awaitProgressLock()
     held = bool(lock.tryLock())
     try:
@@ -217,13 +217,13 @@ def _no_batch_begins_or_commits(query: StreamingQuery) -> Iterator[bool]:
 
 
 def _told_in_batch(query: StreamingQuery) -> bool:
-    """Tell a query whose batch is being written: it cannot commit now, and looks after the commit."""
+    """Set the state of a query whose batch is being written. It cannot commit now, and checks after the commit."""
     execution = _execution(query)
     context = execution.getLatestExecutionContext()
     if context.getDuration("queryPlanning").isEmpty() or context.getDuration("commitOffsets").isDefined():
         return False
     names = [frame.getMethodName() for frame in execution.queryExecutionThread().getStackTrace()]
-    # Of what runBatch does after planning only the sink's addBatch is timed.
+    # After planning, runBatch times only the sink's addBatch.
     if ("reportTimeTaken", "runBatch") not in pairwise(names):
         return False
     execution.state().set(_terminated(query))
@@ -231,7 +231,7 @@ def _told_in_batch(query: StreamingQuery) -> bool:
 
 
 def _told_between(query: StreamingQuery) -> bool:
-    """Tell a query that sleeps until its next trigger."""
+    """Set the state of a query that sleeps until its next trigger."""
     if query.status["isTriggerActive"]:
         return False
     state = _state(query)
@@ -239,7 +239,7 @@ def _told_between(query: StreamingQuery) -> bool:
     state.set(terminated)
     time.sleep(_TO_BE_ACTIVE_S)
     if query.status["isTriggerActive"]:
-        state.compareAndSet(terminated, before)  # it began just then
+        state.compareAndSet(terminated, before)  # a batch began at that moment
         return False
     return True
 
@@ -259,5 +259,5 @@ def _terminated(query: StreamingQuery) -> Any:
 
 
 def _stop_within(query: StreamingQuery, error: Exception) -> None:
-    _log.warning("Query %s is stopped within a batch, as it cannot be told to end after it: %s", query.name, error)
+    _log.warning("Query %s is stopped within a batch, because it cannot end after it: %s", query.name, error)
     query.stop()

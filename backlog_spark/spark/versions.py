@@ -1,14 +1,14 @@
-"""The state of one operator while it runs as batch: a version a batch, and its publication at the end.
+"""Keeps one operator's batch state: one version per batch, and the publication of the last version.
 
-Version N is computed from the newest version before it of the same epoch, an epoch being one stay in backlog. It is
-written under an attempt's own directory and becomes valid by one small file that points there: tasks of a driver that
-was killed may still be writing. A replayed batch whose version is valid takes it as it is.
+Version N is computed from the newest earlier version of the same epoch. An epoch is one stay in backlog. A version is
+written to a directory of its attempt. It becomes valid by one small file that points to the attempt, because tasks of a
+killed driver may still be writing. If a replayed batch finds a valid version, it uses that version.
 
     <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>-<attempt>/   the rows, Parquet
-    <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>.json         which attempt is version <batch>
-    <checkpoint>/backlog/state/<operator>/epoch=<e>/h<batch>….            the same for what is left after a stay's last
-                                                                          batch, when its results have been put out
-    <checkpoint>/backlog/seed/<operator>/e<e>-part-….parquet              the same rows, for stream mode to start from
+    <checkpoint>/backlog/state/<operator>/epoch=<e>/v<batch>.json         the attempt of version <batch>
+    <checkpoint>/backlog/state/<operator>/epoch=<e>/h<batch>….            the same for the state handed over after the
+                                                                          last batch of a stay
+    <checkpoint>/backlog/seed/<operator>/e<e>-part-….parquet              the same rows, where stream mode reads them
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ __all__ = ["ALL_OF_THEM", "BatchState", "seeds_of"]
 
 _POINTER = re.compile(r"([vh])(\d+)\.json")
 _PART = re.compile(r"part-.*\.parquet")
-# Whatever the user has set for files of their own: a key cut to milliseconds is another key, and what Spark marks as
-# written for the calendar of old versions other readers take for another date.
+# Fixed whatever the user has set for other files: a key cut to milliseconds is another key, and other readers would
+# change dates that Spark marks as written in the old calendar.
 _AS_THEY_ARE = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -47,13 +47,13 @@ _AS_THEY_ARE = {
     "spark.sql.parquet.compression.codec": "snappy",
 }
 ALL_OF_THEM: Final = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
-"""Options to read such files with, whatever the session's settings say of others."""
-# What is handed over is read in whole files, if they are not too large for that: Spark copies one several times.
+"""Options for reading these files. They replace the session's settings."""
+# Handed-over state is read in whole files, if these are not too large: Spark copies each file several times.
 _FILE_ROWS, _WHOLE_FILE_BYTES = 2_000_000, 48 << 20
 
 
 def seeds_of(operator: str) -> str:
-    """Where stream mode reads what is handed over to an operator, within the checkpoint."""
+    """The directory of an operator's seeds within the checkpoint. Stream mode reads it."""
     return f"backlog/seed/{operator}"
 
 
@@ -63,9 +63,9 @@ class BatchState:
     Parameters
     ----------
     checkpoint : Checkpoint
-    operator : str
+    The operator's name, the same at every start.
         Its name, the same at every start.
-    epoch : int
+    Number of the stay in backlog, from 0.
         Which stay in backlog, from 0.
     """
 
@@ -75,7 +75,7 @@ class BatchState:
         self._epoch = epoch
         self._directory = f"backlog/state/{operator}/epoch={epoch}"
         self.has_read = False
-        """Whether `write` or `gather` has executed the rows that it was given."""
+        """Whether `write` or `gather` has executed the given rows."""
 
     def write(
         self,
@@ -86,14 +86,14 @@ class BatchState:
         *,
         collects: bool = False,
     ) -> DataFrame:
-        """Fold a batch into version ``batch_id``; what `Fold.fold` gave, read back.
+        """Fold a batch into version ``batch_id``. Returns the result of `Fold.fold`, read back.
 
-        Executes ``rows`` once, or not at all if the version is there. ``sample`` gives some of them, read apart from
-        these, if that is cheap. With ``collects`` nothing has been put out of the versions before.
+        Executes ``rows`` once, or not at all if the version exists. ``sample`` gives some of the rows, read separately;
+        None if that is expensive. ``collects``: nothing has been emitted from earlier versions.
         """
         spark = rows.sparkSession
         if self._pointer(batch_id) is not None:
-            # The batch is replayed: the same rows, whose output may have reached one sink of several.
+            # A replayed batch has the same rows. Their output may already be in one of several sinks.
             return self.read(spark, fold, batch_id)
         base, by = self._base(spark, fold, batch_id), fold.reduces_by()
         found = brought_together(rows, sample(), by) if by else None
@@ -109,9 +109,9 @@ class BatchState:
         return self.read(spark, fold, batch_id)
 
     def gather(self, fold: Fold, rows: DataFrame, batch_id: int) -> Gathered | None:
-        """For a stay's last batch: what `Fold.gathered` gives, its rows brought together; None if `write` has to do.
+        """For a stay's last batch: the result of `Fold.gathered`, with its rows shuffled; None if `write` is needed.
 
-        Executes ``rows`` once, if it does not give None.
+        Executes ``rows`` once, unless it returns None.
         """
         spark = rows.sparkSession
         if self._pointer(batch_id) is not None:
@@ -126,9 +126,9 @@ class BatchState:
         return None if before is None else fold.state_of(self.read(spark, fold, before))
 
     def write_handed_over(self, state: Callable[[], DataFrame], batch_id: int) -> None:
-        """Keep what is handed over to stream mode after a stay's last batch, whose results have been put out.
+        """Save the state that is handed over after a stay's last batch. The results have been written already.
 
-        Not asked for if it is there.
+        ``state`` is not called if it is saved already.
         """
         if self._pointer(batch_id, "h") is None:
             self._save(state(), f"h{batch_id}")
@@ -145,7 +145,7 @@ class BatchState:
         return attempt
 
     def read(self, spark: SparkSession, fold: Fold, batch_id: int) -> DataFrame:
-        """A version, as `Fold.fold` gave it."""
+        """A version: the result of `Fold.fold`."""
         return self._read(spark, fold.version_schema(), self._valid(batch_id, "v"))
 
     def _read(self, spark: SparkSession, schema: StructType, attempt: str) -> DataFrame:
@@ -156,7 +156,7 @@ class BatchState:
         return max((n for kind, n in self._there() if kind == "v" and (below is None or n < below)), default=None)
 
     def handed_over(self) -> int | None:
-        """The batch after which something is handed over whose results are put out; None before."""
+        """The batch after which state was handed over; None before that."""
         return max((n for kind, n in self._there() if kind == "h"), default=None)
 
     def _there(self) -> list[tuple[str, int]]:
@@ -164,26 +164,26 @@ class BatchState:
         return [(m[1], int(m[2])) for name in names if (m := _POINTER.fullmatch(name))]
 
     def _newest_left(self) -> tuple[int, str] | None:
-        """Batch and kind of what is handed over."""
-        # At the same batch what is handed over comes after the version.
+        """Batch and kind of the newest state to hand over."""
+        # At the same batch handed-over state counts before the version.
         newest = max(((n, kind == "h") for kind, n in self._there()), default=None)
         return None if newest is None else (newest[0], "h" if newest[1] else "v")
 
     def drop_below(self, batch_id: int) -> None:
-        """Remove versions and left-over attempts of batches before ``batch_id``, whose batch has committed."""
+        """Remove versions and attempts of batches before ``batch_id``. That batch has committed."""
         for name in self._checkpoint.names_in(self._directory):
             number = re.match(r"v(\d+)[.-]", name)
             if number and int(number[1]) < batch_id:
                 self._checkpoint.delete(f"{self._directory}/{name}")
 
     def drop(self) -> None:
-        """Remove the epoch's versions, once stream mode has committed what it started from."""
+        """Remove the epoch's versions, after stream mode has committed the batch that read the seeds."""
         self._checkpoint.delete(self._directory)
 
     def publish(self) -> None:
-        """Move the files of what is handed over, or else of the newest version, to where stream mode reads them.
+        """Move the state to hand over, or else the newest version, to the seed directory that stream mode reads.
 
-        Called while no run of the query is active. After a crash it is called again and moves what was left.
+        Called while no run of the query is active. After a crash it is called again and moves the remaining files.
         """
         newest = self._newest_left()
         if newest is None:
@@ -192,14 +192,14 @@ class BatchState:
         there = set(self._checkpoint.names_in(target))
         for name in self._checkpoint.names_in(attempt):
             seed = f"{seed_prefix(self._epoch)}{name}"
-            # Where a rename is a copy, the driver may have died before the original was deleted.
+            # If a rename is a copy, the driver may have died before it deleted the original.
             if _PART.fullmatch(name) and seed not in there:
                 self._checkpoint.rename(f"{attempt}/{name}", f"{target}/{seed}")
 
     def whole_files(self, most: int = _WHOLE_FILE_BYTES) -> list[int] | None:
         """Bytes of each file that `publish` has moved or would move; None if one is too large to be read as a whole.
 
-        ``most`` are the bytes that the session lets a whole file have.
+        ``most``: the session's limit for a whole file, in bytes.
         """
         most = min(most, _WHOLE_FILE_BYTES)
         newest = self._newest_left()
@@ -208,7 +208,7 @@ class BatchState:
         return sizes if all(size <= most for size in sizes) else None
 
     def drop_seeds(self) -> None:
-        """Remove the epoch's seeds, once their batch has committed."""
+        """Remove the epoch's seeds, after their batch has committed."""
         target = seeds_of(self._operator)
         for name in self._checkpoint.names_in(target):
             if name.startswith(seed_prefix(self._epoch)):
@@ -218,7 +218,7 @@ class BatchState:
         return self._checkpoint.location_of(f"{self._directory}/{attempt}")
 
     def _valid(self, batch_id: int, kind: str) -> str:
-        """The attempt that is version ``batch_id``, or what is handed over after it."""
+        """The valid attempt of version ``batch_id``, or of the state handed over after it."""
         attempt = self._pointer(batch_id, kind)
         if attempt is None:
             raise BacklogError(

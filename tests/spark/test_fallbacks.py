@@ -1,4 +1,4 @@
-"""What is done on Spark's public API alone, where its internals are out of reach: slower, with the same results."""
+"""Fallbacks on Spark's public API, without its internals: slower, with the same results."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_file_of_a_checkpoint_is_made_once(spark: SparkSession, tmp_path: Path
     manager = "spark.sql.streaming.checkpointFileManagerClass"
     spark.conf.set(manager, "com.example.Manager")
     try:
-        with pytest.raises(SettingError, match="cannot be used with this Spark"):
+        with pytest.raises(SettingError, match="does not work with this Spark"):
             files_of(spark, path)
     finally:
         spark.conf.unset(manager)

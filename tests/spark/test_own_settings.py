@@ -174,7 +174,7 @@ def test_where_the_copy_cannot_be_reached_the_session_is_set(
 def test_a_query_without_its_settings_is_stopped(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.readStream.format("rate").load()
     writer = frame.writeStream.format("noop").queryName("other").option("checkpointLocation", str(tmp_path / "c"))
-    for checkpoint, said in ((f"file:{tmp_path}/c", "many"), (f"file:{tmp_path}/d", "not heard of")):
-        with pytest.raises(bs.BacklogError, match=f"did not let the query 'other' have its settings: .*{said}"):
+    for checkpoint, said in ((f"file:{tmp_path}/c", "many"), (f"file:{tmp_path}/d", "did not report its start")):
+        with pytest.raises(bs.BacklogError, match=f"The settings of query 'other' could not be set: .*{said}"):
             pinned.start_with(spark, checkpoint, {PARTITIONS: "many"}, writer.start)
         assert [query.name for query in spark.streams.active] == []

@@ -129,10 +129,10 @@ def test_where_sparks_state_is_out_of_reach_the_query_is_stopped(
     assert "elsewhere is stopped within a batch" in caplog.text
     end_after_batch(query)  # which Spark's stop() would wait for
     assert query.stopped == 1
-    assert "elsewhere cannot be told to end after its batch" in caplog.text
+    assert "The end of query elsewhere after its batch could not be requested" in caplog.text
     assert found_the_end(query) is ends_by_itself(query) is None
     set_interval_after_batch(query, 0)
-    assert "elsewhere waits for its next trigger" in caplog.text
+    assert "elsewhere has more to do, but waits for its next trigger" in caplog.text
 
 
 def test_a_batch_can_let_the_next_one_begin_at_once(spark: SparkSession, tmp_path: Path) -> None:
