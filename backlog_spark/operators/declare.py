@@ -190,7 +190,7 @@ def _has_aggregate(expression: exp.Expr) -> bool:
 def _no_aggregate(written: str, call: exp.Expr) -> BacklogError:
     if isinstance(call, exp.AggFunc) or (isinstance(call, exp.Func) and not _has_aggregate(call)):
         name = function_name(call)
-        problem = f"{written}: {name or text_of(call)} is not known here, or cannot be merged from parts of the rows."
+        problem = f"{written}: {name or text_of(call)} is not supported, or cannot be merged from parts of the rows."
         return BacklogError(problem, f"{_INSTEAD.get(name, '')} {choice(name, _KNOWN)}".strip())
     if _has_aggregate(call):
         return BacklogError(

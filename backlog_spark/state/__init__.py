@@ -1,1 +1,1 @@
-"""Keyed state: key groups, Arrow tables of accumulators, versions in backlog, and the hand-off to stream mode."""
+"""Keyed state: key groups, Arrow tables of accumulators, versions in backlog, and the hand-over to stream mode."""

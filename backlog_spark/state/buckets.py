@@ -1,4 +1,4 @@
-"""A key group's rows in Spark's state store, in buckets by their hash that are read and written as a whole."""
+"""A key group's rows in Spark's state store. Rows are in buckets by hash; a bucket is read and written as a whole."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .tables import StateSchema
 
 __all__ = ["Buckets"]
 
-# From this share of a group's buckets on, reading all of them in one go is cheaper than asking for each.
+# If at least this share of a group's buckets is needed, one read of all buckets is cheaper than single reads.
 _READ_ALL: Final = 0.5
 _KEY: Final = StructType().add("bucket", "integer")
 _VALUE: Final = StructType().add("rows", "string").add("slots", "integer")
 
 
 class Buckets:
-    """The buckets of the key group that is worked on.
+    """The buckets of the key group that is being processed.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ class Buckets:
         self._map = handle.getMapState("buckets", _KEY, _VALUE)
 
     def read(self, numbers: Collection[int], count: int) -> dict[int, pa.RecordBatch]:
-        """Those of these buckets that there are; ``count`` is how many the group has."""
+        """The rows of these buckets; empty buckets are missing. ``count`` is the group's number of buckets."""
         if len(numbers) > _READ_ALL * count:
             every = {int(key[0]): value for key, value in self._map.iterator()}
             return {n: self._rows(every[n]) for n in numbers if n in every}
@@ -43,11 +43,11 @@ class Buckets:
         return {number: self._rows(value) for number, value in asked if value is not None}
 
     def write(self, number: int, rows: pa.RecordBatch) -> None:
-        """Put rows in the place of those that the bucket has."""
+        """Replace the rows of a bucket."""
         self._map.updateValue((number,), packed_rows(rows, self._schema))
 
     def remove(self, numbers: Iterable[int]) -> None:
-        """Leave these buckets without rows."""
+        """Remove all rows of these buckets."""
         for number in numbers:
             self._map.removeKey((number,))
 

@@ -1,7 +1,7 @@
-"""Which key group a key belongs to, and how equal keys are found.
+"""Hashes keys, assigns them to key groups, and finds equal keys.
 
-A key's hash is Spark's ``xxhash64`` of its columns, and its key group the hash modulo the number of groups. Both
-vehicles take them from here: if they differed, a key would have its state in two places.
+A key's hash is Spark's ``xxhash64`` of its columns. Its key group is the hash modulo the number of groups. Both
+vehicles use these functions; otherwise a key could have state in two key groups.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ ATOMIC = (
     "BooleanType", "ByteType", "ShortType", "IntegerType", "LongType", "FloatType", "DoubleType", "DecimalType",
     "StringType", "BinaryType", "DateType", "TimestampType", "TimestampNTZType",
 )  # fmt: skip
-"""Names of Spark's types that Spark can hash and that Arrow has exactly, also when it reads them from Parquet files."""
+"""Spark types that Spark can hash and that Arrow represents exactly, also when it reads them from Parquet files."""
 
 
 def check_keys(keys: Sequence[str], schema: StructType) -> None:
-    """Refuse keys that are no columns of the stream, or of a type whose equality is not plain.
+    """Refuse keys that are not columns of the stream, or whose type has no plain equality.
 
     Raises
     ------
     BacklogError
-        Naming the column and what to do.
+        With the column and what to do.
     """
     if not keys:
         raise BacklogError("key_by needs at least one column.", 'For example key_by("user_id").')
@@ -62,7 +62,7 @@ def check_keys(keys: Sequence[str], schema: StructType) -> None:
         kind = types[key]
         if type(kind).__name__ not in ATOMIC:
             raise BacklogError(
-                f"key_by: column {key!r} is {kind.simpleString()}; keys are of atomic types.",
+                f"key_by: column {key!r} is {kind.simpleString()}; keys must have an atomic type.",
                 "Key by its fields, or by a string made of it.",
             )
         if type(kind).__name__ == "StringType" and kind.simpleString() != "string":
@@ -73,19 +73,19 @@ def check_keys(keys: Sequence[str], schema: StructType) -> None:
 
 
 def normalised(key: str, schema: StructType) -> Column:
-    """The key column with one form for each value, as Spark's own grouping sees it."""
+    """The key column with one representation per value, as in Spark's own grouping."""
     from pyspark.sql import functions as F
 
     column = F.col(_quoted(key))
     kind = schema[key].dataType
     if type(kind).__name__ in ("FloatType", "DoubleType"):
-        # 0.0 = -0.0 and NaN = NaN when Spark groups, but their bits differ.
+        # Spark groups 0.0 with -0.0 and NaN with NaN, but their bits differ.
         column = F.when(F.isnan(column), F.lit(float("nan"))).when(column == 0, F.lit(0.0)).otherwise(column).cast(kind)
     return column
 
 
 def hash_of(keys: Sequence[Column]) -> Column:
-    """The 64-bit hash of normalised key columns; NULLs are left out, which costs only collisions."""
+    """The 64-bit hash of normalised key columns. NULLs are skipped, which only causes more collisions."""
     from pyspark.sql import functions as F
 
     return F.xxhash64(*keys)
@@ -99,15 +99,16 @@ def group_of(hash_column: Column, key_groups: int) -> Column:
 
 
 def groups_of(hashes: np.ndarray, key_groups: int) -> np.ndarray:
-    """The same in a worker."""
+    """The key groups of hashes, in a worker."""
     found: np.ndarray = np.mod(hashes, key_groups).astype(np.int32)
     return found
 
 
 def even_labels(key_groups: int, partitions: int) -> list[int]:
-    """A number for each key group, by which Spark's hash partitioning gives each partition as many as the others.
+    """A number for each key group. With it Spark's hash partitioning puts equally many key groups into each partition.
 
-    By their own numbers it would be by chance: of 32 key groups, 20 in one partition of two and 12 in the other.
+    The group's own number would give an uneven result: of 32 key groups, 20 in one partition of two and 12 in the
+    other.
 
     Parameters
     ----------
@@ -116,7 +117,7 @@ def even_labels(key_groups: int, partitions: int) -> list[int]:
     Returns
     -------
     list of int
-        All different; that of a key group ``g`` is in partition ``g % partitions``.
+        All different. The number of key group ``g`` is in partition ``g % partitions``.
     """
     found: list[list[int]] = [[] for _ in range(partitions)]
     wanted = -(-key_groups // partitions)
@@ -131,7 +132,7 @@ def even_labels(key_groups: int, partitions: int) -> list[int]:
 
 
 def _murmur3(values: np.ndarray) -> np.ndarray:
-    """Spark's hash of integers by which a shuffle places rows: MurmurHash3 for 32 bits, of one word, with seed 42."""
+    """The hash that Spark's shuffle uses for integers: 32-bit MurmurHash3 of one word, with seed 42."""
 
     def rotated(word: np.ndarray, by: int) -> np.ndarray:
         return (word << np.uint32(by)) | (word >> np.uint32(32 - by))
@@ -146,19 +147,20 @@ def _murmur3(values: np.ndarray) -> np.ndarray:
 
 
 def labelled(group: str, labels: Sequence[int]) -> Column:
-    """The label of each key group in a column."""
+    """The label of each key group, as a column."""
     from pyspark.sql import functions as F
 
-    # Spark plans a text a batch faster than a literal for each. Nullable as the group is: that is kept with the state.
+    # Spark plans one text per batch faster than many literals. Nullable like the group: the state keeps that.
     array, quoted = f"CAST(split('{','.join(map(str, labels))}', ',') AS array<int>)", _quoted(group)
     return F.expr(f"CASE WHEN {quoted} IS NOT NULL THEN element_at({array}, {quoted} + 1) END")
 
 
 def order_of(numbers: np.ndarray) -> np.ndarray:
-    """The order that sorts whole numbers, equal ones as they stand.
+    """A stable order that sorts integers.
 
-    What ``numpy.argsort(numbers, kind="stable")`` gives, several times as fast where numpy sorts by vector instructions
-    or, within a range of 65,536, by digits: its stable sort of long numbers has neither.
+    Same result as ``numpy.argsort(numbers, kind="stable")``, but several times as fast: numpy's unstable sort uses
+    vector instructions, and its stable sort of 16-bit numbers is a radix sort. Its stable sort of long numbers has
+    neither.
     """
     if not len(numbers):
         return np.zeros(0, dtype=np.int64)
@@ -169,7 +171,8 @@ def order_of(numbers: np.ndarray) -> np.ndarray:
     ordered = numbers[order]
     differs = ordered[1:] != ordered[:-1]
     if not differs.all():
-        # Places of equal numbers ascend within a run, and runs ascend: to be sorted as one number each.
+        # Within a run of equal numbers the indices must ascend. Runs ascend already, so run and index sort as one
+        # number.
         runs = np.concatenate(([0], np.cumsum(differs))) * len(order)
         tied = np.concatenate(([False], ~differs)) | np.concatenate((~differs, [False]))
         order[tied] = np.sort(runs[tied] + order[tied]) - runs[tied]
@@ -177,7 +180,7 @@ def order_of(numbers: np.ndarray) -> np.ndarray:
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
-    """The different ones of whole numbers, ascending: ``numpy.unique``, which hashes them, ten times as fast."""
+    """The distinct values, sorted. Ten times as fast as ``numpy.unique``, which hashes them."""
     ordered = np.sort(numbers)
     is_first = np.ones(len(ordered), dtype=bool)
     is_first[1:] = ordered[1:] != ordered[:-1]
@@ -186,28 +189,28 @@ def distinct(numbers: np.ndarray) -> np.ndarray:
 
 
 def is_in(numbers: np.ndarray, members: np.ndarray) -> np.ndarray:
-    """Which numbers are among ``members``, which ascend; ``numpy.isin`` would sort both together."""
+    """Which numbers are among ``members``, which must be sorted. ``numpy.isin`` would sort both together."""
     if not len(members):
         return np.zeros(len(numbers), dtype=bool)
-    places = np.searchsorted(members, numbers)
-    places[places == len(members)] = 0
-    found: np.ndarray = members[places] == numbers
+    indices = np.searchsorted(members, numbers)
+    indices[indices == len(members)] = 0
+    found: np.ndarray = members[indices] == numbers
     return found
 
 
 def equal_runs(hashes: np.ndarray, keys: Sequence[pa.Array]) -> tuple[np.ndarray, np.ndarray]:
-    """Bring rows of one key together.
+    """Group the rows of each key.
 
     Parameters
     ----------
     hashes : numpy.ndarray of int64
     keys : sequence of pyarrow.Array
-        The key columns, rows in the order of their age.
+        The key columns; older rows first.
 
     Returns
     -------
     (numpy.ndarray, numpy.ndarray)
-        An order of the rows, by hash and within a key by age, and where in it each key begins.
+        An order of the rows: by hash, and within a key by age. And the index in that order at which each key begins.
     """
     order = order_of(hashes)
     ordered = hashes[order]
@@ -220,7 +223,7 @@ def equal_runs(hashes: np.ndarray, keys: Sequence[pa.Array]) -> tuple[np.ndarray
         taken = code[order]
         differs[1:] |= taken[1:] != taken[:-1]
     if (differs & ~begins).any():
-        # Two keys with one hash, which may even alternate: the keys themselves have to be sorted.
+        # Different keys have the same hash, and may alternate: sort by the keys themselves.
         order = np.lexsort((*codes, hashes))
         ordered = hashes[order]
         begins[1:] = ordered[1:] != ordered[:-1]
@@ -231,7 +234,7 @@ def equal_runs(hashes: np.ndarray, keys: Sequence[pa.Array]) -> tuple[np.ndarray
 
 
 def _codes(key: pa.Array) -> np.ndarray:
-    """Numbers that are equal exactly where the values are; NULL is a value."""
+    """Codes that are equal exactly where the values are equal. NULL counts as a value."""
     if pa.types.is_integer(key.type) and not key.null_count:
         plain: np.ndarray = key.to_numpy()
         return plain

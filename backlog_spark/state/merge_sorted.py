@@ -1,4 +1,4 @@
-"""The sorted vehicle's worker side for folds in Python: sorted rows in, one row of state a key out."""
+"""Worker side of the sorted vehicle for folds in Python: merges sorted rows into one row of state per key."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["MergeSorted"]
 
 
 class MergeSorted:
-    """For ``mapInArrow``: rows sorted by hash, with whether they are new, merged by key.
+    """For ``mapInArrow``: merges rows by key. The rows are sorted by hash and have a flag for new rows.
 
-    Columns in and out: hash, keys, accumulators, changed. What has been merged of a batch's last hash is held
-    back until another hash is seen, so a key with any number of rows needs memory for a batch of them.
+    Columns in and out: hash, keys, accumulators, changed. The merged rows of a batch's last hash are held back until
+    another hash comes. So a key with any number of rows needs memory only for one batch of them.
     """
 
     def __init__(self, fold: Merging) -> None:

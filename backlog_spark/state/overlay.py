@@ -22,7 +22,7 @@ __all__ = ["Recent"]
 
 @dataclass(frozen=True)
 class Recent:
-    """Rows of state that replace a key group's other rows.
+    """The overlay: rows of state that replace rows in a key group's buckets.
 
     Rows with equal hashes stay together, in the overlay or in the buckets. Different keys may have equal hashes, so
     comparing hashes is enough.
@@ -30,9 +30,9 @@ class Recent:
     Parameters
     ----------
     rows : pyarrow.RecordBatch
-        Of state.
+        Rows of state.
     hashes : numpy.ndarray
-        Of which no row counts but these; ascending and all different. Some may have no row any more.
+        The hashes that the overlay replaces; sorted and distinct. A hash may have no rows any more.
     """
 
     rows: pa.RecordBatch
@@ -40,21 +40,21 @@ class Recent:
 
     @classmethod
     def nothing(cls, schema: pa.Schema) -> Recent:
-        """Before anything has changed."""
+        """An empty overlay."""
         return cls(combine([], schema), np.zeros(0, dtype=np.int64))
 
     @property
     def gone(self) -> np.ndarray:
-        """Hashes that have no row any more."""
+        """Hashes without rows."""
         found: np.ndarray = self.hashes[~is_in(self.hashes, distinct(self.rows.column(0).to_numpy()))]
         return found
 
     def among(self, hashes: np.ndarray) -> pa.RecordBatch:
-        """The rows of these hashes, which ascend."""
+        """The rows of these hashes, which must be sorted."""
         return rows_among(self.rows, hashes)
 
     def changed(self, hashes: np.ndarray, rows: pa.RecordBatch) -> Recent:
-        """With the rows that these hashes have now; they ascend and are all different."""
+        """The overlay with new rows for these hashes, which must be sorted and distinct."""
         if not len(self.hashes):
             return Recent(rows, hashes)
         kept = self.rows.filter(pa.array(~is_in(self.rows.column(0).to_numpy(), hashes)))

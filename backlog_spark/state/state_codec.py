@@ -1,4 +1,4 @@
-"""Codes values of Spark's state store as ASCII text: rows of state, hashes, any bytes (pure).
+"""Encodes values for Spark's state store as ASCII text: rows of state, hashes, any bytes (pure).
 
 Spark's state server sends values to Python pickled, and pickles bytes as Latin-1 text in UTF-8: 14 ns a byte. ASCII
 text takes 3 ns. So seven bytes are coded as eight characters of seven bits, which takes 1 ns a byte there and back.
@@ -31,22 +31,22 @@ __all__ = [
 ]
 
 _LOW: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
-# Seven rows of words; the top bit of each row's bytes goes to a place of its own in an eighth row.
+# Seven rows of words. The top bit of each byte goes to an eighth row.
 _ROWS: Final = 7
 _SHIFTS: Final = np.arange(7, 0, -1, dtype=np.uint64)[:, None]
 
-# A third less on its way takes less time than compressing does.
+# A third fewer bytes to transfer saves more time than the compression costs.
 _LZ4: Final = pa.Codec("lz4_raw")
-_WIDTH: Final = 8  # of numbers, and so of what is kept by planes
-# Hexadecimal digits in front of a text of rows: the bytes that they have when they are decompressed.
+_WIDTH: Final = 8  # bytes of a number, and number of byte planes
+# Hexadecimal digits in front of a text of rows: the number of bytes after decompression.
 _DIGITS: Final = 8
-# Of rows in one value, before they are compressed: a message of the state server, and a text in the JVM, have at most
-# 2 GiB; LZ4 takes a little less.
+# Most bytes of the rows in one value, before compression. A message of the state server and a text in the JVM are
+# limited to 2 GiB; LZ4 to a little less.
 _MOST_BYTES: Final = 1_700 << 20
 
 
 def as_text(data: bytes) -> str:
-    """Any bytes as ASCII, a seventh more characters than bytes; the last one says how many bytes were added."""
+    """Any bytes as ASCII: eight characters for seven bytes. The last character says how many bytes were added."""
     added = -len(data) % (8 * _ROWS)
     words = np.frombuffer(data + bytes(added), dtype=np.uint64).reshape(_ROWS, -1)
     out = np.empty((_ROWS + 1, words.shape[1]), dtype=np.uint64)
@@ -58,7 +58,7 @@ def as_text(data: bytes) -> str:
 
 
 def from_text(text: str) -> memoryview:
-    """Read back what `as_text` gave."""
+    """The inverse of `as_text`."""
     words = np.frombuffer(text.encode("ascii"), dtype=np.uint64, count=len(text) // 8).reshape(_ROWS + 1, -1)
     out = words[_ROWS] << _SHIFTS
     out &= ~_LOW
@@ -68,30 +68,30 @@ def from_text(text: str) -> memoryview:
 
 
 def _by_planes(data: bytes) -> bytes:
-    """First the first bytes of all words, then the second ones, and so on.
+    """Byte planes: the first bytes of all words, then all second bytes, and so on.
 
-    Of numbers the upper bytes are mostly 0, or as those of the one before; so they are next to each other, and take no
-    place when they are compressed.
+    The upper bytes of numbers are mostly 0 or equal to those of the number before. Next to each other they compress to
+    almost nothing.
     """
     return np.ascontiguousarray(np.frombuffer(data, dtype=np.uint8).reshape(-1, _WIDTH).T).tobytes()
 
 
 def _by_rows(data: pa.Buffer) -> pa.Buffer:
-    """Read back what `_by_planes` gave."""
+    """The inverse of `_by_planes`."""
     planes = np.frombuffer(data, dtype=np.uint8).reshape(_WIDTH, -1)
     out = np.empty((planes.shape[1], _WIDTH), dtype=np.uint8)
-    for place in range(_WIDTH):  # in two thirds of the time that numpy takes to transpose them
-        out[:, place] = planes[place]
+    for plane in range(_WIDTH):  # takes two thirds of the time of numpy's transpose
+        out[:, plane] = planes[plane]
     return pa.py_buffer(out)
 
 
 def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
-    """Rows of state as text, and the number of accumulators that they were written with.
+    """Rows of state as text, and their number of accumulators.
 
     Raises
     ------
     BacklogError
-        They are more than Spark's state server takes in one piece.
+        If the rows are larger than Spark's state server takes in one value.
     """
     data = to_bytes(rows)
     if len(data) > _MOST_BYTES:
@@ -103,13 +103,13 @@ def packed_rows(rows: pa.RecordBatch, schema: StateSchema) -> tuple[str, int]:
 
 def _too_much(rows: str, size: int) -> BacklogError:
     return BacklogError(
-        f"{rows} of state of one bucket have {size >> 20} MiB; it can have {_MOST_BYTES >> 20}.",
-        "Raise spark.backlog.keyGroups on a new checkpointLocation, or keep less for a key.",
+        f"{rows} of state in one bucket have {size >> 20} MiB; the limit is {_MOST_BYTES >> 20} MiB.",
+        "Raise spark.backlog.keyGroups on a new checkpointLocation, or keep less state per key.",
     )
 
 
 def unpacked_rows(text: str, slots: int, schema: StateSchema) -> pa.RecordBatch:
-    """Read back what `packed_rows` gave; accumulators that were added since are NULL."""
+    """The inverse of `packed_rows`. Accumulators that were added since are NULL."""
     size, packed = int(text[:_DIGITS], 16), from_text(text[_DIGITS:])
     data = _LZ4.decompress(packed[1:], size)
     rows = from_bytes(_by_rows(data) if packed[0] else data, schema.first(slots).arrow())
@@ -122,12 +122,12 @@ def packed_hashes(hashes: np.ndarray) -> str:
 
 
 def unpacked_hashes(text: str) -> np.ndarray:
-    """Read back what `packed_hashes` gave."""
+    """The inverse of `packed_hashes`."""
     return np.frombuffer(from_text(text), dtype=np.int64)
 
 
 class UnpackRows:
-    """For ``mapInArrow``: what `packed_rows` gave as rows of state, the hash in front."""
+    """For ``mapInArrow``: decodes texts of `packed_rows` into rows of state, the hash first."""
 
     def __init__(self, state: StateSchema, unpacked: pa.Schema) -> None:
         self._state = state
@@ -141,7 +141,7 @@ class UnpackRows:
 
 
 class UnpackHashes:
-    """For ``mapInArrow``: what `packed_hashes` gave, a hash a row."""
+    """For ``mapInArrow``: decodes texts of `packed_hashes`, one hash per row."""
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keep_imports()

@@ -1,9 +1,9 @@
 """A key group's state in Spark's state store: Arrow rows in bounded buckets, and when each bucket's timers are due.
 
-A batch reads the buckets of the keys that it changes. Of operators with timers it writes them too, as a whole; of
-others it keeps the changed rows apart (`backlog_spark.state.overlay`). So its cost follows what it changes and not the
-size of the state. Rows are kept with the number of accumulators that they were written with: ones that were added since
-are NULL.
+A batch reads the buckets of the keys that it changes. For operators with timers it rewrites these buckets. For others
+it writes the changed rows to the overlay (`backlog_spark.state.overlay`). So the cost of a batch follows its changes,
+not the size of the state. Rows are stored with their number of accumulators; accumulators that were added later are
+NULL.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .tables import HASH, StateSchema, bucket_bits, buckets_of, combine, rows_am
 __all__ = ["AT_EVERY_TICK", "NEVER", "GroupStore"]
 
 NEVER: Final = 2**63 - 1
-"""When a key without timers is due."""
+"""Due time of a key without timers."""
 AT_EVERY_TICK: Final = 1
-"""When a key is due that waits for something else than a time: whenever the control source tells the time."""
+"""Due time of a key that waits for something other than a time: at every message with a time."""
 
-# As types and not as text, which every task would have the JVM parse, twice each.
+# As types, because every task would have the JVM parse a text twice.
 _HEAD: Final = (
     StructType()
     .add("rows", "long")
@@ -43,22 +43,22 @@ _HEAD: Final = (
     .add("gone", "string")
     .add("spent", "long")
 )
-# More than this is not kept apart: every batch reads and writes it, also those that change other keys.
+# Largest overlay: every batch reads and writes all of it, even if it changes other keys.
 _APART_BYTES = 4 << 20
 
 Due = Callable[[pa.RecordBatch], tuple[np.ndarray, np.ndarray]]
 
 
 class GroupStore:
-    """The state of the key group that is worked on.
+    """The state of the key group that is being processed.
 
     Parameters
     ----------
     handle : StatefulProcessorHandle
     schema : StateSchema
     due : callable, optional
-        For operators with timers: from rows of state to when the first event-time and the first processing-time timer
-        of each is due. Without it a batch changes only rows of hashes that it brings something for.
+        For operators with timers: takes rows of state and returns when the first event-time and the first
+        processing-time timer of each row is due. Without it a batch changes only rows whose hashes are in its input.
     """
 
     def __init__(self, handle: StatefulProcessorHandle, schema: StateSchema, due: Due | None) -> None:
@@ -69,11 +69,11 @@ class GroupStore:
         self.watermark = 0
         self.backlog = 0
         self.due_rows = 0
-        """Of the rows that were loaded, those with something due, if `load` was given a limit."""
+        """The loaded rows with something due, if `load` was given a limit."""
 
     def open(self, watermark: int) -> None:
-        """Read what is known of the group; ``watermark`` is that of a group without state."""
-        # Asked first: for a missing value the store answers with a line in the log, one for every key group.
+        """Read the group's head. ``watermark`` is the watermark of a group without state."""
+        # Ask first: for a missing value the store writes a line to the log, once per key group.
         found = self._head.get() if self._head.exists() else None
         self._rows, self._bits, self.watermark, self.backlog, due, recent, slots, gone, self._spent = found or (
             0, 0, watermark, 0, None, None, 0, None, 0,
@@ -81,7 +81,7 @@ class GroupStore:
         assert self._due_of is None or recent is None, "an operator gets no timers on a checkpoint that exists"
         self._recent = self._opened(recent, slots, gone)
         self._had_rows = self._rows > 0
-        # The rows of a new key group go where they belong at once.
+        # The first rows of a new key group go straight to the buckets.
         self._keeps_apart = self._due_of is None and (self._had_rows or len(self._recent.hashes) > 0)
         self._loaded: dict[int, pa.RecordBatch] = {}
         self._touched: Collection[int] = set()
@@ -106,16 +106,16 @@ class GroupStore:
         return int(self._due[1].min())
 
     def load(self, hashes: np.ndarray, watermark: int, now: int, most: int | None = None) -> pa.RecordBatch:
-        """The rows of these keys; of an operator with timers all rows of their buckets, and of those that are due.
+        """The rows of these keys. For operators with timers: all rows of their buckets, and of buckets with due timers.
 
         Parameters
         ----------
         hashes : numpy.ndarray
         watermark, now : int
-            Event-time and processing-time timers up to then are due.
+            Event-time and processing-time timers up to these times are due.
         most : int, optional
-            Of buckets that are wanted for their timers only, those first due are read until so many rows have some.
-            Default: all of them.
+            Limit for buckets that are read only for their timers. They are read in order of their due time, until this
+            many rows have due timers. Default: no limit.
         """
         self.due_rows = 0
         found = []
@@ -155,12 +155,12 @@ class GroupStore:
         return list(loaded.values())
 
     def _count_due(self, rows: pa.RecordBatch, watermark: int, now: int) -> int:
-        assert self._due_of is not None, "only operators with timers have any that are due"
+        assert self._due_of is not None, "only operators with timers have due timers"
         event, processing = self._due_of(rows)
         return int(((event <= watermark) | (processing <= now)).sum())
 
     def save(self, rows: pa.RecordBatch) -> None:
-        """Put the rows in the place of those that `load` gave. Called once after it."""
+        """Replace the rows that `load` returned. Called once after it."""
         self._rows += rows.num_rows - self._old
         bits = max(self._bits, bucket_bits(self._rows))
         if self._keeps_apart:
@@ -179,10 +179,11 @@ class GroupStore:
             self._write(rows, self._touched, bits, self._due)
 
     def _stays_apart(self, bits: int) -> bool:
-        """Whether what has changed is kept apart for now.
+        """Whether changed rows stay in the overlay for now.
 
-        Each batch writes all of it anew. As in the ski rental problem that is done until it has cost as much as what
-        it saves: with that, at most twice of what is best is paid, however many keys later batches change.
+        Each batch rewrites the whole overlay. As in the ski rental problem, it is kept until rewriting it has cost as
+        much as a merge into the buckets. So the total cost is at most twice the best possible, whatever later batches
+        change.
         """
         if bits > self._bits:
             return False
@@ -193,9 +194,9 @@ class GroupStore:
         return True
 
     def _put_into_buckets(self, bits: int) -> None:
-        """Write what was kept apart, and all rows that it shares buckets with; all rows if there will be more buckets.
+        """Merge the overlay into the buckets. Rewrites all buckets if their number grows.
 
-        Rows are put together bucket by bucket: in all they may have more text than one Arrow column takes.
+        Rows are combined bucket by bucket: all together may have more text than one Arrow column takes.
         """
         hashes, grows = self._recent.hashes, bits > self._bits
         parts = dict(split_by(buckets_of(self._recent.rows.column(0).to_numpy(), self._bits), self._recent.rows))
@@ -216,14 +217,14 @@ class GroupStore:
         self._bits, self._due = bits, due
 
     def _some_of(self, hashes: pa.Array) -> int:
-        """What a key group that is new or whose buckets have grown begins with, as if it had been paid.
+        """Initial cost of the overlay for a key group that is new or has more buckets than before.
 
-        Key groups fill up together, and would all pay in the same batch.
+        Key groups fill at the same rate. Without different initial costs all would merge in the same batch.
         """
         return int(hashes[0].as_py() % self._rows) if len(hashes) else 0
 
     def _write(self, rows: pa.RecordBatch, numbers: Collection[int], bits: int, due: np.ndarray) -> None:
-        """Put rows in the place of all those in these buckets, and note in ``due`` when their first timers are due."""
+        """Replace all rows of these buckets, and record in ``due`` when their first timers are due."""
         left = set(numbers)
         due[:, list(left)] = NEVER
         for number, batch in split_by(buckets_of(rows.column(0).to_numpy(), bits), rows):
@@ -235,7 +236,7 @@ class GroupStore:
         self._buckets.remove(left)
 
     def close(self) -> None:
-        """Write what is known of the group."""
+        """Write the group's head."""
         self._loaded = {}
         due = self._due.tobytes() if self._due_of is not None else None
         recent, slots, gone = None, 0, None

@@ -1,7 +1,7 @@
-"""State as Arrow: the table of one key group, its cut into bounded buckets, and their bytes.
+"""State in Arrow: the table of a key group, its bounded buckets, and their serialized form.
 
 A row of state is a key's hash, its key columns and its accumulators. Column names are internal (``k0`` …, ``s0`` …), so
-that a user's names can never clash with ours.
+they cannot clash with a user's names.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ __all__ = [
 GROUP, HASH, EMIT = "__group", "__hash", "__emit"
 
 PIECE_BYTES = 64 << 20
-"""Most bytes of rows that travel in one piece, unless a row has more: Arrow's columns of texts end at 2 GiB."""
+"""Most bytes of rows in one piece, unless a single row has more: an Arrow column of text ends at 2 GiB."""
 
-# Most keys of a bucket, on average, before a group's buckets are doubled. A batch reads and writes whole buckets:
-# smaller ones cost more calls when many keys change, larger ones more bytes when few do. A call takes 0.2 to 0.3 ms
-# while all cores work, as long as 80 KB of text take; 3000 keys of 24 bytes are 60 KB.
+# Average number of keys per bucket at which a group's buckets are doubled. A batch reads and writes whole buckets:
+# smaller buckets cost more calls when many keys change, larger ones more bytes when few do. With all cores busy a call
+# takes 0.2 to 0.3 ms, as long as 80 KB of text. 3000 keys of 24 bytes are 60 KB.
 BUCKET_KEYS = 4096
-# The bits of the hash that choose the bucket. The low ones choose the key group when its number is a power of two.
+# The bits of the hash that select the bucket. The low bits select the key group if the number of groups is a power of
+# 2.
 _BUCKET_SHIFT = 32
 _UPPER_BITS = 14
 
@@ -60,7 +61,7 @@ class StateSchema:
     keys, slots : tuple of DataType
         Spark types of the key columns and of the accumulators.
     names : tuple of str, optional
-        Of the accumulators. Default: ``s0`` …
+        Names of the accumulators. Default: ``s0`` …
     """
 
     keys: tuple[DataType, ...]
@@ -69,12 +70,12 @@ class StateSchema:
 
     @property
     def is_read_from_files(self) -> bool:
-        """Whether Arrow reads from Spark's Parquet files the values that Spark has written."""
+        """Whether Arrow reads exactly the values that Spark has written to Parquet files."""
         return all(map(_is_of_atomic, (*self.keys, *self.slots)))
 
     @functools.cached_property
     def is_of_numbers(self) -> bool:
-        """Whether all columns are of fixed width: numbers, times, flags."""
+        """Whether all columns have a fixed width: numbers, times, flags."""
         return all(pa.types.is_primitive(f.type) or pa.types.is_decimal(f.type) for f in self.arrow())
 
     @property
@@ -86,13 +87,13 @@ class StateSchema:
         return list(self.names) or [f"s{i}" for i in range(len(self.slots))]
 
     def first(self, slots: int) -> StateSchema:
-        """As it was when it had only so many accumulators."""
+        """The schema with only the first accumulators."""
         if slots not in self._firsts:
             self._firsts[slots] = StateSchema(self.keys, self.slots[:slots], tuple(self.slot_names[:slots]))
         return self._firsts[slots]
 
     def widened(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Rows of fewer accumulators with NULL in those that were added since."""
+        """Add accumulators that were added since, as NULL."""
         missing = list(self.arrow())[batch.num_columns :]
         for field in missing:
             batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
@@ -116,25 +117,25 @@ class StateSchema:
         return out
 
     def arrow(self) -> pa.Schema:
-        """The same in Arrow, timestamps in UTC."""
+        """The schema in Arrow, timestamps in UTC."""
         return self._arrow
 
     def text(self) -> str:
-        """As kept in the checkpoint."""
+        """The text in the checkpoint."""
         return self.spark().simpleString()
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """Arrow's form of a Spark schema as batches in a worker have it, except that what is nested may be NULL.
+    """Arrow's form of a Spark schema, as in batches in a worker. Nested fields may be NULL.
 
-    Spark gives ``struct(1 AS q)`` a field that is never NULL. Arrow has values of it also where the struct is NULL,
-    as it is on the other side's rows, and takes no NULL for such a field even there. The bytes are the same.
+    Spark gives ``struct(1 AS q)`` a field that is never NULL. If the struct itself is NULL, as on the other side's
+    rows, Arrow still has a value for the field, and would refuse a NULL there. The bytes are the same.
     """
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
     schema = StructType([StructField(f.name, f.dataType._as_nullable(), f.nullable, f.metadata) for f in schema])
-    # Workers are given the session's zone; the instants are the same, and one name keeps the bytes comparable.
+    # A worker gets the session's zone. The instants are the same in UTC, and a fixed name keeps the bytes comparable.
     return to_arrow_schema(schema, timezone="UTC", prefers_large_types=False)
 
 
@@ -151,13 +152,13 @@ def _is_of_atomic(kind: DataType) -> bool:
 
 
 def to_bytes(batch: pa.RecordBatch) -> bytes:
-    """A batch's bytes, without its schema."""
+    """The bytes of a batch, without its schema."""
     data: bytes = batch.serialize().to_pybytes()
     return data
 
 
 def from_bytes(data: bytes | pa.Buffer, schema: pa.Schema) -> pa.RecordBatch:
-    """Read back what `to_bytes` gave."""
+    """The inverse of `to_bytes`."""
     return pa.ipc.read_record_batch(pa.py_buffer(data), schema)
 
 
@@ -165,10 +166,10 @@ def combine(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.RecordBa
     """All rows in one batch of ``schema``."""
     table = pa.Table.from_batches([_cast(b, schema) for b in batches], schema).combine_chunks()
     found = table.to_batches()
-    if len(found) > 1:  # Arrow's plain strings end at 2 GiB
+    if len(found) > 1:  # a plain string column of Arrow ends at 2 GiB
         raise BacklogError(
-            f"{table.num_rows} rows of state hold more than 2 GiB in one text or binary column.",
-            "Raise spark.backlog.keyGroups on a new checkpointLocation, or keep less in an aggregate.",
+            f"{table.num_rows} rows of state have more than 2 GiB in one text or binary column.",
+            "Raise spark.backlog.keyGroups on a new checkpointLocation, or keep less state in an aggregate.",
         )
     return found[0] if found else pa.RecordBatch.from_pylist([], schema)
 
@@ -182,7 +183,7 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class Merging(Protocol):
-    """How rows of one key become one row of state; a fold that merges is one."""
+    """Merges rows of one key into one row of state. Folds that merge implement it."""
 
     state: StateSchema
 
@@ -193,7 +194,7 @@ class Merging(Protocol):
 def merged(
     batch: pa.RecordBatch, schema: StateSchema, fold: Merging, *, lifted: bool
 ) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
-    """One row a key, sorted by hash.
+    """Merge rows into one row per key, sorted by hash.
 
     Parameters
     ----------
@@ -203,7 +204,7 @@ def merged(
     Returns
     -------
     (pyarrow.RecordBatch, numpy.ndarray, numpy.ndarray)
-        The rows of state, the order that was applied to the input, and where in it each key begins.
+        The rows of state, the order that was applied to the input, and the index in it at which each key begins.
     """
     keys = len(schema.keys)
     hashes = batch.column(0).to_numpy()
@@ -217,7 +218,7 @@ def merged(
 
 
 def bucket_bits(keys: int) -> int:
-    """How many bits of the hash tell a group's buckets apart when it has so many keys."""
+    """How many bits of the hash select the bucket, for a group with this many keys."""
     return max(0, (max(1, keys) - 1) // BUCKET_KEYS).bit_length()
 
 
@@ -227,7 +228,7 @@ def buckets_of(hashes: np.ndarray, bits: int) -> np.ndarray:
 
 
 def split_by(numbers: np.ndarray, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each number, in the order that they have."""
+    """The rows of each number. Row order is kept."""
     if not len(numbers):
         return
     order = order_of(numbers)
@@ -241,16 +242,16 @@ def split_by(numbers: np.ndarray, batch: pa.RecordBatch) -> Iterator[tuple[int, 
 def rows_among(rows: pa.RecordBatch, hashes: np.ndarray) -> pa.RecordBatch:
     """The rows with these hashes. ``hashes`` must be sorted; row order is kept."""
     own = rows.column(0).to_numpy()
-    # Most are told apart by their upper bits, and are not looked for. Half of these numbers are negative: such a place
-    # is counted from the end.
+    # Most hashes differ in their upper bits already, so only the rest is searched. Half of the upper parts are negative
+    # numbers, which index the array from its end.
     there = np.zeros(1 << _UPPER_BITS, dtype=bool)
     there[hashes >> 64 - _UPPER_BITS] = True
-    places = np.flatnonzero(there[own >> 64 - _UPPER_BITS])
-    return rows.take(pa.array(places[is_in(own[places], hashes)]))
+    found = np.flatnonzero(there[own >> 64 - _UPPER_BITS])
+    return rows.take(pa.array(found[is_in(own[found], hashes)]))
 
 
 def cut(batch: pa.RecordBatch, rows: int, size: int = PIECE_BYTES) -> list[pa.RecordBatch]:
-    """Pieces of at most so many rows, and bytes unless a row has more."""
+    """Cut a batch into pieces with at most this many rows and bytes. A single row may have more bytes."""
     found = []
     for start in range(0, batch.num_rows, rows):
         piece = batch.slice(start, rows)

@@ -1,7 +1,7 @@
-"""What key groups report to the driver of their timers, and how much a batch may fire.
+"""Key groups' reports about timers to the driver, and the number of timers that a batch may fire.
 
-Flink looks at a flag between two timers. Here a batch that is replayed must fire the same ones, as its output may have
-been written already: so what it may fire is a number, measured before and kept in Spark's offset log.
+Flink checks a flag between two timers. Here a replayed batch must fire the same timers, because its output may have
+been written already. So the number of timers is fixed before the batch, and is part of Spark's offset log.
 
 Source: FLIP-443.
 """
@@ -18,29 +18,29 @@ from backlog_spark.state.store import NEVER
 
 __all__ = ["FiringBudget", "GroupReport", "GroupReports", "Report"]
 
-# For each key group, before anything was measured: with 16 groups a core and a slow function of 1 ms it is 1.6 s.
+# Budget of each key group before the first measurement. With 16 groups a core and 1 ms per timer it takes 1.6 s.
 _FIRST_BUDGET: Final = 100
-# A measured batch counts so much; the others may have been slow for other reasons.
+# Weight of the newest measurement. Single batches may be slow for other reasons.
 _NEWEST_SHARE: Final = 0.5
 
 
 class GroupReport(NamedTuple):
-    """What one key group of an operator says of a batch.
+    """The report of one key group of an operator after a batch.
 
     Parameters
     ----------
     watermark : int
-        Up to which event-time timers are due.
+        Event-time timers up to this watermark were due.
     next_event, next_processing : int
-        When the first timer that is left is due.
+        When the next remaining timer is due.
     partition : int
-        Of which task it was.
+        The task's partition.
     late : int
-        Rows that came behind the watermark and went nowhere.
+        Late rows that were dropped.
     fired : int
-        Timers that fired.
+        Number of timers that fired.
     seconds : float
-        What they took, or the whole group in the batches where some did.
+        Time for these timers. In batches where timers fired, it may be the time of the whole group.
     """
 
     watermark: int
@@ -53,22 +53,22 @@ class GroupReport(NamedTuple):
 
     @property
     def is_firing(self) -> bool:
-        """Whether timers of the watermark are left."""
+        """Whether due event-time timers are left."""
         return self.next_event <= min(self.watermark, NEVER - 1)
 
     def after(self, earlier: GroupReport) -> GroupReport:
-        """With what was counted before."""
+        """This report with the totals of an earlier one added."""
         return self._replace(
             late=self.late + earlier.late, fired=self.fired + earlier.fired, seconds=self.seconds + earlier.seconds
         )
 
 
 Report = dict[tuple[str, int], GroupReport]
-"""By operator and key group."""
+"""The reports, by operator and key group."""
 
 
 class GroupReports(AccumulatorParam[Report]):
-    """The newest report of each key group, with late rows, fired timers and seconds added up."""
+    """The newest report of each key group. Late rows, fired timers and seconds are added up."""
 
     def zero(self, value: Report) -> Report:
         return {}
@@ -88,7 +88,7 @@ class FiringBudget:
     max_firing_ms : int
         How long a task may fire, in milliseconds.
     key_groups, tasks : int
-        How many key groups there are, and tasks.
+        Number of key groups, and of tasks.
     """
 
     def __init__(self, max_firing_ms: int, key_groups: int, tasks: int) -> None:
@@ -99,7 +99,7 @@ class FiringBudget:
         self._counted = (0, 0.0)
 
     def of(self, reports: Mapping[int, GroupReport]) -> int:
-        """The budget of the next batch, from all reports so far by key group; 1 or more."""
+        """The budget of the next batch, at least 1. Takes the newest report of each key group."""
         fired = sum(report.fired for report in reports.values())
         seconds = sum(report.seconds for report in reports.values())
         counted, self._counted = self._counted, (fired, seconds)
@@ -108,7 +108,7 @@ class FiringBudget:
             self._cost = newest if self._cost is None else _NEWEST_SHARE * newest + (1 - _NEWEST_SHARE) * self._cost
         if self._cost is None:
             return _FIRST_BUDGET
-        # The task with most groups that have something to fire decides.
+        # The task with the most groups that have timers to fire decides.
         firing = Counter(report.partition for report in reports.values() if report.is_firing)
         groups = max(firing.values(), default=-(-self._key_groups // self._tasks))
         return max(1, int(self._seconds / self._cost / groups))

@@ -1,1 +1,1 @@
-"""SQL over streams, translated into the keyed operators; `backlog_spark.sql` is the entry."""
+"""Translates SQL over streams into keyed operators; the entry is `backlog_spark.sql`."""

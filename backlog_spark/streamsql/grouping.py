@@ -1,4 +1,4 @@
-"""GROUP BY, aggregates, HAVING and DISTINCT, as `KeyedStream.aggregate` and `WindowedStream.aggregate`."""
+"""Translates GROUP BY, aggregates, HAVING and DISTINCT to `KeyedStream.aggregate` and `WindowedStream.aggregate`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from backlog_spark.streamsql.translation import Translation, quoted_name, result
 
 __all__ = ["distinct", "grouped", "is_grouped"]
 
-# A key for rows that are not grouped by anything.
+# The key of rows without GROUP BY.
 _ALL: Final = "__all"
 _COUNT: Final = "__backlog_count"
 _UNMERGEABLE: Final = (
@@ -49,14 +49,14 @@ def _is_aggregate(node: exp.Expr) -> bool:
         return _is_aggregate(node.this)
     if isinstance(node, exp.Window):
         return False
-    # What cannot be declared is an aggregate all the same, and refused by its name where it is.
+    # Unsupported aggregates count too: they are refused by name later.
     return isinstance(node, exp.AggFunc) or (
         isinstance(node, exp.Anonymous | exp.Any) and function_name(node) in (*AGGREGATES, *_UNMERGEABLE)
     )
 
 
 def _aggregates(expression: exp.Expr) -> list[exp.Expr]:
-    """The outermost aggregate calls; those of OVER are none."""
+    """The outermost aggregate calls, without those of OVER."""
     found: list[exp.Expr] = []
 
     def look(node: exp.Expr) -> None:
@@ -74,19 +74,19 @@ def _aggregates(expression: exp.Expr) -> list[exp.Expr]:
 
 @dataclass
 class _Groups:
-    """What a SELECT groups by and computes.
+    """The keys and results of a SELECT with GROUP BY.
 
     Parameters
     ----------
     span : Span, optional
     keys : dict
-        Column by the key's text.
+        Column by the text of the key.
     made : dict
-        Keys that have to be computed, by column.
+        Expressions of keys that are not plain columns, by column.
     results : dict
-        Column by the aggregate's text.
+        Column by the text of the aggregate.
     window : str
-        Text of Spark's window function in GROUP BY, if it stands there.
+        Text of Spark's window function in GROUP BY, if there is one.
     """
 
     span: Span | None
@@ -123,7 +123,7 @@ def grouped(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[Ite
 
 
 def _group_items(tr: Translation, group: exp.Group | None, rows: Rows, items: Sequence[Item]) -> list[exp.Expr]:
-    """The expressions of GROUP BY, with places and aliases of the SELECT list replaced by what they stand for."""
+    """The expressions of GROUP BY. Positions and aliases of the SELECT list are replaced by their expressions."""
     if group is None:
         return []
     tr.statement.only(group, "expressions")
@@ -133,7 +133,7 @@ def _group_items(tr: Translation, group: exp.Group | None, rows: Rows, items: Se
         inner = each.unnest()
         if isinstance(inner, exp.Rollup | exp.Cube | exp.GroupingSets):
             name = {"rollup": "ROLLUP", "cube": "CUBE"}.get(inner.key, "GROUPING SETS")
-            raise tr.statement.refused(each, f"{name} is not known here.", "Write a query for each grouping.")
+            raise tr.statement.refused(each, f"{name} is not supported.", "Write a query for each grouping.")
         if isinstance(inner, exp.Literal) and not inner.is_string:
             number = int(inner.this) if str(inner.this).isdigit() else 0
             if not 1 <= number <= len(items):
@@ -146,7 +146,7 @@ def _group_items(tr: Translation, group: exp.Group | None, rows: Rows, items: Se
 
 
 def _by_alias(expression: exp.Expr, rows: Rows, aliases: dict[str, exp.Expr]) -> exp.Expr:
-    """Names that no column has stand for the columns of the result, as in Spark."""
+    """Replace names that are no columns by the aliased expressions of the SELECT list, as Spark does."""
 
     def of(node: exp.Expr) -> exp.Expr:
         if isinstance(node, exp.Column) and len(node.parts) == 1 and not rows.has(node):
@@ -162,7 +162,7 @@ def _take_keys(tr: Translation, rows: Rows, groups: _Groups, written: Sequence[e
         span = span_of_call(tr, rows, each)
         if span is not None:
             if groups.span is not None:
-                raise tr.statement.refused(each, "GROUP BY has two windows.", "Group twice, one after the other.")
+                raise tr.statement.refused(each, "GROUP BY has two windows.", "Group in a subquery by one of them.")
             groups.span, groups.window = span, text_of(rows.translated(tr.statement, each))
             continue
         translated = rows.translated(tr.statement, each)
@@ -182,7 +182,7 @@ def _take_keys(tr: Translation, rows: Rows, groups: _Groups, written: Sequence[e
     if rows.span is not None and not {"window_start", "window_end"} <= windows:
         raise tr.statement.refused(
             node,
-            "rows of a window function are not grouped by window_start and window_end.",
+            "the rows of a window function must be grouped by window_start and window_end.",
             "Put both into GROUP BY.",
         )
     partition = None if groups.span is None else groups.span.partition
@@ -199,7 +199,7 @@ def _is_window_column(node: exp.Expr) -> bool:
 
 
 def _with_window(rows: Rows, groups: _Groups) -> Rows:
-    """The names that the SELECT list may use: with Spark's functions also ``window`` and ``session_window``."""
+    """The names that the SELECT list may use. With Spark's window functions also ``window`` and ``session_window``."""
     if not groups.window:
         return rows
     assert groups.span is not None
@@ -221,7 +221,7 @@ _WINDOW_TEXT: Final = text_of(_window_struct())
 def _name_results(
     tr: Translation, groups: _Groups, parts: Sequence[tuple[exp.Expr, Item]], conditions: Sequence[exp.Expr]
 ) -> None:
-    """A column for each aggregate: its name in the SELECT list where it stands there by itself, else a hidden one."""
+    """A column for each aggregate: its name in the SELECT list if it is an item of its own, else a hidden name."""
     taken = {name.lower() for name in (*groups.keys.values(), *WINDOW_COLUMNS)}
     names: dict[str, str] = {}
     for expression, item in parts:
@@ -229,7 +229,7 @@ def _name_results(
         if _is_aggregate(expression.unnest()) and text not in names and name.lower() not in taken:
             names[text] = name
             taken.add(name.lower())
-    # In the order of the statement, which is that of the state: more may be added at the end.
+    # Keep the statement's order: it is the order of the state, and aggregates may be added at the end.
     for expression in [*(each for each, _ in parts), *conditions]:
         for call in _aggregates(expression):
             text = text_of(call)
@@ -248,20 +248,20 @@ def _aggregated(tr: Translation, rows: Rows, groups: _Groups, node: exp.Select) 
     texts = texts or [f"count(*) AS {tr.unseen(_COUNT)}"]
     keyed = tr.with_columns(rows, made, node.args.get("group") or node).stream.key_by(*keys)
     name = tr.operator(*keys, "aggregate")
-    place = groups.span.node if groups.span is not None else node.args.get("group") or node
-    with tr.statement.at(place):
+    origin = groups.span.node if groups.span is not None else node.args.get("group") or node
+    with tr.statement.at(origin):
         if groups.span is None:
             stream = keyed.aggregate(*texts, name=name)
         else:
             stream = keyed.window(groups.span.assigner).aggregate(*texts, name=name)
-    names = tr.schema(stream, place, "GROUP BY").names
-    pseudo = tr.told(stream, place)
+    names = tr.schema(stream, origin, "GROUP BY").names
+    pseudo = tr.change_columns(stream, origin)
     columns = tuple(Visible("", name, column_of(name), hidden=name in pseudo) for name in names)
     return Rows(stream, columns, pseudo)
 
 
 def _over_groups(tr: Translation, expression: exp.Expr, groups: _Groups, item: Item | None = None) -> exp.Expr:
-    """A translated expression over what comes out of the aggregation."""
+    """A translated expression over the output of the aggregation."""
 
     def of(node: exp.Expr) -> exp.Expr:
         text = text_of(node)
@@ -276,17 +276,17 @@ def _over_groups(tr: Translation, expression: exp.Expr, groups: _Groups, item: I
             if bound is not None:
                 return window_column(bound)
         if isinstance(node, exp.Anonymous) and node.name.lower() in SPARK_WINDOWS:
-            raise tr.statement.refused(node, f"{text} is not that of GROUP BY.", "Group by one window.")
+            raise tr.statement.refused(node, f"{text} is not the window of GROUP BY.", "Group by one window.")
         if isinstance(node, exp.Anonymous) and node.name.lower() == "window_time" and groups.window:
             return window_column("window_time")
         if isinstance(node, exp.Column) and not _is_window_column(node):
-            # A function that is not there may have been meant to aggregate it.
+            # An unknown function around the column may be meant as an aggregate.
             unknown = [each.name for each in expression.find_all(exp.Anonymous) if node in each.find_all(exp.Column)]
             near = next(filter(None, map(nearest_function, unknown)), "")
             raise tr.statement.refused(
                 node if item is None else item.expression,
                 f"the column {node.name!r} is neither in GROUP BY nor in an aggregate.",
-                f"{near} Group by it, or take first(…) or max(…) of it.".strip(),
+                f"{near} Group by it, or aggregate it with first(…) or max(…).".strip(),
             )
         return node
 
@@ -294,16 +294,16 @@ def _over_groups(tr: Translation, expression: exp.Expr, groups: _Groups, item: I
 
 
 def distinct(tr: Translation, rows: Rows, node: exp.Expr) -> Rows:
-    """Each row once: the keys of a count, put out when they first come, and again when they are gone and come back."""
+    """Each row once: counts per key. A key is emitted when it first comes, and when it returns after a delete."""
     keys = [column.column.name for column in rows.columns if not column.hidden]
     with tr.statement.at(node, "DISTINCT"):
         count = f"count(*) AS {tr.unseen(_COUNT)}"
         counted = rows.stream.key_by(*keys).aggregate(count, name=tr.operator(*keys, "distinct"))
     columns = tuple(Visible("", key, column_of(key)) for key in keys)
-    told = tr.changes(Rows(counted, columns, tr.told(counted, node, "DISTINCT")), node)
+    told = tr.changes(Rows(counted, columns, tr.change_columns(counted, node, "DISTINCT")), node)
     if rows.pseudo or results_change(rows.stream.node):
         result = replace(told, stream=told.stream.filter(f"{CHANGE_TYPE} IN ('{INSERT}', '{DELETE}')"))
         return tr.projected(result, [(key, column_of(key), node) for key in keys])
-    # What is only added is only added without duplicates too, and rows need not say so.
+    # Without deletes the result has only inserts, so the change type can go.
     first = told.stream.filter(f"{CHANGE_TYPE} = '{INSERT}'")
     return replace(told, stream=tr.selected(first, [quoted_name(key) for key in keys], node), pseudo=())

@@ -1,4 +1,4 @@
-"""Hints of a SELECT: how long its joins keep rows.
+"""The hint STATE_TTL of a SELECT: how long its joins keep rows.
 
 Source: Flink SQL, "State TTL Hints".
 """
@@ -21,17 +21,17 @@ _FORM: Final = "Write SELECT /*+ STATE_TTL('orders' = '1 day', 'customers' = '30
 
 
 def state_ttl(tr: Translation, select: exp.Select, tables: Sequence[str]) -> list[int | None]:
-    """How long rows of each table are kept in joins, in milliseconds; None is for ever, as is 0.
+    """How long joins keep the rows of each table, in milliseconds. None and 0: for ever.
 
     Parameters
     ----------
     tables : sequence of str
-        Names of the tables in FROM, in their order.
+        Names of the tables in FROM, in order.
 
     Raises
     ------
     SqlError
-        For another hint, a name that is none of the tables, a value that is no duration, and a FROM without a join.
+        For another hint, an unknown table name, a value that is not a duration, and a FROM without a join.
     """
     found: dict[str, int] = {}
     hint = select.args.get("hint")
@@ -41,7 +41,7 @@ def state_ttl(tr: Translation, select: exp.Select, tables: Sequence[str]) -> lis
             tr.statement.only(select, *(key for key in select.args if key != "hint"))
         if len(tables) == 1:
             raise tr.statement.refused(
-                select.expressions[0], "STATE_TTL without a join.", "Only joins forget rows; leave the hint out."
+                select.expressions[0], "STATE_TTL without a join.", "Only joins drop rows by age. Leave the hint out."
             )
         for pair in each.expressions:
             told = pair.this.name if isinstance(pair, exp.EQ) else ""

@@ -16,7 +16,7 @@ from backlog_spark.streamsql.translation import Translation
 __all__ = ["UNNAMED", "Item", "items_of"]
 
 UNNAMED: Final = "backlog_spark.unnamed"
-"""In the meta data of a SELECT whose columns need no names."""
+"""Key in the metadata of a SELECT whose columns need no names."""
 
 
 @dataclass(frozen=True)
@@ -26,13 +26,13 @@ class Item:
     Parameters
     ----------
     name : str
-        Empty if the statement gives none.
+        Empty if the statement has no name.
     expression : Expr
-        As it is written.
+        The expression as it is written.
     column : Expr, optional
-        What it is over the rows of the FROM, if it comes from a star.
+        The column over the rows of FROM, if the item comes from a star.
     fallback : str
-        Its name where none is needed, as in the second query of a UNION ALL.
+        The name where none is needed, for example in the second query of a UNION ALL.
     """
 
     name: str
@@ -41,16 +41,16 @@ class Item:
     fallback: str = ""
 
     def translated(self, tr: Translation, rows: Rows) -> exp.Expr:
-        """Over the rows of the FROM."""
+        """The expression over the rows of FROM."""
         return rows.translated(tr.statement, self.expression) if self.column is None else self.column
 
     def named(self, tr: Translation) -> str:
-        """Its name; a function of plain columns has one even without AS, as in the operators.
+        """The item's name. A function of plain columns has a name even without AS, as in the operators.
 
         Raises
         ------
         SqlError
-            If it has none.
+            If the item has no name.
         """
         if self.name:
             return self.name
@@ -68,7 +68,7 @@ class Item:
 
 
 def items_of(tr: Translation, select: exp.Select, rows: Rows) -> list[Item]:
-    """The columns of a SELECT, with stars replaced by what they stand for."""
+    """The columns of a SELECT. Stars are replaced by their columns."""
     found: list[Item] = []
     for each in select.expressions:
         star = each.this if isinstance(each, exp.Column) else each
@@ -77,7 +77,7 @@ def items_of(tr: Translation, select: exp.Select, rows: Rows) -> list[Item]:
             found += [Item(c.name, each, c.column) for c in rows.star(tr.statement, each)]
             continue
         if isinstance(each, exp.Aliases):
-            raise tr.statement.refused(each, "several names for one column.", "Write one behind AS.")
+            raise tr.statement.refused(each, "several names for one column.", "Write one name after AS.")
         inner = each.unalias() if isinstance(each, exp.Alias) else each
         fallback = tr.hidden("column") if select.meta.get(UNNAMED) else ""
         found.append(Item(each.alias or _own_name(inner), inner, fallback=fallback))

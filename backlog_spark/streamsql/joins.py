@@ -1,4 +1,4 @@
-"""Joins, as `KeyedStream.join` and `KeyedStream.interval_join`."""
+"""Translates joins to `KeyedStream.join` and `KeyedStream.interval_join`."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ __all__ = ["joined", "without_version"]
 
 _PROCESSING_TIME: Final = ("PROCTIME", "NOW", "CURRENT_TIMESTAMP")
 _HOW: Final = {"": "inner", "LEFT": "left", "RIGHT": "right", "FULL": "full"}
-# The side that is filled with NULL; its rows may be filtered before, as without a match they are not seen anyway.
+# The side that is filled with NULL. Its rows may be filtered before the join: rows without a match are not emitted.
 _FILLED: Final = {"left": "right", "right": "left"}
 
 
 @dataclass
 class _Conditions:
-    """What a join's conditions come to.
+    """The conditions of a join, sorted by their use.
 
     Parameters
     ----------
     keys : list of (Expr, Expr)
-        Equal expressions of each side.
+        Equal expressions of the left and right side.
     bounds : Bounds
     before : dict
-        Conditions on one side alone, to be applied before the join.
+        Conditions on one side alone, applied before the join.
     behind : list of (Expr, Expr)
-        Conditions to be applied to what is joined, and where they stand.
+        Conditions applied to the joined rows, each with its expression in the statement.
     """
 
     keys: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
@@ -64,9 +64,9 @@ def joined(
     Parameters
     ----------
     where : list of Expr
-        Conditions of WHERE. Those of an inner join's two tables that can be decided here are taken out of it.
+        Conditions of WHERE. Conditions that this inner join can apply are removed from the list.
     ttl : (int or None, int or None)
-        How long each side's rows are kept, in milliseconds, for a regular join; None is for ever.
+        How long a regular join keeps each side's rows, in milliseconds. None: for ever.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def joined(
     if how is None or kind not in ("", "INNER", "OUTER", "CROSS"):
         shown = " ".join(filter(None, (join.args.get("side"), kind)))
         raise tr.statement.refused(
-            join, f"{shown} JOIN is not known here.", "There are inner, LEFT, RIGHT and FULL joins."
+            join, f"{shown} JOIN is not supported.", "There are inner, LEFT, RIGHT and FULL joins."
         )
     for rows in (left, right):
         if rows.span is not None:
@@ -97,12 +97,12 @@ def joined(
         pair = [_of_using(tr, rows, name) for rows in (left, right)]
         found.keys.append((pair[0], pair[1]))
     if as_of is not None or (version is not None and CHANGE_TYPE not in right.pseudo):
-        # Which version holds, or which row is the newest, does not depend on what is asked of it.
+        # A filter must not change which version holds, or which row is the newest.
         found.behind += found.before["right"]
         found.before["right"] = []
     is_interval = version is None and found.bounds.lower is not None and found.bounds.upper is not None
     if not is_interval:
-        # Without both ends no row ever becomes too old: an ordinary join, and what there is a condition behind it.
+        # Without both bounds no row ever gets too old: this is a regular join with a condition on its result.
         found.behind += found.timed
     if not found.keys:
         raise tr.statement.refused(
@@ -110,12 +110,12 @@ def joined(
             "CROSS JOIN, or a join without an equality of the two sides, is not possible."
             if kind == "CROSS" or not on
             else "a join without an equality of the two sides is not possible.",
-            "Add a.k = b.k, which tells the rows' keys.",
+            "Add a.k = b.k, the key of the join.",
         )
     if how != "inner" and found.behind:
         raise tr.statement.refused(
             found.behind[0][1],
-            f"this condition of a {how.upper()} join cannot be decided before it.",
+            f"this condition of a {how.upper()} join cannot be applied before the join.",
             f"Put it into WHERE, or on the {_FILLED[how]} side alone."
             if how in _FILLED and as_of is None
             else "Put it into WHERE.",
@@ -126,7 +126,7 @@ def joined(
         right = tr.filtered(right, condition, node)
     if ttl != (None, None) and (is_interval or version is not None):
         raise tr.statement.refused(
-            join, "STATE_TTL is not for this join, whose rows go when their time is over.", "Leave the hint out."
+            join, "STATE_TTL does not apply to this join: it drops rows by time.", "Leave the hint out."
         )
     result = _run(tr, left, right, found, how, join, is_interval=is_interval, as_of=as_of, ttl=ttl)
     result = _merged(result, left, right, [name.name for name in using], how)
@@ -136,7 +136,7 @@ def joined(
 
 
 def without_version(table: exp.Expr) -> exp.Expr:
-    """A table of a join as it is without FOR SYSTEM_TIME AS OF, which says how it is joined."""
+    """A table of a join without its FOR SYSTEM_TIME AS OF."""
     if not isinstance(table, exp.Table) or table.args.get("version") is None:
         return table
     plain = table.copy()
@@ -145,7 +145,7 @@ def without_version(table: exp.Expr) -> exp.Expr:
 
 
 def _as_of(tr: Translation, left: Rows, version: exp.Expr, join: exp.Join, how: str) -> str | None:
-    """The left rows' event time, if FOR SYSTEM_TIME AS OF names it; None for the time of processing.
+    """The left rows' event time if FOR SYSTEM_TIME AS OF names it; None for processing time.
 
     Raises
     ------
@@ -153,9 +153,9 @@ def _as_of(tr: Translation, left: Rows, version: exp.Expr, join: exp.Join, how: 
         For another time.
     """
     if str(version.name or version.args.get("this")).upper() != "TIMESTAMP" or version.args.get("kind") != "AS OF":
-        raise tr.statement.refused(join, "this version of a table is not known here.", "FOR SYSTEM_TIME AS OF is.")
+        raise tr.statement.refused(join, "this version of a table is not supported.", "Write FOR SYSTEM_TIME AS OF.")
     if how not in ("inner", "left"):
-        raise tr.statement.refused(join, f"a {how.upper()} temporal join is not possible.", "Take LEFT JOIN or JOIN.")
+        raise tr.statement.refused(join, f"a {how.upper()} temporal join is not possible.", "Use LEFT JOIN or JOIN.")
     time = version.expression
     if isinstance(time, exp.CurrentTimestamp) or (
         isinstance(time, exp.Anonymous) and time.name.upper() in _PROCESSING_TIME and not time.expressions
@@ -166,11 +166,11 @@ def _as_of(tr: Translation, left: Rows, version: exp.Expr, join: exp.Join, how: 
         if isinstance(column, exp.Column) and column.name == event_time(tr, left.stream):
             return str(column.name)
     elif isinstance(time, exp.Column) and time.name.lower() == "proctime":
-        # Flink's tables declare a column of that name for it.
+        # Flink's tables declare a column of this name for processing time.
         return None
     raise tr.statement.refused(
         time,
-        f"FOR SYSTEM_TIME AS OF {text_of(time)}: it is neither the rows' event time nor the time of processing.",
+        f"FOR SYSTEM_TIME AS OF {text_of(time)}: this is neither the rows' event time nor the processing time.",
         "Write PROCTIME(), or the column of with_watermark.",
     )
 
@@ -181,9 +181,9 @@ def _is_known(rows: Rows, condition: exp.Expr) -> bool:
 
 
 def _told_apart(tr: Translation, left: Rows, right: Rows, node: exp.Expr, *, commits: bool) -> tuple[Rows, Rows]:
-    """Both sides with different names for all columns: the right one's are changed where need be.
+    """Rename columns of the right side, so that all columns of both sides have different names.
 
-    With ``commits`` the right side keeps the columns that tell when a row was committed.
+    ``commits``: keep the right side's columns with the commit of a row.
     """
     again = [table for table in right.tables if table.lower() in [each.lower() for each in left.tables]]
     if again:
@@ -207,7 +207,7 @@ def _told_apart(tr: Translation, left: Rows, right: Rows, node: exp.Expr, *, com
 
 
 def _without_commits(tr: Translation, rows: Rows, node: exp.Expr) -> Rows:
-    """Without the columns that tell when a row was committed: of two rows together there is no such time."""
+    """Drop the columns with the commit of a row: a joined row has no single commit."""
     if len(rows.pseudo) < 2:
         return rows
     names = [name for name in tr.schema(rows.stream, node).names if name not in rows.pseudo]
@@ -233,13 +233,13 @@ def _renamed(tr: Translation, rows: Rows, names: dict[str, str], kept: Sequence[
 
 
 def _sides_of(expression: exp.Expr, names: tuple[set[str], set[str]]) -> set[str]:
-    """Which sides a translated expression takes columns of."""
+    """The sides whose columns a translated expression uses."""
     used = {column.name for column in expression.find_all(exp.Column)}
     return {side for side, own in zip(("left", "right"), names, strict=True) if used & own}
 
 
 def _pair(equality: exp.EQ, names: tuple[set[str], set[str]]) -> tuple[exp.Expr, exp.Expr] | None:
-    """The left side's expression and the right side's, if an equality is of one of each."""
+    """The left and the right expression of an equality, if each uses one side."""
     first, second = equality.this.unnest(), equality.expression.unnest()
     sides = _sides_of(first, names), _sides_of(second, names)
     if sides == ({"left"}, {"right"}):
@@ -267,7 +267,7 @@ def _sorted_out(
                 for each in by:
                     found.bounds.narrow(each)
                 if isinstance(translated, exp.EQ) and (pair := _pair(translated, names)) is not None:
-                    # Bounds are of milliseconds; equal times are equal to the microsecond.
+                    # Bounds have milliseconds, but equal times must be equal to the microsecond.
                     found.keys.append(pair)
                 else:
                     found.timed.append((translated, written))
@@ -356,7 +356,7 @@ def _run(
 def _alike(
     tr: Translation, left: Rows, right: Rows, keys: Sequence[tuple[exp.Expr, exp.Expr]], node: exp.Expr
 ) -> list[tuple[exp.Expr, exp.Expr]]:
-    """The keys with one type on both sides, as an equality of Spark's compares them."""
+    """The keys, cast to a common type as in Spark's equality."""
     from pyspark.sql.types import NumericType
 
     made = []
@@ -365,14 +365,14 @@ def _alike(
         if kinds[0] == kinds[1]:
             made.append((one, other))
             continue
-        place = next((part for part in one.walk() if "start" in part.meta), node)
+        origin = next((part for part in one.walk() if "start" in part.meta), node)
         if not all(isinstance(kind, NumericType) for kind in kinds):
             raise tr.statement.refused(
-                place,
+                origin,
                 f"a join of {kinds[0].simpleString()} with {kinds[1].simpleString()}.",
                 "Cast one side: ON a.k = CAST(b.k AS …).",
             )
-        with tr.statement.at(place):
+        with tr.statement.at(origin):
             both = tr.schemas.empty(_two(kinds)).selectExpr("coalesce(a, b) AS c").schema["c"].dataType
         wide = exp.DataType.build(both.simpleString(), dialect="spark")
         made.append(
@@ -399,7 +399,7 @@ def _type(tr: Translation, rows: Rows, key: exp.Expr, node: exp.Expr) -> DataTyp
 
 
 def _merged(rows: Rows, left: Rows, right: Rows, using: Sequence[str], how: str) -> Rows:
-    """With each column of USING once, before all others."""
+    """The joined rows with each column of USING once, in front."""
     if not using:
         return rows
     lower = [name.lower() for name in using]

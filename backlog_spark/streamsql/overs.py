@@ -20,7 +20,7 @@ from backlog_spark.streamsql.translation import Translation, quoted_name
 __all__ = ["has_over", "with_over"]
 
 _ALL: Final = "__all"
-# Functions that look at all rows before the current one, whatever the frame.
+# Functions that see all rows before the current one, with any frame.
 _FRAMELESS: Final = (exp.RowNumber, exp.Lag)
 _FORM: Final = "OVER (PARTITION BY k ORDER BY at ROWS BETWEEN 9 PRECEDING AND CURRENT ROW)"
 
@@ -32,7 +32,7 @@ def has_over(items: Sequence[Item]) -> bool:
 
 @dataclass(frozen=True)
 class _Spec:
-    """A window, translated: texts of its partition and of what orders ties, and its frame as `over` takes it."""
+    """A translated window: texts of its partition and of the column that orders ties, and the frame for `over`."""
 
     partition: tuple[str, ...]
     tie: str | None
@@ -60,7 +60,9 @@ def with_over(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[I
         same_frame = (each.rows, each.span) == (spec.rows, spec.span)
         if (each.partition, each.tie) != (spec.partition, spec.tie) or (frame_matters and not same_frame):
             raise tr.statement.refused(
-                call, "the windows of one SELECT differ.", "Use one for all, or put the others into a query around it."
+                call,
+                "the windows of one SELECT differ.",
+                "Use one window for all, or put the others into an outer query.",
             )
     made: dict[str, exp.Expr] = {}
     keys = [_column(tr, made, rows.translated(tr.statement, each), "key") for each in _partition(calls[0][0], named)]
@@ -105,7 +107,7 @@ def _replaced(expression: exp.Expr, results: dict[str, str]) -> exp.Expr:
 
 
 def _column(tr: Translation, made: dict[str, exp.Expr], translated: exp.Expr, what: str) -> str:
-    """The column that holds an expression; one is made for what is no column."""
+    """The column of an expression. Adds a column if the expression is not one."""
     inner = translated.unnest()
     if isinstance(inner, exp.Column):
         return str(inner.name)
@@ -118,7 +120,7 @@ def _column(tr: Translation, made: dict[str, exp.Expr], translated: exp.Expr, wh
 
 
 def _function(tr: Translation, made: dict[str, exp.Expr], call: exp.Expr) -> str:
-    """A translated call whose argument is a column, as `over` wants it; others it refuses by itself."""
+    """A translated call whose argument is a column, as `over` needs it. `over` refuses unsupported functions."""
     if isinstance(call, exp.RowNumber) or isinstance(call.this, exp.Star | exp.Distinct):
         return text_of(call)
     if isinstance(call, exp.AggFunc) and isinstance(call.this, exp.Expr):
@@ -160,8 +162,8 @@ def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Wi
         if spec is not None:
             raise tr.statement.refused(
                 spec if spec.find(exp.Literal) else call,
-                f"{text_of(call.this)} looks at all rows before, so it has no frame.",
-                "Leave ROWS or RANGE out.",
+                f"{text_of(call.this)} always sees all rows before, so it takes no frame.",
+                "Leave out ROWS or RANGE.",
             )
         return _Spec(partition, tie, None, None)
     if spec is None:
@@ -169,9 +171,9 @@ def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Wi
     tr.statement.only(spec, "kind", "start", "start_side", "end", "end_side")
     end, start = spec.args.get("end"), spec.args.get("start")
     if end not in (None, "CURRENT ROW") or spec.args.get("end_side"):
-        raise tr.statement.refused(call, "a frame ends with the current row.", f"Write {_FORM}.")
+        raise tr.statement.refused(call, "a frame must end with the current row.", f"Write {_FORM}.")
     if spec.args.get("start_side") not in (None, "PRECEDING"):
-        raise tr.statement.refused(call, "a frame begins before the current row.", f"Write {_FORM}.")
+        raise tr.statement.refused(call, "a frame must begin before the current row.", f"Write {_FORM}.")
     kind = str(spec.args.get("kind")).upper()
     if kind == "ROWS":
         return _Spec(partition, tie, _rows(tr, call, start), None)
@@ -182,7 +184,7 @@ def _spec(tr: Translation, rows: Rows, call: exp.Window, named: dict[str, exp.Wi
         elif start != "UNBOUNDED":
             length = timedelta(milliseconds=milliseconds(tr.statement, start))
         return _ranged(tr, call, _Spec(partition, tie, None, length))
-    raise tr.statement.refused(call, f"a frame of {kind} is not known here.", "Write ROWS or RANGE.")
+    raise tr.statement.refused(call, f"a frame of {kind} is not supported.", "Write ROWS or RANGE.")
 
 
 def _rows(tr: Translation, call: exp.Window, start: exp.Expr | str | None) -> int | str:
@@ -199,14 +201,14 @@ def _ranged(tr: Translation, call: exp.Window, spec: _Spec) -> _Spec:
     if spec.tie is not None:
         raise tr.statement.refused(
             call,
-            "a frame by RANGE is ordered by the event time alone.",
-            "Leave the second column out, or write ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW.",
+            "a RANGE frame must be ordered by the event time alone.",
+            "Leave out the second column, or write ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW.",
         )
     return spec
 
 
 def _tie(tr: Translation, rows: Rows, call: exp.Window, order: exp.Order | None) -> str | None:
-    """The column that orders rows of one time, after checking that the first one is the event time."""
+    """The column that orders rows with equal times. Checks that the first column is the event time."""
     time = event_time(tr, rows.stream)
     shown = next((c.name for c in rows.columns if c.column.name == time), time)
     if time is None:
@@ -218,20 +220,24 @@ def _tie(tr: Translation, rows: Rows, call: exp.Window, order: exp.Order | None)
     found = []
     for each in order.expressions:
         if each.args.get("desc"):
-            raise tr.statement.refused(each, "ORDER BY … DESC looks at rows that are to come.", "Leave DESC out.")
+            raise tr.statement.refused(
+                each, "ORDER BY … DESC would need rows that have not come yet.", "Leave out DESC."
+            )
         if not each.args.get("nulls_first"):
             raise tr.statement.refused(
-                each, "ORDER BY … NULLS LAST: rows with NULL come first in OVER.", "Leave NULLS LAST out."
+                each,
+                "ORDER BY … NULLS LAST is not possible: in OVER rows with NULL come first.",
+                "Leave out NULLS LAST.",
             )
         tr.statement.only(each, "this", "nulls_first")
         found.append(rows.translated(tr.statement, each.this))
     if text_of(found[0]) != text_of(column_of(time)):
         raise tr.statement.refused(
-            order, f"OVER is ordered by {text_of(order.expressions[0].this)}, not by the event time.",
+            order, f"OVER must be ordered by the event time, not by {text_of(order.expressions[0].this)}.",
             f"Write ORDER BY {shown}.",
         )  # fmt: skip
     if len(found) > 2 or (len(found) == 2 and not isinstance(found[1], exp.Column)):
         raise tr.statement.refused(
-            order.expressions[-1], "OVER is ordered by the event time and at most one more column.", "Leave others out."
+            order.expressions[-1], "OVER can be ordered by the event time and one more column.", "Leave out the others."
         )
     return found[1].name if len(found) == 2 else None

@@ -1,4 +1,4 @@
-"""The text of a statement to sqlglot's tree (pure)."""
+"""Parses the text of a statement into sqlglot's tree (pure)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def parsed(text: str) -> tuple[Statement, exp.Query]:
     Raises
     ------
     SqlError
-        For malformed SQL, several statements, and statements that are no query.
+        For malformed SQL, several statements, and statements that are not queries.
     """
     if not isinstance(text, str):
         raise BacklogError(f"sql was given {type(text).__name__}.", "Pass the text of a SELECT.")
@@ -56,12 +56,12 @@ def parsed(text: str) -> tuple[Statement, exp.Query]:
 
 
 def _prepare(statement: Statement, tokens: list[Token]) -> None:
-    """Tell names of functions from keywords; refuse what the parser would pass over."""
+    """Turn keywords into function names where they are used so. Refuse errors that the parser would accept."""
     for token, following in itertools.pairwise(tokens):
         if token.token_type in _FUNCTIONS and following.token_type is TokenType.L_PAREN:
             token.token_type = TokenType.VAR
         if token.token_type is TokenType.COMMA and following.token_type in _NO_ITEM:
-            raise statement.refused_at(token.start, "malformed: nothing follows a comma.", "Check the statement.")
+            raise statement.refused_at(token.start, "malformed: nothing follows the comma.", "Check the statement.")
         if token.token_type is TokenType.SEMICOLON and following.token_type is not TokenType.SEMICOLON:
             raise statement.refused_at(following.start, "there are several statements.", "Call bs.sql for each.")
 
@@ -71,7 +71,7 @@ def _malformed(error: SqlglotError) -> SqlError:
     if details:
         first = details[0]
         shown = f" near {first['highlight']!r}" if first.get("highlight") else ""
-        # sqlglot's column is that of the last character.
+        # sqlglot reports the column of the last character.
         line, column = first.get("line") or 1, (first.get("col") or 1) - max(len(first.get("highlight") or "") - 1, 0)
         told = f"{first['description']}{shown}"
         return SqlError(f"malformed: {told.replace('..', '.')}", "Check the statement.", line, column)

@@ -1,4 +1,4 @@
-"""Queries: WITH, FROM, WHERE, the SELECT list, UNION ALL."""
+"""Translates queries: WITH, FROM, WHERE, the SELECT list, UNION ALL."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStr
     Raises
     ------
     SqlError
-        For malformed SQL and for what is not possible: with the name of the construct, line and column, and what to do.
+        For malformed SQL and for unsupported SQL. The error has the construct, line and column, and what to do.
     BacklogError
-        For what is no stream.
+        If an argument is not a stream.
 
     Notes
     -----
-    Columns are looked up when this is called, so the sources are asked for their schemas. docs/sql.md tells what is
-    supported, beside Flink SQL.
+    Columns are looked up at once, so the schemas of the sources are loaded. docs/sql.md lists the supported SQL,
+    compared with Flink SQL.
 
     Examples
     --------
@@ -72,7 +72,7 @@ def sql(spark: SparkSession, query: str, **streams: BacklogStream) -> BacklogStr
     given = {name.lower(): (name, stream) for name, stream in streams.items()}
     tr = Translation(statement, Schemas(spark), given)
     rows = _query(tr, tree, {})
-    # Under the names that the statement gives, which a change stream's columns do not have inside of it.
+    # Use the statement's names. Inside the statement the columns of a change stream have other names.
     items = [(c.name, c.column, tree) for c in rows.columns if not c.hidden]
     found = tr.projected(rows, items)
     _check_sources(tr, found.stream, tree)
@@ -87,8 +87,8 @@ def _check_sources(tr: Translation, stream: BacklogStream, node: exp.Expr) -> No
     if twice:
         raise tr.statement.refused(
             node,
-            f"the source {twice[0]!r} would be read twice, and both would keep their files in one place.",
-            "Declare it twice with bs.source, under two names, and give bs.sql both.",
+            f"the source {twice[0]!r} would be read twice, with the same directory for its files.",
+            "Declare it twice with bs.source under two names, and pass both to bs.sql.",
         )
 
 
@@ -104,7 +104,7 @@ def _query(tr: Translation, node: exp.Expr, tables: Tables) -> Rows:
 
 
 def _with(tr: Translation, node: exp.Expr, tables: Tables) -> Tables:
-    """The queries of WITH beside those that are known already; each may name the ones before it."""
+    """The queries of WITH, added to the known tables. Each may use the ones before it."""
     found = dict(tables)
     clause = node.args.get("with_")
     if clause is None:
@@ -114,7 +114,7 @@ def _with(tr: Translation, node: exp.Expr, tables: Tables) -> Tables:
         tr.statement.only(each, "this", "alias")
         tr.statement.only(each.args["alias"], "this")
         query = each.this.copy()
-        # What it may name is what was there before it: later definitions of a name do not count.
+        # A query sees only the names before it, not later definitions of the same name.
         query.meta["tables"] = dict(found)
         found[each.alias.lower()] = query
     return found
@@ -125,8 +125,8 @@ def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
         name = "UNION" if isinstance(node, exp.Union) else node.key.upper()
         raise tr.statement.refused(
             node.expression,
-            f"{name} would have to compare all rows of both queries.",
-            "Write UNION ALL; SELECT DISTINCT … FROM (… UNION ALL …) leaves one of equal rows.",
+            f"{name} would need to compare all rows of both queries.",
+            "Write UNION ALL; SELECT DISTINCT … FROM (… UNION ALL …) removes duplicates.",
         )
     tr.statement.only(node, "this", "expression", "distinct", "with_")
     first = node.expression.unnest()
@@ -137,8 +137,8 @@ def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
     if any(side.stream.node.is_keyed for side in sides):
         raise tr.statement.refused(
             node.expression,
-            "UNION ALL of a query with keyed operators (GROUP BY, OVER, DISTINCT or a join).",
-            "Unite the rows before, in a subquery that is grouped then, or write both with queries of their own.",
+            "UNION ALL of a query with keyed operators (GROUP BY, OVER, DISTINCT or a join) is not possible.",
+            "Unite the rows first, in a subquery, and group its result. Or write two queries.",
         )
     columns = [[c for c in side.columns if not c.hidden] for side in sides]
     if len(columns[0]) != len(columns[1]):
@@ -154,7 +154,7 @@ def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
         items = [(name, column.column, query) for name, column in zip(names, own, strict=True)]
         plain = tr.projected(replace(side, pseudo=()), items).stream
         if changing:
-            # Rows of a stream that tells of no changes are inserts.
+            # In a stream without changes all rows are inserts.
             told = column_of(CHANGE_TYPE) if side.pseudo else exp.Literal.string("insert")
             texts = [f"{text_of(c.column)} AS {text_of(column_of(n))}" for n, c in zip(names, own, strict=True)]
             plain = side.stream.map(*texts, f"{text_of(told)} AS {text_of(column_of(CHANGE_TYPE))}")
@@ -179,7 +179,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     kept = state_ttl(tr, select, [each.alias_or_name for each in (source.this, *(join.this for join in joins))])
     for number, (join, right) in enumerate(zip(joins, rights, strict=True)):
         if used is not None:
-            # A temporal join finds rows of the build side by their time, but for changes as of now.
+            # A temporal join reads build rows by their time. Other joins take changes as of now.
             as_of = _as_of(join)
             at_rows = as_of is not None and as_of.name.lower() != "proctime"
             by_time = at_rows or (join.this.args.get("version") and not right.pseudo)
@@ -188,7 +188,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
             rows, right = tr.pruned(rows, used, join), tr.pruned(right, used | of_build, join)
         early = _decided_early(where, [rows, right, *rights[number + 1 :]], joins[number + 1 :])
         taken = list(early)
-        # What is joined already is no table of the hint's.
+        # A table of its own alias only: the result of the joins before is not in the hint.
         rows = joined(tr, rows, right, join, taken, (None if number else kept[0], kept[number + 1]))
         where = [each for each in where if not any(each is one for one in early) or any(each is one for one in taken)]
     for condition in where:
@@ -200,7 +200,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     if is_grouped(select, items):
         parts = _used(select, "expressions", "group", "having")
         if parts is not None and rows.span is None and (rows.pseudo or results_change(rows.stream.node)):
-            # Rows that can be taken back may have to be kept.
+            # Rows that can be retracted may have to be kept, so drop unused columns.
             rows = tr.pruned(rows, parts, select)
         if is_over:
             call = next(item.expression.find(exp.Window) for item in items if item.expression.find(exp.Window))
@@ -211,8 +211,8 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
     elif rows.span is not None:
         raise tr.statement.refused(
             rows.span.node,
-            "rows of a window function are not grouped.",
-            "GROUP BY window_start, window_end, or leave the function out.",
+            "the rows of a window function must be grouped.",
+            "Write GROUP BY window_start, window_end, or leave out the function.",
         )
     elif is_over:
         used = _used(select, "expressions", "windows")
@@ -236,7 +236,7 @@ def _as_of(join: exp.Join) -> exp.Column | None:
 
 
 def _used(select: exp.Select, *parts: str) -> set[str] | None:
-    """The names in parts of a SELECT, of all but its FROM by default; None for all names there are."""
+    """The names used in parts of a SELECT; default: in all parts but FROM. None: a star uses all names."""
     wanted = parts or tuple(key for key in select.args if key not in ("from_", "with_"))
     found: set[str] = set()
     for part in wanted:
@@ -253,13 +253,13 @@ def _used(select: exp.Select, *parts: str) -> set[str] | None:
 
 
 def _decided_early(where: list[exp.Expr], inputs: list[Rows], later: list[exp.Join]) -> list[exp.Expr]:
-    """The conditions of WHERE that a join may take, as far as it is up to the joins behind it."""
+    """The conditions of WHERE that a join may apply, as far as the joins after it allow."""
     if any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in later):
-        # These fill rows up with NULL, which WHERE has to see.
+        # These joins fill rows with NULL, and WHERE must see those rows.
         return []
 
     def is_plain(column: exp.Column) -> bool:
-        # In the end a name that several tables have is ambiguous, though the first join knows one of them alone.
+        # A name of several tables is ambiguous in the end, even if the first join knows only one of them.
         return len(column.parts) > 1 or sum(rows.has(column) for rows in inputs) == 1
 
     return [each for each in where if all(is_plain(column) for column in each.find_all(exp.Column))]
@@ -282,7 +282,7 @@ def _table(tr: Translation, node: exp.Expr, tables: Tables) -> Rows:
             tr.statement.only(node.args["alias"], "this")
         return rows.aliased(node.alias)
     if not isinstance(node, exp.Table):
-        raise tr.statement.refused(node, f"{node.key.upper()} in FROM is not known here.", "Name a stream.")
+        raise tr.statement.refused(node, f"{node.key.upper()} in FROM is not supported.", "Name a stream.")
     tr.statement.only(node, "this", "alias")
     alias = node.args.get("alias")
     if alias is not None:
@@ -297,7 +297,7 @@ def _table(tr: Translation, node: exp.Expr, tables: Tables) -> Rows:
 def _named(tr: Translation, node: exp.Table, tables: Tables) -> Rows:
     if not isinstance(node.this, exp.Identifier):
         raise tr.statement.refused(
-            node, f"the table function {node.this.name or text_of(node.this)} is not known here.", "Name a stream."
+            node, f"the table function {node.this.name or text_of(node.this)} is not supported.", "Name a stream."
         )
     tr.statement.only(node, "this", "alias")
     name = node.name

@@ -1,4 +1,4 @@
-"""Where something stands in a statement, and how it is refused (pure)."""
+"""Finds positions in a statement, and refuses unsupported parts of it (pure)."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ __all__ = ["SqlError", "Statement"]
 
 
 class SqlError(BacklogError):
-    """What a statement asks for and cannot have.
+    """A statement that is malformed or not supported.
 
     Parameters
     ----------
     problem : str
-        With the construct's name.
+        With the name of the construct.
     hint : str
         What to write instead.
     line, column : int
-        Where it begins in the text, both from 1 on.
+        Where the construct begins in the text, both from 1.
     """
 
     def __init__(self, problem: str, hint: str = "", line: int = 1, column: int = 1) -> None:
@@ -45,50 +45,50 @@ def _restore(problem: str, hint: str, line: int, column: int) -> SqlError:
 
 _ENDLESS: Final = "a stream has no end"
 _IN_THE_SINK: Final = "Leave it out, and apply it where the result is read."
-_WITH_CHAIN: Final = "Leave it out; docs/sql.md lists what there is."
+_WITH_CHAIN: Final = "Leave it out. docs/sql.md lists what there is."
 
-# Name and next step of each clause that a query may have, by sqlglot's name for it.
+# The name and next step of each unsupported clause, by sqlglot's name.
 _CLAUSES: Final[dict[str, tuple[str, str]]] = {
-    "order": (f"ORDER BY is not possible, as {_ENDLESS}", _IN_THE_SINK),
-    "sort": ("SORT BY is not possible: rows come out as they are ready", _IN_THE_SINK),
-    "cluster": ("CLUSTER BY is not possible: rows come out as they are ready", _IN_THE_SINK),
+    "order": (f"ORDER BY is not possible: {_ENDLESS}", _IN_THE_SINK),
+    "sort": ("SORT BY is not possible: rows are emitted when they are ready", _IN_THE_SINK),
+    "cluster": ("CLUSTER BY is not possible: rows are emitted when they are ready", _IN_THE_SINK),
     "distribute": ("DISTRIBUTE BY has no effect on a stream's sink", "Leave it out."),
-    "limit": (f"LIMIT is not possible, as {_ENDLESS}", _IN_THE_SINK),
-    "offset": (f"OFFSET is not possible, as {_ENDLESS}", _IN_THE_SINK),
-    "qualify": ("QUALIFY is not known here", "Put the OVER into a subquery and its condition into WHERE around it."),
-    "laterals": ("LATERAL VIEW is not known here", "Write explode(…) as an item of the SELECT list."),
-    "pivots": ("PIVOT and UNPIVOT are not known here", "Write sum(x) FILTER (WHERE …) for each column."),
-    "sample": ("TABLESAMPLE is not known here", "Write WHERE rand() < 0.1."),
-    "hint": ("a hint is not known here", "Leave it out; settings are those of the query's writer."),
-    "hints": ("a hint is not known here", "Leave it out; settings are those of the query's writer."),
-    "grouping_sets": ("GROUPING SETS is not known here", "Write a query for each grouping."),
-    "cube": ("CUBE is not known here", "Write a query for each grouping."),
-    "rollup": ("ROLLUP is not known here", "Write a query for each grouping."),
-    "totals": ("WITH TOTALS is not known here", "Write a query without GROUP BY."),
-    "all": ("GROUP BY ALL is not known here", "Name the columns."),
-    "into": ("INTO is not known here", "Choose the target with .write(…).to(sink)."),
-    "method": ("a NATURAL or ASOF join is not known here", "Write JOIN … ON a.k = b.k, or USING (k)."),
-    "recursive": ("WITH RECURSIVE is not known here", _WITH_CHAIN),
-    "db": ("a table's name has one part here", "Name the streams that were given to bs.sql."),
+    "limit": (f"LIMIT is not possible: {_ENDLESS}", _IN_THE_SINK),
+    "offset": (f"OFFSET is not possible: {_ENDLESS}", _IN_THE_SINK),
+    "qualify": ("QUALIFY is not supported", "Put the OVER into a subquery and its condition into WHERE around it."),
+    "laterals": ("LATERAL VIEW is not supported", "Write explode(…) as an item of the SELECT list."),
+    "pivots": ("PIVOT and UNPIVOT are not supported", "Write sum(x) FILTER (WHERE …) for each column."),
+    "sample": ("TABLESAMPLE is not supported", "Write WHERE rand() < 0.1."),
+    "hint": ("a hint is not supported", "Leave it out. Use the settings of the query's writer."),
+    "hints": ("a hint is not supported", "Leave it out. Use the settings of the query's writer."),
+    "grouping_sets": ("GROUPING SETS is not supported", "Write a query for each grouping."),
+    "cube": ("CUBE is not supported", "Write a query for each grouping."),
+    "rollup": ("ROLLUP is not supported", "Write a query for each grouping."),
+    "totals": ("WITH TOTALS is not supported", "Write a query without GROUP BY."),
+    "all": ("GROUP BY ALL is not supported", "Name the columns."),
+    "into": ("INTO is not supported", "Choose the target with .write(…).to(sink)."),
+    "method": ("a NATURAL or ASOF join is not supported", "Write JOIN … ON a.k = b.k, or USING (k)."),
+    "recursive": ("WITH RECURSIVE is not supported", _WITH_CHAIN),
+    "db": ("the name of a table must have one part", "Name the streams that were given to bs.sql."),
     "version": (
-        "FOR SYSTEM_TIME AS OF is known behind JOIN alone",
+        "FOR SYSTEM_TIME AS OF is supported only after JOIN",
         "Write FROM probe LEFT JOIN build FOR SYSTEM_TIME AS OF PROCTIME() ON probe.k = build.k.",
     ),
-    "joins": ("a join in parentheses is not known here", "Write the joins one after another, or use a subquery."),
-    "columns": ("renaming columns behind a table's alias is not known here", "Use a subquery with AS for each column."),
-    "exclude": ("an EXCLUDE or EXCEPT list is not known here", "Name the columns."),
-    "except_": ("* EXCEPT is not known here", "Name the columns."),
-    "replace": ("* REPLACE is not known here", "Name the columns."),
-    "rename": ("* RENAME is not known here", "Name the columns."),
-    "by_name": ("UNION BY NAME is not known here", "Put the columns into one order: UNION ALL goes by place."),
-    "kind": ("SELECT AS STRUCT and AS VALUE are not known here", "Write struct(…) AS name."),
+    "joins": ("a join in parentheses is not supported", "Write the joins one after another, or use a subquery."),
+    "columns": ("renaming columns after a table's alias is not supported", "Use a subquery with AS for each column."),
+    "exclude": ("an EXCLUDE or EXCEPT list is not supported", "Name the columns."),
+    "except_": ("* EXCEPT is not supported", "Name the columns."),
+    "replace": ("* REPLACE is not supported", "Name the columns."),
+    "rename": ("* RENAME is not supported", "Name the columns."),
+    "by_name": ("UNION BY NAME is not supported", "Put the columns into the same order: UNION ALL goes by position."),
+    "kind": ("SELECT AS STRUCT and AS VALUE are not supported", "Write struct(…) AS name."),
     "windows": ("a WINDOW clause without OVER has no effect", "Leave it out."),
-    "with_": ("WITH is understood in front of the statement or of a subquery", "Put it there."),
+    "with_": ("WITH is supported only at the start of the statement or of a subquery", "Put it there."),
 }
 
 
 class Statement:
-    """The text of a statement, for the places in it.
+    """The text of a statement, with the positions of its parts.
 
     Parameters
     ----------
@@ -99,17 +99,17 @@ class Statement:
         self.text = text
 
     def refused(self, node: exp.Expr | None, problem: str, hint: str = "") -> SqlError:
-        """An error that tells where a part of the statement begins."""
+        """An error with the position at which a part of the statement begins."""
         return self.refused_at(_start(node), problem, hint)
 
     def refused_at(self, start: int, problem: str, hint: str = "") -> SqlError:
-        """The same for a place in the text, from 0 on."""
+        """An error with a position in the text, from 0."""
         before = self.text[:start]
         return SqlError(problem, hint, before.count("\n") + 1, start - (before.rfind("\n") + 1) + 1)
 
     @contextmanager
     def at(self, node: exp.Expr | None, what: str = "") -> Iterator[None]:
-        """Errors of operators, and Spark's of expressions, with the place of what they are about."""
+        """Adds the position of this part to errors of operators, and to Spark's errors about expressions."""
         from pyspark.errors import AnalysisException, ParseException
 
         before = f"{what}: " if what else ""
@@ -124,22 +124,22 @@ class Statement:
             raise self.refused(node, f"{before}Spark refuses it: {first_line(error)}", hint) from error
 
     def only(self, node: exp.Expr, *understood: str) -> None:
-        """Refuse whatever a part of the statement has beside what is understood."""
+        """Refuse all clauses of a part of the statement, except these."""
         for key, value in node.args.items():
             if key in understood or value is None or value is False or value == []:
                 continue
             told, hint = _CLAUSES.get(
-                key, (f"{key.rstrip('_').replace('_', ' ').upper()} is not known here", _WITH_CHAIN)
+                key, (f"{key.rstrip('_').replace('_', ' ').upper()} is not supported", _WITH_CHAIN)
             )
             first = value[0] if isinstance(value, list) else value
             if isinstance(first, exp.Hint):
-                first = node.expressions[0]  # a hint's places are those in itself
+                first = node.expressions[0]  # only the parts of a hint have positions
             if isinstance(first, exp.With):
                 first = first.expressions[0].args.get("alias")
             raise self.refused(first if isinstance(first, exp.Expr) else node, f"{told}.", hint)
 
     def checked(self, expression: exp.Expr) -> None:
-        """Refuse what no expression over a stream's rows can have."""
+        """Refuse parts that no expression over a stream's rows can have."""
         for node in expression.walk():
             if isinstance(node, exp.Query):
                 holder = node.find_ancestor(exp.Exists, exp.In)
@@ -154,15 +154,13 @@ class Statement:
                     node, f"the parameter {node.sql(dialect='spark')} has no value.", "Format the value into the text."
                 )
             if isinstance(node, exp.DataType) and node.is_type("time"):
-                raise self.refused(
-                    node, "the type TIME is not known here.", "Keep times of the day as text or numbers."
-                )
+                raise self.refused(node, "the type TIME is not supported.", "Keep times of the day as text or numbers.")
             if isinstance(node, exp.QueryTransform | exp.Unnest | exp.Lateral | exp.Kwarg):
-                raise self.refused(node, f"{node.key.upper()} is not known here.", _WITH_CHAIN)
+                raise self.refused(node, f"{node.key.upper()} is not supported.", _WITH_CHAIN)
 
 
 def _start(node: exp.Expr | None) -> int:
-    """Where the first token of a part stands that is known; else that of what the part belongs to."""
+    """Where a part begins: at its first token with a known position, else at the start of its parent."""
     while node is not None:
         found = [each.meta["start"] for each in node.walk() if "start" in each.meta]
         if found:

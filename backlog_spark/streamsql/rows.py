@@ -1,4 +1,4 @@
-"""What a query's part gives: a stream, and what its columns are called in the statement (pure but for schemas)."""
+"""The result of a part of a query: a stream, and the statement's names of its columns (pure but for schemas)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["PSEUDO", "Rows", "Visible", "column_of", "text_of"]
 
 PSEUDO: Final = METADATA
-"""Columns of change streams: no part of ``*``, and carried along by projections."""
+"""Columns of change streams. They are not part of ``*``, and projections keep them."""
 
 
 @dataclass(frozen=True)
@@ -29,14 +29,14 @@ class Visible:
     Parameters
     ----------
     table : str
-        The table's name or alias; empty for a column of several, such as one of USING.
+        The table's name or alias; empty for a column of several tables, such as one of USING.
     name : str
     column : Expr
-        What it is in the rows of the stream.
+        The column in the rows of the stream.
     bare : bool
-        Whether it is found, and part of ``*``, without its table.
+        Whether the column is found without its table's name, and is part of ``*``.
     hidden : bool
-        Whether it is no part of any star.
+        Whether the column is in no star.
     """
 
     table: str
@@ -55,9 +55,9 @@ class Rows:
     stream : BacklogStream
     columns : tuple of Visible
     pseudo : tuple of str
-        The columns of the stream that tell of changes.
+        The change columns of the stream.
     span : Span, optional
-        Windows that the rows are in and have not been grouped by.
+        Windows of the rows that have not been grouped by yet.
     """
 
     stream: BacklogStream
@@ -75,7 +75,7 @@ class Rows:
         return list(dict.fromkeys(column.table for column in self.columns if column.table))
 
     def star(self, statement: Statement, node: exp.Expr) -> list[Visible]:
-        """What ``*`` or ``t.*`` stands for."""
+        """The columns of ``*`` or ``t.*``."""
         table = node.table if isinstance(node, exp.Column) else ""
         if not table:
             return [column for column in self.columns if column.bare and not column.hidden]
@@ -87,12 +87,12 @@ class Rows:
         return found
 
     def resolved(self, statement: Statement, node: exp.Column) -> exp.Expr:
-        """What a column's name stands for in the rows of the stream.
+        """The column of a name, over the rows of the stream.
 
         Raises
         ------
         SqlError
-            For a name that no column has, or several have.
+            If no column has the name, or several have it.
         """
         parts = [part.name for part in node.parts]
         found = self._matches(parts)
@@ -105,14 +105,14 @@ class Rows:
         made = column.column.copy()
         for field in fields:
             made = exp.Dot(this=made, expression=exp.to_identifier(field, quoted=True))
-        # Of what was written the place remains, for messages.
-        place = next((part.meta for part in node.parts if "start" in part.meta), {})
+        # Keep the position of the written name, for messages.
+        position = next((part.meta for part in node.parts if "start" in part.meta), {})
         for each in made.walk():
-            each.meta.update(place)
+            each.meta.update(position)
         return made
 
     def has(self, node: exp.Column) -> bool:
-        """Whether a name stands for anything."""
+        """Whether a column has this name."""
         return bool(self._matches([part.name for part in node.parts]))
 
     def _matches(self, parts: Sequence[str]) -> list[tuple[Visible, Sequence[str]]]:
@@ -143,13 +143,15 @@ class Rows:
             if isinstance(node, exp.Column):
                 return self.resolved(statement, node)
             if isinstance(node, exp.Star) and not isinstance(node.parent, exp.Count):
-                raise statement.refused(node, "a star is not possible here.", "It is in count(*) and struct(*).")
+                raise statement.refused(
+                    node, "a star is not possible here.", "Stars are possible in count(*) and struct(*)."
+                )
             return node
 
         return of
 
     def _struct(self, statement: Statement, node: exp.Struct) -> exp.Expr:
-        """A struct whose fields keep the names that the statement has for them."""
+        """A struct whose fields keep their names in the statement."""
         fields: list[exp.Expr] = []
         for each in node.expressions:
             if isinstance(each, exp.Star) or (isinstance(each, exp.Column) and isinstance(each.this, exp.Star)):
@@ -169,5 +171,5 @@ def _field(name: str, value: exp.Expr) -> exp.Expr:
 
 
 def column_of(name: str) -> exp.Column:
-    """The column of exactly this name."""
+    """The column with exactly this name."""
     return exp.Column(this=exp.to_identifier(name, quoted=True))

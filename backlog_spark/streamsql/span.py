@@ -19,9 +19,9 @@ class Span:
     ----------
     assigner : WindowAssigner
     node : Expr
-        Where they are written.
+        The window's expression in the statement.
     partition : tuple of Expr or None
-        Of sessions of a table function: the translated PARTITION BY columns. None where GROUP BY alone says it.
+        For a session of a table function: its translated PARTITION BY columns. None if only GROUP BY has the keys.
     """
 
     assigner: WindowAssigner

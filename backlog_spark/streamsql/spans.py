@@ -1,4 +1,4 @@
-"""Windows in statements: Flink's table functions and Spark's functions in GROUP BY, as assigners."""
+"""Translates windows to assigners: Flink's table functions, and Spark's functions in GROUP BY."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = ["SPARK_WINDOWS", "is_window_function", "span_of_call", "window_table"
 SPARK_WINDOWS: Final = ("window", "session_window")
 
 
-# Names of the arguments of Flink's functions behind DATA and TIMECOL, in their order; the last of these are optional.
+# Arguments of Flink's functions after DATA and TIMECOL, in order: required ones, then optional ones.
 _ARGUMENTS: Final[Mapping[str, tuple[Sequence[str], Sequence[str]]]] = {
     "TUMBLE": (("SIZE",), ("OFFSET",)),
     "HOP": (("SLIDE", "SIZE"), ("OFFSET",)),
@@ -48,7 +48,7 @@ _FORMS: Final = {
 
 
 def is_window_function(table: exp.Table) -> exp.Anonymous | None:
-    """The window function that a FROM item calls, within ``TABLE(…)`` or without; None if it calls none."""
+    """The window function that a FROM item calls, with or without ``TABLE(…)``; None if there is none."""
     call = table.this
     if isinstance(call, exp.Anonymous) and call.name.upper() == "TABLE" and len(call.expressions) == 1:
         call = call.expressions[0]
@@ -56,12 +56,12 @@ def is_window_function(table: exp.Table) -> exp.Anonymous | None:
 
 
 def window_table(tr: Translation, call: exp.Anonymous, table_of: Callable[[exp.Table], Rows]) -> Rows:
-    """The rows of a window table function, which are to be grouped by ``window_start`` and ``window_end``."""
+    """The rows of a window table function. They must be grouped by ``window_start`` and ``window_end``."""
     name = call.name.upper()
     given = _arguments(tr.statement, call, name)
     table = given["DATA"]
     if not isinstance(table, exp.Table):
-        raise tr.statement.refused(call, f"{name}: its first argument is no table.", f"Write {_FORMS[name]}.")
+        raise tr.statement.refused(call, f"{name}: its first argument is not a table.", f"Write {_FORMS[name]}.")
     rows = table_of(table)
     _check_time(tr, rows, given["TIMECOL"], name)
     lengths = {k: timedelta(milliseconds=milliseconds(tr.statement, v)) for k, v in given.items() if k not in _TABLE}
@@ -84,7 +84,7 @@ _TABLE: Final = ("DATA", "TIMECOL")
 
 
 def window_column(name: str) -> exp.Column:
-    """A column of the window, told from the table's own by a mark."""
+    """A column of the window. A mark distinguishes it from the table's columns."""
     made = column_of(name)
     made.meta["window"] = True
     return made
@@ -94,15 +94,15 @@ def _arguments(statement: Statement, call: exp.Anonymous, name: str) -> dict[str
     needed, optional = _ARGUMENTS[name]
     names = [*_TABLE, *needed, *optional]
     found: dict[str, exp.Expr] = {}
-    for place, argument in enumerate(call.expressions):
+    for position, argument in enumerate(call.expressions):
         key, value = (
             (argument.name.upper(), argument.expression)
             if isinstance(argument, exp.Kwarg)
-            else (names[place] if place < len(names) else "", argument)
+            else (names[position] if position < len(names) else "", argument)
         )
         if key not in names or key in found:
             raise statement.refused(
-                argument, f"{name}: the argument {text_of(argument)} is one too many.", f"Write {_FORMS[name]}."
+                argument, f"{name}: the argument {text_of(argument)} is too many.", f"Write {_FORMS[name]}."
             )
         found[key] = value
     missing = [key for key in (*_TABLE, *needed) if key not in found]
@@ -128,7 +128,7 @@ def _check_time(tr: Translation, rows: Rows, descriptor: exp.Expr, name: str) ->
     column = inner.expressions[0] if is_one else None
     if not isinstance(column, exp.Column):
         raise tr.statement.refused(
-            descriptor, f"{name}: {text_of(descriptor)} is no DESCRIPTOR of a column.", f"Write {_FORMS[name]}."
+            descriptor, f"{name}: {text_of(descriptor)} is not a DESCRIPTOR of a column.", f"Write {_FORMS[name]}."
         )
     check_event_time(tr, rows, column, name)
 
@@ -145,21 +145,21 @@ def check_event_time(tr: Translation, rows: Rows, column: exp.Expr, what: str) -
     if time is None:
         raise tr.statement.refused(
             column,
-            f"{told}, as it has none.",
+            f"{told}: the stream has none.",
             f"Give bs.sql a stream with .with_watermark({text_of(column)!r}, delay).",
         )
     if text_of(rows.translated(tr.statement, column)) != text_of(column_of(time)):
         known = [each.name for each in rows.columns if each.column.name == time] or [time]
-        raise tr.statement.refused(column, f"{told}, which is {known[0]!r}.", f"Write {known[0]}.")
+        raise tr.statement.refused(column, f"{told}. That is {known[0]!r}.", f"Write {known[0]}.")
 
 
 def event_time(tr: Translation, stream: BacklogStream) -> str | None:
-    """The column of event time in a stream's rows."""
+    """The column with a stream's event time."""
     return event_time_of(tr.schema(stream, None))
 
 
 def span_of_call(tr: Translation, rows: Rows, call: exp.Expr) -> Span | None:
-    """The windows of ``window(at, …)`` and ``session_window(at, gap)`` in GROUP BY; None for other expressions."""
+    """The windows of ``window(at, …)`` or ``session_window(at, gap)`` in GROUP BY; None for other expressions."""
     if not isinstance(call, exp.Anonymous) or call.name.lower() not in SPARK_WINDOWS:
         return None
     name, (time, *rest) = call.name.lower(), call.expressions or [None]

@@ -1,4 +1,4 @@
-"""Intervals and bounds on time, as statements write them (pure)."""
+"""Parses intervals, and bounds on time, in statements (pure)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def milliseconds(statement: Statement, node: exp.Expr) -> int:
     Raises
     ------
     SqlError
-        For what has no fixed length in whole milliseconds.
+        If the length is not fixed, or not in whole milliseconds.
     """
     inner = node.unnest()
     if isinstance(inner, exp.Literal) and inner.is_string:
@@ -34,7 +34,7 @@ def milliseconds(statement: Statement, node: exp.Expr) -> int:
             raise statement.refused(node, f"{text_of(node)}: an interval from one unit to another.", _EXAMPLE)
         given = f"{inner.this.this} {'' if unit is None else unit.name}"
     else:
-        raise statement.refused(node, f"{text_of(node)} is no interval.", _EXAMPLE)
+        raise statement.refused(node, f"{text_of(node)} is not an interval.", _EXAMPLE)
     if given.strip().removeprefix("interval").split()[-1:] and _is_calendar(given):
         raise statement.refused(node, f"{text_of(node)}: months and years have no fixed length.", "Write days.")
     try:
@@ -64,7 +64,7 @@ class Difference:
 
 @dataclass
 class Bounds:
-    """From which to which difference rows of two streams belong together; None is without end."""
+    """Lower and upper bound of the time difference between matching rows of two streams; None: no bound."""
 
     lower: int | None = None
     upper: int | None = None
@@ -72,7 +72,7 @@ class Bounds:
     upper_exclusive: bool = False
 
     def narrow(self, by: Difference) -> None:
-        """Take a condition in."""
+        """Add a condition."""
         exclusive = by.operator in "<>"
         if by.operator in (">", ">=", "=") and (
             self.lower is None or (by.ms, exclusive) > (self.lower, self.lower_exclusive)
@@ -100,9 +100,9 @@ def difference(statement: Statement, condition: exp.Expr, left: str, right: str)
     Parameters
     ----------
     condition : Expr
-        Translated: ``b BETWEEN a - INTERVAL … AND a + INTERVAL …``, or a comparison of such.
+        Translated: ``b BETWEEN a - INTERVAL … AND a + INTERVAL …``, or such a comparison.
     left, right : str
-        The columns of event time, in the rows of each stream.
+        The columns of event time in each stream.
     """
     inner = condition.unnest()
     if isinstance(inner, exp.Between) and not inner.args.get("symmetric"):
@@ -116,14 +116,14 @@ def difference(statement: Statement, condition: exp.Expr, left: str, right: str)
     if sides[0] is None or sides[1] is None or sides[0][0] == sides[1][0]:
         return None
     (first, first_ms), (_, second_ms) = sides[0], sides[1]
-    # time of one + its shift, compared with the time of the other + its shift
+    # Compares (one time + its shift) with (the other time + its shift).
     if first == right:
         return [Difference(operator, second_ms - first_ms)]
     return [Difference(_SWAPPED[operator], first_ms - second_ms)]
 
 
 def _shifted(statement: Statement, node: exp.Expr, times: tuple[str, str]) -> tuple[str, int] | None:
-    """A column of event time and what is added to it, or None."""
+    """A column of event time and the interval added to it; None for other expressions."""
     inner = node.unnest()
     if isinstance(inner, exp.Column) and inner.name in times:
         return inner.name, 0

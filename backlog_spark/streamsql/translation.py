@@ -1,4 +1,4 @@
-"""What the parts of a translation share: the statement, its streams, schemas, and steps made of checked expressions."""
+"""Shared by all parts of a translation: the statement, its streams, schemas, and steps with checked expressions."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 __all__ = ["Translation", "conjuncts", "quoted_name", "results_change"]
 
-# What the statement may call something, and columns that it does not see are called.
+# Names of internal columns. The statement may not use such names.
 _HIDDEN: Final = re.compile(r"__\w+")
-# Steps of Spark's plan that would make a projection or a filter stateful.
+# Steps of Spark's plan that would make a projection or filter stateful.
 _STATEFUL: Final = re.compile(r"^[\s:|+-]*(Aggregate|Window|Deduplicate|Sort|Distinct|Join)\b", re.MULTILINE)
 
 
 @dataclass
 class Translation:
-    """One statement on its way.
+    """The translation of one statement.
 
     Parameters
     ----------
     statement : Statement
     schemas : Schemas
     streams : mapping of str to (str, BacklogStream)
-        What was given, by lower-case name.
+        The given streams, by lower-case name.
     """
 
     statement: Statement
@@ -55,7 +55,7 @@ class Translation:
     # -- names ----------------------------------------------------------------------------------------------
 
     def operator(self, *parts: str) -> str:
-        """A name for an operator's state, made of these and not yet taken."""
+        """A new name for an operator's state, made of these parts."""
         wanted = state_name("_".join(part.strip("_") for part in parts))
         name, number = wanted, 1
         while name in self._taken:
@@ -65,12 +65,12 @@ class Translation:
         return name
 
     def hidden(self, what: str) -> str:
-        """A name for a column that the statement does not see, and that no table has."""
+        """A new name for an internal column, which no table has."""
         self._hidden[what] = self._hidden.get(what, 0) + 1
         return self.unseen(f"__{what}{self._hidden[what]}")
 
     def unseen(self, wanted: str) -> str:
-        """A name for the one such column of its kind in a step."""
+        """The name of the only internal column of its kind in a step."""
         name, number = wanted, 1
         while name.lower() in self._columns:
             number += 1
@@ -80,30 +80,30 @@ class Translation:
     # -- schemas --------------------------------------------------------------------------------------------
 
     def schema(self, stream: BacklogStream, node: exp.Expr | None, what: str = "") -> StructType:
-        """A stream's columns; what is wrong with its last step is told with the place of a part of the statement."""
+        """A stream's columns. An error of its last step gets the position of a part of the statement."""
         with self.statement.at(node, what):
             return self.schemas.of(stream.node)
 
     def table(self, stream: BacklogStream, name: str, node: exp.Expr | None) -> Rows:
-        """A stream's rows, under the names of its columns."""
+        """A stream's rows, with the names of its columns."""
         names = self.schema(stream, node, f"the stream {name!r}").names
         self._columns |= {column.lower() for column in names}
         pseudo = tuple(column for column in names if column in PSEUDO) if CHANGE_TYPE in names else ()
         columns = tuple(Visible(name, column, column_of(column), hidden=column in pseudo) for column in names)
         return Rows(stream, columns, pseudo)
 
-    def told(self, stream: BacklogStream, node: exp.Expr | None, what: str = "") -> tuple[str, ...]:
-        """The columns of a keyed operator's results that tell of changes; a result of the same name is none."""
+    def change_columns(self, stream: BacklogStream, node: exp.Expr | None, what: str = "") -> tuple[str, ...]:
+        """The change columns of a keyed operator's results. A result column of the same name is not one."""
         schema = self.schema(stream, node, what)
         return tuple(field.name for field in schema if field.name == CHANGE_TYPE and MARK in field.metadata)
 
     # -- steps ----------------------------------------------------------------------------------------------
 
     def filtered(self, rows: Rows, condition: exp.Expr, node: exp.Expr) -> Rows:
-        """The rows for which a translated condition is true.
+        """The rows that satisfy a translated condition.
 
-        Where later rows take the place of earlier ones, one for which it is no longer true has to take the earlier one
-        away: the rows are told as changes.
+        If later rows replace earlier ones, a row that no longer satisfies it must remove the earlier row. So the rows
+        become changes.
         """
         if results_change(rows.stream.node):
             rows = self.changes(rows, node)
@@ -112,10 +112,10 @@ class Translation:
         return replace(rows, stream=stream)
 
     def changes(self, rows: Rows, node: exp.Expr) -> Rows:
-        """The same rows with the column that tells of changes, if rows change."""
+        """The rows with the change type as a column, if rows change."""
         if results_change(rows.stream.node):
             for name in self.schema(rows.stream, node).names:
-                # Results of rows that change tell of changes already.
+                # Results of changing rows have a change type already.
                 if name.lower() == CHANGE_TYPE and name not in rows.pseudo:
                     raise self._taken_change_type(name, node)
         with self.statement.at(node):
@@ -126,13 +126,13 @@ class Translation:
     def _taken_change_type(self, name: str, node: exp.Expr) -> Exception:
         return self.statement.refused(
             node,
-            f"the rows are changes, and {CHANGE_TYPE} tells which ones they take back, "
-            f"so no other column is named {name!r}.",
+            f"the rows are changes, and {CHANGE_TYPE} says which rows are retracted, "
+            f"so no other column can be named {name!r}.",
             f"Give it another name: {CHANGE_TYPE} AS change.",
         )
 
     def with_columns(self, rows: Rows, columns: Mapping[str, exp.Expr], node: exp.Expr) -> Rows:
-        """The same rows with further columns, of translated expressions."""
+        """The rows with further columns, from translated expressions."""
         if not columns:
             return rows
         stream = rows.stream.map("*", *(f"{text_of(e)} AS {quoted_name(n)}" for n, e in columns.items()))
@@ -140,12 +140,12 @@ class Translation:
         return replace(rows, stream=stream)
 
     def pruned(self, rows: Rows, used: set[str], node: exp.Expr) -> Rows:
-        """The same rows without columns that nothing names, which an operator would keep in its state.
+        """The rows without unused columns, which an operator would otherwise keep in its state.
 
         Parameters
         ----------
         used : set of str
-            Names, in lower case, of columns and perhaps of other things.
+            Lower-case names of used columns, and perhaps of other things.
         """
         kept = tuple(c for c in rows.columns if c.name.lower() in used or c.hidden)
         needed = {each.name for column in kept for each in column.column.find_all(exp.Column)} | {*rows.pseudo}
@@ -158,12 +158,12 @@ class Translation:
         return replace(rows, stream=stream, columns=kept)
 
     def projected(self, rows: Rows, items: Sequence[tuple[str, exp.Expr, exp.Expr]]) -> Rows:
-        """Rows of these columns: name, translated expression, and where it stands.
+        """Rows with these columns: name, translated expression, expression in the statement.
 
         Raises
         ------
         SqlError
-            For two columns of one name, and for what Spark does not take.
+            If two columns have the same name, or Spark refuses an expression.
         """
         seen: dict[str, str] = {}
         for name, _, node in items:
@@ -190,7 +190,7 @@ class Translation:
         try:
             self._stateless(stream, items[0][2] if items else None, "the SELECT list")
         except Exception:
-            # Spark tells of the first item that it does not take, but not where it is.
+            # Spark names the first item that it refuses, but not its position.
             for name, expression, node in items:
                 self._stateless(rows.stream.map(_item(name, expression)), node, f"the column {name!r}")
             raise
@@ -203,12 +203,12 @@ class Translation:
         if found:
             raise self.statement.refused(
                 node,
-                f"{what + ': ' if what else ''}an aggregate or window function stands where none is understood.",
-                "Spark would keep its state by itself. docs/sql.md lists the functions that there are.",
+                f"{what + ': ' if what else ''}an aggregate or window function is not possible here.",
+                "Spark would keep its state outside of the operators. docs/sql.md lists the supported functions.",
             )
 
     def as_data(self, rows: Rows, nodes: Iterable[exp.Expr], node: exp.Expr) -> Rows:
-        """The rows of a change stream as rows like others, if one of these names what they tell of changes."""
+        """The rows of a change stream as ordinary rows, if one of these expressions uses a change column."""
         asked = {c.name.lower() for each in nodes for c in each.find_all(exp.Column)}
         if CHANGE_TYPE not in rows.pseudo or CHANGE_TYPE not in asked:
             return rows
@@ -222,7 +222,7 @@ class Translation:
         return replace(rows, stream=stream, columns=columns, pseudo=())
 
     def selected(self, stream: BacklogStream, texts: Sequence[str], node: exp.Expr) -> BacklogStream:
-        """These columns alone: `BacklogStream.map` would keep the change type beside them."""
+        """Exactly these columns. `BacklogStream.map` would also keep the change type."""
         made = BacklogStream(
             TransformNode(stream.node, lambda frame: frame.selectExpr(*texts), f"map {', '.join(texts)}")
         )
@@ -231,7 +231,7 @@ class Translation:
 
 
 def results_change(node: Node) -> bool:
-    """Whether later rows of a stream take the place of earlier ones without telling so."""
+    """Whether later rows of a stream replace earlier ones without a change type."""
     while isinstance(node, TransformNode):
         node = node.parent
     return isinstance(node, KeyedNode) and node.with_changes is not None
@@ -248,7 +248,7 @@ def quoted_name(name: str) -> str:
 
 
 def conjuncts(condition: exp.Expr) -> list[exp.Expr]:
-    """The conditions that AND connects."""
+    """The conditions joined by AND."""
     inner = condition.unnest()
     if isinstance(inner, exp.And):
         return [*conjuncts(inner.this), *conjuncts(inner.expression)]

@@ -176,7 +176,7 @@ def test_a_file_of_a_checkpoint_is_made_once(spark: SparkSession, tmp_path: Path
             files_of(spark, path)
     finally:
         spark.conf.unset(manager)
-    with pytest.raises(BacklogError, match="cannot rename a file at once"):
+    with pytest.raises(BacklogError, match="cannot rename a file atomically"):
         files_of(spark, java_class(spark, "org.apache.hadoop.fs.Path")("http://127.0.0.1/x"))
 
 

@@ -193,7 +193,7 @@ def test_more_than_a_value_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(texts, "_MOST_BYTES", 1_000)
     group = Group()
     group.batch({"a1": 1})
-    with pytest.raises(BacklogError, match=r"rows of state of one bucket have .* Raise spark\.backlog\.keyGroups"):
+    with pytest.raises(BacklogError, match=r"rows of state in one bucket have .* Raise spark\.backlog\.keyGroups"):
         group.batch({f"a{n}" + "x" * 500: n for n in range(40)})
 
 

@@ -128,7 +128,7 @@ def test_nothing_is_lost_on_the_way(rows: list[tuple[Any, ...]], size: int) -> N
 def test_more_than_arrow_holds_is_refused_not_cut() -> None:
     schema = pa.schema([("text", pa.string())])
     piece = pa.RecordBatch.from_arrays([pa.array(["x" * (1 << 20)] * 1_025)], schema=schema)
-    with pytest.raises(BacklogError, match="2050 rows of state hold more than 2 GiB"):
+    with pytest.raises(BacklogError, match="2050 rows of state have more than 2 GiB"):
         combine([piece, piece], schema)
 
 

@@ -73,7 +73,7 @@ def _one(item: exp.Expr) -> OverFunction:
     if isinstance(call, exp.Window):
         raise BacklogError(f"over: {written} has a window of its own.", "Leave it out: it is the operator's.")
     if isinstance(call, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
-        raise BacklogError(f"over: {written}: FILTER and NULLS clauses are not known here.", "Leave them out.")
+        raise BacklogError(f"over: {written}: FILTER and NULLS clauses are not supported.", "Leave them out.")
     kind = _KINDS.get(type(call))
     if kind is None:
         name = call.name if isinstance(call, exp.Anonymous) else call.key
