@@ -1,1 +1,1 @@
-"""What a user chains: streams, keyed streams, windows, the writer."""
+"""The chained API: streams, keyed streams, windows, the writer."""

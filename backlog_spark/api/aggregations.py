@@ -22,9 +22,9 @@ _WHOLE_ROW = "__backlog_row"
 
 
 def _flat_row(keys: int, frame: DataFrame) -> DataFrame:
-    """The picked row's columns in place of their struct; the keys are there already.
+    """Replace the struct of a chosen row by its columns. The keys are there already.
 
-    The columns about the row's own change are left out: they would order results wrongly.
+    Columns about the row's own change are dropped: they would order results wrongly.
     """
     from pyspark.sql import functions as F
 
@@ -45,15 +45,15 @@ class Aggregations(ABC, Generic[Stream]):
         """Declared aggregates."""
 
     def count(self) -> Stream:
-        """Rows of each key, or of each of its windows, as ``count``."""
+        """Number of rows of each key, or of each of its windows, as ``count``."""
         return self.aggregate("count(*) AS count")
 
     def sum(self, column: str) -> Stream:
-        """Sum of a column, under the column's name, as PyFlink has it."""
+        """Sum of a column, under the column's name, as in PyFlink."""
         return self._one("sum", column)
 
     def min(self, column: str) -> Stream:
-        """Least value of a column, under the column's name."""
+        """Smallest value of a column, under the column's name."""
         return self._one("min", column)
 
     def max(self, column: str) -> Stream:
@@ -61,14 +61,14 @@ class Aggregations(ABC, Generic[Stream]):
         return self._one("max", column)
 
     def min_by(self, column: str, *, last: bool = False) -> Stream:
-        """The row with the least value of a column: the keys, then the row's other columns.
+        """The row with the smallest value of a column: the keys, then the row's other columns.
 
         Parameters
         ----------
         column : str
         last : bool
             Among rows with equal values take the last; default the first. The order is the one given to `key_by`.
-            Without one the rows' other columns decide ties.
+            Without one the other columns decide.
         """
         return self._row("min_by", column, last)
 

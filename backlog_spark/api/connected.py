@@ -1,4 +1,4 @@
-"""Makes one stream of two keyed streams, for a function of both."""
+"""Makes one stream from two keyed streams, for a function of both."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ORDER: Final = "__backlog_order"
 
 
 def connected(left: Keyed[Any, Any], right: Keyed[Any, Any], function: KeyedCoProcessFunction, name: str) -> KeyedNode:
-    """The operator that gives a function the rows of two keyed streams."""
+    """The node that gives a function the rows of two keyed streams."""
     what = type(function).__name__
     orders = (left.order, right.order)
     if (left.order is None) != (right.order is None):

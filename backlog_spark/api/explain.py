@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["explain", "explained"]
 
-# A projection of a hundred columns would hide the tree.
+# A projection of a hundred columns would hide the tree, so it is cut to this many characters.
 _LONGEST: Final = 160
 _SORTED_BATCH: Final = "spark.backlog.sortedBatch.enabled"
 
@@ -47,13 +47,13 @@ def explain(thing: BacklogStream | BacklogQuery, *, spark: SparkSession | None =
 def explained(thing: BacklogStream | BacklogQuery, *, spark: SparkSession | None = None) -> str:
     """The operators as a tree, each above its inputs.
 
-    For each keyed operator it shows the vehicle that carries it, and why. For a started query it is the present
-    vehicle, else the one that follows from the settings.
+    For each keyed operator it shows its vehicle, and why. For a started query that is the present vehicle, otherwise
+    the one that follows from the settings.
 
     Parameters
     ----------
     thing : BacklogStream or BacklogQuery
-        A stream's sources are asked for their schemas.
+        The schemas of a stream's sources are loaded.
     spark : SparkSession, optional
         For a stream. Default: the active session.
 
@@ -130,7 +130,7 @@ def _operator(node: KeyedNode, fold: Fold) -> str:
 
 
 def _cannot_return(root: Node, first: Fold) -> str:
-    """Why a later stay in backlog is not sorted; empty if it is."""
+    """Why a later stay in backlog does not run sorted; empty if it does."""
     if joins_results(root):
         return "rows of a second input enter behind the first operator"
     if not first.mergeable:
@@ -150,7 +150,7 @@ def _whys_of_stream(root: Node, fold: Callable[[KeyedNode], Fold]) -> dict[str, 
 
 
 def _why(query: BacklogQuery, keyed: KeyedPlan) -> str:
-    """The vehicle of a query's operators, which is one for all, and its reason."""
+    """The vehicle of a query's operators, and its reason. All operators have the same one."""
     during = query.intervals.during_backlog_ms
     first = next(iter(keyed.folds.values()))
     cannot = _cannot_return(query.node, first)

@@ -33,14 +33,15 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
     """Rows grouped by key. An aggregate gives one row per key whose result changed: the keys, then the results.
 
     Rows with a column ``_change_type`` are a change stream. `aggregate` and `join` retract rows that are updated or
-    deleted, and put out changes themselves. Your own functions get the rows as they are. Other operators refuse a
-    change stream. An aggregate can follow an aggregate: the results of the first are changes to the second.
+    deleted, and emit changes themselves. Your own functions get the rows unchanged. Other operators refuse a change
+    stream. An aggregate can follow an aggregate: the results of the first are changes to the second.
     """
 
     _habits = KEYED
 
     def aggregate(self, *aggregates: Aggregate | AggregateFunction | str, name: str = "") -> Stream:
-        """Aggregate by declared aggregates (SQL texts or ``backlog_spark.operators.aggregates``), or by one function.
+        """Aggregate with declared aggregates (SQL texts or ``backlog_spark.operators.aggregates``), or with one
+        function.
 
         Parameters
         ----------
@@ -52,7 +53,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         Raises
         ------
         BacklogError
-            For an aggregate that cannot be merged or is unknown, by name.
+            For an unknown aggregate, and for one that cannot be merged, with its name.
         """
         from backlog_spark.operators.aggregates.retracting import aggregate_fold
         from backlog_spark.operators.aggregates.user_fold import FunctionAggregateFold
@@ -81,7 +82,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         return self._stream.then(KeyedNode(rows, named, binding(""), with_changes=binding))
 
     def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> Stream:
-        """Reduce all rows of a key to one row by a Python function.
+        """Reduce all rows of a key to one row with a Python function.
 
         Parameters
         ----------
@@ -115,8 +116,8 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
     def process(self, function: KeyedProcessFunction, *, name: str = "", late_output: str | None = None) -> Stream:
         """Process rows with a function that has state, timers and side outputs.
 
-        The function's output comes out at the end of a batch, for all rows of the batch, in backlog too. In backlog
-        event-time timers wait for the switch; processing-time timers do not.
+        The function's output is emitted at the end of a batch, in backlog too. In backlog event-time timers wait for
+        the switch; processing-time timers do not.
 
         Parameters
         ----------
@@ -200,7 +201,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
     ) -> Stream:
         """Add to each row functions of itself and of the rows of its key before it in event time.
 
-        A row comes out once, when the watermark has reached its time. Rows of the same time follow the order given to
+        A row is emitted once, when the watermark reaches its time. Rows of the same time follow the order given to
         `BacklogStream.key_by`, then their columns.
 
         Parameters
@@ -219,7 +220,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         Raises
         ------
         BacklogError
-            For an unknown function, by name, and for both kinds of frame at once.
+            For an unknown function, with its name, and for both kinds of frame at once.
         """
         from backlog_spark.operators.over.fold import OverFold
         from backlog_spark.operators.over.select_list import parse_over
@@ -261,8 +262,8 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         ----------
         other : KeyedStream
         how : str, default "inner"
-            ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. With the last three a row without a match is there with
-            NULL on the other side, until it finds one.
+            ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. With the last three a row without a match is emitted
+            with NULL on the other side, and retracted when it finds a match.
         ttl : str, timedelta or a pair of them, optional
             How long a row is kept after its arrival, by the clock. For rows of a stay in backlog the time counts from
             the end of the stay. An expired row matches nothing and is not retracted, as with Flink's
@@ -278,8 +279,8 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         Returns
         -------
         BacklogStream
-            The left stream's columns, then the right one's; a key of the same name in both comes once. If pairs can be
-            retracted, because of a change stream or an outer join, also ``_change_type``: ``insert`` or ``delete``.
+            The left stream's columns, then the right one's. A key with the same name in both appears once. If pairs can
+            be retracted, because of a change stream or an outer join, also ``_change_type``: ``insert`` or ``delete``.
 
         Raises
         ------
@@ -312,7 +313,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
             ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. With the last three a row without a match comes out with
             NULL on the other side, when the watermark has passed everything that it could match. Flink has only inner.
         interruptible : bool, default False
-            As for `join`. The watermark moves on when the last pair is out.
+            As for `join`. The watermark advances after the last pair.
         """
         return IntervalJoin(self, check_keyed(other, "interval_join"), how, interruptible)
 

@@ -48,7 +48,7 @@ class CoGroupedStreams(Guided, Generic[Stream]):
     _order: str | None = None
 
     def where(self, *keys: str, order: str | None = None) -> CoGroupedStreams[Stream]:
-        """The left stream's key columns; ``order`` names a column of both that orders the rows of a group."""
+        """The left stream's key columns. ``order``: a column of both streams that orders the rows of a group."""
         return replace(self, _where=keys, _order=order)
 
     def equal_to(self, *keys: str) -> CoGroupedStreams[Stream]:
@@ -56,11 +56,11 @@ class CoGroupedStreams(Guided, Generic[Stream]):
         return replace(self, _equal_to=keys)
 
     def window(self, assigner: WindowAssigner) -> CoGroupedStreams[Stream]:
-        """The windows; `EndOfStreamWindows` puts everything out when both streams have ended."""
+        """The windows. `EndOfStreamWindows` emits everything when both streams have ended."""
         if assigner.is_global:
             raise BacklogError(
-                "co_group: GlobalWindows are never put out, as co_group takes no trigger.",
-                "Take windows of time, or EndOfStreamWindows for one window that ends with the input.",
+                "co_group: GlobalWindows never emit anything, because co_group takes no trigger.",
+                "Use windows of time, or EndOfStreamWindows for one window that ends with the input.",
             )
         return replace(self, _options=WindowOptions(assigner))
 

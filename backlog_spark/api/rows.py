@@ -1,4 +1,4 @@
-"""The base of all streams of rows: their node, and how an operator makes the next stream."""
+"""The base of all streams: their node, and how an operator makes the next stream."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 __all__ = ["Keyed", "Rows", "Stream", "check_keyed"]
 
 Stream = TypeVar("Stream")
-"""What operators return: `backlog_spark.BacklogStream`."""
+"""The type that operators return: `backlog_spark.BacklogStream`."""
 
 Joined = TypeVar("Joined")
-"""What an interval join returns: `backlog_spark.api.streams.IntervalJoined`."""
+"""The type that an interval join returns: `backlog_spark.api.streams.IntervalJoined`."""
 
 
 class Rows(Guided, ABC, Generic[Stream, Joined]):
@@ -30,11 +30,11 @@ class Rows(Guided, ABC, Generic[Stream, Joined]):
 
     @abstractmethod
     def then(self, node: Node) -> Stream:
-        """The stream of another node."""
+        """A stream with another node."""
 
     @abstractmethod
     def then_joined(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> Joined:
-        """The stream of an interval join: ``joined`` gives its node, with or without a function of the pairs."""
+        """The stream of an interval join. ``joined`` makes its node, with or without a function of the pairs."""
 
 
 class Keyed(Guided, Generic[Stream, Joined]):
@@ -47,7 +47,7 @@ class Keyed(Guided, Generic[Stream, Joined]):
 
     @property
     def stream(self) -> Rows[Stream, Joined]:
-        """The stream that is keyed."""
+        """The stream before `key_by`."""
         return self._stream
 
     @property
@@ -62,7 +62,7 @@ class Keyed(Guided, Generic[Stream, Joined]):
 
 
 def check_keyed(other: Any, what: str) -> Keyed[Any, Any]:
-    """The second stream of an operator with two; it must be keyed.
+    """The second stream of an operator with two inputs; it must be keyed.
 
     Raises
     ------

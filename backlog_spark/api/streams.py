@@ -1,4 +1,4 @@
-"""What a user chains: sources and steps over their rows."""
+"""Sources and streams: the steps that a user chains."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def source(
     """
     if not name or not isinstance(name, str):
         raise SettingError(
-            "name", name, "a source needs a name, by which reports call it.",
+            "name", name, "a source needs a name for reports.",
             f'For example bs.source("{format}", name="orders", …).',
         )  # fmt: skip
     given = {k: option_text(k, v) for k, v in {**(options or {}), **more}.items() if v is not None}
@@ -80,7 +80,7 @@ def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStr
     Parameters
     ----------
     frame : DataFrame
-        Made with ``spark.readStream``, without Spark's own stateful operations.
+        Made with ``spark.readStream``, without stateful operations of Spark.
     use_processing_time : bool
         Its rows are live, and event time follows the system time (FLIP-326). Default false: nothing is known about it,
         so its `WatermarkCharacteristic` is ``UNDEFINED``.
@@ -95,7 +95,7 @@ def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStr
     refuse_spark_connect(frame)
     if not getattr(frame, "isStreaming", False):
         raise BacklogError(
-            f"bs.stream needs a streaming DataFrame, and was given {told(frame)}.", "Make it with spark.readStream."
+            f"bs.stream needs a streaming DataFrame, but was given {told(frame)}.", "Make it with spark.readStream."
         )
     return BacklogStream(FrameNode(frame, use_processing_time))
 
@@ -117,7 +117,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
     _habits = STREAM
 
     def then(self, node: Node) -> BacklogStream:
-        """The stream of another node. Operators make their result with it."""
+        """A stream with another node. Operators make their result with it."""
         return BacklogStream(node)
 
     def then_joined(self, joined: Callable[[ProcessJoinFunction | None], Node]) -> IntervalJoined:
@@ -130,7 +130,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         return tuple(sources_of(self.node))
 
     def transform(self, function: Callable[[DataFrame], DataFrame]) -> BacklogStream:
-        """Apply ``function`` to the DataFrame at each start of the query: a streaming one, or one batch of backlog.
+        """Apply ``function`` to the DataFrame at each start of the query: a streaming one, or one backlog batch.
 
         Parameters
         ----------
@@ -231,11 +231,11 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         return KeyedStream(self, keys, order)
 
     def changes(self) -> BacklogStream:
-        """Put out changing results as a change stream, with ``_change_type`` as in Delta's change data feed.
+        """Emit changing results as a change stream, with ``_change_type`` as in Delta's change data feed.
 
-        Without this an aggregate or a reduce puts out only a key's newest result. With it the earlier result comes too,
-        as ``update_preimage``, and the newest as ``insert`` or ``update_postimage``. So a filter behind it is right:
-        if only the earlier result passes, the row is retracted. Streams whose rows are only added do not change.
+        Without this an aggregate or a reduce emits only a key's newest result. With it the earlier result is emitted
+        too, as ``update_preimage``, and the newest as ``insert`` or ``update_postimage``. So a filter after it is
+        right: if only the earlier result passes, the row is retracted. Streams whose rows are only added do not change.
         """
         return BacklogStream(with_changes(self.node, ASKED))
 
@@ -261,13 +261,13 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         """Join each row once with another stream's row of its key: as of its processing, or as of its event time.
 
         The other stream is the build side. While it is processing backlog, rows wait. So no row is joined before the
-        build side's snapshot is complete (FLIP-326). Later changes of the build side do not change a row that is out.
+        build side's snapshot is complete (FLIP-326). Later changes of the build side do not change emitted rows.
 
-        With ``as_of`` a row is joined with the version of its key that holds at its event time: the newest one at or
-        before it. The row comes out when the watermark of both streams has reached that time. A row of the build side
+        With ``as_of`` a row is joined with the version of its key that is valid at its event time: the newest one at or
+        before it. The row is emitted when the watermark of both streams has reached that time. A row of the build side
         is a version from its own event time on, such as ``_commit_timestamp``. A delete ends the version before it.
-        ``update_preimage`` is left out, so an update that changes a row's key does not end the old key's version. If a
-        filter removes a version from the build side, the version before it goes on.
+        ``update_preimage`` is ignored, so an update that changes a row's key does not end the old key's version. If a
+        filter removes a version from the build side, the version before it stays valid.
 
         Parameters
         ----------
@@ -279,7 +279,7 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         build_on : str or sequence of str, optional
             Key columns of the build side. Default: as ``on``.
         how : str, default "left"
-            ``"left"``: a row without a match comes out with NULLs. ``"inner"``: it does not come out.
+            ``"left"``: a row without a match is emitted with NULLs. ``"inner"``: it is not emitted.
         order : str, optional
             Column that orders a key's rows on a build side that is not a change stream; the newest one counts. Not
             with ``as_of``.
@@ -288,14 +288,15 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
             either stream's event time fails the query. Default: rows are joined as they are processed.
         wait : bool, default True
             False: rows are joined with the build rows read so far, also while the build side is in backlog, like
-            Flink's temporal table functions. At an interval during backlog of 0 nothing comes out before its end.
+            Flink's temporal table functions. At an interval during backlog of 0 nothing is emitted before the end of
+            the backlog.
         name : str, optional
             Name of the operator's state. Default: made of the keys.
 
         Returns
         -------
         BacklogStream
-            This stream's columns, then those of the build side; a key of the same name in both comes once. With
+            This stream's columns, then those of the build side. A key with the same name in both appears once. With
             ``as_of`` the result has this stream's event time.
 
         Raises

@@ -36,11 +36,11 @@ class WindowedStream(Guided, Aggregations[Stream]):
     """Rows grouped by key and window. Each operator gives one row per window: the keys, ``window_start``,
     ``window_end``, ``window_time`` (the window's last millisecond, and the event time of the output), the results.
 
-    A window is put out once, when the watermark reaches its end. With an allowed lateness it is put out again when
-    late rows came. In backlog all windows wait for the switch. Its batch puts out those up to the greatest watermark.
+    A window is emitted once, when the watermark reaches its end. With an allowed lateness it is emitted again when
+    late rows came. In backlog all windows wait for the switch; its batch emits those up to the greatest watermark.
 
     Windows of a number of rows, by `KeyedStream.count_window` or a `trigger`, have no start and no end: these columns
-    are NULL. The batch that ends a backlog puts out all that are full.
+    are NULL. The batch that ends a backlog emits all full windows.
     """
 
     _habits = WINDOWED
@@ -59,9 +59,9 @@ class WindowedStream(Guided, Aggregations[Stream]):
         self._options = options or WindowOptions(assigner)
 
     def allowed_lateness(self, lateness: str | timedelta) -> WindowedStream[Stream]:
-        """Keep windows for this time after their end, and put them out again when late rows come.
+        """Keep windows for this time after their end, and emit them again when late rows come.
 
-        A keyed operator behind it retracts the earlier result; `BacklogStream.changes` shows that too. The output of a
+        The next keyed operator retracts the earlier result; `BacklogStream.changes` shows that too. The output of a
         function, of `apply` or `process`, is not retracted.
 
         Raises
@@ -93,7 +93,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
         return self._with(late_output=name)
 
     def trigger(self, trigger: CountTrigger | PurgingTrigger | Trigger) -> WindowedStream[Stream]:
-        """Set when rows of ``bs.GlobalWindows`` are put out.
+        """Set when rows of ``bs.GlobalWindows`` are emitted.
 
         Parameters
         ----------
@@ -120,17 +120,17 @@ class WindowedStream(Guided, Aggregations[Stream]):
         if isinstance(trigger, Trigger) and not options.assigner.is_global:
             raise BacklogError(
                 f"trigger({type(trigger).__name__}()): {type(options.assigner).__name__} are merged in backlog without "
-                "looking at single rows, and put out when they end. They cannot ask a trigger.",
-                "Take bs.GlobalWindows.create(), or a KeyedProcessFunction with timers.",
+                "looking at single rows, and are emitted when they end. They cannot ask a trigger.",
+                "Use bs.GlobalWindows.create(), or a KeyedProcessFunction with timers.",
             )
         if not options.assigner.is_global:
             raise BacklogError(
-                f"trigger: {type(options.assigner).__name__} are put out when they end, and take no trigger.",
-                "Leave it out, or take bs.GlobalWindows.create().",
+                f"trigger: {type(options.assigner).__name__} are emitted when they end, and take no trigger.",
+                "Leave it out, or use bs.GlobalWindows.create().",
             )
         if options.counted is not None or options.trigger is not None:
             raise BacklogError(
-                "trigger: these windows have a trigger already.", "Give one, and none behind count_window."
+                "trigger: these windows have a trigger already.", "Use one trigger, and none after count_window."
             )
         if isinstance(trigger, Trigger):
             return self._with(trigger=trigger)
@@ -138,16 +138,14 @@ class WindowedStream(Guided, Aggregations[Stream]):
 
     def _refuse_late_rows(self, what: str) -> None:
         if self._options.assigner.is_global:
-            raise BacklogError(
-                f"{what}: global windows go by the number of rows, and no row is late for them.", "Leave it out."
-            )
+            raise BacklogError(f"{what}: global windows count rows, so no row is late for them.", "Leave it out.")
 
     def _ready(self) -> WindowOptions:
-        """The options, if anything is ever put out."""
+        """The options, if these windows ever emit rows."""
         if self._options.assigner.is_global and self._options.counted is None and self._options.trigger is None:
             raise BacklogError(
-                "GlobalWindows without a trigger are never put out.",
-                "Add .trigger(bs.CountTrigger.of(n)), take count_window(n) in their place, or EndOfStreamWindows for "
+                "GlobalWindows without a trigger never emit anything.",
+                "Add .trigger(bs.CountTrigger.of(n)), or use count_window(n), or EndOfStreamWindows for "
                 "one window that ends with the input.",
             )
         return self._options
@@ -186,7 +184,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
         return self._keyed(name or "_".join([*self._keys, *results]), make)
 
     def reduce(self, function: Callable[[Any, Any], Any], *, name: str = "") -> Stream:
-        """Reduce all rows of a window to one row by a Python function; see `KeyedStream.reduce`."""
+        """Reduce all rows of a window to one row with a Python function; see `KeyedStream.reduce`."""
         from backlog_spark.operators.aggregates.reduce import ReduceFold
 
         if not callable(function):
@@ -208,9 +206,9 @@ class WindowedStream(Guided, Aggregations[Stream]):
         keys, order, options = self._keys, self._order, self._ready()
         if options.trigger is not None:
             raise BacklogError(
-                f"Declared aggregates and reduce behind trigger({type(options.trigger).__name__}()): they merge rows "
+                f"Declared aggregates and reduce after trigger({type(options.trigger).__name__}()): they merge rows "
                 "without looking at them one by one, so they cannot ask the trigger.",
-                "Take aggregate with a bs.AggregateFunction, apply or process.",
+                "Use aggregate with a bs.AggregateFunction, apply or process.",
             )
 
         def bound(changes: str) -> Bind:
@@ -274,7 +272,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
         return self._stream.then(KeyedNode(self._stream.node, named, bind, is_timed=is_timed))
 
     def _triggered(self, trigger: Trigger, function: Any, name: str) -> Stream:
-        """A function behind the user's own trigger."""
+        """A function after the user's own trigger."""
         from backlog_spark.operators.process.fold import ProcessFold
         from backlog_spark.operators.windows.triggered import TriggeredWindows
 

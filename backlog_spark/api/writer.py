@@ -21,7 +21,7 @@ __all__ = ["BacklogStreamWriter"]
 
 _TRIGGERS = (
     "Write .trigger(processing_time='30 seconds', interval_during_backlog='30 minutes'), or "
-    ".trigger(available_now=True) to read what is there and end."
+    ".trigger(available_now=True) to read the present data and end."
 )
 
 
@@ -55,10 +55,10 @@ class BacklogStreamWriter(Guided):
             as soon as the last is done.
         interval_during_backlog : str, 0 or timedelta, optional
             Interval while any source is processing backlog: 0, or at least ``processing_time`` (FLIP-309).
-            Batches are sized to take this long; 0 puts the whole backlog into one. Default:
+            Batches are sized to take this long; 0 puts the whole backlog into one batch. Default:
             ``spark.backlog.intervalDuringBacklog``, else off.
         available_now : bool
-            Read what is there now, then end. Default false.
+            Read the present data, then end. Default false.
         **names_of_spark
             The same under Spark's names: ``processingTime``, ``availableNow``.
 
@@ -114,9 +114,9 @@ class BacklogStreamWriter(Guided):
         if not fits:
             path = repr(sink) if isinstance(sink, str) else "'/lake/table'"
             raise BacklogError(
-                f"to was given {told(sink)}, which is no sink.",
+                f"to was given {told(sink)}, which is not a sink.",
                 f".to(bs.DeltaAppend({path})) adds all rows to a Delta table, .to(bs.DeltaUpsert({path}, keys=['id'])) "
-                "keeps the newest row of each key in one. For other targets write a class of your own of bs.Sink.",
+                "keeps the newest row of each key in one. For other targets write a subclass of bs.Sink.",
             )
         self._sinks[side_output] = sink
         return self
@@ -146,7 +146,7 @@ class BacklogStreamWriter(Guided):
         location = next((v for k, v in self._options.items() if k.lower() == "checkpointlocation"), None)
         if not location:
             raise SettingError(
-                "checkpointLocation", location, "a query needs one: a restart reads everything from it.",
+                "checkpointLocation", location, "a query needs one: a restart continues from it.",
                 'Add .option("checkpointLocation", path).',
             )  # fmt: skip
         return BacklogQuery(

@@ -1,4 +1,4 @@
-"""Steps in Python over Arrow batches, as Spark runs them fast."""
+"""Runs Python steps over Arrow batches, in a way that is fast in Spark."""
 
 from __future__ import annotations
 
@@ -19,25 +19,26 @@ _NULL = "__null_"
 
 
 def map_in_arrow(frame: DataFrame, step: _Step, schema: StructType | str) -> DataFrame:
-    """``frame.mapInArrow(step, schema)``, at the same cost whether arrays and maps are NULL or not.
+    """``frame.mapInArrow(step, schema)``, without its high cost for columns of arrays and maps with many NULLs.
 
-    Spark weighs a batch after each of its rows, and to weigh a column of arrays goes over all NULLs since the last
-    value: a batch of 10,000 NULLs takes 50 million steps (Arrow Java, ``ListVector.setValueCount``). So NULLs go
-    to Python as empty ones beside a flag, and are NULL there again. As with ``mapInArrow``, names are plain ones.
+    Spark computes the size of a batch after each of its rows. For a column of arrays it walks over all NULLs since the
+    last value, so a batch of 10,000 NULLs takes 50 million steps (Arrow Java, ``ListVector.setValueCount``). So NULLs
+    go to Python as empty values with a flag, and become NULL again there. Nested column names are not supported, as
+    with ``mapInArrow``.
     """
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType
 
-    places = [i for i, f in enumerate(frame.schema) if f.nullable and isinstance(f.dataType, ArrayType | MapType)]
-    if not places:
+    indices = [i for i, f in enumerate(frame.schema) if f.nullable and isinstance(f.dataType, ArrayType | MapType)]
+    if not indices:
         return frame.mapInArrow(step, schema)
     columns = [F.col(name) for name in frame.columns]
-    flags = [columns[i].isNull().alias(f"{_NULL}{i}") for i in places]
-    for i in places:
+    flags = [columns[i].isNull().alias(f"{_NULL}{i}") for i in indices]
+    for i in indices:
         kind = frame.schema[i].dataType
         empty = F.array().cast(kind) if isinstance(kind, ArrayType) else _empty_map(kind)
         columns[i] = F.coalesce(columns[i], empty).alias(frame.columns[i])
-    return frame.select(*columns, *flags).mapInArrow(_WithNulls(step, tuple(places)), schema)
+    return frame.select(*columns, *flags).mapInArrow(_WithNulls(step, tuple(indices)), schema)
 
 
 def _empty_map(kind: DataType) -> Column:
@@ -50,19 +51,19 @@ def _empty_map(kind: DataType) -> Column:
 
 
 class _WithNulls:
-    """A step that is given NULL again for the columns at ``places``, whose flags are the last ones."""
+    """A step that gets its NULLs back. ``indices``: the columns with flags; the flags are the last columns."""
 
-    def __init__(self, step: _Step, places: tuple[int, ...]) -> None:
+    def __init__(self, step: _Step, indices: tuple[int, ...]) -> None:
         self._step = step
-        self._places = places
+        self._indices = indices
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         return self._step(map(self._restored, batches))
 
     def _restored(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        width = batch.num_columns - len(self._places)
+        width = batch.num_columns - len(self._indices)
         columns = batch.columns[:width]
-        for i, flags in zip(self._places, batch.columns[width:], strict=True):
+        for i, flags in zip(self._indices, batch.columns[width:], strict=True):
             kind = columns[i].type
             if flags.true_count == len(flags):
                 columns[i] = pa.nulls(len(flags), kind)

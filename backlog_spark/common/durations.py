@@ -24,7 +24,7 @@ _UNIT_WORDS: Final = {
 }
 _UNITS: Final = {word: size for size, words in _UNIT_WORDS.items() for word in words.split()}
 _TERM: Final = re.compile(r"([+-]?\d+(?:\.\d+)?)\s*([a-zµ]*)\s*", re.IGNORECASE)
-# Java's Duration.parse, which Flink reads too, and weeks. Years and months are no durations: they vary.
+# The format of Java's Duration.parse, which Flink reads too, and weeks. Years and months have no fixed length.
 _ISO: Final = re.compile(
     r"([+-]?)P(?=\d|T\d)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:[.,]\d+)?)S)?)?", re.IGNORECASE
 )

@@ -1,4 +1,4 @@
-"""What a failure says of its cause, in one line, and the next step where the cause is known."""
+"""Extracts the cause of a failure as one line, and finds the next step for known causes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["first_line", "nearest_function", "next_step", "one_line", "was_inter
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _JAVA_CALL: Final = re.compile(r"An error occurred while calling \S+\.")
 
-# Java's own, Hadoop's, and what Spark makes of them and of a cancelled job.
+# From Java and Hadoop, and Spark's texts for interruptions and cancelled jobs.
 _INTERRUPTIONS: Final = re.compile(
     r"Interrupted(IO)?Exception|ClosedByInterruptException|JOB_CANCELLED|[Cc]ancelled (as )?part of"
 )
@@ -36,12 +36,12 @@ _PACKAGES: Final = {
 
 
 def first_line(error: BaseException) -> str:
-    """The line of an error that says what happened; of a Python worker's traceback that of the exception."""
+    """The line of an error that says what happened. For a Python worker's traceback: the line of the exception."""
     return one_line(str(error)) or type(error).__name__
 
 
 def one_line(text: str) -> str:
-    """The same for an error's text; empty if it has no such line."""
+    """The same for the text of an error; empty if there is no such line."""
     lines = [line for line in text.splitlines() if line.strip()]
     told = [line for line in lines if line.strip().startswith(("backlog_spark.", "connectors."))]
     if not told:
@@ -53,12 +53,12 @@ def one_line(text: str) -> str:
 
 
 def was_interrupted(error: BaseException) -> bool:
-    """Whether an error says that its thread was interrupted or its jobs cancelled, as a stop does."""
+    """Whether an error says that its thread was interrupted or its jobs were cancelled, as by a stop."""
     return bool(_INTERRUPTIONS.search(f"{type(error).__name__}: {error}"))
 
 
 def _raised(lines: Sequence[str]) -> list[str]:
-    """What stands behind the frames of the last traceback."""
+    """The lines after the frames of the last traceback."""
     starts = [at for at, line in enumerate(lines) if line.rstrip().endswith(_TRACEBACK)]
     if not starts:
         return []
@@ -71,7 +71,7 @@ def _margin(line: str) -> int:
 
 
 def next_step(text: str) -> str:
-    """What to do about an error of Spark's, by its text; empty where its cause is not known here."""
+    """What to do about an error of Spark, found by its text; empty for unknown causes."""
     python = os.environ.get("PYSPARK_PYTHON")
     told = f"PYSPARK_PYTHON, which is {python}," if python else "python3 on the PATH, as PYSPARK_PYTHON is not set,"
     if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
@@ -83,9 +83,9 @@ def next_step(text: str) -> str:
         )
     if re.search(r"Cannot run program \"|failed to connect back", text):
         return (
-            f"Spark could not start a Python process with {told} on the driver or an executor. Set PYSPARK_PYTHON, "
-            "before the session is created, to an interpreter that is there on all of them and has the packages; "
-            "what it said is in Spark's log."
+            f"Spark could not start a Python process with {told} on the driver or an executor. Before the session is "
+            "created, set PYSPARK_PYTHON to an interpreter that exists on all of them and has the packages. Spark's "
+            "log has the process's own message."
         )
     if routine := re.search(r"Cannot resolve routine `(\w+)`", text):
         return nearest_function(routine[1])
@@ -97,7 +97,7 @@ def next_step(text: str) -> str:
 
 
 def nearest_function(name: str) -> str:
-    """Asks for the function of Spark's that looks most like one which there is not; empty where none does."""
+    """A question with the name of Spark's most similar function; empty if none is similar."""
     from pyspark.sql import functions
 
     near = nearest(name, functions.__all__)
@@ -106,12 +106,12 @@ def nearest_function(name: str) -> str:
 
 @contextmanager
 def with_next_step(what: str) -> Iterator[None]:
-    """Turn errors of Spark whose cause is known, and Java's stack traces, into a `BacklogError`; others pass.
+    """Turn Spark's errors with a known cause, and Java's stack traces, into a `BacklogError`. Other errors pass.
 
     Parameters
     ----------
     what : str
-        What has failed, as the error begins.
+        What has failed: the beginning of the error text.
     """
     try:
         yield
@@ -119,6 +119,6 @@ def with_next_step(what: str) -> Iterator[None]:
         raise
     except Exception as error:
         hint = next_step(str(error))
-        if hint or hasattr(error, "java_exception"):  # one of Java, with its stack trace
+        if hint or hasattr(error, "java_exception"):  # a Java error, with its stack trace
             raise BacklogError(f"{what}: {first_line(error)}", hint) from error
         raise

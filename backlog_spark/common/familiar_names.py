@@ -1,4 +1,4 @@
-"""Names that users of DataFrames and of Flink try on a stream, and what to write instead (pure)."""
+"""Names from Spark's DataFrames and from Flink that users try on a stream, and what to write instead (pure)."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ class NoSuchName(BacklogError, AttributeError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The known name that looks most like ``name``, in any case and with or without underscores; empty if none does."""
+    """The most similar known name, ignoring case and underscores; empty if none is similar."""
     plain = {_plain(each): each for each in sorted(known)}
     found = difflib.get_close_matches(_plain(name), plain, n=1, cutoff=0.65)
     return plain[found[0]] if found else ""
 
 
 def choice(name: str, known: Iterable[str], what: str = "Known") -> str:
-    """The nearest name as a question, if there is one, and all names."""
+    """A question with the most similar name, if there is one, and all names."""
     known = sorted(known)
     near = nearest(name, known)
     return f"{f'Did you mean {near}? ' if near else ''}{what}: {', '.join(known)}."
 
 
 def told(value: object) -> str:
-    """What a value is, for the message that it does not fit."""
+    """A short description of a wrong argument, for messages."""
     if getattr(value, "isStreaming", None) is False:
         return "a DataFrame that is no stream"
     if isinstance(value, type):
@@ -59,18 +59,18 @@ def _plain(name: str) -> str:
 
 
 class Guided:
-    """An object that answers a name it does not have with what to write instead."""
+    """An object that answers an unknown name with what to write instead."""
 
     _habits: ClassVar[Mapping[str, str]] = {}
 
-    if not TYPE_CHECKING:  # else type checkers would take every name
+    if not TYPE_CHECKING:  # else type checkers would accept every name
 
         def __getattr__(self, name: str) -> Any:
-            # Called only when the usual ways have failed. Private names are asked for by copy, pickle and notebooks.
+            # Called only when the normal lookup has failed. copy, pickle and notebooks ask for private names.
             if name.startswith("_"):
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             if hasattr(type(self), name):
-                return object.__getattribute__(self, name)  # raises again what a property's own code raised
+                return object.__getattribute__(self, name)  # raises the error of a property's own code again
             raise _no_such_name(type(self), name, self._habits)
 
 
@@ -80,13 +80,13 @@ def _no_such_name(kind: type, name: str, habits: Mapping[str, str]) -> NoSuchNam
     if hint is None:
         near = nearest(name, public)
         hint = f"Did you mean {near}? " if near else habits.get("*", "")
-        hint = f"{hint}It has {', '.join(public)}."
+        hint = f"{hint}Known names: {', '.join(public)}."
     article = "An" if kind.__name__[0] in "AEIOU" else "A"
     return NoSuchName(f"{article} {kind.__name__} has no {name!r}.", hint)
 
 
 def _table(*rows: tuple[str, str]) -> dict[str, str]:
-    """Hints by plain name; names that share one are separated by blanks, and * stands for any other."""
+    """Hints by lower-case name. Names with the same hint are separated by spaces; * stands for any other name."""
     return {name: hint for names, hint in rows for name in names.split()}
 
 
@@ -103,15 +103,15 @@ _JOIN: Final = (
 )
 _NO_END: Final = "Leave it out, and apply it where the result is read: a stream has no end."
 _LOOK: Final = "A stream has rows only while a query runs. Write it to a sink, and read the sink's table."
-_SCHEMA: Final = "Columns are known when the source is loaded: see df.columns in .transform(lambda df: …)."
+_SCHEMA: Final = "The columns are known when the source is loaded: use df.columns in .transform(lambda df: …)."
 _SQL: Final = "Write bs.sql(spark, 'SELECT … FROM orders', orders=stream)."
 _TIME: Final = "Write .with_watermark('ts', '10 seconds')."
 _AFTER: Final = "Do it before .key_by(…), or after the operator that follows key_by."
 _FUNCTION: Final = "Write .process(function), with a subclass of bs.KeyedProcessFunction."
 _AVG: Final = "Write .aggregate('avg(amount) AS mean'), with any aggregate of docs/operators.md."
 _SINK: Final = "Write a subclass of bs.Sink, with open() and write(batch_df, batch), and pass it to .to(…)."
-_KEYED_FIRST: Final = "An operator comes first: .key_by('id').sum('amount').write('name')."
-_WINDOWED_FIRST: Final = "An operator comes first: .window(…).sum('amount').write('name')."
+_KEYED_FIRST: Final = "Add an operator first: .key_by('id').sum('amount').write('name')."
+_WINDOWED_FIRST: Final = "Add an operator first: .window(…).sum('amount').write('name')."
 _TO: Final = "Write .to(bs.DeltaUpsert(path, keys=['id'])) or .to(bs.DeltaAppend(path))."
 _TRIGGER: Final = "Write .trigger(processing_time='30 seconds', interval_during_backlog='30 minutes')."
 
@@ -127,7 +127,7 @@ STREAM: Final = _table(
     ("connect intervaljoin", "Key both streams first: a.key_by('id').connect(b.key_by('id'))."),
     (
         "dropduplicates dropduplicateswithinwatermark distinct",
-        "Write bs.sql(spark, 'SELECT DISTINCT id, name FROM orders', orders=stream), or for one row a key "
+        "Write bs.sql(spark, 'SELECT DISTINCT id, name FROM orders', orders=stream), or for one row per key "
         ".key_by('id').min_by('ts').",
     ),
     ("assigntimestampsandwatermarks", _TIME),
@@ -136,7 +136,7 @@ STREAM: Final = _table(
     ("show collect totoarrow topandas toarrow take head first tail display print executeandcollect", _LOOK),
     ("schema columns dtypes printschema describe", _SCHEMA),
     ("createorreplacetempview createtempview registertemptable sqlquery", _SQL),
-    ("cache persist unpersist checkpoint localcheckpoint", "Leave it out: the query decides what is kept."),
+    ("cache persist unpersist checkpoint localcheckpoint", "Leave it out: the query decides which rows it caches."),
     ("writestream writeto totable saveastable addsink sinkto foreachbatch", _WRITE),
     ("trigger option options to start execute awaittermination queryname outputmode", f"Name the query: {_WRITE}"),
     ("getsideoutput", "Write .to(sink, side_output='name') beside the main .to(sink)."),
@@ -145,7 +145,7 @@ STREAM: Final = _table(
 KEYED: Final = _table(
     ("agg", "Write .aggregate('sum(amount) AS total, count(*) AS n')."),
     ("avg mean first last stddev collectlist collectset", _AVG),
-    ("groupby keyby", "The rows are grouped already; several keys are .key_by('a', 'b')."),
+    ("groupby keyby", "The rows are grouped already. For several keys write .key_by('a', 'b')."),
     ("apply applyinpandas applyinpandaswithstate applyinarrow", _FUNCTION),
     ("transformwithstate transformwithstateinpandas flatmapgroupswithstate mapgroupswithstate", _FUNCTION),
     ("timewindow", "Write .window(bs.TumblingEventTimeWindows.of('1 minute'))."),
@@ -158,16 +158,16 @@ WINDOWED: Final = _table(
     ("agg", "Write .aggregate('sum(amount) AS total, count(*) AS n')."),
     ("avg mean first last stddev collectlist collectset", _AVG),
     ("map filter where select selectexpr withcolumn drop transform union withwatermark changes", _AFTER),
-    ("evictor", "Write .process(function), with a subclass of bs.ProcessWindowFunction that leaves rows out."),
+    ("evictor", "Write .process(function), with a subclass of bs.ProcessWindowFunction that skips rows."),
     ("getsideoutput sideoutput", "Write .side_output_late_data('late') here and .to(sink, side_output='late')."),
     ("write writestream start to option show collect", _WINDOWED_FIRST),
 )  # fmt: skip
 PAIRED: Final = _table(
-    ("write writestream start to option", "A function or between(…) comes first: see docs/windows.md."),
+    ("write writestream start to option", "Add a function or between(…) first: see docs/windows.md."),
 )
 WRITER: Final = _table(
-    ("queryname name", "The name is given to .write('name')."),
-    ("outputmode", "Leave it out: operators and sink decide. bs.DeltaUpsert keeps the newest row of a key."),
+    ("queryname name", "Pass the name to .write('name')."),
+    ("outputmode", "Leave it out. Operators and sink decide: bs.DeltaUpsert keeps the newest row of a key."),
     ("format table totable saveastable save insertinto parquet json csv delta", _TO),
     ("foreachbatch foreach", _SINK),
     ("addsink sinkto sink", "Write .to(sink)."),
@@ -177,6 +177,6 @@ WRITER: Final = _table(
     ("awaittermination stop isactive status lastprogress exception", "Call .start() first; it returns the query."),
 )  # fmt: skip
 HANDLE: Final = _table(
-    ("start restart", "A query is started once; begin another one with the same checkpoint."),
+    ("start restart", "A query is started once. To restart, build it again with the same checkpoint."),
     ("cancel close", "Write .stop()."),
 )

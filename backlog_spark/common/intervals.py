@@ -1,4 +1,4 @@
-"""The commit intervals of a query: where they were set, which wins, and FLIP-309's rule between them (pure)."""
+"""The commit intervals of a query: finds them, decides which setting wins, and checks FLIP-309's rule (pure)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BUILDER_NAMES: Final[Mapping[str, str]] = MappingProxyType(
         "interval_during_backlog": "trigger(interval_during_backlog=…)",
     }
 )
-"""Key of a builder value -> the name under which the user wrote it."""
+"""Key of a builder value -> the name that the user writes."""
 
 INTERVAL_OPTIONS: Final = ("interval", FLINK_INTERVAL, "intervalDuringBacklog", FLINK_DURING_BACKLOG)
-"""The options of a source that set an interval, ours and Flink's name for each."""
+"""Source options that set an interval: our name and Flink's for each."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Intervals:
 
 @dataclass(frozen=True)
 class _Found:
-    """A duration that somebody set: parsed, as written, and where."""
+    """A duration that was set: parsed value, text, and setting."""
 
     ms: int
     value: object
@@ -80,10 +80,10 @@ def resolve_intervals(
     Raises
     ------
     SettingError
-        For a malformed value anywhere, even one that is overruled; for two names of one interval with different
-        durations in one place; for two sources that give different durations when nothing stronger decides it; and
-        when the interval during backlog is neither 0 nor at least the interval (FLIP-309), naming both settings and
-        both values as written.
+        For a malformed value anywhere, even if another one wins. If two names of one interval have different durations
+        in the same kind of setting. If two sources give different durations and nothing stronger decides. And if the
+        interval during backlog is neither 0 nor at least the interval (FLIP-309); the error has both settings and both
+        values as written.
     """
     interval = _strongest("interval", INTERVAL, INTERVAL_OPTIONS[:2], builder, conf, sources)
     during = _strongest("interval_during_backlog", DURING_BACKLOG, INTERVAL_OPTIONS[2:], builder, conf, sources)
@@ -113,7 +113,7 @@ def check_intervals(
     during_backlog_name: str,
     during_backlog_value: object,
 ) -> None:
-    """Hold FLIP-309's rule: the interval during backlog is 0 or at least the interval.
+    """Check FLIP-309's rule: the interval during backlog is 0 or at least the interval.
 
     Parameters
     ----------
@@ -134,8 +134,8 @@ def check_intervals(
             during_backlog_name,
             during_backlog_value,
             f"is less than {interval_name} = {interval_value!r}.",
-            "Commits get rarer in backlog, never more frequent: set 0 (no commit until the backlog ends), "
-            f"at least {format_duration(interval_ms)}, or leave it unset to switch the feature off.",
+            f"In backlog commits get rarer, not more frequent. Set 0 (no commit until the backlog ends) or at least "
+            f"{format_duration(interval_ms)}, or leave it unset to switch the feature off.",
         )
 
 
@@ -147,12 +147,12 @@ def _strongest(
     conf: Mapping[str, str],
     sources: Sequence[tuple[str, Mapping[str, str]]],
 ) -> _Found | None:
-    """The value that decides one interval, or None when nobody set it. Parses the weaker ones too."""
+    """The value that decides one interval; None if nobody set it. Parses the weaker values too."""
     from_builder = None
     builder_value = builder.get(builder_key)
     if builder_value is not None:
         name = BUILDER_NAMES[builder_key]
-        # parse_duration refuses whatever is not a duration, by type name.
+        # parse_duration refuses everything that is not a duration, with the name of its type.
         ms = parse_duration(builder_value, name)  # type: ignore[arg-type]
         from_builder = _Found(ms, builder_value, name)
     flink = options[1]
@@ -178,7 +178,7 @@ def _strongest(
 
 
 def _agreed(given: Sequence[tuple[str, str]], hint: str) -> _Found | None:
-    """What the names of one interval in one place say: text and origin of each."""
+    """The value on which all names of one interval agree. ``given``: text and origin of each."""
     return _same([_Found(parse_duration(text, origin), text, origin) for text, origin in given], hint)
 
 

@@ -1,7 +1,7 @@
-"""Regular expressions that are compiled when they are first used (pure).
+"""Regular expressions that are compiled at their first use (pure).
 
-Each Python process of a query imports the connectors anew, and few of them ever see an ALTER TABLE. Compiling the
-expressions for statements took half of ``mysql_cdc``'s import.
+Each Python process of a query imports the connectors again, and few of them ever see an ALTER TABLE. Compiling the
+expressions for statements took half of the import of ``mysql_cdc``.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ class _Lazy:
         self._arguments = text, flags
 
     def __getattr__(self, name: str) -> Any:
-        # Called for what the instance has not: so once for each method of the pattern.
+        # Called for missing attributes: once for each method of the pattern.
         found = getattr(re.compile(*self._arguments), name)
         setattr(self, name, found)
         return found
 
 
 def lazy_pattern(text: str, flags: int = 0) -> re.Pattern[str]:
-    """As ``re.compile``, at the first use of a method. A mistake in ``text`` is told only then.
+    """Like ``re.compile``, but compiles at the first use of a method. A mistake in ``text`` is raised only then.
 
-    It is not itself what a match has as ``re``.
+    The attribute ``re`` of a match is the compiled pattern, not this object.
     """
     return cast("re.Pattern[str]", _Lazy(text, flags))

@@ -1,7 +1,7 @@
-"""Questions that a source asks the query's runner, over a connection within the machine.
+"""Lets a source ask the query's runner questions, over a connection within the machine.
 
-A Python source has a process of its own and sees nothing but its options. Port and key are such options, so nobody else
-on the machine gets an answer. An answer takes 0.1 ms.
+A Python source has a process of its own and sees only its options. The port and a secret key are such options, so no
+other process on the machine gets an answer. An answer takes 0.1 ms.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 __all__ = ["LoopbackLine", "LoopbackServer"]
 
 _HOST = "127.0.0.1"
-# Connections that may wait to be taken: all sources of a query come at once. One too many would wait a second.
+# Length of the connection queue: all sources of a query connect at once. One that does not fit waits for a second.
 _SOURCES = 64
 _AFTER_AN_ERROR_S = 0.05
 
@@ -32,7 +32,7 @@ class LoopbackServer:
     Parameters
     ----------
     answer : callable
-        From a question to its answer, JSON objects both. Called from a thread of each connection.
+        Takes a question and returns the answer, both JSON objects. Called from a thread of each connection.
     """
 
     def __init__(self, answer: Callable[[dict[str, Any]], Mapping[str, Any]]) -> None:
@@ -45,9 +45,9 @@ class LoopbackServer:
         threading.Thread(target=self._accept, name="backlog-loopback", daemon=True).start()
 
     def close(self) -> None:
-        """Stop listening; connections end with their sources."""
+        """Stop listening. Connections end with their sources."""
         self._closing = True
-        # A thread that waits in accept() is not woken by a close.
+        # A close does not wake a thread that waits in accept(), so connect once.
         with contextlib.suppress(OSError), socket.create_connection(self._address):
             pass
         self._listener.close()
@@ -63,11 +63,11 @@ class LoopbackServer:
 
     def _serve(self, connection: Connection[Any, Any]) -> None:
         with connection:
-            # Here, as one that says nothing would keep the others waiting in `Listener.accept`.
+            # In this thread, because a silent client would keep the others waiting in `Listener.accept`.
             try:
                 deliver_challenge(connection, self.token.encode())
                 answer_challenge(connection, self.token.encode())
-            except (OSError, EOFError, AuthenticationError):  # somebody who does not know the key
+            except (OSError, EOFError, AuthenticationError):  # a client without the key
                 return
             while True:
                 try:
@@ -78,12 +78,12 @@ class LoopbackServer:
 
 
 class LoopbackLine:
-    """A source's end. It connects with the first question, and anew with the first one after an error.
+    """A source's end of the connection. It connects at the first question, and again after an error.
 
     Parameters
     ----------
     port, token
-        Of a `LoopbackServer`.
+        Those of the `LoopbackServer`.
     """
 
     def __init__(self, port: int, token: str) -> None:
@@ -113,11 +113,11 @@ class LoopbackLine:
         return answer
 
     def __getstate__(self) -> dict[str, Any]:
-        # Readers travel to workers, and what is open stays.
+        # Readers are pickled for workers; an open connection cannot be.
         return {**self.__dict__, "_connection": None}
 
 
 def _send_at_once(connection: Connection[Any, Any]) -> None:
-    """Else what follows the handshake waits until that has been acknowledged, which takes the other side 40 ms."""
+    """Switch off Nagle's algorithm: data after the handshake would wait 40 ms for the other side's acknowledgement."""
     with socket.socket(fileno=os.dup(connection.fileno())) as same:
         same.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

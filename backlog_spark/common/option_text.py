@@ -1,4 +1,4 @@
-"""Values of options as the text that Spark passes on to a source."""
+"""Converts option values to the text that Spark passes to a source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["option_text", "quoted"]
 
 
 def option_text(option: str, value: object) -> str:
-    """An option's value as Spark passes it on: several are separated by commas, a schema is as in SQL."""
+    """An option's value as text: a list is joined by commas, a schema is written as in SQL."""
     from pyspark.sql.types import StructType
 
     if isinstance(value, bool):
@@ -27,9 +27,9 @@ def option_text(option: str, value: object) -> str:
         return f"{parse_duration(value, option)} ms"
     if isinstance(value, str | int | float | os.PathLike):
         return str(value)
-    raise SettingError(option, "***", f"is {told(value)} and no text, number, list of them or schema.")
+    raise SettingError(option, "***", f"is {told(value)}, not a text, a number, a list of them or a schema.")
 
 
 def quoted(name: str) -> str:
-    """A column's name in SQL, in backquotes where it needs them."""
+    """A column's name in SQL, in backquotes if it needs them."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"

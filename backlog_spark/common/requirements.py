@@ -1,4 +1,4 @@
-"""The version of PySpark that this package runs with (pure)."""
+"""Checks the version of PySpark (pure)."""
 
 from __future__ import annotations
 
@@ -21,15 +21,17 @@ def check_pyspark() -> None:
     try:
         from pyspark.version import __version__
     except ImportError:
-        raise BacklogError(f"backlog_spark needs PySpark {_VERSION}, and there is none.", f"Run {_INSTALL}.") from None
+        raise BacklogError(
+            f"backlog_spark needs PySpark {_VERSION}, but PySpark is not installed.", f"Run {_INSTALL}."
+        ) from None
     refuse_other_than(__version__, "PySpark", f"Run {_INSTALL}.")
 
 
 def refuse_other_than(found: str, what: str, hint: str) -> None:
-    """The same for a version that has been found."""
+    """Refuse a found version that is not the supported one."""
     if not f"{found}.".startswith(f"{_VERSION}."):
         raise BacklogError(
             f"backlog_spark needs {what} {_VERSION}, found {found}: earlier versions cannot limit the batches "
-            "of a source in Python, and later ones have not been tried.",
+            "of a source in Python, and later ones have not been tested.",
             hint,
         )

@@ -117,10 +117,10 @@ _BYTES: Final = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 
 
 def _bytes(text: str, name: str) -> int:
-    # As Spark writes sizes in its own configuration: 512m, 10g, 10gb
+    # Sizes as in Spark's own configuration: 512m, 10g, 10gb
     found = re.fullmatch(r"(\d+)\s*([bkmgt]?)b?", text.strip().lower())
     if not found:
-        raise SettingError(name, text, "is no size.", "Write for example 512m or 10g.")
+        raise SettingError(name, text, "is not a size.", "Write for example 512m or 10g.")
     return int(found[1]) * _BYTES[found[2]]
 
 
@@ -136,12 +136,12 @@ def _choice(*choices: str) -> Callable[[str, str], str]:
 
 INTERVAL: Final = "spark.backlog.interval"
 DURING_BACKLOG: Final = "spark.backlog.intervalDuringBacklog"
-# Flink's names for the same. spark-submit drops what does not begin with "spark.", so they are read with that too.
+# Flink's names. spark-submit drops names that do not begin with "spark.", so they are read with that prefix too.
 FLINK_INTERVAL: Final = "execution.checkpointing.interval"
 FLINK_DURING_BACKLOG: Final = "execution.checkpointing.interval-during-backlog"
 
-# A fault that lasts (a full disk, a dropped table) must end the query within minutes, one that passes (a
-# server that restarts) must not: 1 + 2 + 4 s with the defaults, and no single wait above a minute.
+# A lasting fault (a full disk, a dropped table) must end the query within minutes, a passing one (a restarting server)
+# must not. The defaults wait 1 + 2 + 4 s. No single wait exceeds a minute.
 _LONGEST_DELAY_MS: Final = 60_000
 
 _REGISTRY: Final = (
@@ -260,7 +260,7 @@ _REGISTRY: Final = (
 def _rule(
     name: str, type_: str, bounds: str, figure: str, parser: Callable[[str, str], int | float | str]
 ) -> list[Setting]:
-    """The two settings of a rule."""
+    """The two settings of a rule: the threshold to enter backlog, and the one to leave it."""
     full = f"spark.backlog.rule.{name}"
     return [
         Setting(
@@ -330,8 +330,8 @@ def parse_settings(conf: Mapping[str, str]) -> dict[str, int | float | str | Non
     Raises
     ------
     SettingError
-        For an unknown ``spark.backlog.*`` key (it names the closest known one: a misspelt setting would
-        otherwise do nothing, silently), and for a malformed or out-of-bounds value.
+        For an unknown ``spark.backlog.*`` key; the error has the most similar known one. A misspelt setting would
+        otherwise be ignored silently. And for a malformed or out-of-bounds value.
     """
     values: dict[str, int | float | str | None] = {setting.name: setting.default for setting in SETTINGS.values()}
     for key, text in conf.items():
@@ -345,11 +345,11 @@ def parse_settings(conf: Mapping[str, str]) -> dict[str, int | float | str | Non
 
 
 def _unknown(key: str, text: str) -> SettingError:
-    # Without case and prefix: every name shares the prefix, which would make any two of them look close.
+    # Compare without the prefix and in lower case: the common prefix would make all names similar.
     tails = {name[len(PREFIX) :].lower(): name for name in SETTINGS}
     close = difflib.get_close_matches(key[len(PREFIX) :].lower(), tails, n=1, cutoff=0.5)
     hint = f"Did you mean {tails[close[0]]}?" if close else f"Known settings: {', '.join(SETTINGS)}."
-    # No setting of ours is a secret, but what somebody takes for one may be.
+    # None of our settings is a secret, but an unknown key's value may be one.
     shown = "***" if _SECRET.search(key) else text
     return SettingError(key, shown, "there is no such setting.", hint)
 

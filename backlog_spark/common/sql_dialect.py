@@ -1,4 +1,4 @@
-"""Spark's SQL in sqlglot, told to leave expressions as they are written, with Flink's window table functions (pure).
+"""A sqlglot dialect for Spark's SQL with Flink's window table functions. It keeps expressions as written (pure).
 
 Source: Spark's SQL reference, "Literals"; Flink SQL's "Windowing table-valued functions".
 """
@@ -19,28 +19,27 @@ from sqlglot.tokenizer_core import Token, TokenType
 __all__ = ["TABLE_ARGUMENT", "StreamSpark", "is_plain_star", "text_of"]
 
 TABLE_ARGUMENT: Final = "backlog_spark.partition_by"
-"""In the meta data of a `sqlglot.exp.Table` that is an argument of a function: its PARTITION BY columns."""
+"""Key in the metadata of a `sqlglot.exp.Table` that is a function's argument: its PARTITION BY columns."""
 
-# In the meta data of a string or of TIME '6:30': how it is written.
+# Key in the metadata of a string or of TIME '6:30': its text in the statement.
 _WRITTEN: Final = "backlog_spark.written"
 _STRINGS: Final = (TokenType.STRING, TokenType.RAW_STRING)
 
-# sqlglot knows what a function does and may write it in another way: parse_json(x) as x, to_char(x, f) without f. So
-# functions are left to Spark as they are written, but for those that are looked at here.
-# Of these arguments would get lost.
+# sqlglot may rewrite functions that it knows: parse_json(x) as x, to_char(x, f) without f. So functions stay as they
+# are written, except those that the translation looks at. Of the following ones arguments would get lost.
 _REWRITTEN: Final = (exp.ArgMax, exp.ArgMin, exp.GroupConcat, exp.PercentileCont, exp.PercentileDisc)
 _AGGREGATES: Final = frozenset(
     name for name, kind in exp.FUNCTION_BY_NAME.items() if issubclass(kind, exp.AggFunc) and kind not in _REWRITTEN
 )
 _SYNTAX: Final = ("CAST", "EXTRACT", "OVERLAY", "POSITION", "SUBSTR", "SUBSTRING", "TRIM", "TRY_CAST")
-"""Functions with words between their arguments."""
+"""Functions with keywords between their arguments."""
 
 
 class StreamSpark(Spark):  # type: ignore[misc,unused-ignore]
-    """Spark's dialect, whose functions take tables as Flink's do."""
+    """Spark's dialect, with functions that take tables, as in Flink."""
 
     def tokenize(self, sql: str, dialect: object = None) -> list[Token]:
-        """Tokens, with what Spark takes for one string in one: ``'it''s'`` and ``'a' 'b'``."""
+        """Tokens. Strings that Spark reads as one are one token: ``'it''s'`` and ``'a' 'b'``."""
         found: list[Token] = []
         for token in super().tokenize(sql):
             if token.token_type not in _STRINGS:
@@ -54,7 +53,7 @@ class StreamSpark(Spark):  # type: ignore[misc,unused-ignore]
         return found
 
     class Parser(SparkParser):
-        """``f(TABLE t PARTITION BY k, …)`` and ``f(DATA => TABLE t, SIZE => …)``."""
+        """Parses ``f(TABLE t PARTITION BY k, …)`` and ``f(DATA => TABLE t, SIZE => …)``."""
 
         FUNCTIONS: ClassVar = {
             name: SparkParser.FUNCTIONS[name]
@@ -102,7 +101,7 @@ class StreamSpark(Spark):  # type: ignore[misc,unused-ignore]
                 wrapped: list[exp.Expr] = self._parse_wrapped_csv(self._parse_disjunction)
                 return wrapped
             found = [self._parse_disjunction()]
-            # The next arguments follow behind a comma too.
+            # The next arguments follow after a comma.
             while (
                 self._curr.token_type is TokenType.COMMA
                 and self._next.text.upper() != "DESCRIPTOR"
@@ -113,10 +112,10 @@ class StreamSpark(Spark):  # type: ignore[misc,unused-ignore]
             return [each for each in found if each is not None]
 
     class Generator(SparkGenerator):
-        """Strings, types and operators as they are written."""
+        """Writes strings, types and operators as in the statement."""
 
         TYPE_MAPPING: ClassVar = {**SparkGenerator.TYPE_MAPPING, exp.DType.TIME: "TIME"}
-        # A function in an operator's place would bind its operands together in another way: a & b << 2.
+        # Keep operators: replaced by a function, their operands would bind differently: a & b << 2.
         TRANSFORMS: ClassVar = {
             **SparkGenerator.TRANSFORMS,
             exp.BitwiseLeftShift: lambda self, shift: self.binary(shift, "<<"),
@@ -124,29 +123,29 @@ class StreamSpark(Spark):  # type: ignore[misc,unused-ignore]
         }
 
         def datatype_sql(self, expression: exp.DataType) -> str:
-            """With its parameters: Hive's dialect drops that of TIME(3)."""
+            """A type with its parameters: Hive's dialect drops that of TIME(3)."""
             return str(Generator.datatype_sql(self, expression))
 
         def cast_sql(self, expression: exp.Cast, safe_prefix: str | None = None) -> str:
-            """A cast to TIME is a setting's to allow, which TIME '6:30' does not need."""
+            """A cast. TIME '6:30' stays a literal: unlike a cast to TIME it needs no setting."""
             return str(expression.meta.get(_WRITTEN) or super().cast_sql(expression, safe_prefix))
 
         def literal_sql(self, expression: exp.Literal) -> str:
-            """What was written, which Spark's settings may read in their own way."""
+            """The literal as written: Spark's settings decide how to read it."""
             return str(expression.meta.get(_WRITTEN) or super().literal_sql(expression))
 
 
 def text_of(expression: exp.Expr) -> str:
-    """An expression as Spark reads it."""
+    """The text of an expression for Spark."""
     return str(expression.sql(dialect=StreamSpark, unsupported_level=ErrorLevel.IGNORE, comments=False))
 
 
 def is_plain_star(expression: exp.Expr | None) -> bool:
-    """Whether this is ``*``, without an EXCEPT or the like."""
+    """Whether this is ``*`` without EXCEPT or similar."""
     return isinstance(expression, exp.Star) and not any(expression.args.values())
 
 
-# One string among those that stand side by side. What is between them, blanks and comments, is no part of any.
+# One string in a row of adjacent strings. Spaces and comments between them belong to none.
 _ONE: Final = re.compile(
     r"""[rR]'(?P<r1>[^']*)'|[rR]"(?P<r2>[^"]*)"|'(?P<s1>(?:[^'\\]|\\.|'')*)'|"(?P<s2>(?:[^"\\]|\\.|"")*)"|"""
     r"""--[^\n]*|/\*.*?\*/|\s""",
@@ -157,7 +156,7 @@ _LETTERS: Final = {"0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "
 
 
 def _value(written: str) -> str:
-    """What Spark takes strings that stand side by side for (its ``unescapeSQLString``)."""
+    """The value that Spark gives to adjacent strings (its ``unescapeSQLString``)."""
     parts = []
     for each in _ONE.finditer(written):
         if each.lastgroup in ("r1", "r2"):

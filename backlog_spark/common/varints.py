@@ -1,4 +1,4 @@
-"""Whole numbers of as many bytes as they need, as Protocol Buffers, Snappy and MySQL's JSON write them."""
+"""Decodes integers of variable length, as in Protocol Buffers, Snappy and MySQL's JSON."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ __all__ = ["varint"]
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """An unsigned number of seven bits a byte, the least significant first, and where it ends.
+    """An unsigned integer with seven bits per byte, least significant first, and the index after it.
 
     Parameters
     ----------
     data : bytes
     at : int
-        Where it begins.
+        Index of its first byte.
 
     Raises
     ------
     IndexError
-        ``data`` end before the number does.
+        If ``data`` ends before the integer does.
     """
     value = shift = 0
     while True:

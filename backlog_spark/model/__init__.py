@@ -1,1 +1,1 @@
-"""What a declared query is: nodes, changes, record attributes, watermarks (pure)."""
+"""The model of a declared query: nodes, changes, record attributes, watermarks (pure)."""

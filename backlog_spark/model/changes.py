@@ -1,7 +1,7 @@
 """Change streams: rows that are changes of a table, with the names of Delta's change data feed.
 
 A row of type ``insert`` or ``update_postimage`` is added, a row of type ``delete`` or ``update_preimage`` is removed.
-Keyed operators whose results change put out such rows. The operators behind them retract rows accordingly.
+Keyed operators whose results change emit such rows. The next operators retract rows accordingly.
 
 Source: Delta's "Change data feed"; Flink's ``RowKind``.
 """
@@ -50,9 +50,9 @@ TYPES: Final = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
 MARK: Final = "backlog_spark.model.changes"
 """Key in the metadata of a `CHANGE_TYPE` column that a keyed operator of ours has made."""
 IMPLIED: Final = "implied"
-"""Value of `MARK`: made because an operator further down needs it, which the user may not know."""
+"""Value of `MARK`: a later operator needs it. The user may not know about it."""
 ASKED: Final = "asked"
-"""Value of `MARK`: the user has asked for it."""
+"""Value of `MARK`: the user asked for it."""
 
 
 EXACT_JSON: Final = {
@@ -82,12 +82,12 @@ def refuse_changes(what: str, schema: StructType, keys: Collection[str] = ()) ->
         return
     if MARK in schema[CHANGE_TYPE].metadata:
         raise BacklogError(
-            f"{what}: the results of the operator before it change, and {what} takes no row back.",
-            "Aggregate or join behind it, or use windows, whose results come once.",
+            f"{what}: the results of the operator before it change, and {what} cannot retract rows.",
+            "Use an aggregate or a join as the next operator, or windows, whose results do not change.",
         )
     raise BacklogError(
-        f"{what}: the stream's rows have a column {CHANGE_TYPE!r}, and {what} takes no row back.",
-        f"Keep what is only added: .filter(\"{CHANGE_TYPE} = 'insert'\").transform(lambda f: f.drop({CHANGE_TYPE!r})).",
+        f"{what}: the stream's rows have a column {CHANGE_TYPE!r}, and {what} cannot retract rows.",
+        f"Keep only inserts: .filter(\"{CHANGE_TYPE} = 'insert'\").transform(lambda f: f.drop({CHANGE_TYPE!r})).",
     )
 
 
@@ -119,7 +119,7 @@ def identity_of(fields: Collection[tuple[StructField, Column]]) -> Column:
 
     parts = []
     for field, column in fields:
-        # Spark's hash leaves NULLs out: (1, NULL) and (NULL, 1) would be one row.
+        # Spark's hash skips NULLs: (1, NULL) and (NULL, 1) would be the same row.
         parts += [column.isNull(), _hashable(field.name, field.dataType, column)]
     return F.xxhash64(*parts) if parts else F.lit(0).cast("long")
 
@@ -129,15 +129,15 @@ def _hashable(name: str, kind: DataType, column: Column) -> Column:
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType, VariantType
 
     if isinstance(kind, ArrayType | StructType) and not _has(kind, MapType | VariantType):
-        # NULLs within are left out as well; as text they are not.
+        # The hash skips nested NULLs too; the text does not.
         return F.to_json(column, EXACT_JSON)
     if isinstance(kind, StringType):
-        # What a collation takes for equal has one hash.
+        # Values that are equal under the collation have the same hash.
         return column.cast("binary")
     if _has(kind, MapType | VariantType):
         raise BacklogError(
             f"Column {name!r} is {kind.simpleString()}. Such values have no hash, so the rows cannot be retracted.",
-            "Leave it out before key_by, or make it a string with to_json.",
+            "Drop it before key_by, or make it a string with to_json.",
         )
     return column
 
@@ -153,7 +153,7 @@ def _has(kind: DataType, wanted: object) -> bool:
 
 
 def lost_change_type(before: StructType, after: StructType) -> str | None:
-    """The value of `MARK` if the column was there, made by an operator of ours, and is not any more; else None."""
+    """The value of `MARK` if one of our operators made the column and it is gone now; else None."""
     if CHANGE_TYPE not in before.names or CHANGE_TYPE in after.names:
         return None
     found: str | None = before[CHANGE_TYPE].metadata.get(MARK)
@@ -161,7 +161,7 @@ def lost_change_type(before: StructType, after: StructType) -> str | None:
 
 
 def refuse_change_type(what: str, kind: str, names: Collection[str]) -> None:
-    """Refuse columns with the name of `CHANGE_TYPE`, in any case: the results have that column.
+    """Refuse columns named like `CHANGE_TYPE`, in any case: the results have a column of this name.
 
     Raises
     ------

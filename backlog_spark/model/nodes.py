@@ -1,7 +1,8 @@
 """The tree of a declared query, from which both Spark plans of its checkpoint are built.
 
-In stream mode rows flow through every keyed operator's stateful branch. In backlog they take the raw branch, from which
-`foreachBatch` folds them as batch. The stateful branches then get rows from their seed sources only. Spark requires the
+In stream mode rows flow through the stateful branch of every keyed operator. In backlog they take the raw branch, and
+`foreachBatch` folds them as a batch. The stateful branches then get rows from their seed sources only. Spark requires
+the
 same sources and stateful operators in the same order at every start on a checkpoint. So both plans come from one tree.
 
 Source: Spark's Structured Streaming guide, "Recovery Semantics after Changes in a Streaming Query".
@@ -57,7 +58,7 @@ __all__ = [
 
 
 class KeyedFold(Protocol):
-    """The part of a keyed operator's fold that this room needs; see `backlog_spark.operators.fold.Fold`."""
+    """The part of a keyed operator's fold that this package needs; see `backlog_spark.operators.fold.Fold`."""
 
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes: ...
 
@@ -87,17 +88,17 @@ class Node(ABC):
     @property
     @abstractmethod
     def parents(self) -> tuple[Node, ...]:
-        """The steps that its rows come from."""
+        """The nodes that its rows come from."""
 
     def walk(self) -> Iterator[Node]:
-        """All steps, each after its inputs: the order in which Spark meets their sources."""
+        """All nodes, each after its inputs: the order in which Spark finds their sources."""
         for parent in self.parents:
             yield from parent.walk()
         yield self
 
     @property
     def is_keyed(self) -> bool:
-        """Whether a keyed operator is here or further up."""
+        """Whether this node or one before it is a keyed operator."""
         return any(isinstance(node, KeyedNode) for node in self.walk())
 
 
@@ -115,7 +116,7 @@ class SourceNode(Node):
 
 @dataclass(frozen=True, eq=False)
 class FrameNode(Node):
-    """The user's streaming DataFrame; with ``use_processing_time`` its event time follows the clock."""
+    """The user's streaming DataFrame. With ``use_processing_time`` its event time follows the clock."""
 
     frame: DataFrame
     use_processing_time: bool = False
@@ -143,14 +144,14 @@ class TransformNode(Node):
         Raises
         ------
         BacklogError
-            If they lose the change type that an operator further down needs.
+            If they drop the change type that a later operator needs.
         """
         made = self.function(frame)
         if not hasattr(made, "schema"):
             raise BacklogError(f"The function of a transform returned {told(made)}.", "Return a DataFrame.")
         if lost_change_type(frame.schema, made.schema) == IMPLIED:
             raise BacklogError(
-                f"A transform between two keyed operators leaves out {CHANGE_TYPE!r}: the first one's results change, "
+                f"A transform between two keyed operators drops {CHANGE_TYPE!r}: the first one's results change, "
                 "and the second one needs the column to retract earlier results.",
                 "Keep the column, or use map and filter, which keep it by themselves.",
             )
@@ -172,7 +173,7 @@ class UnionNode(Node):
 class PairNode(Node):
     """Rows of two streams side by side, for operators with two inputs; see `backlog_spark.operators.sides`.
 
-    Spark meets the sources of an input that is not keyed first, on either side: in the plan for backlog those rows come
+    Spark finds the sources of an input that is not keyed first, on either side: in the backlog plan those rows come
     before all stateful branches.
     """
 
@@ -220,10 +221,10 @@ class KeyedNode(Node):
     is_timed : bool
         Whether its plan has a control source (`Fold.timed`).
     waits_for_build : bool
-        Whether it waits for an input to leave backlog: each of its sources must be able to tell (FLIP-326).
+        Whether it waits for an input to leave backlog. Then each of its sources must report backlog (FLIP-326).
     with_changes : callable, optional
-        For operators that put out changed results: makes the ``bind`` of a fold that puts out changes from a value of
-        `backlog_spark.model.changes.MARK`.
+        For operators whose results change: takes a value of `backlog_spark.model.changes.MARK` and returns the ``bind``
+        of a fold that emits changes.
     """
 
     parent: Node
@@ -239,7 +240,7 @@ class KeyedNode(Node):
 
 
 def with_changes(node: Node, mark: str) -> Node:
-    """The same steps; the last keyed operator puts out changes if its results change."""
+    """The same nodes. The last keyed operator emits changes if its results change."""
     if isinstance(node, TransformNode):
         return replace(node, parent=with_changes(node.parent, mark))
     if isinstance(node, KeyedNode) and node.with_changes is not None:
@@ -248,12 +249,12 @@ def with_changes(node: Node, mark: str) -> Node:
 
 
 def state_name(text: str) -> str:
-    """A name that is fit for a directory."""
+    """A name that is safe for a directory."""
     return re.sub(r"[^A-Za-z0-9_-]+", "-", text)[:100]
 
 
 def pair_of(left: Node, right: Node) -> PairNode:
-    """Two inputs side by side. A source that is in both is read twice: the right one gets a name of its own."""
+    """Two inputs side by side. A source in both is read twice; the right one gets another name."""
     there = {id(node) for node in left.walk() if isinstance(node, SourceNode)}
     names = [node.spec.name for node in (*left.walk(), *right.walk()) if isinstance(node, SourceNode)]
 
@@ -270,20 +271,20 @@ def pair_of(left: Node, right: Node) -> PairNode:
 
 
 def informed(root: Node, infos: Sequence[SourceInfo | None]) -> Node:
-    """The same steps, with the connectors' infos about the declared sources, in plan order."""
+    """The same nodes, with the connectors' infos about the declared sources, in plan order."""
     told = iter(infos)
     made: dict[int, SourceNode] = {}
 
     def of(node: SourceNode) -> SourceNode:
         info = next(told)
-        # One that is read twice stays one.
+        # A node that is read twice stays a single node.
         return made.setdefault(id(node), replace(node, info=info))
 
     return _with_sources(root, of)
 
 
 def _with_sources(node: Node, made: Callable[[SourceNode], SourceNode]) -> Node:
-    """The same steps, with other sources; asked in plan order."""
+    """The same nodes with other sources. ``made`` is called in plan order."""
     if isinstance(node, SourceNode):
         return made(node)
     parents = [_with_sources(parent, made) for parent in node.parents]
@@ -302,7 +303,7 @@ def sources_of(root: Node) -> list[SourceSpec]:
 
 
 def enters_behind(root: Node) -> bool:
-    """Whether rows of a source enter behind a keyed operator. Then the plans must name all sources before it."""
+    """Whether rows of a source enter after a keyed operator. Then the plans must name all sources before it."""
     inner = False
     for node in root.walk():
         if inner and isinstance(node, SourceNode | FrameNode):
@@ -317,12 +318,12 @@ def joins_results(root: Node) -> bool:
 
 
 def has_frames(root: Node) -> bool:
-    """Whether streaming DataFrames are among the inputs, whose sources carry no flag."""
+    """Whether streaming DataFrames are among the inputs. Their sources carry no flag."""
     return any(isinstance(node, FrameNode) for node in root.walk())
 
 
 def keyed_from_output(root: Node) -> list[str]:
-    """The names of the keyed operators, each before its inputs: the order in which Spark numbers their state stores."""
+    """The names of the keyed operators, each before its inputs: Spark numbers their state stores in this order."""
     below = [name for parent in root.parents for name in keyed_from_output(parent)]
     return [root.name, *below] if isinstance(root, KeyedNode) else below
 
@@ -355,7 +356,7 @@ def watermark_characteristics(roots: Iterable[Node]) -> dict[str, WatermarkChara
 
 
 def watermark_nodes(root: Node) -> list[WatermarkNode]:
-    """The inputs that have an event time, in plan order: their numbers."""
+    """The inputs with an event time, in plan order. Their index is their number."""
     return [node for node in root.walk() if isinstance(node, WatermarkNode)]
 
 
@@ -386,7 +387,7 @@ def operator_attributes(
     none = RecordAttributes(False)
 
     def of(node: Node) -> tuple[RecordAttributes | None, ...]:
-        """Of the node's rows, by input; None where no row will come any more."""
+        """The attributes of a node's rows, by input; None if no more rows will come."""
         if isinstance(node, SourceNode):
             told = RecordAttributes(next(flags))
             return (None if next(ends) else told,)
@@ -402,9 +403,9 @@ def operator_attributes(
         (rows,) = inputs
         if isinstance(node, KeyedNode):
             found[node.name] = told_of = tuple(none if each is None else each for each in rows)
-            # Asked also behind finished inputs: what the end of input makes due comes after it.
+            # Asked after finished inputs too: the end of input may make more results due.
             return (folds[node.name].attributes_of_output(*told_of),)
-        # What a step does to the rows of two inputs it does to each of them.
+        # A step over two inputs treats the rows of each input alike.
         return tuple(None if each is None else propagate_map(each) for each in rows)
 
     of(root)

@@ -1,4 +1,4 @@
-"""Refuses trees that no plan can be made from, before any plan is made."""
+"""Refuses trees that no plan can be built from, before any plan is built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from backlog_spark.model.temporal_joins import choose_temporal_join
 
 __all__ = ["check_no_clock", "check_source_names", "check_tree"]
 
-# Options that say what a source reads; none holds a secret.
+# Options that say what a source reads. None is a secret.
 _READS = ("table", "tablepattern", "path", "subscribe", "subscribepattern", "assign", "topic")
 
 
@@ -31,7 +31,7 @@ def check_source_names(root: Node) -> None:
     Raises
     ------
     BacklogError
-        It names what each of them reads.
+        With what each of them reads.
     """
     seen: dict[str, SourceSpec] = {}
     for node in root.walk():
@@ -51,12 +51,12 @@ def _reads(spec: SourceSpec) -> str:
 
 
 def check_tree(root: Node) -> None:
-    """Refuse trees that the two plans cannot both be made from.
+    """Refuse trees from which the two plans cannot both be built.
 
     Raises
     ------
     BacklogError
-        For two operators with the same name, and for a union with a keyed input, among others.
+        For two operators with the same name, for a union with a keyed input, and others.
     """
     keyed = [node for node in root.walk() if isinstance(node, KeyedNode)]
     names = [node.name for node in keyed]
@@ -66,13 +66,13 @@ def check_tree(root: Node) -> None:
     for node in root.walk():
         if isinstance(node, UnionNode) and node.is_keyed:
             raise BacklogError(
-                "A union has an input that is keyed already.",
+                "An input of a union is keyed already.",
                 "Unite the streams before the first key_by, or write them with two queries.",
             )
     leaves = [node for node in root.walk() if isinstance(node, SourceNode | FrameNode)]
     if enters_behind(root) and len({id(node) for node in leaves}) < len(leaves):
         raise BacklogError(
-            "A stream is read twice by operators that follow each other.",
+            "A stream is read twice by operators one after the other.",
             "Declare its source twice, under two names.",
         )
     for node in root.walk():
@@ -97,7 +97,9 @@ def check_tree(root: Node) -> None:
 
 
 def check_no_clock(mark: WatermarkNode) -> None:
-    """Refuse an event-time column for a source whose event time follows the system time. Some are known only at start.
+    """Refuse an event-time column for a source whose event time follows the system time.
+
+    Some sources report that only at the start.
 
     Raises
     ------
@@ -105,8 +107,8 @@ def check_no_clock(mark: WatermarkNode) -> None:
     """
     if any(map(uses_processing_time, mark.walk())):
         raise BacklogError(
-            f"with_watermark({mark.column!r}): a source of the stream uses processing time, so its event time follows "
-            "the system time and not the rows.",
+            f"with_watermark({mark.column!r}): a source of the stream uses processing time. Its event time follows "
+            "the system time, not the rows.",
             "Leave out with_watermark, or the source's option useProcessingTimeDuringBinlog, "
             "useProcessingTimeAfterBacklog or use_processing_time.",
         )

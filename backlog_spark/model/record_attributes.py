@@ -1,6 +1,6 @@
-"""RecordAttributes, how they travel along a plan, and how functions are told of them (FLIP-309, FLIP-327).
+"""RecordAttributes: how they propagate along a plan, and how functions get them (FLIP-309, FLIP-327).
 
-No Spark, no clock, no thread. Wherever inputs are asked for, leave finished ones out: they no longer count (FLIP-147).
+No Spark, no clock, no thread. Callers leave out finished inputs: these no longer count (FLIP-147).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RecordAttributesBuilder:
         return self
 
     def build(self) -> RecordAttributes:
-        """Return the attributes. Without `set_backlog` the flag is true if any input's is, which DEBUG logs."""
+        """Return the attributes. Without `set_backlog` the flag is true if any input's is; DEBUG logs that."""
         if self._backlog is not None:
             return RecordAttributes(self._backlog)
         default = any(self._inputs)
@@ -85,7 +85,7 @@ def propagate_map(attributes: RecordAttributes) -> RecordAttributes:
 
 
 def propagate_union(attributes: Iterable[RecordAttributes]) -> RecordAttributes:
-    """Attributes of a union: backlog only if all inputs are, for a fresh record may come from any (FLIP-309).
+    """Attributes of a union: backlog only if all inputs are, because a fresh record may come from any (FLIP-309).
 
     Without any input: false, FLIP-309's default. Flink's runtime merges channels by *any*, unlike the FLIP.
     """
@@ -94,7 +94,7 @@ def propagate_union(attributes: Iterable[RecordAttributes]) -> RecordAttributes:
 
 
 def propagate_join(attributes: Iterable[RecordAttributes]) -> RecordAttributes:
-    """Attributes of a join: backlog if any input is, for a joined row is as stale as its stalest part (FLIP-309)."""
+    """Attributes of a join: backlog if any input is. A joined row is as stale as its stalest part (FLIP-309)."""
     return RecordAttributes(any(_flags(attributes)))
 
 
@@ -103,17 +103,17 @@ ALL_BACKLOG: Final = 0b11
 
 
 STANDS_STILL: Final = 0b100
-"""Beside them: the query is in backlog and commits nothing before its end, so time stands still (FLIP-327)."""
+"""Bit beside these: the query is in backlog and commits nothing before its end, so time stands still (FLIP-327)."""
 
 
 class _Emitter:
-    """The part of a function that sends record attributes to the operators behind it (FLIP-327, ``Output``)."""
+    """The part of a function that sends record attributes to the next operators (FLIP-327, ``Output``)."""
 
     _emitted: RecordAttributes | None = None
     _is_told = False
 
     def emit_record_attributes(self, attributes: RecordAttributes) -> None:
-        """Send the attributes of the rows that follow to the operators behind (FLIP-327, ``emitRecordAttributes``).
+        """Send the attributes of the following rows to the next operators (FLIP-327, ``emitRecordAttributes``).
 
         Call it while attributes are processed; the last call counts. Without a call the default of
         `RecordAttributesBuilder` is sent: backlog if any input's rows are.
@@ -121,7 +121,7 @@ class _Emitter:
         Raises
         ------
         BacklogError
-            Called from anywhere else, such as ``process_element``.
+            If it is called from anywhere else, such as ``process_element``.
         """
         _flags([attributes])
         if not self._is_told:
@@ -145,7 +145,7 @@ class OneInputFunction(_Emitter):
     """Base of functions of one input that get record attributes."""
 
     def process_record_attributes(self, attributes: RecordAttributes) -> None:
-        """Get the attributes of the rows that follow (FLIP-327, ``processRecordAttributes``).
+        """Get the attributes of the following rows (FLIP-327, ``processRecordAttributes``).
 
         Called on the worker before the rows of each key group and batch, and on the driver to compute the attributes
         of the output. So it must depend only on its argument.
@@ -157,7 +157,7 @@ class OneInputFunction(_Emitter):
             self.process_record_attributes(RecordAttributes(backlog & ALL_BACKLOG != 0))
 
     def attributes_of_output(self, attributes: RecordAttributes) -> RecordAttributes:
-        """The attributes for the operators behind, if the input has these."""
+        """The attributes for the next operators, if the input has these."""
         with self._telling():
             self.process_record_attributes(attributes)
         return self._emitted or RecordAttributesBuilder([attributes]).build()
@@ -179,7 +179,7 @@ class TwoInputFunction(_Emitter):
             self.process_record_attributes2(RecordAttributes(backlog & 2 != 0))
 
     def attributes_of_output(self, first: RecordAttributes, second: RecordAttributes) -> RecordAttributes:
-        """The attributes for the operators behind, if the inputs have these."""
+        """The attributes for the next operators, if the inputs have these."""
         with self._telling():
             self.process_record_attributes1(first)
             self.process_record_attributes2(second)
@@ -193,7 +193,7 @@ def as_bits(inputs: Iterable[RecordAttributes]) -> int:
 
 def _check_bool(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise SettingError(name, value, "must be True or False.", "Convert it where it is read: bool('false') is True.")
+        raise SettingError(name, value, "must be True or False.", "Convert it explicitly: bool('false') is True.")
     return value
 
 

@@ -18,7 +18,7 @@ class TemporalJoinKind(StrEnum):
     """How rows of the probe side match rows of the build side."""
 
     EVENT_TIME = "event time"
-    """The version that held at the row's own time."""
+    """The version that was valid at the row's own time."""
     WAITING = "processing time, waiting"
     """The newest version, once the build side has left backlog."""
     AT_ONCE = "processing time, at once"
@@ -33,16 +33,16 @@ def choose_temporal_join(
     Parameters
     ----------
     characteristics : mapping of str to WatermarkCharacteristic
-        Those of all sources of both sides, by a name for messages.
+        The characteristics of all sources of both sides, by a name for messages.
     event_time : bool
-        Whether the join goes by the rows' event time.
+        Whether the join uses the rows' event time.
     wait : bool
         False: the join does not wait for the build side, like Flink's temporal table functions.
 
     Raises
     ------
     BacklogError
-        If the join must wait and a source cannot tell that it has left backlog.
+        If the join must wait and a source cannot report that it has left backlog.
     """
     if event_time:
         return TemporalJoinKind.EVENT_TIME
@@ -51,8 +51,8 @@ def choose_temporal_join(
     unknown = [name for name, each in characteristics.items() if each is WatermarkCharacteristic.UNDEFINED]
     if unknown:
         raise BacklogError(
-            f"temporal_join: the watermark characteristic of {', '.join(unknown)} is UNDEFINED: nothing tells when it "
-            "has left backlog, so rows might be joined before the build side is there.",
+            f"temporal_join: the watermark characteristic of {', '.join(unknown)} is UNDEFINED. Nothing shows when it "
+            "has left backlog, so rows might be joined before the build side is complete.",
             "Read it with a connector whose SourceInfo says ANY_WATERMARK (mysql_cdc, hybrid), wrap a DataFrame of "
             "live rows with bs.stream(frame, use_processing_time=True), or join without waiting with wait=False.",
         )

@@ -108,10 +108,10 @@ class WatermarkTree:
         Parameters
         ----------
         passed : mapping of str to int or None, optional
-            For operators whose timers may fire in several batches: the watermark whose last timer has fired. The
-            operators behind them get no later one.
+            For operators whose timers may fire in several batches: all timers up to this watermark have fired. The next
+            operators get no later watermark.
         firing : collection of str, optional
-            Operators with timers left to fire: behind them time does not follow the clock either.
+            Operators with timers left to fire. After them time does not follow the clock either.
         """
         self._passed, self._firing = passed or {}, firing
         self._found = {}
@@ -133,7 +133,7 @@ class WatermarkTree:
             self._finished.append(False)
             return self._clocked(number) if uses_processing_time(node) else self._timeless(number)
         if isinstance(node, FrameNode):
-            # Its end is never known.
+            # Its end never becomes known.
             return self._clocked(None) if uses_processing_time(node) else self._timeless(None)
         below = [self._part(parent) for parent in node.parents]
         if isinstance(node, WatermarkNode):
@@ -178,7 +178,7 @@ class WatermarkTree:
 
         def status(now: int) -> _Status:
             channels = list(enumerate(each(now) for each in below))
-            # In the order of their times: a channel that catches up counts before another one moves ahead.
+            # In order of their times: a channel that catches up must count before another one moves ahead.
             for number, each in sorted(channels, key=lambda channel: channel[1].order):
                 if each.ended:
                     valve.finish(number)
@@ -204,7 +204,7 @@ class WatermarkTree:
                 combined.update_status(number, idle=each.idle or each.watermark is None)
             found = combined.watermark(now)
             if found.timestamp == now and any(each.by_clock for each in inputs):
-                # The other input is ahead of the clock: until then the clock decides.
+                # The other input is ahead of the clock. Until then the clock decides.
                 found = Watermark(now, use_processing_time=True)
             return _together(inputs, found, idle=combined.is_idle)
 
@@ -231,7 +231,7 @@ class WatermarkTree:
 
 
 def _together(parts: Sequence[_Status], watermark: Watermark, *, idle: bool) -> _Status:
-    """The status of several parts together."""
+    """The status of several parts combined."""
     if all(each.ended for each in parts):
         return _ENDED
     return _Status(None if all(each.watermark is None for each in parts) else watermark, idle)

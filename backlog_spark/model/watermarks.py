@@ -30,13 +30,13 @@ __all__ = [
 ]
 
 EVENT_TIME: Final = "backlog_spark.eventTime"
-"""Key in a column's metadata that marks it as the event time; the value is the name that it was declared with."""
+"""Key in a column's metadata that marks it as the event time. The value is the name in its declaration."""
 
 MIN_WATERMARK: Final = -(2**63)
 """The watermark before the first one."""
 
 END_OF_TIME: Final = 2**63 - 1
-"""The watermark of an input that has come to its end (FLIP-147): everything that waits for a time is due."""
+"""The watermark of an input that has ended (FLIP-147): everything that waits for a time is due."""
 
 
 def event_time_of(schema: StructType) -> str | None:
@@ -134,7 +134,7 @@ class WatermarkOutput:
                 )
             if last is not None and now < last.timestamp:
                 raise BacklogError(
-                    f"A watermark of processing time came at {now}, when one of event time {last.timestamp} had been "
+                    f"A watermark of processing time came at {now}, but one of event time {last.timestamp} had been "
                     "sent: time would go back.",
                     "Change to processing time when the system time has passed the event time.",
                 )
@@ -154,11 +154,11 @@ class _Channel:
 
     @property
     def active(self) -> bool:
-        """With processing time a channel always is, as long as it has not come to its end."""
+        """A channel with processing time is always active until it ends."""
         return not self.finished and (self.use_processing_time or not self.idle)
 
     def take(self, watermark: Watermark) -> None:
-        """The greatest timestamp counts, and processing time stays."""
+        """Take a watermark: the greatest timestamp counts, and processing time stays."""
         self.timestamp = max(self.timestamp, watermark.timestamp)
         self.use_processing_time |= watermark.use_processing_time
 
@@ -218,7 +218,7 @@ class WatermarkValve:
         if any(each.active for each in self._channels):
             return self._move()
         self._idle = True
-        # Nothing is held back any more: what any of them has said counts.
+        # Nothing holds the watermark back any more, so the greatest one of all channels counts.
         return self._to(Watermark(max(each.timestamp for each in self._channels)))
 
     def finish(self, channel: int) -> Watermark | None:

@@ -1,1 +1,1 @@
-"""Queries over Spark's own readers: rules, and phases of files then Kafka."""
+"""Queries over Spark's own readers: rules, and phases (files, then Kafka)."""

@@ -1,8 +1,8 @@
-"""Phases of Spark's own readers under one query and one checkpoint: files or Delta first, then Kafka, at JVM speed.
+"""Runs phases of Spark's own readers as one query on one checkpoint: files or Delta first, then Kafka, at JVM speed.
 
-Each phase is a run of the query with only that phase's source. Bounded phases end by themselves (``availableNow``),
-the last one goes on. Spark lets the sources of a checkpoint change if they are named and if the offset log has its
-second format, which keeps offsets by name; both are set while such a source is loaded
+Each phase is a run of the query with only that phase's source. Bounded phases end by themselves (``availableNow``); the
+last one continues. Spark allows the sources of a checkpoint to change if they are named and the offset log has format
+2, which stores offsets by name. Both settings are made while such a source is loaded
 (`backlog_spark.spark.named_sources`) and for such a query (`backlog_spark.spark.own_settings`).
 
 Source: Spark 4.2, ``spark.sql.streaming.queryEvolution.enableSourceEvolution``.
@@ -62,22 +62,22 @@ def hybrid(
     name : str
         Name of the source.
     phases : mapping of str to callable
-        Name of each phase, in their order, and a function that makes its DataFrame. It is called with a
-        ``DataStreamReader`` and the `RunContext` at the start of each run, and once at the query's first start. All
-        phases give the same columns. All but the last are read up to what is there when their run starts.
+        The phases in order: name, and a function that makes the DataFrame. The function gets a ``DataStreamReader``
+        and the `RunContext`. It is called at the start of each run, and once more at the query's first start. All
+        phases must give the same columns. All but the last are read up to the data present when their run starts.
     timestamp_column : str, optional
         Column of type timestamp or timestamp_ntz (then UTC) with a row's time. The last phase gets the newest time of
-        the phases before as ``ctx.starting_timestamp``. For this each phase of files or Delta is read once more when it
-        has ended, only that column.
+        the earlier phases as ``ctx.starting_timestamp``. For this each phase of files or Delta is read again after its
+        end, this column only.
     starting_overlap : str, int or timedelta, default 0
         How much earlier than the newest time ``ctx.starting_timestamp`` is.
     dedup_key : str or sequence of str, optional
-        Columns that, together with ``timestamp_column``, match rows of the last phase to rows of the phases before.
+        Columns that, together with ``timestamp_column``, match rows of the last phase to rows of earlier phases.
         Matching rows are dropped. A row with the same key and another time is another version, and stays. The
         checkpoint keeps keys and times within the overlap. A key that contains NULL is never de-duplicated.
     allow_empty : bool, default False
-        Whether a phase of files may find no file, such as with a pattern that matches nothing. Otherwise the query
-        then ends with an error, before the next phase begins.
+        Whether a phase of files may find no file, for example because a pattern matches nothing. By default the query
+        then fails before the next phase begins.
 
     Returns
     -------
@@ -87,18 +87,20 @@ def hybrid(
     Raises
     ------
     BacklogError
-        For fewer than two phases, for names that Spark does not accept for a source, and for an overlap or a key
+        For fewer than two phases, for a name that Spark does not accept for a source, and for an overlap or a key
         without a ``timestamp_column``.
     """
     check_session(spark)
     if len(phases) < 2:
         raise BacklogError(
             f"bs.hybrid was given {len(phases)} phases.",
-            "Give it two or more; one alone needs no hybrid.",
+            "Give it two or more. A single phase needs no hybrid.",
         )
     for text in (name, *phases):
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", text):
-            raise SettingError("phases", text, "is no name of a source.", "Use letters, digits and _, a letter first.")
+            raise SettingError(
+                "phases", text, "is not a valid source name.", "Use letters, digits and _, a letter first."
+            )
     keys = (dedup_key,) if isinstance(dedup_key, str) else tuple(dedup_key)
     overlap_ms = parse_duration(starting_overlap, "starting_overlap")
     if (keys or overlap_ms) and not timestamp_column:
@@ -108,13 +110,13 @@ def hybrid(
 
 
 class _Named(DataStreamReader):
-    """The reader of a phase. Spark looks for `CONF` while it loads a source, which it does in a copy of the session.
+    """The reader of a phase. Spark checks `CONF` while it loads a source, so that happens in a copy of the session.
 
     Parameters
     ----------
     spark : SparkSession
     starts : callable, optional
-        From the options of a Kafka source, with names in lower case, its ``startingOffsets``; "" to leave them.
+        Takes the options of a Kafka source, names in lower case, and returns its ``startingOffsets``; "" keeps them.
     """
 
     def __init__(self, spark: SparkSession, starts: Callable[[Mapping[str, str]], str] | None = None) -> None:
@@ -124,7 +126,7 @@ class _Named(DataStreamReader):
         self._source.reads_by(self)
         self._starts = starts
         self._given: dict[str, str] = {}
-        self._starting: dict[str, str] = {}  # not told yet: an option cannot be taken back
+        self._starting: dict[str, str] = {}  # not passed on yet: an option cannot be removed again
         self.loaded = False
 
     def format(self, source: str) -> _Named:
@@ -149,7 +151,7 @@ class _Named(DataStreamReader):
 
     @property
     def kafka(self) -> dict[str, str] | None:
-        """The options of Spark's Kafka source, names in lower case; None if it is another one."""
+        """The options of Spark's Kafka source, names in lower case; None for another source."""
         return self._given if self.source_format in ("kafka", _KAFKA) else None
 
     def _load(self, method: str, *args: Any, **options: Any) -> DataFrame:
@@ -191,16 +193,16 @@ class NativeHybrid:
         self._phases = dict(phases)
         self._handover = handover
         self._reached_us: int | None = None
-        self._shape: list[tuple[str, str]] = []  # columns and their types
-        self._kafka: dict[str, dict[str, str] | None] = {}  # options of phases of Kafka, None for other ones
-        # Of phases of Kafka, what their topics were like at the first start, before the present phase's files were
-        # listed, and before those with the newest row were.
+        self._shape: list[tuple[str, str]] = []  # columns and types of all phases
+        self._kafka: dict[str, dict[str, str] | None] = {}  # options of Kafka phases, None for other phases
+        # For Kafka phases: the state of their topics at the first start, before the present phase listed its files, and
+        # before the phase with the newest row did.
         self._pins: dict[str, Any] = {}
         self._listed: dict[str, Any] = {}
         self._reached: dict[str, Any] = {}
 
     def of_query(self) -> NativeHybrid:
-        """The same phases for one query: what is known of it, such as the newest time, is kept here and not shared."""
+        """The same phases for one query. Its state, such as the newest time, is not shared with other queries."""
         return NativeHybrid(self._spark, self.name, self._phases, self._handover, self._allow_empty)
 
     @property
@@ -210,11 +212,11 @@ class NativeHybrid:
 
     @property
     def starting_timestamp(self) -> int | None:
-        """Where the last phase begins, milliseconds since 1970; None while that is not known."""
+        """Where the last phase begins, in milliseconds since 1970; None if unknown."""
         return self._handover.starting_ms(self._reached_us)
 
     def frame(self, phase: int, context: RunContext, checkpoint: Checkpoint) -> DataFrame:
-        """The streaming DataFrame of a phase. Needs `CONF` in the session while it is started."""
+        """The streaming DataFrame of a phase. The session needs `CONF` when it starts."""
         name = self.phases[phase]
         is_new = phase > 0 and checkpoint.read_file(f"sources/{self.source(name)}/0") is None
         reader = _Named(self._spark, partial(self._starts, name) if is_new else None)
@@ -223,7 +225,7 @@ class NativeHybrid:
         before = len(self._phases) - 1
         is_first = phase == 0 and checkpoint.latest_batch() is None
         if is_first or (phase < before and self._handover.column):
-            # Each run lists files anew. What comes to a topic from here on may be in none.
+            # Each run lists files again. Records that reach a topic from here on may be in no file.
             self._listed = self._pinned(phase, context)
             if is_first:
                 self._pins = self._pins or self._listed
@@ -236,8 +238,8 @@ class NativeHybrid:
         made = self._phases[name](reader.name(self.source(name)), context)
         if not getattr(made, "isStreaming", False):
             raise BacklogError(
-                f"The phase {name} of {self.name} returned no streaming DataFrame.",
-                "Make it with the reader it is given.",
+                f"The phase {name} of {self.name} did not return a streaming DataFrame.",
+                "Make it with the reader that the function gets.",
             )
         if not reader.loaded:
             raise self._made_otherwise(name)
@@ -245,14 +247,14 @@ class NativeHybrid:
         if shape != (self._shape or shape):
             raise BacklogError(
                 f"The phase {name} of {self.name} has the columns {dict(shape)}, the one before {dict(self._shape)}.",
-                "Select and cast, so that all phases have the same.",
+                "Select and cast, so that all phases have the same columns.",
             )
         self._shape = shape
         self._handover.check(name, made)
         return made
 
     def _pinned(self, phase: int, context: RunContext) -> dict[str, Any]:
-        """What the topics of later phases are like now: each of these phases is made for it once."""
+        """The present state of the topics of later phases. Each later phase is built once for it."""
         later = self.phases[phase + 1 :]
         for name in later:
             if name not in self._kafka:
@@ -262,27 +264,27 @@ class NativeHybrid:
         return {name: pinned(self._spark, options) for name in later if (options := self._kafka[name]) is not None}
 
     def _starts(self, name: str, options: Mapping[str, str]) -> str:
-        """Where a phase of Kafka begins that has not begun yet."""
+        """Where a Kafka phase begins that has not begun yet."""
         reached_ms = None if self._reached_us is None else self._reached_us // 1000
         return starting_offsets(self._spark, options, self._pins.get(name), reached_ms, self._reached.get(name))
 
     def source(self, phase: str) -> str:
-        """Name of a phase's source, under which Spark keeps its offsets and its log of files."""
+        """Name of a phase's source. Spark keeps its offsets and its log of files under this name."""
         return f"{self.name}_{phase}"
 
     def recall(self, checkpoint: Checkpoint) -> int:
-        """The phase that a checkpoint is in; 0 for a new one.
+        """The phase that a checkpoint is in; 0 for a new checkpoint.
 
         Raises
         ------
         BacklogError
-            If the checkpoint is about something else.
+            If the checkpoint belongs to something else.
         """
-        checkpoint.finish_replacing()  # the log has a hole else, and Spark would plan a batch anew
+        checkpoint.finish_replacing()  # otherwise the log has a hole, and Spark would plan a batch again
         found = checkpoint.newest_metadata(_METADATA)
         handover = self._handover.to_json()
-        if checkpoint.latest_batch() is None:  # nothing has been read, so that it may be put right
-            # Unless Spark has listed files already, which it then keeps to.
+        if checkpoint.latest_batch() is None:  # nothing has been read, so the user may still correct the phases
+            # But if Spark has listed files already, it keeps to that list.
             is_listed = bool(checkpoint.names_in(f"sources/{self.source(self.phases[0])}"))
             self._pins = (found or {}).get("pins", {}) if is_listed else {}
             return 0
@@ -295,12 +297,12 @@ class NativeHybrid:
             raise BacklogError(
                 f"The checkpoint is about {found.get('name')} with the phases {found.get('phases')}; the query has "
                 f"{self.name} with {list(self._phases)}.",
-                "Give it the phases that it was started with, or a new checkpoint.",
+                "Use the phases that the query was started with, or a new checkpoint.",
             )
         if found.get("handover", {}) != handover:
             raise BacklogError(
                 f"The checkpoint was made with the hand-over {found.get('handover', {})}; the query has {handover}.",
-                "Give it timestamp_column, starting_overlap and dedup_key as they were, or a new checkpoint.",
+                "Use timestamp_column, starting_overlap and dedup_key as before, or a new checkpoint.",
             )
         self._reached_us = found.get("reachedMicros")
         self._pins, self._listed = found.get("pins", {}), found.get("listed", {})
@@ -308,25 +310,25 @@ class NativeHybrid:
         return int(found["phase"])
 
     def mend(self, checkpoint: Checkpoint) -> None:
-        """Make a batch that was planned and not committed one that Spark can go on with. Called before each start."""
+        """Complete the log entry of a batch that was planned but not committed. Called before each start."""
         add_shuffle_partitions(checkpoint, str(self._spark.conf.get(_PARTITIONS)))
 
     def leave(self, checkpoint: Checkpoint, phase: int, context: RunContext) -> None:
-        """Note what a phase that has ended leaves behind, and record that the next one begins.
+        """Record the hand-over of a phase that has ended, and that the next phase begins.
 
-        Called when its last run has ended. After a crash in between it is called again.
+        Called after the phase's last run. After a crash in between it is called again.
 
         Raises
         ------
         BacklogError
-            If it has found no file, and that is not allowed.
+            If the phase has found no file, and that is not allowed.
         """
         name, make = list(self._phases.items())[phase]
         reread = Reread(self._spark, checkpoint, self.source(name), name)
         if self._is_of_files and not self._allow_empty and not reread.files():
             raise BacklogError(
                 f"The phase {name} of {self.name} has found no file to read.",
-                "Correct its path or pattern and start again; nothing was read of the next phase. If there may be no "
+                "Correct its path or pattern and start again; the next phase has read nothing. If there may be no "
                 "history, pass bs.hybrid(…, allow_empty=True).",
             )
         if self._handover.column:
@@ -340,12 +342,12 @@ class NativeHybrid:
 
     def _made_otherwise(self, phase: str) -> BacklogError:
         return BacklogError(
-            f"The phase {phase} of {self.name} was not made with the reader that it was given.",
-            "Use that one: it names the source, and with timestamp_column it gives the phase's rows once more.",
+            f"The phase {phase} of {self.name} was not made with the reader that the function got.",
+            "Use that reader: it names the source, and with timestamp_column it reads the phase's rows again.",
         )
 
     def enter(self, checkpoint: Checkpoint, phase: int) -> None:
-        """Record that a phase begins. Called before its first run, when the run before has ended."""
+        """Record that a phase begins. Called before its first run, after the end of the run before."""
         value = {"version": _VERSION, "name": self.name, "phases": list(self._phases), "phase": phase}
         if self._handover.column:
             value |= {"handover": self._handover.to_json(), "reachedMicros": self._reached_us}

@@ -1,4 +1,4 @@
-"""Where a phase of Spark's own Kafka source begins, by the rules of the source ``hybrid``."""
+"""Finds where a phase of Spark's own Kafka source begins, by the rules of the source ``hybrid``."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 __all__ = ["STARTING_OPTIONS", "pinned", "starting_offsets"]
 
 STARTING_OPTIONS: Final = ("startingoffsets", "startingtimestamp", "startingoffsetsbytimestamp")
-"""Options of Spark's Kafka source that say where it begins, in lower case."""
+"""Options of Spark's Kafka source that set where it begins, in lower case."""
 
 
 def pinned(spark: SparkSession, options: Mapping[str, str]) -> dict[str, Any]:
-    """What is to be known later of the topics as they are now; see ``connectors.hybrid.kafka.native_starts``."""
+    """The present state of the topics that is needed later; see ``connectors.hybrid.kafka.native_starts``."""
     with _admin(spark, options) as (rules, admin):
         found: dict[str, Any] = rules.pinned(admin, options)
         return found

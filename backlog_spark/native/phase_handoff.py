@@ -1,9 +1,8 @@
-"""What the last of several phases of Spark's own readers is told of the ones before it: how far their rows' time goes,
-and which keys the newest of them have.
+"""Hands over from earlier phases of Spark's own readers to the last one: the newest time of their rows, and recent
+keys.
 
-When a phase has ended its rows are read once more, as a batch: the very files that Spark's log of the source names, or
-the version of the Delta table that the offset log ends at. So it is the same however often the query is started again
-at that place, and what came meanwhile is not counted.
+After its end a phase is read again, as a batch: exactly the files in Spark's log of the source, or the version of the
+Delta table at the end of the offset log. So the result is the same at every restart, and later data does not count.
 """
 
 from __future__ import annotations
@@ -24,24 +23,24 @@ if TYPE_CHECKING:
 
 __all__ = ["FILES", "Handover", "Reread"]
 
-# Formats of Spark's source of files.
+# Formats of Spark's file source.
 FILES = ("parquet", "orc", "json", "csv", "text", "xml", "avro")
 _GLOB = "*?[{\\"
-# Of a stream of a Delta table: with these the table as it is then has rows that the stream did not.
+# Options of a Delta stream with which the table then has rows that the stream did not have.
 _OTHER_ROWS = ("startingversion", "startingtimestamp", "readchangefeed", "readchangedata", "skipchangecommits")
 _TIMES = ("timestamp", "timestamp_ntz")
 
 
 @dataclass(frozen=True)
 class Handover:
-    """From the bounded phases to the last one.
+    """The hand-over from the bounded phases to the last phase.
 
     Parameters
     ----------
     column : str
-        Of type timestamp or timestamp_ntz (then UTC): a row's time. "" for no hand-over.
+        A row's time, of type timestamp or timestamp_ntz (then UTC). "": no hand-over.
     overlap_ms : int
-        How far the last phase goes back behind the newest time.
+        How far the last phase goes back before the newest time.
     keys : tuple of str
         Columns that match rows of the last phase to rows of earlier phases. A key that contains NULL is never
         de-duplicated.
@@ -52,16 +51,16 @@ class Handover:
     keys: tuple[str, ...] = field(default=())
 
     def to_json(self) -> dict[str, Any]:
-        """As kept in the checkpoint: a query must go on with the same."""
+        """The form in the checkpoint. A query must keep it."""
         return {"column": self.column, "overlapMs": self.overlap_ms, "keys": list(self.keys)} if self.column else {}
 
     def check(self, name: str, frame: DataFrame) -> None:
-        """See that a phase's DataFrame has the columns.
+        """Check that a phase's DataFrame has the columns.
 
         Raises
         ------
         BacklogError
-            If it has not, or the time is no timestamp.
+            If a column is missing, or the time is not a timestamp.
         """
         if not self.column:
             return
@@ -69,7 +68,7 @@ class Handover:
         for column in (self.column, *self.keys):
             if column not in types:
                 raise BacklogError(
-                    f"The phase {name} has no column {column}, but {', '.join(types)}.",
+                    f"The phase {name} has no column {column}; it has {', '.join(types)}.",
                     "Correct timestamp_column or dedup_key.",
                 )
         if types[self.column] not in _TIMES:
@@ -79,21 +78,21 @@ class Handover:
             )
 
     def take(self, checkpoint: Checkpoint, phase: int, frame: DataFrame, reached_us: int | None) -> int | None:
-        """Note what a phase that has ended leaves behind, before it is recorded that the next one begins.
+        """Record the hand-over of a phase that has ended. Called before it is recorded that the next phase begins.
 
         Parameters
         ----------
         checkpoint : Checkpoint
         phase : int
         frame : DataFrame
-            Its rows, as a batch.
+            Rows of the phase, as a batch.
         reached_us : int or None
-            Newest time of the phases before, microseconds since 1970.
+            Newest time of the earlier phases, in microseconds since 1970.
 
         Returns
         -------
         int or None
-            Newest time up to now; None for no row with a time.
+            Newest time up to now; None if no row had a time.
         """
         import pyspark.sql.functions as F
 
@@ -109,7 +108,7 @@ class Handover:
     def without_known(
         self, spark: SparkSession, checkpoint: Checkpoint, phases: int, frame: DataFrame, reached_us: int | None
     ) -> DataFrame:
-        """The last phase's rows without those whose key and time a row of the phases before has."""
+        """The last phase's rows, without rows whose key and time are in an earlier phase."""
         import pyspark.sql.functions as F
 
         if not self.keys or reached_us is None:
@@ -120,17 +119,17 @@ class Handover:
         columns = [F.col(key).alias(f"_known_{i}") for i, key in enumerate(self.keys)]
         known = near.select(*columns, F.col(self._time).alias("_known_time")).distinct()
         same = [frame[key] == known[f"_known_{i}"] for i, key in enumerate(self.keys)]
-        # A row of another time is another version of its key, though it be an older one.
+        # A row with another time is another version of the key, even if it is older.
         same.append(_micros(frame, self.column) == known["_known_time"])
         return frame.join(known, reduce(lambda a, b: a & b, same), "left_anti")
 
     def starting_ms(self, reached_us: int | None) -> int | None:
-        """Where the last phase begins, milliseconds since 1970; None where there was no row with a time."""
+        """Where the last phase begins, in milliseconds since 1970; None if no row had a time."""
         return None if reached_us is None else max(0, reached_us // 1000 - self.overlap_ms)
 
     @property
     def _time(self) -> str:
-        """Name of the time among the keys, whatever they are called."""
+        """Name of the time column among the key columns. It differs from all of them."""
         return "_time" + "_" * max((len(key) for key in self.keys), default=0)
 
     def _kept(self, checkpoint: Checkpoint, phase: int) -> str:
@@ -147,7 +146,7 @@ def _micros(frame: DataFrame, column: str) -> Column:
 
 
 class Reread:
-    """Stands for the ``DataStreamReader`` of a phase that has ended, and gives what that phase has read, as a batch.
+    """Replaces the ``DataStreamReader`` of a phase that has ended. Gives the rows that the phase has read, as a batch.
 
     Parameters
     ----------
@@ -156,7 +155,7 @@ class Reread:
     source : str
         Name of the source.
     phase : str
-        For errors.
+        Name of the phase, for errors.
     """
 
     def __init__(self, spark: SparkSession, checkpoint: Checkpoint, source: str, phase: str) -> None:
@@ -169,7 +168,7 @@ class Reread:
         self._schema: Any = None
 
     def name(self, source_name: str) -> Reread:
-        """As of a ``DataStreamReader``, like the methods below."""
+        """Like the method of ``DataStreamReader``, as are the methods below."""
         return self
 
     def format(self, source: str) -> Reread:
@@ -199,9 +198,9 @@ class Reread:
             return self._delta(lambda reader: reader.load(path))
         if self._format not in FILES:
             raise BacklogError(
-                f"The phase {self._phase} is read by {self._format}, whose rows cannot be read once more.",
-                f"timestamp_column is for phases of Delta and of files ({', '.join(FILES)}): leave it out, or export "
-                "the phase to files.",
+                f"The phase {self._phase} uses the format {self._format}, whose rows cannot be read again.",
+                f"timestamp_column works for phases of Delta and of files ({', '.join(FILES)}). Leave it out, or "
+                "export the phase to files.",
             )
         return self._of_files(str(path))
 
@@ -232,7 +231,7 @@ class Reread:
         return reader.load(files)
 
     def files(self) -> list[str]:
-        """Paths of the files that the source's log names."""
+        """Paths of the files in the source's log."""
         folder = f"sources/{self._source}"
         found: dict[str, None] = {}
         for name in self._checkpoint.names_in(folder):
@@ -242,7 +241,7 @@ class Reread:
             if version != "v1":
                 raise BacklogError(
                     f"Spark's log of the files of {self._source} has the version {version!r}.",
-                    "This version of Spark is not known: leave timestamp_column out.",
+                    "This version of Spark is not supported: leave out timestamp_column.",
                 )
             found.update((urllib.parse.unquote(json.loads(entry)["path"]), None) for entry in entries if entry)
         return list(found)
@@ -251,17 +250,17 @@ class Reread:
         for option, value in self._options.items():
             if option.lower() in _OTHER_ROWS:
                 raise SettingError(
-                    option, value, f"the phase {self._phase} then has not read all rows of the table.",
-                    "Leave timestamp_column out, or read the table as it is.",
+                    option, value, f"with it the phase {self._phase} has not read all rows of the table.",
+                    "Leave out timestamp_column, or read the table without this option.",
                 )  # fmt: skip
         newest = self._checkpoint.latest_committed()
         offsets = (None if newest is None else self._checkpoint.offsets(newest)) or []
         ends = [offset for offset in offsets if offset is not None and "reservoirVersion" in offset]
         if len(ends) != 1:
             raise BacklogError(
-                f"The newest batch of the phase {self._phase} names no version of a Delta table.",
-                "Give the phase one Delta table, read with the reader it is given.",
+                f"The newest batch of the phase {self._phase} has no version of a Delta table.",
+                "Give the phase one Delta table, read with the reader that the function gets.",
             )
         version, index = ends[0]["reservoirVersion"], ends[0]["index"]
-        # The index before the first stands for "nothing of this version yet".
+        # An index before the first one means "nothing of this version yet".
         return load(self._reader().option("versionAsOf", version if index >= 0 else version - 1))

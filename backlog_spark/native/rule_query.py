@@ -1,10 +1,10 @@
 """Switches queries of Spark's own sources between backlog and stream: `backlog_query`.
 
 Spark cannot change the trigger of a running query or the rate limit of its sources. So in backlog the query runs in
-*rounds*. A round reads what is there (``availableNow``), with a limit that makes its batches take the interval during
-backlog, and ends by itself. When the rules say that the backlog is over, the query starts with its normal trigger on
-the same checkpoint. When they say that there is backlog again, that run ends at its next batch boundary, and rounds
-follow. A switch interrupts no batch.
+*rounds*. A round reads the present data (``availableNow``) and ends by itself. A limit makes its batches take the
+interval during backlog. When the rules say that the backlog is over, the query starts with its normal trigger on the
+same checkpoint. When the rules report backlog again, that run ends at its next batch boundary, and rounds follow. A
+switch interrupts no batch.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def backlog_query(
     build : callable
         Takes a `RunContext` and returns a ``DataStreamWriter`` that is not started. Called for each run, so it must
         make the same query every time; only the sources' rate limits may differ. The normal run keeps its trigger if no
-        interval is set anywhere. Its checkpoint location is replaced.
+        interval is set. Its checkpoint location is replaced.
     checkpoint : str
         Checkpoint location; it may be that of an existing query.
     name : str, optional
@@ -73,11 +73,11 @@ def backlog_query(
         Default: the active session.
     interval, interval_during_backlog : optional
         Override ``spark.backlog.interval`` and ``spark.backlog.intervalDuringBacklog``. Without an interval during
-        backlog nothing is switched.
+        backlog the query never switches.
     to_table : str, optional
-        Table to write to, as ``DataStreamWriter.toTable``.
+        Table to write to, as in ``DataStreamWriter.toTable``.
     source : NativeHybrid, optional
-        Phases, made with `hybrid`. All but the last are backlog; in the last one the rules decide.
+        Phases, made with `hybrid`. All but the last are backlog. In the last one the rules decide.
 
     Returns
     -------
@@ -87,11 +87,11 @@ def backlog_query(
     Raises
     ------
     BacklogError
-        For wrong settings, and without a rule: set one of ``spark.backlog.rule.*``.
+        For wrong settings, and if no rule is set (``spark.backlog.rule.*``).
 
     Notes
     -----
-    With an interval during backlog of 0 a round is one batch of everything that is there. If live data keeps coming
+    With an interval during backlog of 0 a round is one batch with all present data. If live data keeps coming
     there are several rounds, and each commits. This differs from sources that carry a flag.
     """
     from pyspark.sql import SparkSession
@@ -104,7 +104,7 @@ def backlog_query(
 
 
 class ForeignQuery(QueryRuns):
-    """A running query of `backlog_query`. Offers what Spark's ``StreamingQuery`` offers, and the backlog's state."""
+    """A running query of `backlog_query`. Has the members of Spark's ``StreamingQuery``, and the backlog's state."""
 
     def __init__(
         self,
@@ -127,8 +127,8 @@ class ForeignQuery(QueryRuns):
             raise SettingError(
                 self.intervals.during_backlog_origin,
                 self.intervals.during_backlog_ms,
-                "there is no rule that says when the query is in backlog.",
-                "Set one, such as spark.backlog.rule.offsetsBehindLatest for Kafka.",
+                "no rule says when the query is in backlog.",
+                "Set a rule, such as spark.backlog.rule.offsetsBehindLatest for Kafka.",
             )
         tracker = QueryTracker(name, self.intervals)
         super().__init__(spark, name, Checkpoint(spark, checkpoint_location), tracker, settings)
@@ -159,7 +159,7 @@ class ForeignQuery(QueryRuns):
         self._tracker.begin({0: True} if self._is_bounded() else {})
 
     def _is_bounded(self, phases: int = 0) -> bool:
-        """Whether the present phase, or one so many phases on, has an end."""
+        """Whether the present phase, or the one this many phases later, is bounded."""
         return self._source is not None and self._phase + phases < len(self._source.phases) - 1
 
     def _run(self) -> StreamingQuery:
@@ -214,7 +214,7 @@ class ForeignQuery(QueryRuns):
         indices = [source.index for source in report.sources if not has_flag(source.end_offset)]
         self._tracker.take(flagged(report, dict.fromkeys(indices, after), dict.fromkeys(indices, before)))
         if self._in_round and self._sizer is not None and report.num_input_rows and after:
-            # There is more, so this batch was as large as the limit let it be.
+            # There is more data, so the limit decided the size of this batch.
             self._sizer.started(self._limit, now - max(1, report.duration_ms.get("triggerExecution", 1)))
             self._wanted = self._sizer.next_rows(now)
 
@@ -227,10 +227,10 @@ class ForeignQuery(QueryRuns):
     def _ends_by_itself(self) -> bool | None:
         if self._in_round:
             return True
-        return False if self.intervals.interval_ms else None  # the trigger that `build` has set
+        return False if self.intervals.interval_ms else None  # `build` has set the trigger
 
     def _has_an_end(self) -> bool:
-        return self._is_bounded()  # what a round has not read the next one does
+        return self._is_bounded()  # the next round reads the rest
 
     def _go_on(self, *, idle: bool, left: bool) -> bool:
         then = after_round(
@@ -243,7 +243,7 @@ class ForeignQuery(QueryRuns):
             self._phase += 1
             if not self._is_bounded():
                 self._tracker.all_read()
-            self._wanted = PROBE_ROWS  # of another source
+            self._wanted = PROBE_ROWS  # the measurement is of another source
         if then.is_drained:
             self._judge.end(time.monotonic() * 1000)
             self._tracker.all_read()
@@ -251,7 +251,7 @@ class ForeignQuery(QueryRuns):
         return then.goes_on
 
     def processAllAvailable(self) -> None:
-        """Wait until all data present now are committed. For tests; as Spark's own."""
+        """Wait until all data present now are committed. For tests, like Spark's method."""
         while True:
             before = self._checkpoint.latest_committed()
             self.streamingQuery.processAllAvailable()

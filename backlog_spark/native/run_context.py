@@ -30,9 +30,9 @@ class RunContext:
     phase : str
         The present phase, if the query has phases.
     starting_timestamp : int or None
-        Where the last phase may begin, milliseconds since 1970, for Kafka's option ``startingTimestamp``: the newest
-        time of the phases before, minus the overlap. None in the phases before, without a ``timestamp_column``, and
-        if they had no row with a time.
+        Where the last phase may begin, in milliseconds since 1970, for Kafka's option ``startingTimestamp``: the newest
+        time of the earlier phases minus the overlap. None in earlier phases, without a ``timestamp_column``, and if no
+        row had a time.
     """
 
     spark: SparkSession

@@ -63,10 +63,10 @@ class BatchState:
     Parameters
     ----------
     checkpoint : Checkpoint
-    The operator's name, the same at every start.
-        Its name, the same at every start.
-    Number of the stay in backlog, from 0.
-        Which stay in backlog, from 0.
+    operator : str
+        The operator's name, the same at every start.
+    epoch : int
+        Number of the stay in backlog, from 0.
     """
 
     def __init__(self, checkpoint: Checkpoint, operator: str, epoch: int) -> None:

@@ -73,7 +73,7 @@ def test_parsed_settings() -> None:
         ("spark.backlog.keyGroups", "0", "from 1 to 32768"),
         ("spark.backlog.sortedBatch.enabled", "yes", "true, false"),
         ("spark.backlog.progress", "yes", "auto, on, off"),
-        ("spark.backlog.rule.bytesOutstanding", "10 gigabytes", "no size"),
+        ("spark.backlog.rule.bytesOutstanding", "10 gigabytes", "not a size"),
         ("spark.backlog.rule.busyRatio", "often", "a number from 0.1 to 1000"),
         ("spark.backlog.rule.busyRatio", "0", "from 0.1 to 1000"),
         ("spark.backlog.rule.watermarkLag", "60", "has no unit"),

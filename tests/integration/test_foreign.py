@@ -182,7 +182,7 @@ def test_what_cannot_work_is_told(spark: SparkSession, tmp_path: Path) -> None:
     def build(ctx: bs.RunContext) -> Any:
         return spark.readStream.schema("n long").parquet(str(tmp_path / "source"))
 
-    with pytest.raises(bs.SettingError, match=r"no rule .*Set one, such as spark\.backlog\.rule\.offsetsBehind"):
+    with pytest.raises(bs.SettingError, match=r"no rule .*Set a rule, such as spark\.backlog\.rule\.offsetsBehind"):
         bs.backlog_query(build, checkpoint=str(tmp_path / "c"), spark=spark, interval_during_backlog="1 min")
     with pytest.raises(bs.SettingError, match="a query needs one"):
         bs.backlog_query(build, checkpoint="", spark=spark)

@@ -145,7 +145,7 @@ def test_what_cannot_be_phases(spark: SparkSession, kafka: KafkaServer, tmp_path
         bs.hybrid(spark, "orders", phases={"old": files})
     with pytest.raises(bs.SettingError, match="'a b': is no name of a source"):
         bs.hybrid(spark, "orders", phases={"old": files, "a b": files})
-    with pytest.raises(bs.BacklogError, match="phase old of orders returned no streaming DataFrame"):
+    with pytest.raises(bs.BacklogError, match="phase old of orders did not return a streaming DataFrame"):
         run({"old": lambda reader, ctx: spark.range(3), "live": files})
     with pytest.raises(bs.BacklogError, match=r"phase live .* has the columns .*m.*bigint.*, the one before"):
         run({"old": files, "live": lambda r, ctx: files(r, ctx).withColumnRenamed("n", "m")})

@@ -185,14 +185,14 @@ def test_what_cannot_be_handed_over_is_told(spark: SparkSession, tmp_path: Path)
     with pytest.raises(bs.BacklogError, match=r"timestamp_column n of the phase old is bigint"):
         run(spark, tmp_path / "0", {"old": old, "live": rate}, timestamp_column="n")
     elsewhere = {"old": lambda reader, ctx: old(spark.readStream, ctx), "live": rate}
-    with pytest.raises(bs.BacklogError, match="phase old of orders was not made with the reader that it was given"):
+    with pytest.raises(bs.BacklogError, match="phase old of orders was not made with the reader that the function got"):
         run(spark, tmp_path / "1", elsewhere, timestamp_column="at")
-    assert "is read by rate-micro-batch, whose rows cannot be read once more" in str(
+    assert "uses the format rate-micro-batch, whose rows cannot be read again" in str(
         fails(2, lambda r, ctx: r.format("rate-micro-batch").option("rowsPerBatch", 1).load().selectExpr(
             "value AS n", "timestamp AS at", "value AS p"))
     )  # fmt: skip
     later = fails(3, lambda r, ctx: r.format("delta").option("startingVersion", 0).load(str(tmp_path / "table")))
-    assert "the phase old then has not read all rows of the table" in str(later)
+    assert "with it the phase old has not read all rows of the table" in str(later)
 
 
 def test_a_checkpoint_goes_on_with_what_it_was_made_with(spark: SparkSession, tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ def test_only_a_bool_is_a_flag(name: str, call: Callable[[Any], object], value: 
         call(value)
     assert (caught.value.setting, caught.value.value) == (name, value)
     assert str(caught.value) == (
-        f"{name} = {value!r}: must be True or False. Convert it where it is read: bool('false') is True."
+        f"{name} = {value!r}: must be True or False. Convert it explicitly: bool('false') is True."
     )
 
 

@@ -56,7 +56,7 @@ def test_processing_time_is_always_sent() -> None:
         ([clock(5)], 100, event(50), "event time 50 came after one of processing time"),
         ([], 100, clock(100), "timestamp 100, and it is 100 now"),
         ([], 100, clock(101), "timestamp 101, and it is 100 now"),
-        ([event(150)], 100, clock(20), "came at 100, when one of event time 150 had been sent"),
+        ([event(150)], 100, clock(20), "came at 100, but one of event time 150 had been sent"),
     ],
 )
 def test_what_must_not_be_sent(before: list[Watermark], now: int, watermark: Watermark, message: str) -> None:

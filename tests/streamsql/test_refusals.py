@@ -179,7 +179,7 @@ REFUSED = [
     ),
     (
         "SELECT o.at FROM orders AS o JOIN b FOR SYSTEM_TIME AS OF o.at AS r ON o.user = r.user",
-        "and temporal_join takes no row back",
+        "and temporal_join cannot retract rows",
     ),
     (
         "SELECT a.ts FROM a LEFT JOIN b FOR SYSTEM_TIME AS OF a.ts ON a.v = b.v AND b.item > 3",
@@ -197,7 +197,7 @@ REFUSED = [
         "interval = '[3600000 ms, 0 ms]': holds no time",
     ),
     # Streams that change
-    ("SELECT count(*) OVER (PARTITION BY id ORDER BY at) AS n FROM orders", "and over takes no row back"),
+    ("SELECT count(*) OVER (PARTITION BY id ORDER BY at) AS n FROM orders", "and over cannot retract rows"),
     ("SELECT first(id) AS n FROM orders GROUP BY window(at, '1 day')", "and first(id) does not in a window"),
 ]  # fmt: skip
 

@@ -431,13 +431,13 @@ ALL = bs.GlobalWindows.create()
         (lambda k: bs.PurgingTrigger.of(5), "PurgingTrigger was given 5"),  # type: ignore[arg-type]
         (
             lambda k: k.window(bs.EndOfStreamWindows.get()).trigger(bs.CountTrigger.of(2)),
-            "EndOfStreamWindows are put out when they end, and take no trigger.*GlobalWindows",
+            "EndOfStreamWindows are emitted when they end, and take no trigger.*GlobalWindows",
         ),
         (lambda k: k.count_window(2).trigger(bs.CountTrigger.of(2)), "have a trigger already"),
         (lambda k: k.count_window(2).allowed_lateness("1 s"), "allowed_lateness.*no row is late"),
         (lambda k: k.window(ALL).side_output_late_data("late"), "side_output_late_data.*no row is late"),
         (lambda k: k.count_window(2).apply(Spans()), "apply was given a Spans"),
-        (lambda k: k.stream.co_group(k.stream).window(ALL), "co_group: GlobalWindows are never put out"),
+        (lambda k: k.stream.co_group(k.stream).window(ALL), "co_group: GlobalWindows never emit anything"),
     ],
 )
 def test_refused(keyed: Any, make: Any, message: str) -> None:
