@@ -1,6 +1,6 @@
-"""Operators whose rows are worked on key by key also in backlog: when the stay ends, many keys at a time.
+"""Operators that also work key by key in backlog: at the end of the stay, many keys at a time.
 
-All rows of a key, or of as many as have one hash, have to fit into a worker's memory.
+All rows of a key, or of several keys with the same hash, must fit into a worker's memory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["ByKeyFold"]
 
 
 class ByKeyFold(RowsFold):
-    """Rows of which `advance` makes the results in both vehicles."""
+    """A fold whose `advance` makes the results in both vehicles."""
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
         placed = self.placed(version)
@@ -44,15 +44,15 @@ class ByKeyFold(RowsFold):
         def output(found: Gathered, end: StayEnd) -> DataFrame:
             return self._results(self.with_hash(found.rows), narrow, end)
 
-        # The hash is of the keys, and made anew.
+        # The hash depends only on the keys, and is computed again.
         return Gathered(narrow.of(placed).drop(HASH), tuple(self.state.key_names), left, output)
 
     def still_relevant(self, rows: DataFrame, end: StayEnd) -> DataFrame:
-        """Of rows with hash, keys, side and time, those of which `advance` may leave something: by default all."""
+        """Of rows with hash, keys, side and time: those that `advance` may keep. Default: all."""
         return rows
 
     def finish_results(self, results: DataFrame) -> DataFrame:
-        """The output, of rows as `advance` puts them out in the sorted vehicle: by default the same."""
+        """The output, made from the rows that `advance` emits in the sorted vehicle. Default: the rows themselves."""
         return results
 
     def _results(self, together: DataFrame, narrow: Narrow, end: StayEnd) -> DataFrame:

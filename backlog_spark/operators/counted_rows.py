@@ -1,8 +1,8 @@
-"""Rows of a key with numbers, in the order in which they arrived, and accumulators of spans of them.
+"""Numbers the rows of a key in order of arrival, and computes accumulators over spans of them.
 
-Rows that arrive together, in one batch or in one stay in backlog whose results come at its end, are in the order given
-to ``key_by``, and rows that it leaves equal in the order of a hash of all their columns. So a batch that is repeated
-gives the same windows, wherever its rows were shuffled to.
+Rows that arrive together (in one batch, or in one stay in backlog whose results come at its end) follow the order given
+to ``key_by``. Rows that are equal in it follow a hash of all their columns. So a repeated batch gives the same windows,
+whatever the shuffle did with its rows.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ __all__ = [
 ]
 
 NUMBER: Final = "n"
-"""Of state: the row's number within its key, counted from where a window can still begin; NULL if it has none yet."""
+"""Column of state: the row's number within its key, from where a window can still begin. NULL: not numbered yet."""
 TIE: Final = "tie"
-"""Of live rows, and of state as long as they have no number: the hash that orders rows which nothing else orders."""
+"""Column of live rows, and of state without numbers: the hash that orders rows which nothing else orders."""
 ORDER: Final = "order"
-"""Likewise the column that they are ordered by."""
+"""The same for the column that rows are ordered by."""
 
 Integers = npt.NDArray[np.int64]
 
 
 def tie_of(schema: StructType) -> Column:
-    """A hash of all columns, of any type; of a row the same one each time."""
+    """A hash of all columns, of any type. A row always has the same hash."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType, VariantType
 
@@ -66,7 +66,7 @@ def tie_of(schema: StructType) -> Column:
 
 
 def _without_maps(column: Column, kind: DataType) -> Column:
-    """With arrays of entries in the place of maps: of a binary key Spark's JSON tells where it is in memory."""
+    """Replace maps by arrays of entries: Spark's JSON shows the memory address of a binary map key."""
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StructType
 
@@ -82,7 +82,7 @@ def _without_maps(column: Column, kind: DataType) -> Column:
 
 
 def check_order(order: str | None, schema: StructType) -> None:
-    """Refuse what rows cannot be ordered by.
+    """Refuse an order column that is missing or has no order.
 
     Raises
     ------
@@ -104,18 +104,18 @@ def check_order(order: str | None, schema: StructType) -> None:
 
 @dataclass(frozen=True)
 class Numbered:
-    """Rows of some keys, each key's together and in their order.
+    """Rows of some keys, grouped by key and ordered.
 
     Parameters
     ----------
     rows : pyarrow.RecordBatch
-        Kept ones before new ones.
+        Kept rows, then new rows.
     firsts, sizes : numpy.ndarray
-        Where each key begins, and how many rows it has.
+        Index of each key's first row, and its number of rows.
     is_new : numpy.ndarray of bool
-        Of each row.
+        Flag of each row.
     numbers : numpy.ndarray
-        Of each row, within its key.
+        Number of each row within its key.
     """
 
     rows: pa.RecordBatch
@@ -126,7 +126,7 @@ class Numbered:
 
     @classmethod
     def of(cls, kept: pa.RecordBatch, fresh: pa.RecordBatch, keys: Sequence[str], order: str | None) -> Numbered:
-        """``order`` is the column that orders new rows. There is at least one."""
+        """``order``: the column that orders new rows. There is at least one row."""
         old = np.argsort(kept.column(NUMBER).to_numpy(), kind="stable")
         new = np.argsort(fresh.column(TIE).to_numpy(), kind="stable")
         if order is not None:
@@ -145,7 +145,7 @@ class Numbered:
 
 
 def of_fresh_keys(kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-    """Kept rows whose key, or one with its hash, has new ones; and the others."""
+    """Kept rows with the hash of a new row, and the other kept rows."""
     found = np.isin(kept.column(HASH).to_numpy(), fresh.column(HASH).to_numpy())
     return kept.filter(pa.array(found)), kept.filter(pa.array(~found))
 
@@ -156,18 +156,18 @@ def merged_spans(
     low: Integers,
     high: Integers,
 ) -> list[pa.Array]:
-    """Accumulators of spans of rows, which may overlap.
+    """Accumulators of spans of rows. Spans may overlap.
 
-    Each span is put together from pieces of 1, 2, 4 … rows that spans share, so that all of them cost about as many
-    merges as there are rows times the logarithm of the longest. Only pieces of some span are made: others could
-    overflow where none of the results does.
+    Each span is combined from pieces of 1, 2, 4 … rows that spans share. So all spans together cost about as many
+    merges as rows times the logarithm of the longest span. Only pieces of a span are computed: others could overflow
+    although no result does.
 
     Parameters
     ----------
     merge : callable
         As `MergeFold.merge_groups`.
     slots : sequence of pyarrow.Array
-        Accumulators of the rows, the older ones first.
+        Accumulators of the rows, older rows first.
     low, high : numpy.ndarray of int64
         First and last row of each span.
     """
@@ -179,7 +179,7 @@ def merged_spans(
         takes = (length >> level) & 1 == 1
         parts.append((np.flatnonzero(takes), at[takes]))
         at[takes] -= 1 << level
-    # Of which pieces the last row is where, the longest ones first; each is made of two half as long.
+    # Last rows of the needed pieces, longest pieces first. Each piece combines two of half its length.
     needed = [np.unique(parts[-1][1])]
     for level in range(len(parts) - 1, 0, -1):
         both = [parts[level - 1][1], needed[-1], needed[-1] - (1 << (level - 1))]
@@ -191,12 +191,12 @@ def merged_spans(
         if level:
             half = 1 << (level - 1)
             pairs = np.column_stack((needed[level] - half, needed[level])).ravel()
-            places = pa.array(np.searchsorted(needed[level - 1], pairs))
-            made = merge([values.take(places) for values in made], np.arange(0, len(pairs), 2))
-        places = pa.array(np.searchsorted(needed[level], ends))
-        found.append([values.take(places) for values in made])
+            indices = pa.array(np.searchsorted(needed[level - 1], pairs))
+            made = merge([values.take(indices) for values in made], np.arange(0, len(pairs), 2))
+        indices = pa.array(np.searchsorted(needed[level], ends))
+        found.append([values.take(indices) for values in made])
         spans.append(span)
-    # Longer pieces are older.
+    # Longer pieces have the older rows.
     number = np.concatenate(spans[::-1])
     order = np.argsort(number, kind="stable")
     ordered = number[order]

@@ -1,4 +1,4 @@
-"""Aggregates written as SQL: the select list of a ``GROUP BY``, as far as it can be merged."""
+"""Parses aggregates written as SQL: the select list of a ``GROUP BY``, if its functions can be merged."""
 
 from __future__ import annotations
 
@@ -52,24 +52,23 @@ AGGREGATES = frozenset(_KNOWN)
 """Names of the functions that can be declared."""
 
 _INSTEAD = {
-    "any_value": "Use first, which is the same one every time.",
+    "any_value": "Use first, which always gives the same value.",
     "count_if": "Use count(*) FILTER (WHERE ...).",
 }
 
 
 def parse_aggregates(*specs: str | Aggregate, order: str | None = None) -> list[Aggregate]:
-    """Aggregates from SQL texts, and from objects as they are.
+    """Aggregates from SQL texts and from objects. Objects stay as they are.
 
     Parameters
     ----------
     *specs : str or Aggregate
-        A text is a list of Spark SQL's aggregate functions, each with ``AS name``. The name may be left out where all
+        A text is a list of Spark SQL's aggregate functions, each with ``AS name``. The name may be omitted if all
         arguments are plain columns: it is then the function and its columns, such as ``sum_amount``, and ``count`` for
-        ``count(*)``. ``FILTER (WHERE ...)`` is understood. An argument is any Spark SQL over the rows,
-        or ``struct(*)`` for the whole row.
+        ``count(*)``. ``FILTER (WHERE ...)`` is supported. An argument is any Spark SQL expression over the rows, or
+        ``struct(*)`` for the whole row.
     order : str, optional
-        Column that tells which of two rows came first. Aggregates that depend on the order of rows and name no order
-        column themselves get this one.
+        Column that orders rows. Aggregates that depend on the order of rows and name no order column get this one.
 
     Returns
     -------
@@ -79,8 +78,8 @@ def parse_aggregates(*specs: str | Aggregate, order: str | None = None) -> list[
     Raises
     ------
     BacklogError
-        The text is malformed; a function is not known or cannot be merged, such as ``percentile`` or anything with
-        DISTINCT; there is more than aggregates in the list; two results have the same name.
+        If the text is malformed. If a function is unknown or cannot be merged, such as ``percentile`` or anything
+        with DISTINCT. If an item is not an aggregate. If two results have the same name.
 
     Examples
     --------
@@ -100,7 +99,7 @@ def parse_aggregates(*specs: str | Aggregate, order: str | None = None) -> list[
         raise BacklogError("No aggregate is given.", f"For example 'sum(amount) AS total'. {_known()}")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise BacklogError(f"Several aggregates have the same name: {', '.join(twice)}.", "Tell them apart with AS.")
+        raise BacklogError(f"Several aggregates have the same name: {', '.join(twice)}.", "Rename one with AS.")
     return [each.with_order(order) if isinstance(each, DeclaredAggregate) else each for each in found]
 
 
@@ -116,7 +115,7 @@ def _one(item: exp.Expr) -> DeclaredAggregate:
     if call.find(exp.Window):
         raise BacklogError(f"{written}: a window (OVER) has no accumulators to merge.", "Aggregate by key without it.")
     if call.find(exp.Select):
-        raise BacklogError(f"{written}: a subquery is not possible over a stream's rows.", "Join the streams before.")
+        raise BacklogError(f"{written}: a subquery is not possible over a stream's rows.", "Join the streams first.")
     if isinstance(call, exp.Filter):
         options["where"] = text_of(call.expression.this)
         call = call.this
@@ -126,8 +125,8 @@ def _one(item: exp.Expr) -> DeclaredAggregate:
     name, arguments = function_name(call), _arguments(call)
     if name in _KNOWN and any(isinstance(argument, exp.Distinct) for argument in arguments):
         raise BacklogError(
-            f"{written}: DISTINCT would have to keep every value of every key.",
-            "Use approx_count_distinct, or collect_set where the values of a key are few.",
+            f"{written}: DISTINCT would need to keep every value of every key.",
+            "Use approx_count_distinct, or collect_set if a key has few values.",
         )
     if name not in _KNOWN:
         raise _no_aggregate(written, call)
@@ -135,7 +134,7 @@ def _one(item: exp.Expr) -> DeclaredAggregate:
         raise BacklogError(f"{written}: {name} has no WITHIN GROUP.", "Leave it out.")
     if outer is not call and not issubclass(cast(type, _KNOWN[name]), aggregates.First):
         clause = "IGNORE NULLS" if ignore_nulls else "RESPECT NULLS"
-        raise BacklogError(f"{written}: {name} ignores nulls anyway.", f"Leave {clause} out.")
+        raise BacklogError(f"{written}: {name} ignores nulls anyway.", f"Leave out {clause}.")
     if ignore_nulls:
         options["ignore_nulls"] = True
     for argument in arguments:
@@ -152,7 +151,7 @@ def _one(item: exp.Expr) -> DeclaredAggregate:
 
 
 def function_name(call: exp.Expr) -> str:
-    """The function's name in Spark, for which sqlglot may have another; empty if this is no function call."""
+    """The function's name in Spark. sqlglot may use another one. Empty if this is not a function call."""
     if not isinstance(call, exp.Func | exp.Any):
         return ""
     match = re.match(r"(\w+)\(", text_of(call))
@@ -160,7 +159,7 @@ def function_name(call: exp.Expr) -> str:
 
 
 def _arguments(call: exp.Expr) -> list[exp.Expr]:
-    """All arguments of a call; what sqlglot notes on the side, such as a default, is no expression."""
+    """All arguments of a call. Other notes of sqlglot, such as a default, are not expressions."""
     found: list[Any] = []
     for value in call.args.values():
         found.extend(value if isinstance(value, list) else [value])
@@ -168,15 +167,15 @@ def _arguments(call: exp.Expr) -> list[exp.Expr]:
 
 
 def _argument(argument: exp.Expr, function: str) -> str:
-    """An argument as our constructors take it: the bare name of a column, ``*`` for the row, or else Spark SQL."""
+    """An argument in the form of our constructors: a column's name, ``*`` for the row, or Spark SQL."""
     if is_plain_star(argument) and function == "count":
         return "*"
     if isinstance(argument, exp.Struct) and [is_plain_star(each) for each in argument.expressions] == [True]:
         return "1" if function == "count" else "*"  # a struct is never NULL
     if argument.find(exp.Star):
         raise BacklogError(
-            f"{function}({text_of(argument)}): what does the star stand for?",
-            "It is understood in count(*), and as struct(*) for the whole row, such as max_by(struct(*), price).",
+            f"{function}({text_of(argument)}): the star is not possible here.",
+            "It is possible in count(*), and as struct(*) for the whole row, such as max_by(struct(*), price).",
         )
     if isinstance(argument, exp.Column) and len(argument.parts) == 1 and re.fullmatch(r"\w+", argument.name):
         return str(argument.name)
@@ -195,9 +194,9 @@ def _no_aggregate(written: str, call: exp.Expr) -> BacklogError:
     if _has_aggregate(call):
         return BacklogError(
             f"{written} is an expression around aggregates.",
-            "Aggregate its parts under names of their own and compute it in a transform that follows.",
+            "Aggregate its parts under names of their own, and compute the expression in a transform after it.",
         )
-    return BacklogError(f"{written} is no aggregate; the key is in the result anyway.", _known())
+    return BacklogError(f"{written} is not an aggregate. The result has the key already.", _known())
 
 
 def _known() -> str:

@@ -1,7 +1,7 @@
-"""What a keyed operator is to both vehicles: how rows become state, how states merge, how state becomes output.
+"""The interface of a keyed operator to both vehicles: rows become state, states merge, state becomes output.
 
-Driver-side methods give Spark expressions and DataFrames; worker-side ones take Arrow arrays. A fold is bound to the
-schema of its rows, immutable, and travels to the workers.
+Driver-side methods return Spark expressions and DataFrames; worker-side methods take Arrow arrays. A fold is bound to
+the schema of its rows, is immutable, and is sent to the workers.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ CHANGED = "__backlog_changed"
 
 @dataclass(frozen=True)
 class Arrived:
-    """What a batch of the stream brought for one key group; in each table the hash is the first column.
+    """The rows that a batch of the stream brought for one key group. In each table the hash is the first column.
 
     Parameters
     ----------
     seeds : tuple of (RecordBatch, bool)
-        State that was handed over, and whether its keys are to be put out.
+        State that was handed over, and whether its keys are to be emitted.
     live : pyarrow.RecordBatch
         Input, of the fold's `Fold.live_schema`.
     """
@@ -48,29 +48,29 @@ class Arrived:
     live: pa.RecordBatch
 
     def hashes(self) -> np.ndarray:
-        """Of all keys that it brought something for."""
+        """The hashes of all keys with rows."""
         found = [batch.column(0).to_numpy() for batch, _ in self.seeds]
         return np.concatenate([*found, self.live.column(0).to_numpy()])
 
 
 @dataclass(frozen=True)
 class Clock:
-    """What a key group knows of time in one batch, in milliseconds since 1970.
+    """A key group's times in one batch, in milliseconds since 1970.
 
     Parameters
     ----------
     before, watermark : int
-        The watermark before the batch, and the one that it brought or else the same.
+        The watermark before the batch, and the one of the batch. They may be equal.
     now : int or None
-        Processing-time timers up to then fire; None fires none.
+        Processing-time timers up to this time fire. None: none fires.
     backlog : int
-        The RecordAttributes of the inputs: bit 0 is set if the rows of the first one are backlog, bit 1 of the second.
+        The record attributes of the inputs: bit 0 is set if the first input's rows are backlog, bit 1 for the second.
         Bit 2, `backlog_spark.model.record_attributes.STANDS_STILL`, is set while time stands still.
     budget : int or None
-        After so many timers firing stops, between two of them; what is left is due in the next batch (FLIP-443). Of
-        folds that are `Fold.interruptible`. Default None: all fire.
+        Firing stops after this many timers. The next batch fires the rest (FLIP-443). For folds that are
+        `Fold.interruptible`. Default None: all fire.
     told_at : int or None
-        When the control source told this; None if it told nothing in this batch.
+        The time of the control message; None if the batch has none.
     """
 
     before: int
@@ -82,7 +82,7 @@ class Clock:
 
     @property
     def timeless(self) -> Clock:
-        """The same without a watermark, while time stands still; else itself."""
+        """The same without a watermark while time stands still; otherwise itself."""
         if not self.backlog & STANDS_STILL:
             return self
         return replace(self, before=MIN_WATERMARK, watermark=MIN_WATERMARK)
@@ -90,20 +90,20 @@ class Clock:
 
 @dataclass(frozen=True)
 class Step:
-    """What one batch of the stream did to one key group.
+    """The result of one batch of the stream for one key group.
 
     Parameters
     ----------
     state : pyarrow.RecordBatch or None
-        In the place of the rows that were given; None if they stay.
+        Replaces the given rows of state; None keeps them.
     outputs : list of (int, pyarrow.RecordBatch)
-        Number of the output and rows; 0 is the main one.
+        Number of the output, and its rows. 0 is the main output.
     late : int
-        Rows that were late and went nowhere.
+        Late rows that were dropped.
     fired : int
-        How many timers have fired, if the fold counts them.
+        Number of timers that fired, if the fold counts them.
     firing_seconds : float
-        What that took, if the fold measures it.
+        Time that firing took, if the fold measures it.
     """
 
     state: pa.RecordBatch | None
@@ -115,12 +115,12 @@ class Step:
 
 @dataclass(frozen=True)
 class StayEnd:
-    """The end of a stay in backlog: its last batch has been folded, and all that it puts out is due.
+    """The end of a stay in backlog: its last batch has been folded, and all results are due.
 
     Parameters
     ----------
     watermark : int or None
-        The greatest one of the stay, in milliseconds since 1970; None if the inputs have given none.
+        The greatest watermark of the stay, in milliseconds since 1970; None if the inputs had none.
     """
 
     watermark: int | None
@@ -128,21 +128,22 @@ class StayEnd:
 
 @dataclass(frozen=True)
 class Gathered:
-    """Rows of a stay's last batch, and what comes of them at its end: for folds that wait.
+    """Rows of a stay's last batch, and how results and remaining state are made from them. For folds that wait.
 
     Parameters
     ----------
     rows : DataFrame
     by : tuple of str
-        The columns by which they are brought together. That is run once, and what it gives is read twice.
+        The columns to shuffle by. The shuffle runs once, and its result is read twice.
     left : callable
-        From the rows so brought together, and the end of the stay: what `Fold.handed_over` makes of a version.
+        Takes the shuffled rows and the end of the stay. Returns what `Fold.handed_over` makes of a version.
+        Takes this object with its shuffled rows, and the end. Returns what `Fold.output_at_end` makes of a version.
     output : callable
         From this, with its rows so brought together, and the end: what `Fold.output_at_end` makes of a version.
     sides : str, optional
-        The column that is 0 or 1, if the rows of the one are joined with those of the other by the columns ``by``.
+        A column that is 0 or 1, if the rows of the two sides are joined by the columns ``by``.
     sizes : (int, int), optional
-        About how many bytes the largest partition of each side has, if they are so brought together and it is known.
+        Estimated bytes of the largest partition of each side after the shuffle, if known.
     """
 
     rows: DataFrame
@@ -154,48 +155,47 @@ class Gathered:
 
 
 class Fold(ABC):
-    """A keyed operator bound to its input. See the module's text."""
+    """A keyed operator bound to its input. See the module's docstring."""
 
     keys: tuple[str, ...]
     state: StateSchema
     timed = False
-    """Whether it needs the control source: watermarks, timers, record attributes. If not, `step` is given rows of no
-    other hashes than what has arrived, and gives none of others."""
+    """Whether it needs the control source: watermarks, timers, record attributes. If not, `step` gets and returns only
+    rows whose hashes have arrived."""
     mergeable = True
     """Whether states made from different rows can be merged, so that a later stay in backlog can run sorted."""
     interruptible = False
-    """Whether what is due at a watermark may be worked on in several batches, some keys in each (FLIP-443)."""
+    """Whether the work due at a watermark may be spread over several batches, some keys in each (FLIP-443)."""
     sees_no_time_in_backlog = False
-    """Whether it is as if there was no watermark while time stands still, so that no row is late. Not where the results
-    of the watermark before are out, and what they were made of is gone."""
+    """Whether it ignores the watermark while time stands still, so that no row is late. False if results up to the last
+    watermark are out and their rows are gone."""
     waits = False
-    """Whether it puts out nothing before the end of a stay, and then by `output_at_end` instead of `output_of`."""
+    """Whether it emits nothing before the end of a stay, and then by `output_at_end` instead of `output_of`."""
     hands_over_version = False
-    """Of folds that wait: whether what is put out is in the version, and `handed_over` only chooses from its rows, from
-    all or from those that it chose before, so that stream mode may start from the version and do so itself."""
+    """For folds that wait: whether the version contains the output, and `handed_over` only selects rows. Selecting
+    twice must give the same rows. Then stream mode may read the version and select by itself."""
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """What the state means, kept in the checkpoint and compared: ``meaning``, which must stay, and ``slots``, a
-        list of texts, one for each accumulator, to which a later version may add at the end, unless ``grows`` is
-        False."""
+        """The meaning of the state, kept in the checkpoint and compared. ``meaning`` must not change. ``slots`` is a
+        list of texts, one per accumulator; a later version may add some at the end, unless ``grows`` is False."""
 
     @property
     def side_outputs(self) -> Mapping[str, StructType]:
-        """Columns of each side output, which are numbered from 1 on in this order."""
+        """Columns of each side output. Side outputs are numbered from 1, in this order."""
         return {}
 
     @abstractmethod
     def live_schema(self) -> pa.Schema:
-        """Of the rows that the stream vehicle ships to the key groups, the hash first."""
+        """Schema of the rows that the stream vehicle sends to the key groups, the hash first."""
 
     @abstractmethod
     def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
-        """For ``mapInArrow``: from what `lift` gives to packed rows of `live_schema`."""
+        """For ``mapInArrow``: packs the rows of `lift` into packed rows of `live_schema`."""
 
     @abstractmethod
     def lift(self, rows: DataFrame) -> DataFrame:
-        """Group, hash, keys and values of each row: what the stream vehicle packs."""
+        """Group, hash, keys and values of each row. The stream vehicle packs them."""
 
     @abstractmethod
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
@@ -204,8 +204,8 @@ class Fold(ABC):
         Parameters
         ----------
         old : pyarrow.RecordBatch
-            State of the keys that it brought something for, and of others if the fold is `timed`; in any order, but a
-            key's rows in that in which `step` gave them.
+            State of the keys with arrived rows, and of other keys if the fold is `timed`. The order is arbitrary, but
+            the rows of a key are in the order in which `step` returned them.
         arrived : Arrived
         clock : Clock
         """
@@ -215,17 +215,17 @@ class Fold(ABC):
         raise TypeError(f"{type(self).__name__} has no timers")
 
     def next_processing_timer(self, version: DataFrame) -> int | None:
-        """When the first processing-time timer is due that fires in backlog; None, the default, if there is none."""
+        """When the first processing-time timer that fires in backlog is due. None (the default) if there is none."""
         return None
 
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
-        """What holds for the rows that it puts out when these hold for its inputs."""
+        """The record attributes of its output, given those of its inputs."""
         from backlog_spark.model.record_attributes import propagate_join
 
         return propagate_join(inputs)
 
     def clocked(self) -> Fold:
-        """Itself where event time goes on with the system time, though rows have none (FLIP-326)."""
+        """This fold for event time that follows the system time, though rows have none (FLIP-326)."""
         return self
 
     def with_attributes(self, backlog: int) -> Fold:
@@ -241,50 +241,51 @@ class Fold(ABC):
 
     @abstractmethod
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
-        """The sorted vehicle: the state after a batch of backlog, and what the batch puts out.
+        """The sorted vehicle: the state after a backlog batch, and the output of the batch.
 
         Parameters
         ----------
         rows : DataFrame
             The batch.
         base : DataFrame, optional
-            The state before it, as `state_of` gave it.
+            The state before it, as returned by `state_of`.
         """
 
     def reduces_by(self) -> Sequence[Column]:
-        """Columns by which `fold` reduces rows where they are before it brings them together; empty if it does not."""
+        """Columns by which `fold` reduces rows before it shuffles them; empty if it does not."""
         return ()
 
     @abstractmethod
     def state_of(self, version: DataFrame) -> DataFrame:
-        """The rows of state in what `fold` gave: hash, keys, accumulators."""
+        """The rows of state in a result of `fold`: hash, keys, accumulators."""
 
     def chosen_rows(self) -> ChosenRows | None:
-        """What `state_of` does, for workers: the rows that it takes, as they are. None if it does more."""
+        """What `state_of` does, as a selection of rows in a worker. None if it does more than select."""
         return None
 
     @abstractmethod
     def output_of(self, version: DataFrame) -> DataFrame:
-        """The main output in what `fold` gave."""
+        """The main output in a result of `fold`."""
 
     def output_of_stay(self, version: DataFrame) -> DataFrame:
         """The main output of a stay that began without state, from its last version. For folds that do not wait."""
         raise TypeError(f"{type(self).__name__} waits")
 
     def held_rows(self, version: DataFrame) -> DataFrame | None:
-        """What `fold` gave to be put out and no state tells: the next version has it too while nothing is put out.
+        """The part of the output in a result of `fold` that state does not contain. While nothing is emitted, the next
+        version keeps these rows.
 
-        None, the default, if there is no such thing.
+        None, the default, if there is no such part.
         """
         return None
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        """What the stay puts out, from the version of its last batch. For folds that wait."""
+        """The output of the stay, from the version of its last batch. For folds that wait."""
         raise TypeError(f"{type(self).__name__} does not wait")
 
     def gathered(self, rows: DataFrame, base: DataFrame | None) -> Gathered | None:
-        """In a stay's last batch in the place of `fold`, so that no version need be written of rows that are read again
-        at once; None, the default, if it is to be. For folds that wait.
+        """Replaces `fold` in a stay's last batch: saves writing a version whose rows are read again at once. For folds
+        that wait. None, the default: use `fold`.
 
         Parameters
         ----------
@@ -299,14 +300,15 @@ class Fold(ABC):
         Parameters
         ----------
         version : DataFrame
-            That of the stay's last batch.
+            The version of the stay's last batch.
         end : StayEnd, optional
-            With which `output_at_end` was asked; None if it was not, and everything is still to be put out.
+            The argument of the call of `output_at_end`. None if it was not called, and everything is still to be
+            emitted.
         """
         return self.state_of(version)
 
     def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
-        """A side output in what `fold` gave."""
+        """A side output in a result of `fold`."""
         raise KeyError(name)
 
     @abstractmethod

@@ -1,7 +1,7 @@
-"""Functions over frames of neighbouring rows, vectorised: what over aggregates compute in a worker.
+"""Vectorised functions over frames of neighbouring rows, which over aggregation computes in a worker.
 
-Rows stand in order, those of a key together. A frame is a pair of indices, ``low`` and ``high`` (exclusive), within the
-rows of one key and never empty. No Spark here.
+Rows are ordered, the rows of a key are together. A frame is a pair of indices, ``low`` and ``high`` (exclusive), within
+the rows of one key. It is never empty. No Spark here.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
 Integers = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
 
-# Segments with more rows than this are summed one by one, the others all together, position by position.
+# Segments with more rows than this are summed one by one. All shorter ones are summed together, position by position.
 _LONG = 64
 _INT64_SAFE = 2**61
 
 
 def rank_keys(array: pa.Array) -> list[Integers]:
-    """Integers that order the rows as Spark's ascending sort does, NULL first; the first one matters most."""
+    """Integers that order the rows like Spark's ascending sort, NULL first. Earlier arrays decide first."""
     found = [groups.is_valid(array).astype(np.int64)] if array.null_count else []
     for key in ordering.keys(array):
         found.append(key if isinstance(key, np.ndarray) else _text_ranks(key))
@@ -47,9 +47,9 @@ def rank_keys(array: pa.Array) -> list[Integers]:
 
 
 def ascending(array: pa.Array) -> Integers:
-    """The places of the rows in the order of Spark's ascending sort, NULL first; equal ones stay as they are."""
+    """Row indices in the order of Spark's ascending sort, NULL first. The sort is stable."""
     if pa.types.is_floating(array.type):
-        # Of Arrow's NaN is the least of all, of Spark's the greatest.
+        # In Arrow's order NaN comes first, in Spark's order last.
         return np.lexsort(rank_keys(array)[::-1])
     found: Integers = pc.array_sort_indices(array, null_placement="at_start").to_numpy()
     return found
@@ -74,7 +74,7 @@ def total_order(numbers: Integers, times: Integers, ties: Sequence[pa.Array]) ->
     times : numpy.ndarray of int64
         Event times.
     ties : sequence of pyarrow.Array
-        Columns that tell rows of one key and time apart; the first one matters most.
+        Columns that order rows of the same key and time. The first one has the highest priority.
     """
     order = np.lexsort((times, numbers))
     keys, instants = numbers[order], times[order]
@@ -92,14 +92,14 @@ def total_order(numbers: Integers, times: Integers, ties: Sequence[pa.Array]) ->
 
 
 def first_at_least(times: Integers, begin: Integers, end: Integers, wanted: Integers) -> Integers:
-    """In each span ``[begin, end)`` of ascending times the first index that is not before ``wanted``, else ``end``."""
+    """In each span ``[begin, end)`` of sorted times: the first index not before ``wanted``, else ``end``."""
     low, high = begin.copy(), end.copy()
     while True:
         searching = low < high
         if not searching.any():
             return low
         middle = (low + high) >> 1
-        # A span that is done may stand at the end of the rows.
+        # A finished span may be at the end of the rows.
         before = searching & (times[np.minimum(middle, len(times) - 1)] < wanted)
         low = np.where(before, middle + 1, low)
         high = np.where(searching & ~before, middle, high)
@@ -118,25 +118,25 @@ def sums(array: pa.Array, low: Integers, high: Integers, label: str) -> pa.Array
     Raises
     ------
     BacklogError
-        A sum does not fit into the type. Only the sum itself counts, not those on the way to it.
+        If a sum does not fit into the type. Only the final sum counts, not intermediate ones.
     """
     is_decimal = pa.types.is_decimal(array.type)
     valid = groups.is_valid(array)
     if is_decimal:
         parts = groups.words(array).copy()
-        parts[~valid] = 0  # what stands under a NULL is undefined
+        parts[~valid] = 0  # the value under a NULL is undefined
     else:
         parts = np.ascontiguousarray(groups.values(array)).view(np.uint32).reshape(-1, 2)
     words = parts.shape[1]
     total = np.empty((len(low), words), dtype=np.uint32)
-    # Two's complement by words of 32 bits: sums of 2^31 of them fit 64 bits, and so does what is carried up.
+    # Two's complement in words of 32 bits: 2^31 words, and the carry, fit into 64 bits.
     carry: Integers = np.zeros(len(low), dtype=np.int64)
     for word in range(words):
         mine = parts[:, word].astype(np.int64) if word < words - 1 else parts[:, word].view(np.int32).astype(np.int64)
         carry = carry + counts(mine, low, high)
         total[:, word] = carry & 0xFFFFFFFF
         carry >>= 31 if word == words - 1 else 32
-    # The top word's sign is all that may be left of it.
+    # Only the sign of the top word may be left over.
     if not ((carry == 0) | (carry == -1)).all():
         raise _overflow(label, array.type)
     any_valid = counts(valid.astype(np.int64), low, high) > 0
@@ -159,12 +159,12 @@ def _overflow(label: str, kind: pa.DataType) -> BacklogError:
     name = "bigint" if pa.types.is_integer(kind) else str(kind)
     return BacklogError(
         f"{label} overflows {name}, which Spark's own function refuses as well (ARITHMETIC_OVERFLOW).",
-        "Cast its argument to a wider type before.",
+        "Cast its argument to a wider type.",
     )
 
 
 def averages(totals: pa.Array, number: Integers, result: pa.DataType, label: str) -> pa.Array:
-    """Averages of decimals, rounded half up, from their sums and how many they are; NULL where a sum is.
+    """Averages of decimals, rounded half up, from their sums and counts. NULL where a sum is NULL.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ def averages(totals: pa.Array, number: Integers, result: pa.DataType, label: str
         Decimals.
     number : numpy.ndarray of int64
     result : pyarrow.DataType
-        A decimal type of no less scale.
+        A decimal type with at least the same scale.
     """
     valid = groups.is_valid(totals)
     halves = np.where(valid[:, np.newaxis], groups.words(totals), 0).astype(np.uint32).view(np.uint64)
@@ -198,15 +198,15 @@ def averages(totals: pa.Array, number: Integers, result: pa.DataType, label: str
 
 
 def running_doubles(numbers: Doubles, starts: Integers, ends: Integers) -> Doubles:
-    """Of each row the sum from the start of its span on, added up row by row as Spark does.
+    """For each row the sum from the start of its span, added row by row like in Spark.
 
     Parameters
     ----------
     numbers : numpy.ndarray of float64
     starts, ends : numpy.ndarray of int64
-        Spans that do not overlap; rows outside of them come out as they are.
+        Spans that do not overlap. Rows outside of them are returned unchanged.
     """
-    out = numbers + 0.0  # Spark starts from 0.0, so that a sum of negative zeros is 0.0 there
+    out = numbers + 0.0  # Spark starts from 0.0: its sum of negative zeros is 0.0
     lengths = ends - starts
     with np.errstate(over="ignore", invalid="ignore"):
         for start, end in zip(starts[lengths > _LONG].tolist(), ends[lengths > _LONG].tolist(), strict=True):
@@ -221,7 +221,7 @@ def running_doubles(numbers: Doubles, starts: Integers, ends: Integers) -> Doubl
 
 
 def sliding_doubles(numbers: Doubles, low: Integers, high: Integers) -> Doubles:
-    """Sums of frames, each added up from its first row on as Spark does."""
+    """Sums of frames, each added from its first row on like in Spark."""
     lengths = high - low
     order = np.argsort(-lengths, kind="stable")
     firsts, sizes = low[order], lengths[order]
@@ -236,11 +236,11 @@ def sliding_doubles(numbers: Doubles, low: Integers, high: Integers) -> Doubles:
 
 
 def best(array: pa.Array, low: Integers, high: Integers, *, greatest: bool) -> Integers:
-    """The index of each frame's least or greatest value, the first one of several; -1 where all are NULL."""
+    """The index of each frame's smallest or greatest value, the first one of several; -1 if all are NULL."""
     rows = len(array)
     keys = list(rank_keys(array))
     position = np.arange(rows)
-    # Numbers that are greater for a better value and, among equal ones, for an earlier row; 0 for NULL.
+    # Scores: greater for a better value and, among equal values, for an earlier row; 0 for NULL.
     if greatest:
         order = np.lexsort((-position, *reversed(keys)))
     else:
@@ -255,7 +255,7 @@ def best(array: pa.Array, low: Integers, high: Integers, *, greatest: bool) -> I
 
 
 def _greatest(score: Integers, low: Integers, high: Integers) -> Integers:
-    """Of each frame; in steps of spans that double, two of which cover a frame."""
+    """The index of each frame's greatest score. Uses spans of doubling length; two of them cover a frame."""
     lengths = high - low
     out: Integers = np.zeros(len(low), dtype=np.int64)
     width, table = 1, score
@@ -269,6 +269,6 @@ def _greatest(score: Integers, low: Integers, high: Integers) -> Integers:
 
 
 def chosen(mask: npt.NDArray[np.bool_], first: pa.Array, second: pa.Array) -> pa.Array:
-    """Of two arrays of any type the first one's rows where ``mask`` is set."""
+    """Values of ``first`` where ``mask`` is set, else of ``second``. For arrays of any type."""
     rows = np.arange(len(mask))
     return pa.concat_arrays([first, second]).take(pa.array(np.where(mask, rows, rows + len(mask))))

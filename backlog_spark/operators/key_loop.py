@@ -193,7 +193,7 @@ class KeyLoop:
                 at = self._tags.get(item[0].name)
                 if at is None:
                     raise BacklogError(
-                        f"{self._what} put out a row with a tag {item[0].name!r} that is no attribute of it.",
+                        f"{self._what} emitted a row with the tag {item[0].name!r}, which the class lacks.",
                         "Declare the tag in the class: tag = bs.OutputTag('…').",
                     )
                 self._collected[at].append(item[1])
@@ -288,7 +288,7 @@ class KeyLoop:
     # -- output ---------------------------------------------------------------------------------------------
 
     def outputs(self) -> list[tuple[int, pa.RecordBatch]]:
-        """Rows that were put out since the last call, each batch with the number of its output."""
+        """Rows emitted since the last call, each batch with the number of its output."""
         out = []
         for at in range(len(self._collected)):
             self._flush(at)
@@ -319,9 +319,9 @@ class KeyLoop:
                 out.append(state_array(plain, field.type))
             except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
                 raise BacklogError(
-                    f"{self._what} keeps a value in state {field.name.removeprefix('s_')!r} that is no {field.type}: "
+                    f"{self._what} keeps a value in state {field.name.removeprefix('s_')!r} that is not {field.type}: "
                     f"{error}.",
-                    "Keep values of the declared type.",
+                    "Use values of the declared type.",
                 ) from None
         return out
 
@@ -337,13 +337,13 @@ class KeyLoop:
         schema = self._schema.outputs[0][1]
         if rows.schema.names != schema.names:
             raise BacklogError(
-                f"{self._what} put out columns {', '.join(rows.schema.names)}.", f"Give {', '.join(schema.names)}."
+                f"{self._what} emitted the columns {', '.join(rows.schema.names)}.", f"Give {', '.join(schema.names)}."
             )
         return rows.cast(schema)
 
 
 def as_batch(rows: list[Any], schema: pa.Schema, what: str, output: str = "") -> pa.RecordBatch:
-    """Rows that a user's function put out, as an Arrow batch.
+    """The rows that a user's function emitted, as an Arrow batch.
 
     Parameters
     ----------
@@ -358,7 +358,7 @@ def as_batch(rows: list[Any], schema: pa.Schema, what: str, output: str = "") ->
     Raises
     ------
     BacklogError
-        A row has other columns, or a value does not fit.
+        If a row has other columns, or a value does not fit.
     """
     try:
         columns = list(zip(*rows, strict=True))
@@ -367,7 +367,7 @@ def as_batch(rows: list[Any], schema: pa.Schema, what: str, output: str = "") ->
     if len(columns) != len(schema):
         wrong = next((r for r in rows if not isinstance(r, tuple | list) or len(r) != len(schema)), rows[0])
         raise BacklogError(
-            f"{what} put out {wrong!r:.100} as a row{f' of {output}' if output else ''}.",
+            f"{what} emitted {wrong!r:.100} as a row{f' of {output}' if output else ''}.",
             f"Yield tuples of {len(schema)} values: {', '.join(schema.names)}.",
         )
     arrays = []
@@ -376,14 +376,14 @@ def as_batch(rows: list[Any], schema: pa.Schema, what: str, output: str = "") ->
             arrays.append(pa.array(values, field.type))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             raise BacklogError(
-                f"{what} put out a value for {field.name!r} that is no {field.type}: {error}.",
-                "Put out values of the declared type.",
+                f"{what} emitted a value for {field.name!r} that is not {field.type}: {error}.",
+                "Emit values of the declared type.",
             ) from None
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def python_values(column: pa.Array) -> list[Any]:
-    """A column as Python values; timestamps aware, in UTC."""
+    """A column as Python values. Timestamps are aware, in UTC."""
     if not column.null_count and (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
         plain: list[Any] = column.to_numpy().tolist()
         return plain

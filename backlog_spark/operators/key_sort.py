@@ -1,7 +1,7 @@
-"""Rows of a partition in the order of their hashes, whole keys at a time: in backlog, in a worker.
+"""Sorts the rows of a partition by hash in a worker, for backlog, and cuts them between whole keys.
 
-Spark's own sort puts pointers in order and then fetches row by row from all over the memory; Arrow's columns are sorted
-faster here, where they are needed anyway.
+Spark's own sort sorts pointers and then fetches each row from anywhere in memory. Sorting Arrow's columns is faster,
+and the rows are needed in Arrow anyway.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from backlog_spark.state.tables import combine
 __all__ = ["HELD_BYTES", "WHOLE_KEYS", "sorted_by_hash"]
 
 HELD_BYTES: Final = 64 << 20
-"""Rows of more bytes than this are brought into files, by ranges of hashes, and sorted file by file."""
+"""Partitions with more bytes than this are split into files by ranges of hashes, and sorted file by file."""
 WHOLE_KEYS: Final = 100_000
-"""Rows of whole keys that are worked on at a time: enough for what a call costs once, and a few MB."""
+"""Rows processed at a time: enough to spread the fixed cost of a call, and a few MB."""
 
 _RANGE_BITS: Final = 6
 
@@ -33,19 +33,19 @@ _RANGE_BITS: Final = 6
 def sorted_by_hash(
     batches: Iterable[pa.RecordBatch], held_bytes: int = HELD_BYTES, whole_keys: int = WHOLE_KEYS
 ) -> Iterator[pa.RecordBatch]:
-    """All rows in the order of their first column, cut between two of its values.
+    """All rows, sorted by their first column, and cut only between two of its values.
 
-    Rows of one hash keep their order. Memory is needed for ``held_bytes``, or for a 64th of the partition if that is
-    more, and for the rows of one hash.
+    Rows with equal hashes keep their order. Needs memory for ``held_bytes``, or for a 64th of the partition if that is
+    more, plus the rows of one hash.
 
     Parameters
     ----------
     batches : iterable of pyarrow.RecordBatch
-        Of one schema; the first column is a 64-bit hash without NULLs.
+        Batches with the same schema. The first column is a 64-bit hash without NULLs.
     held_bytes : int
         How much is sorted in memory.
     whole_keys : int
-        At least so many rows come out at a time, but for the last ones of a range of hashes.
+        The smallest number of rows in a result, except for the last one of a range of hashes.
     """
     with ExitStack() as stack:
         held: list[pa.RecordBatch] = []
@@ -90,7 +90,7 @@ class _Ranges:
     """Rows in files, by the first bits of their hashes."""
 
     def __init__(self, schema: pa.Schema, stack: ExitStack) -> None:
-        # The executor's own directories; without a name on disk nothing is left behind when a worker is killed.
+        # In the executor's own directories. A file without a name leaves nothing behind when a worker is killed.
         directory = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
         self._directory = directory if directory and Path(directory).is_dir() else None
         self._schema = schema
@@ -113,7 +113,7 @@ class _Ranges:
         return self._files[number][1]
 
     def of(self, number: int) -> list[pa.RecordBatch]:
-        """A range's rows, in the order in which they came; asked once."""
+        """A range's rows in order of arrival. Called once."""
         if number not in self._files:
             return []
         file, writer = self._files[number]

@@ -1,7 +1,7 @@
-"""Folds whose states merge: declared aggregates and reduce, and what they put out when results change.
+"""Folds whose states merge: declared aggregates and reduce. They can emit changes.
 
-A result that is put out again takes the place of the one before it. To a sink that keeps the newest row of a key that
-says itself; an operator further down has to be told what no longer holds. So, if asked, these folds put out changes.
+A new result replaces the earlier result of its key. A sink that keeps the newest row of a key needs nothing more. A
+later operator must be told which results are no longer valid. So, if asked, these folds emit changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["CODE", "AggregateFold", "MergeFold", "change_type_of", "codes_of", "equal_rows"]
 
 CODE: Final = "__backlog_code"
-"""Of versions and of what comes out: which of `CODES` a row is; 0 for rows that are only state."""
+"""Column of versions and output: the row's number in `CODES`; 0 for rows that are only state."""
 CODES: Final = ("", INSERT, PREIMAGE, POSTIMAGE, DELETE)
 _INSERT, _PREIMAGE, _POSTIMAGE, _DELETE = range(1, 5)
 
@@ -44,7 +44,7 @@ def change_type_of(code: Column, mark: str) -> Column:
 
 
 def codes_of(had: np.ndarray, has: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes of a key's row before and after, 0 where there is none."""
+    """Codes of a key's row before and after; 0 if there is none."""
     return (
         np.where(had, np.where(has, _PREIMAGE, _DELETE), 0).astype(np.int32),
         np.where(has, np.where(had, _POSTIMAGE, _INSERT), 0).astype(np.int32),
@@ -56,7 +56,7 @@ def _still_holds(codes: pa.Array) -> pa.Array:
 
 
 def equal_rows(one: pa.RecordBatch, other: pa.RecordBatch, names: Sequence[str]) -> np.ndarray:
-    """Which rows of two tables have the same values, as far as that is seen cheaply: not in nested ones."""
+    """Which rows of two tables have equal values. Nested values count as different."""
     same = np.ones(one.num_rows, dtype=bool)
     for name in names:
         columns = [one.column(name), other.column(name)]
@@ -68,42 +68,42 @@ def equal_rows(one: pa.RecordBatch, other: pa.RecordBatch, names: Sequence[str])
 
 
 class MergeFold(Fold):
-    """A fold whose states merge: it puts out the state of each key that changed.
+    """A fold whose states merge. It emits the state of each key that changed.
 
-    With `changes` it puts out what changed instead: for each such key the row that it has put out before, if any, as
-    ``update_preimage`` or ``delete``, and the one that holds now as ``insert`` or ``update_postimage``.
+    With `changes` it emits changes instead. For each such key: the row that it emitted before (if any) as
+    ``update_preimage`` or ``delete``, and the present one as ``insert`` or ``update_postimage``.
     """
 
     changes = ""
-    """Value of `backlog_spark.model.changes.MARK` in the column of the change type; empty for newest results alone."""
+    """Value of `backlog_spark.model.changes.MARK` in the change type column. Empty: only newest results are emitted."""
 
     @property
     def described_changes(self) -> str:
-        """For `Fold.describe`: versions with changes have rows that hold no more, and those without would lack some."""
+        """For `Fold.describe`: versions with changes have rows that are no longer valid; versions without lack rows."""
         return ", with changes" if self.changes else ""
 
     @abstractmethod
     def lift(self, rows: DataFrame, *more: Column) -> DataFrame:
-        """As `Fold.lift`, with further columns at the end."""
+        """Like `Fold.lift`, with further columns at the end."""
 
     @abstractmethod
     def finish(self, state: DataFrame, *more: Column) -> DataFrame:
-        """As `Fold.finish`, with further columns of the state at the end."""
+        """Like `Fold.finish`, with further columns of the state at the end."""
 
     @abstractmethod
     def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
-        """Accumulators from lifted rows; as `Aggregate.pack_groups`, over all slots. In a worker."""
+        """Accumulators from lifted rows: like `Aggregate.pack_groups`, over all slots. In a worker."""
 
     @abstractmethod
     def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
-        """Accumulators from accumulators; as `Aggregate.merge_groups`, over all slots. In a worker."""
+        """Accumulators from accumulators: like `Aggregate.merge_groups`, over all slots. In a worker."""
 
     @abstractmethod
     def merge_rows(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
-        """The state after a batch of backlog: hash, keys, accumulators, and whether the batch had the key."""
+        """The state after a backlog batch: hash, keys, accumulators, and whether the batch had the key."""
 
     def has_result(self, prefix: str) -> Column:
-        """Whether a row of state, whose columns begin with ``prefix``, has a result; one that takes back may not."""
+        """Whether a row of state has a result. A row that only retracts has none. ``prefix``: of its column names."""
         from pyspark.sql import functions as F
 
         return F.lit(True)
@@ -113,7 +113,7 @@ class MergeFold(Fold):
         return np.ones(state.num_rows, dtype=bool)
 
     def is_needed(self, state: pa.RecordBatch) -> np.ndarray | None:
-        """Which rows of state are to be kept, None for all. In a worker, in stream mode."""
+        """Which rows of state are kept; None for all. In a worker, in stream mode."""
         return None
 
     def live_schema(self) -> pa.Schema:
@@ -126,7 +126,7 @@ class MergeFold(Fold):
 
     def step(self, old: pa.RecordBatch, arrived: Arrived, clock: Clock) -> Step:
         schema = self.state.arrow()
-        # What is handed over is older than what arrives with it.
+        # State that is handed over is older than the rows that arrive with it.
         if self.changes:
             silent = [batch for batch, emit in arrived.seeds if not emit]
             before = combine([old, *silent], schema)
@@ -151,7 +151,7 @@ class MergeFold(Fold):
     def _changes(
         self, before: pa.RecordBatch, after: pa.RecordBatch, firsts: np.ndarray, changed: np.ndarray
     ) -> pa.RecordBatch:
-        """Rows of state with their codes; ``firsts`` are the places of each key's oldest row, ``before`` ones first."""
+        """Rows of state with their codes. ``firsts``: index of each key's oldest row, ``before`` first."""
         was = firsts < before.num_rows
         had = changed & was
         had[was] &= self.results(before)[firsts[was]]
@@ -161,11 +161,11 @@ class MergeFold(Fold):
         had[both[same]] = has[both[same]] = False
         codes = codes_of(had, has)
         pieces = []
-        for rows, places, code in (
+        for rows, indices, code in (
             (before, firsts[had], codes[0][had]),
             (after, np.flatnonzero(has), codes[1][has]),
         ):
-            taken = rows.take(pa.array(places, pa.int64()))
+            taken = rows.take(pa.array(indices, pa.int64()))
             pieces.append(taken.append_column(CODE, pa.array(code, pa.int32())))
         return combine(pieces, self._coded_schema())
 
@@ -184,11 +184,11 @@ class MergeFold(Fold):
         version = self.merge_rows(rows, base)
         if self.changes:
             version = self._with_codes(version, base)
-        # Of the first batch of a stay there are no others, and each column takes its time to write.
+        # A stay's first batch changes all keys. Without this column the version is written faster.
         return version.drop(CHANGED) if base is None else version
 
     def _with_codes(self, version: DataFrame, base: DataFrame | None) -> DataFrame:
-        """The version with codes, and with the rows of the one before whose results no longer hold."""
+        """The version with codes, and with the earlier rows whose results are no longer valid."""
         from pyspark.sql import functions as F
 
         names = [HASH, *self.state.key_names, *self.state.slot_names]
@@ -259,11 +259,11 @@ class AggregateFold(MergeFold):
     aggregates : sequence of Aggregate
         Their names become columns of the output, after the keys.
     schema : StructType
-        Of the rows.
+        Schema of the rows.
     key_groups : int
         ``spark.backlog.keyGroups``.
     hidden : sequence of str, optional
-        Keys that are no part of the rows that the aggregates see.
+        Keys that the aggregates do not see as columns.
     changes : str, optional
         See `MergeFold.changes`.
     """
@@ -284,7 +284,7 @@ class AggregateFold(MergeFold):
         twice = sorted({name for name in names if [n.lower() for n in names].count(name.lower()) > 1})
         if twice:
             raise BacklogError(
-                f"The output would have two columns {twice[0]!r}.", "Name the aggregate otherwise: sum(x) AS total."
+                f"The output would have two columns {twice[0]!r}.", "Give the aggregate another name: sum(x) AS total."
             )
         self.keys = tuple(keys)
         self.changes = changes
@@ -298,7 +298,7 @@ class AggregateFold(MergeFold):
         self.state = StateSchema(tuple(self._key_schema[k].dataType for k in keys), tuple(t for s in slots for t in s))
 
     def describe(self) -> dict[str, Any]:
-        # Without the results' names, which may change.
+        # Without the names of the results, which may change.
         said = [repr(replace(a, name="_")) if is_dataclass(a) else repr(a) for a in self._aggregates]
         slots = [f"{name} {i}" for name, width in zip(said, self._widths, strict=True) for i in range(width)]
         types = [kind.simpleString() for kind in self.state.slots]
@@ -323,7 +323,7 @@ class AggregateFold(MergeFold):
 
         reduced = [c for a in self._aggregates for c in a.reduce(self._schema)]
         slots = [c.cast(t).alias(n) for c, t, n in zip(reduced, self.state.slots, self.state.slot_names, strict=True)]
-        # Hashed after the aggregation: there are fewer keys than rows.
+        # Hash after the aggregation: there are fewer keys than rows.
         new = rows.groupBy(*self._key_columns()).agg(*slots)
         new = new.select(hash_of([F.col(n) for n in self.state.key_names]).alias(HASH), "*")
         return new.withColumn(CHANGED, F.lit(True)) if base is None else self._onto(base, new)
@@ -344,14 +344,14 @@ class AggregateFold(MergeFold):
         names = self.state.slot_names
         for aggregate, width in zip(self._aggregates, self._widths, strict=True):
             mine = names[at : at + width]
-            # A key that only one side has comes with NULLs from the other, which merge like no row at all.
+            # A key on one side only has NULLs for the other side. They merge like no row.
             both = aggregate.merge(self._schema, [F.col(f"old.{n}") for n in mine], [F.col(f"new.{n}") for n in mine])
             columns += [column.alias(n) for column, n in zip(both, mine, strict=True)]
             at += width
         return old.join(add, on, "full_outer").select(*columns, is_new.alias(CHANGED))
 
     def reduces_by(self) -> Sequence[Column]:
-        # Rows that come to `fold` may lack those that are hidden.
+        # The rows of `fold` may lack hidden columns.
         return [normalised(key, self._key_schema) for key in self.keys if key not in self._hidden]
 
     def finish(self, state: DataFrame, *more: Column) -> DataFrame:

@@ -1,6 +1,6 @@
-"""Operators whose state is rows that may be taken back: which rows are there, before a batch and after it.
+"""Operators whose state is rows that may be retracted: finds the rows that exist before a batch and after it.
 
-A row is known by its side, its key and a hash of its columns; equal rows are counted by being kept several times.
+A row is identified by its side, its key and a hash of its columns. Equal rows are kept several times.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 __all__ = ["OWN", "ROW", "SIGN_OF", "MultisetFold", "netted_rows", "present"]
 
 ROW: Final = "row"
-"""Of state and live rows: the hash by which equal rows are found."""
+"""Column of state and live rows: the hash that finds equal rows."""
 SIGN_OF: Final = "sign"
-"""Of live rows: 1 if the row is added, -1 if it is taken back; of rows of state always 1."""
+"""Column of live rows: 1 if the row is added, -1 if it is retracted. In rows of state always 1."""
 OWN: Final = (ROW, SIGN_OF)
 
 
 class MultisetFold(RowsFold):
-    """A `RowsFold` of which an input may take rows back.
+    """A `RowsFold` with an input that may retract rows.
 
-    With ``takes_back`` its rows have the columns `OWN`, which `placed` has to make; a row that is taken back without
-    having been there is left out, as nothing has come of it.
+    With ``takes_back`` its rows have the columns `OWN`, which `placed` must make. Retracting a row that does not exist
+    has no effect: it has no results.
     """
 
     takes_back = False
     numbered = False
-    """Whether rows have the columns `OWN` though none is taken back."""
+    """Whether rows have the columns `OWN` although none is retracted."""
 
     def own_columns(self) -> Sequence[tuple[str, DataType]]:
         """For the constructor of `RowsFold`."""
@@ -52,15 +52,15 @@ class MultisetFold(RowsFold):
         return schema
 
     def net(self, lifted: DataFrame) -> DataFrame:
-        """Of placed rows those that are there when all have been counted."""
+        """The placed rows that exist after all rows have been counted."""
         if not self.takes_back:
             return lifted
         return netted_rows(lifted, [HASH, *self.state.key_names, SIDE_OF, ROW], SIGN_OF)
 
     def present(self, kept: pa.RecordBatch, rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """Which of ``rows``, kept ones first, are there before the batch and after it.
+        """Which of ``rows`` (kept ones first) exist before the batch and after it.
 
-        A row without a key is no state: taken back, it counts as one that was there.
+        A row without a key is never state. If it is retracted, it counts as one that existed.
         """
         old = np.arange(rows.num_rows) < kept.num_rows
         if not self.takes_back:
@@ -72,24 +72,24 @@ class MultisetFold(RowsFold):
 def present(
     numbers: Sequence[np.ndarray], signs: np.ndarray, old: np.ndarray, stateless: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which rows are there before a batch, and after it.
+    """Which rows exist before a batch, and after it.
 
     Parameters
     ----------
     numbers : sequence of numpy.ndarray
         Equal rows have equal numbers.
     signs : numpy.ndarray
-        1 if a row is added, -1 if it is taken back.
+        1 if a row is added, -1 if it is retracted.
     old : numpy.ndarray of bool
-        Rows that are kept; the others are of the batch.
+        Flag of kept rows; the others are from the batch.
     stateless : numpy.ndarray of bool
-        Rows that are never kept, and of which those taken back are taken for rows that were there.
+        Flag of rows that are never kept. If such a row is retracted, it counts as one that existed.
 
     Returns
     -------
     (numpy.ndarray, numpy.ndarray)
-        Of bool, for each row. In a group of equal rows as many are there afterwards as were kept and added, less those
-        taken back: of the kept ones the first, of the added ones as many as are more than were kept.
+        Flags of each row, before and after. Of a group of equal rows as many exist afterwards as were kept and added,
+        minus the retracted ones: first the kept rows, then added rows for the rest.
     """
     before, after = old.copy(), np.zeros(len(old), dtype=bool)
     if not len(old):
@@ -107,7 +107,7 @@ def present(
     added, gone = ~kind_old & (sign > 0), ~kind_old & (sign < 0)
 
     def counted(which: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """How many of a kind a group has, and for each row how many of them precede it."""
+        """The number of such rows in each group, and for each row the number of such rows before it."""
         running = np.cumsum(which)
         sums = np.add.reduceat(which.astype(np.int64), starts)
         return sums, running - which - (running[starts] - which[starts])[of]
@@ -117,27 +117,27 @@ def present(
     gone_count, gone_rank = counted(gone)
     final = np.maximum(kept_count + added_count - gone_count, 0)
     after[order] = (kind_old & (kept_rank < final[of])) | (added & (added_rank < (final - kept_count)[of]))
-    # More were taken back than there are: of stateless rows those were there.
+    # More retractions than rows: stateless rows existed for them.
     missing = np.maximum(gone_count - kept_count - added_count, 0)
     before[order] |= gone & stateless[order] & (gone_rank < missing[of])
     return before, after
 
 
 def netted_rows(rows: DataFrame, by: Sequence[str], sign: str) -> DataFrame:
-    """Rows of a batch as often as they are there when all have been counted.
+    """The rows of a batch that exist after all have been counted.
 
     Parameters
     ----------
     rows : DataFrame
     by : sequence of str
-        Columns that equal rows share, of types that Spark can group by.
+        Columns that are equal in equal rows, of types that Spark can group by.
     sign : str
-        Column that is 1 for a row that is added and -1 for one that is taken back; it is 1 in what comes out.
+        Column that is 1 for an added row and -1 for a retracted one. It is 1 in the result.
     """
     from pyspark.sql import functions as F
 
     rest: list[Any] = [quoted(name) for name in rows.columns if name not in (*by, sign)]
-    # Some row that was added, for the columns in which equal rows differ.
+    # Equal rows may differ in the other columns: take them from one added row.
     one = F.max_by(F.struct(*rest), F.col(sign)) if rest else F.lit(None)
     grouped = rows.groupBy(*map(quoted, by)).agg(F.sum(sign).alias("__n"), one.alias("__one"))
     there = grouped.where("__n > 0").withColumn("__copy", F.explode(F.sequence(F.lit(1), F.col("__n").cast("int"))))

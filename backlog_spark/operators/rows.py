@@ -121,12 +121,12 @@ class RowsFold(Fold):
         return pa.schema([self.state.arrow().field(name) for name in wanted])
 
     def event_time_needed(self, side: int) -> str:
-        """A side's event time column.
+        """A side's event-time column.
 
         Raises
         ------
         BacklogError
-            The side has none.
+            If the side has none.
         """
         found = self.sides[side].event_time
         if found is None:
@@ -196,7 +196,7 @@ class RowsFold(Fold):
         """The result of all rows of the stay, with columns `output_schema`."""
 
     def handed_over(self, version: DataFrame, end: StayEnd | None) -> DataFrame:
-        """All rows while nothing has been put out. Then only those of `still_needed`, which may set ``own``."""
+        """All rows while nothing has been emitted; later only those of `still_needed`, which may set ``own``."""
         placed = self.placed(version)
         return self.as_state(placed if end is None else self.still_needed(placed, end))
 
@@ -210,11 +210,11 @@ class RowsFold(Fold):
         return rows.where(" AND ".join(f"{name} IS NOT NULL" for name in self.state.key_names))
 
     def with_hash(self, rows: DataFrame) -> DataFrame:
-        """Add the hash again to placed rows that have lost it."""
+        """Add the hash again to placed rows without it."""
         return rows.select(hash_of([quoted(name) for name in self.state.key_names]).alias(HASH), "*")
 
     def as_state(self, rows: DataFrame) -> DataFrame:
-        """Hash, keys, and the columns of state, NULL where the rows do not have them."""
+        """Hash, keys, and the columns of state; columns that the rows lack are NULL."""
         from pyspark.sql import functions as F
 
         columns = [
@@ -377,7 +377,7 @@ class RowsFold(Fold):
         return state.select(*keys, *structs)
 
     def described(self, meaning: str) -> dict[str, Any]:
-        """For `Fold.describe`: the keys, what the operator says of itself, and its columns."""
+        """For `Fold.describe`: the keys, the operator's own description, and its columns."""
         columns = zip(self.state.slot_names, self.state.slots, strict=True)
         return {
             "meaning": f"{describe_keys(self.keys, self.state)}: {meaning}",

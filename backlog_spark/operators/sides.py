@@ -1,7 +1,8 @@
-"""Rows of two inputs in one table: which side a row is of, and the columns of both, NULL on the other side's rows.
+"""Combines the rows of two inputs in one table, with the number of the side and the columns of both sides.
 
-So an operator with two inputs is, to the plans and to the state, one with a single input. A column that holds NULL
-takes a bit and its fixed width, which is little beside a second shuffle and a second state.
+A side's columns are NULL in the other side's rows. So for the plans and the state an operator with two inputs has a
+single input. A NULL column takes one bit and its fixed width, which costs less than a second shuffle and a second
+state.
 """
 
 from __future__ import annotations
@@ -27,21 +28,21 @@ _PREFIXES = ("l:", "r:")
 
 
 def quoted(name: str) -> Column:
-    """The column of exactly this name."""
+    """The column with exactly this name."""
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`")
 
 
 def tagged(left: DataFrame | None, right: DataFrame | None, schemas: tuple[StructType, StructType]) -> list[DataFrame]:
-    """The rows of each side that is there, with the columns of both.
+    """The rows of each given side, with the columns of both.
 
     Parameters
     ----------
     left, right : DataFrame, optional
-        None where a side has no rows.
+        None if a side has no rows.
     schemas : tuple of StructType
-        Of the two sides.
+        Schemas of the two sides.
     """
     from pyspark.sql import functions as F
 
@@ -59,12 +60,12 @@ def tagged(left: DataFrame | None, right: DataFrame | None, schemas: tuple[Struc
 
 
 def prefixed(side: int, name: str) -> str:
-    """What a side's column is called in the rows of both."""
+    """The name of a side's column in the rows of both."""
     return _PREFIXES[side] + name
 
 
 def side_schema(schema: StructType, side: int) -> StructType:
-    """Of one side's own rows, from that of `tagged`."""
+    """The schema of one side's own rows, from that of `tagged`."""
     from pyspark.sql.types import StructField, StructType
 
     prefix = _PREFIXES[side]
@@ -79,14 +80,14 @@ def side_schema(schema: StructType, side: int) -> StructType:
 
 @dataclass(frozen=True)
 class Side:
-    """One input of an operator with two.
+    """One input of an operator with two inputs.
 
     Parameters
     ----------
     schema : StructType
-        Of its rows.
+        Schema of its rows.
     columns : tuple of str
-        What its columns are called in the rows of both.
+        Names of its columns in the rows of both.
     keys : tuple of str
         Its key columns.
     event_time : str or None
@@ -102,12 +103,12 @@ class Side:
 def two_sides(
     what: str, schema: StructType, left_keys: Sequence[str], right_keys: Sequence[str]
 ) -> tuple[Side, Side, tuple[DataType, ...]]:
-    """The two inputs in rows made by `tagged`, and the types of the keys.
+    """The two inputs in rows of `tagged`, and the types of the keys.
 
     Raises
     ------
     BacklogError
-        For keys that do not fit each other.
+        If the keys do not match.
     """
     if len(left_keys) != len(right_keys):
         raise BacklogError(

@@ -1,6 +1,6 @@
-"""Columns of state, made of a function's values.
+"""Converts a function's values to columns of state.
 
-Structs that have been in the state are dicts, and new ones may be tuples. Arrow takes columns of one or the other.
+Structs from the state are dicts; new ones may be tuples. Arrow accepts a column of one kind only.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ __all__ = ["state_array"]
 
 
 def state_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Values as a column, where structs may be dicts and tuples beside each other.
+    """Values as a column. Structs may be a mix of dicts and tuples.
 
     Raises
     ------
     pyarrow.ArrowInvalid, pyarrow.ArrowTypeError, OverflowError
-        For a value of another type.
+        If a value has another type.
     """
     try:
         return pa.array(values, kind)

@@ -1,4 +1,4 @@
-"""The types that a function of the user's declares."""
+"""Parses the types that a user's function declares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["state_type", "struct_of", "type_of"]
 
 
 def state_type(state: State) -> Any:
-    """The type of a declared state's column."""
+    """The column type of a declared state."""
     from pyspark.sql.types import ArrayType, MapType
 
     kind = type_of(state.kind, f"state {state.name!r}")
@@ -25,12 +25,12 @@ def state_type(state: State) -> Any:
 
 
 def type_of(kind: Any, what: str) -> Any:
-    """A type as a user writes it.
+    """A type in the form that a user writes.
 
     Raises
     ------
     BacklogError
-        For what is none of Spark's.
+        If it is not a Spark type.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql.types import DataType
@@ -41,19 +41,19 @@ def type_of(kind: Any, what: str) -> Any:
         return DataType.fromDDL(kind)
     except (PySparkException, TypeError, AttributeError) as error:
         raise BacklogError(
-            f"The type {kind!r} of {what} is none of Spark's: {first_line(error)}",
+            f"The type {kind!r} of {what} is not a Spark type: {first_line(error)}",
             'Write a type as in SQL, such as "bigint" or "array<string>".',
         ) from None
 
 
 def struct_of(schema: Any, what: str) -> StructType:
-    """The columns of rows, as `type_of`."""
+    """The columns of rows, in the form of `type_of`."""
     from pyspark.sql.types import StructType
 
     found = type_of(schema, what) if schema else None
     if not isinstance(found, StructType) or not found.fields:
         raise BacklogError(
-            f"{what} is {schema!r}: it must name the columns of the rows that are put out.",
+            f"{what} is {schema!r}: it must name the columns of the output.",
             'For example output = "user_id long, total long".',
         )
     return found

@@ -1,4 +1,4 @@
-"""Rows of whole keys, a batch of them at a time, through an operator: in backlog, in a worker."""
+"""Runs an operator over rows of whole keys, several keys at a time: in backlog, in a worker."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["AdvanceKeys"]
 
 
 class AdvanceKeys:
-    """For ``mapInArrow``: rows with their hash in front, whole keys at a time in the hashes' order, through `advance`.
+    """For ``mapInArrow``: passes rows to `advance`, in order of their hash, whole keys at a time. The hash is first.
 
     Parameters
     ----------
     fold : RowsFold
     narrow : Narrow
-        How the rows come in.
+        The form of the input rows.
     end : StayEnd
     output : pyarrow.Schema or None
-        Of what is put out; None gives the state that is left instead.
+        Schema of the output. None: return the remaining state instead.
     """
 
     def __init__(self, fold: RowsFold, narrow: Narrow, end: StayEnd, output: pa.Schema | None) -> None:

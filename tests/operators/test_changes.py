@@ -450,7 +450,7 @@ def test_an_upserting_table_follows(spark: SparkSession, tmp_path: Path) -> None
         ),
         (
             lambda s: s.key_by("user").count().key_by("count").window(bs.EndOfStreamWindows.get()).aggregate(FIRST),
-            r"window: the stream takes rows back, and first\(user\) does not in a window",
+            r"window: the stream retracts rows, and first\(user\) cannot do so in a window",
         ),
         (
             lambda s: s.key_by("user").count().key_by("count").count_window(2).count(),

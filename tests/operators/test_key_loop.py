@@ -256,10 +256,10 @@ def put(value: Any) -> Any:
 @pytest.mark.parametrize(
     ("act", "problem"),
     [
-        (put(("a", "b", 1)), r"Bad put out \('a', 'b', 1\) as a row\. Yield tuples of 4 values: key, what, at, n"),
-        (put(5), r"Bad put out 5 as a row"),
-        (put(("a", "b", "c", 1)), r"Bad put out a value for 'at' that is no int64"),
-        (lambda me, row, ctx: me.n.update("x"), r"Bad keeps a value in state 'n' that is no int64"),
+        (put(("a", "b", 1)), r"Bad emitted \('a', 'b', 1\) as a row\. Yield tuples of 4 values: key, what, at, n"),
+        (put(5), r"Bad emitted 5 as a row"),
+        (put(("a", "b", "c", 1)), r"Bad emitted a value for 'at' that is not int64"),
+        (lambda me, row, ctx: me.n.update("x"), r"Bad keeps a value in state 'n' that is not int64"),
         (
             lambda me, row, ctx: ctx.timer_service().register_event_time_timer(1.5),
             r"registered for 1\.5, of type float",
@@ -268,7 +268,7 @@ def put(value: Any) -> Any:
             lambda me, row, ctx: ctx.timer_service().register_event_time_timer(1),
             r"Bad fires at 1, but it has no on_tim",
         ),
-        (lambda me, row, ctx: [(bs.OutputTag("a long"), (1,))], r"with a tag '' that is no attribute"),
+        (lambda me, row, ctx: [(bs.OutputTag("a long"), (1,))], r"with the tag '', which the class lacks"),
     ],
 )
 def test_mistakes_of_a_function_are_told(act: Any, problem: str) -> None:

@@ -327,7 +327,7 @@ def test_a_reduce_function_that_returns_something_else(spark: SparkSession, tmp_
             (
                 (lambda a, b: a.v + b.v, "must return a tuple of 2 values: k, v"),
                 (lambda a, b: (2, a.v), "changed the key 'k' from 1 to 2"),
-                (lambda a, b: (1, "many"), "a value for 'v' that is no int64"),
+                (lambda a, b: (1, "many"), "a value for 'v' that is not int64"),
             )
         ):
             query = start(spark, keyed.reduce(function), Collect(), tmp_path / str(number))

@@ -262,7 +262,7 @@ def test_what_takes_no_row_back(
     spark: SparkSession, streams: dict[str, bs.BacklogStream], query: str, message: str
 ) -> None:
     """It is refused; the rows that are added, taken for data, are not."""
-    with pytest.raises(bs.SqlError, match=r"takes rows back|cannot retract rows") as caught:
+    with pytest.raises(bs.SqlError, match=r"retracts rows|cannot retract rows") as caught:
         bs.sql(spark, query.format("orders"), **streams)
     assert message in str(caught.value)
     taken = f"WITH added AS {ADDED} {query.format('added')}"

@@ -1,4 +1,4 @@
-"""The declared aggregates: Spark's own, each with the accumulators that let it run in backlog and in stream alike."""
+"""The declared aggregates: Spark's own, with accumulators that work in backlog and in stream mode."""
 
 from backlog_spark.operators.aggregates.collect import CollectList, CollectSet
 from backlog_spark.operators.aggregates.distinct import ApproxCountDistinct

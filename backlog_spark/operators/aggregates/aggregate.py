@@ -1,8 +1,8 @@
-"""What a declared aggregate is: rows become accumulators, accumulators merge, accumulators become the result.
+"""The interface of a declared aggregate: rows become accumulators, accumulators merge, they become the result.
 
-An aggregate runs in two places. In backlog Spark itself aggregates: `reduce` over the rows of a batch, `merge` with
-the state. In stream mode each row is `lift`-ed by Spark, a Python worker merges the lifted rows into the key group's
-state with `merge_groups`, and Spark applies `finish`. Both give the same values, or the switch would show.
+An aggregate runs in both vehicles. In backlog Spark itself aggregates: `reduce` over the rows of a batch, then `merge`
+with the state. In stream mode Spark applies `lift` to each row, a Python worker merges the lifted rows into the key
+group's state with `merge_groups`, and Spark applies `finish`. Both must give the same values.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ __all__ = ["Aggregate"]
 class Aggregate(ABC):
     """One aggregate function over the rows of a key, with a name for its result.
 
-    Immutable, small and picklable: it travels to the workers. Its accumulators are a fixed number of columns, the
-    *slots*, each nullable. All Spark expressions are unresolved columns over the rows of the keyed stream, whose
-    ``schema`` every method that runs on the driver is given. Those that run in a worker take it from Arrow's types.
+    Immutable, small and picklable: it is sent to the workers. Its accumulators are a fixed number of nullable columns,
+    the *slots*. All Spark expressions are unresolved columns over the rows of the keyed stream. Methods that run on the
+    driver get the ``schema`` of these rows; methods that run in a worker use Arrow's types.
 
     Parameters
     ----------
@@ -42,25 +42,25 @@ class Aggregate(ABC):
         Raises
         ------
         BacklogError
-            When the argument's type does not fit; it names the aggregate, the column and the type.
+            If the argument's type does not fit. The error has the aggregate, the column and the type.
         """
 
     @abstractmethod
     def lift(self, schema: StructType) -> list[Column]:
-        """The accumulators of a single row, of the types of `slots` (or what `pack_groups` takes instead)."""
+        """The accumulators of a single row, of the types of `slots` (or in the form that `pack_groups` takes)."""
 
     @abstractmethod
     def reduce(self, schema: StructType) -> list[Column]:
-        """Spark aggregate expressions over rows: the accumulators of all of them, of the types of `slots`.
+        """Spark aggregate expressions: the accumulators of all rows, of the types of `slots`.
 
-        Equal to lifting each row and merging all; of no row at all it is never asked.
+        The same as lifting each row and merging all. Never called for no rows.
         """
 
     @abstractmethod
     def merge(self, schema: StructType, left: Sequence[Column], right: Sequence[Column]) -> list[Column]:
-        """Scalar Spark expressions that merge two sets of accumulators, of which ``left`` is the older.
+        """Scalar Spark expressions that merge two sets of accumulators; ``left`` is the older.
 
-        A set of NULLs stands for no row at all, so an outer join's missing side needs no special case.
+        NULLs mean: no rows. So the missing side of an outer join needs no special case.
         """
 
     @abstractmethod
@@ -74,21 +74,21 @@ class Aggregate(ABC):
         Parameters
         ----------
         slots : sequence of pyarrow.Array
-            One array a slot, of equal length > 0; rows of one key stand together, older ones first.
+            One array per slot, of equal length > 0. Rows of one key are together, older ones first.
         starts : numpy.ndarray of int64
             Index of each key's first row: ascending, the first is 0.
 
         Returns
         -------
         list of pyarrow.Array
-            For each slot one value a key, with the slot's Arrow type.
+            For each slot one value per key, with the slot's Arrow type.
 
         Raises
         ------
         BacklogError
-            On overflow, as Spark's own aggregate would with ANSI mode; never a wrapped value.
+            On overflow, like Spark's own aggregate in ANSI mode. Values never wrap around.
         """
 
     def pack_groups(self, lifted: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
-        """As `merge_groups`, for what `lift` gives. Differs only where a lifted row is not an accumulator yet."""
+        """Like `merge_groups`, for the output of `lift`. Differs only if a lifted row is not an accumulator yet."""
         return self.merge_groups(lifted, starts)

@@ -1,4 +1,4 @@
-"""What all declared aggregates share: their argument, their condition, their name, and how types are looked up."""
+"""The base of all declared aggregates: argument, condition, name, and types."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ __all__ = [
     "without_negative_zero",
 ]
 
-# Columns that are ours begin so.
+# Prefix of our own columns.
 _OURS = "__backlog_"
 _ORDERED = (
     BinaryType,
@@ -61,24 +61,24 @@ _ORDERED = (
 
 @dataclass(frozen=True)
 class DeclaredAggregate(Aggregate):
-    """An aggregate that a user declares by name, as opposed to one with code of their own.
+    """An aggregate that a user declares by name. (One with the user's own code is an `AggregateFunction`.)
 
     Parameters
     ----------
     name : str, optional
-        Column of the result. Default: the function and its columns, such as ``sum_amount``; an argument that is no
-        plain column name gives no such name, and then it is required.
+        Column of the result. Default: the function and its columns, such as ``sum_amount``. Required if an argument is
+        not a plain column name.
     where : str, optional
-        Condition in Spark SQL; rows for which it is not true do not contribute. As SQL's ``FILTER (WHERE ...)``.
+        Condition in Spark SQL, like SQL's ``FILTER (WHERE ...)``. Only rows for which it is true count.
 
     Raises
     ------
     BacklogError
-        No name is given and none follows from the argument.
+        If no name is given and none follows from the argument.
     """
 
     function: ClassVar[str]
-    """Name of Spark's own function that this one equals."""
+    """Name of Spark's equivalent function."""
 
     name: str = field(default="", kw_only=True)
     where: str | None = field(default=None, kw_only=True)
@@ -88,11 +88,11 @@ class DeclaredAggregate(Aggregate):
             object.__setattr__(self, "name", self._natural_name())
 
     def arguments(self) -> tuple[str, ...]:
-        """The arguments, as they were written."""
+        """The arguments as written."""
         return ()
 
     def with_order(self, order: str | None) -> Self:
-        """This aggregate with ``order`` as its order column, if it takes one and names none itself; else itself.
+        """This aggregate with ``order`` as its order column, if it can have one and has none; otherwise itself.
 
         Called by the keyed stream, which knows the order of its rows.
         """
@@ -104,11 +104,11 @@ class DeclaredAggregate(Aggregate):
 
     def _natural_name(self) -> str:
         if not all(re.fullmatch(r"\w+", argument) for argument in self.arguments()):
-            raise BacklogError(f"{self} has no name for its result.", "Give it one: name='...', or AS ... in SQL.")
+            raise BacklogError(f"{self} has no name for its result.", "Give it a name: name='...', or AS ... in SQL.")
         return "_".join((self.function, *self.arguments()))
 
     def _kept(self, value: Column) -> Column:
-        """The value of the rows that fulfil the condition, else NULL."""
+        """The value if the row satisfies the condition, else NULL."""
         return value if self.where is None else F.when(F.expr(self.where), value)
 
     def _refusal(self, found: DataType, wanted: str) -> BacklogError:
@@ -125,7 +125,7 @@ class ArgumentAggregate(DeclaredAggregate):
     Parameters
     ----------
     argument : str
-        A column's name as it stands, ``*`` for the whole row as a struct, or an expression in Spark SQL over the rows.
+        A column's name, ``*`` for the whole row as a struct, or an expression in Spark SQL over the rows.
     """
 
     argument: str
@@ -137,12 +137,12 @@ class ArgumentAggregate(DeclaredAggregate):
         return type_of(schema, self.argument, self)
 
     def _value(self, schema: StructType) -> Column:
-        """The argument of the rows that count, else NULL."""
+        """The argument if the row counts, else NULL."""
         return self._kept(column(schema, self.argument))
 
 
 def column(schema: StructType, text: str) -> Column:
-    """The column of that name, all columns as one struct for ``*``, or else the expression that ``text`` spells."""
+    """The column with this name, all columns as one struct for ``*``, or else the expression in ``text``."""
     if text in schema.fieldNames():
         return F.col(_quoted(text))
     if text == "*":
@@ -151,19 +151,19 @@ def column(schema: StructType, text: str) -> Column:
 
 
 def _users(schema: StructType) -> StructType:
-    """The user's columns: operators add others, such as a row's window or sign."""
+    """The user's columns. Operators add others, such as a row's window or sign."""
     return StructType([each for each in schema.fields if not each.name.startswith(_OURS)])
 
 
 def type_of(schema: StructType, text: str, owner: object) -> DataType:
-    """Type of a column or an expression over rows of ``schema``; only an expression needs Spark.
+    """Type of a column or an expression over rows of ``schema``. Only an expression needs Spark.
 
-    All within it is nullable: Arrow has no NULL in place of a struct whose fields cannot be NULL.
+    All nested fields are nullable: Arrow has no NULL for a struct whose fields cannot be NULL.
 
     Raises
     ------
     BacklogError
-        Spark cannot make sense of the expression; the message names ``owner``.
+        If Spark refuses the expression. The message has ``owner``.
     """
     if text in schema.fieldNames():
         return StructType([schema[text]]).toNullable().fields[0].dataType
@@ -178,7 +178,7 @@ def type_of(schema: StructType, text: str, owner: object) -> DataType:
 
 
 def is_orderable(kind: DataType) -> bool:
-    """Whether values of the type have an order that Arrow and Spark agree on.
+    """Whether values of the type have an order that is the same in Arrow and in Spark.
 
     A collation other than UTF8_BINARY exists in Spark alone.
     """
@@ -190,7 +190,7 @@ def is_orderable(kind: DataType) -> bool:
 
 
 def is_hashable(kind: DataType) -> bool:
-    """Whether Spark's hash functions take values of the type."""
+    """Whether Spark's hash functions accept values of the type."""
     if isinstance(kind, StructType):
         return all(is_hashable(each.dataType) for each in kind.fields)
     if isinstance(kind, ArrayType):
@@ -199,12 +199,12 @@ def is_hashable(kind: DataType) -> bool:
 
 
 def order_field(schema: StructType, order: str, owner: DeclaredAggregate) -> StructField:
-    """The field of an accumulator that keeps the order column.
+    """The accumulator's field for the order column.
 
     Raises
     ------
     BacklogError
-        There is no such column, or its type has no order.
+        If there is no such column, or its type has no order.
     """
     if order not in schema.fieldNames():
         raise BacklogError(f"{owner}: there is no order column {order!r}.", f"Columns: {_users(schema).fieldNames()}.")
@@ -212,13 +212,13 @@ def order_field(schema: StructType, order: str, owner: DeclaredAggregate) -> Str
     if isinstance(kind, StructType) or not is_orderable(kind):
         raise BacklogError(
             f"{owner}: the order column {order} is of type {kind.simpleString()}.",
-            "It has to be a number, string, binary, boolean, date or time.",
+            "It must be a number, string, binary, boolean, date or time.",
         )
     return StructField("order", kind)
 
 
 def without_negative_zero(value: Column, kind: DataType) -> Column:
-    """The value, with 0.0 for -0.0: they are equal, but their bits are not."""
+    """The value with -0.0 replaced by 0.0: they are equal, but their bits differ."""
     return value + F.lit(0).cast(kind) if isinstance(kind, FloatType | DoubleType) else value
 
 

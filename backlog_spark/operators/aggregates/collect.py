@@ -31,15 +31,16 @@ __all__ = ["CollectList", "CollectSet"]
 class CollectList(ArgumentAggregate):
     """All values that are not NULL, as an array; empty if there is none.
 
-    With an order column the array is in that order, equal rows by value; without one its order is undefined, as in
-    Spark. A value that has no order, such as a map, needs an order column that is unique within the key for that.
+    With an order column the array is in that order; rows equal in it are ordered by value. Without one the order is
+    undefined, as in Spark. A value without an order, such as a map, needs an order column that is unique within the
+    key.
 
     Parameters
     ----------
     argument : str
-        A column's name as it stands, ``*`` for the whole row as a struct, or an expression in Spark SQL over the rows.
+        A column's name, ``*`` for the whole row as a struct, or an expression in Spark SQL over the rows.
     order : str, optional
-        Column that orders the rows; NULL comes first. A keyed stream passes its own, see `with_order`.
+        Column that orders the rows; NULL first. A keyed stream passes its own, see `with_order`.
 
     Examples
     --------
@@ -80,7 +81,7 @@ class CollectList(ArgumentAggregate):
     def merge_groups(self, slots: Sequence[pa.Array], starts: np.ndarray) -> list[pa.Array]:
         lists = slots[0]
         ends = np.append(starts, len(lists))
-        # Lists of neighbouring rows lie end to end, so those of a group already are its list.
+        # The lists of neighbouring rows are contiguous, so the lists of a group already form its list.
         offsets = np.append(0, np.cumsum(groups.list_lengths(lists)))[ends]
         return [groups.lists_of(offsets, lists.flatten(), groups.any_valid(lists, starts), lists.type)]
 
@@ -95,7 +96,7 @@ class CollectList(ArgumentAggregate):
 class CollectSet(ArgumentAggregate):
     """The distinct values that are not NULL, as an array; empty if there is none.
 
-    The array is sorted, for which Spark gives no promise. Values that are equal are one, so -0.0 counts as 0.0.
+    The array is sorted (Spark does not promise that). Equal values count once, so -0.0 counts as 0.0.
 
     Examples
     --------
@@ -139,11 +140,11 @@ class CollectSet(ArgumentAggregate):
 
 
 def _by_order(left: Column, right: Column) -> Column:
-    """Comparison of (order, value) structs whose values have no order; NULL comes first."""
+    """Compares (order, value) structs whose values have no order. NULL comes first."""
     older, newer = left.getField("order"), right.getField("order")
     return F.when(older.eqNullSafe(newer), 0).when(older.isNull() | (older < newer), -1).otherwise(1)
 
 
 def _array(slot: Column, kind: DataType) -> Column:
-    """An array whose type says that it holds no NULL, as the type of Spark's own does."""
+    """An array whose type says that it contains no NULL, like the type of Spark's own result."""
     return F.array_compact(F.coalesce(slot, F.array().cast(ArrayType(kind))))

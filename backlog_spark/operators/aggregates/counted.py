@@ -1,4 +1,4 @@
-"""Aggregates that keep how often each value is there, so that rows may be taken back: the state grows with the values.
+"""Aggregates that count each value, so that rows can be retracted. The state grows with the number of values.
 
 Source: Flink's ``MinWithRetractAggFunction`` and ``MaxWithRetractAggFunction``.
 """
@@ -28,7 +28,7 @@ __all__ = ["Counted", "counted"]
 
 
 def counted(aggregate: Aggregate) -> Counted | None:
-    """The aggregate over rows with signs, or None if its result takes more than the values and their numbers."""
+    """The aggregate over rows with signs. None if its result needs more than the values and their counts."""
     if isinstance(aggregate, Min | Max | BoolAnd | BoolOr | Sum | Avg):
         return Counted(aggregate.name, aggregate)
     return None
@@ -36,16 +36,16 @@ def counted(aggregate: Aggregate) -> Counted | None:
 
 @dataclass(frozen=True)
 class Counted(Aggregate):
-    """A minimum, a maximum, a sum or an average by the signs of the rows.
+    """A minimum, maximum, sum or average over rows with signs.
 
-    Its accumulator is a list of values and numbers. A value may stand in it more than once, and one that was taken
-    back before it came has a number below 0.
+    Its accumulator is a list of values and counts. A value may be in it more than once. A value that was retracted
+    before it came has a negative count.
 
     Parameters
     ----------
     name : str
     inner : Min, Max, BoolAnd, BoolOr, Sum or Avg
-        A sum or average of anything but floating point is exact without this, see `signed.Signed`.
+        A sum or average of other types than floating point is exact without this, see `signed.Signed`.
     """
 
     name: str
@@ -75,10 +75,10 @@ class Counted(Aggregate):
         nothing, zero = F.lit(None).cast(kind), F.lit(0).cast(LongType())
 
         def taken(so_far: Column) -> list[Column]:
-            """The result and its number of rows, with those of the value that has now been counted to its end."""
+            """The result and its number of rows, after all counts of the present value."""
             result, rows = so_far.getField("result"), so_far.getField("rows")
             value, number = so_far.getField("value"), so_far.getField("number")
-            # Spark's sums start from 0.0 too.
+            # Spark's sums start from 0.0.
             more = F.coalesce(result, F.lit(0.0)) + value * number if is_sum else F.coalesce(result, value)
             is_there = number > 0
             return [F.when(is_there, more).otherwise(result), F.when(is_there, rows + number).otherwise(rows)]

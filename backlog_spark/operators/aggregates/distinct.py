@@ -23,22 +23,22 @@ __all__ = ["ApproxCountDistinct"]
 
 @dataclass(frozen=True)
 class ApproxCountDistinct(ArgumentAggregate):
-    """About how many distinct values there are, NULL not counted.
+    """Approximate number of distinct values; NULL does not count.
 
-    The sketch is Apache DataSketches' HLL with eight bits a register, which Spark's ``hll_sketch_agg`` makes as well.
-    It is not that of Spark's ``approx_count_distinct``, so the estimate differs from Spark's within the error of both.
-    Up to some dozens of values it is exact for practical purposes.
+    The sketch is Apache DataSketches' HLL with eight bits per register, as made by Spark's ``hll_sketch_agg``. Spark's
+    ``approx_count_distinct`` uses another one, so the estimates differ within the error of both. For up to some dozens
+    of values it is practically exact.
 
-    What enters the sketch is Spark's ``xxhash64`` of the value: that takes every type but maps, counts the empty string
-    (which DataSketches skips) and leaves nothing for Python to hash in another way.
+    The sketch takes Spark's ``xxhash64`` of the value. That works for every type but maps, counts the empty string
+    (which DataSketches skips), and gives the same hash in Python.
 
     Parameters
     ----------
     argument : str
-        A column's name as it stands, ``*`` for the whole row as a struct, or an expression in Spark SQL over the rows.
+        A column's name, ``*`` for the whole row as a struct, or an expression in Spark SQL over the rows.
     lg_k : int, default 12
-        Binary logarithm of the number of registers, from 7 to 21: the state of a key grows up to ``2 ** lg_k`` bytes,
-        and the relative standard error is about ``1.04 / sqrt(2 ** lg_k)``, with 12 registers 1.6 %.
+        Binary logarithm of the number of registers, from 7 to 21. The state of a key has at most about ``2 ** lg_k``
+        bytes. The relative standard error is about ``1.04 / sqrt(2 ** lg_k)``, for 12 it is 1.6 %.
 
     Examples
     --------
@@ -67,8 +67,8 @@ class ApproxCountDistinct(ArgumentAggregate):
         return [F.coalesce(F.hll_union(left[0], right[0]), left[0], right[0])]
 
     def finish(self, schema: StructType, slots: Sequence[Column]) -> Column:
-        # A sketch that was never merged has a second estimator, which depends on the order of its rows. The union
-        # with itself changes no register and turns that one off, so that the way to a sketch does not show.
+        # A sketch that was never merged uses an estimator that depends on the order of its rows. A union with itself
+        # changes no register and switches that estimator off. So the result does not depend on the merges.
         estimate = F.hll_sketch_estimate(F.hll_union(slots[0], slots[0]))
         return F.coalesce(estimate, F.lit(0).cast(LongType()))
 
@@ -95,7 +95,7 @@ class ApproxCountDistinct(ArgumentAggregate):
 
 
 def _grouped(array: pa.Array, starts: np.ndarray) -> Iterator[list[Any]]:
-    """The values of each group without NULL."""
+    """The values of each group, without NULL."""
     values = array.to_pylist()
     for start, end in pairwise([*starts.tolist(), len(values)]):
         yield [each for each in values[start:end] if each is not None]

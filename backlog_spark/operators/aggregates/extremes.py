@@ -21,7 +21,7 @@ __all__ = ["BoolAnd", "BoolOr", "Max", "Min"]
 
 
 class _Extreme(ArgumentAggregate):
-    """An accumulator that is a value of the rows: the least or the greatest."""
+    """An aggregate whose accumulator is one of the values: the smallest or the greatest."""
 
     greatest: ClassVar[bool]
 
@@ -41,7 +41,7 @@ class _Extreme(ArgumentAggregate):
         return [F.max(value) if self.greatest else F.min(value)]
 
     def merge(self, schema: StructType, left: Sequence[Column], right: Sequence[Column]) -> list[Column]:
-        # Unlike most functions these two skip NULLs.
+        # These two functions skip NULLs, unlike most.
         return [F.greatest(left[0], right[0]) if self.greatest else F.least(left[0], right[0])]
 
     def finish(self, schema: StructType, slots: Sequence[Column]) -> Column:
@@ -53,7 +53,7 @@ class _Extreme(ArgumentAggregate):
 
 @dataclass(frozen=True)
 class Min(_Extreme):
-    """Least value; NULL if there is none. NaN is greater than any number, as everywhere in Spark.
+    """Smallest value; NULL if there is none. NaN is greater than any number, as in Spark.
 
     Examples
     --------
@@ -67,7 +67,7 @@ class Min(_Extreme):
 
 @dataclass(frozen=True)
 class Max(_Extreme):
-    """Greatest value; NULL if there is none. NaN is greater than any number, as everywhere in Spark.
+    """Greatest value; NULL if there is none. NaN is greater than any number, as in Spark.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Vectorised folds over groups of neighbouring rows: sums that cannot wrap around. No Spark here.
+"""Vectorised folds over groups of neighbouring rows. Their sums never wrap around. No Spark here.
 
-``starts`` is everywhere the index of each group's first row: ascending, the first is 0, so no group is empty.
+``starts`` always has the index of each group's first row. It is sorted and begins with 0, so no group is empty.
 """
 
 from __future__ import annotations
@@ -56,25 +56,25 @@ def values(array: pa.Array, null: Any = 0) -> npt.NDArray[Any]:
 
 
 def from_values(result: npt.NDArray[Any], valid: Mask, kind: pa.DataType) -> pa.Array:
-    """The way back: an array of ``kind`` with NULL where not ``valid``."""
+    """The inverse of `values`: an array of ``kind``, NULL where not ``valid``."""
     return pa.array(result, type=kind, mask=None if valid.all() else ~valid)
 
 
 def sum_doubles(array: pa.Array, starts: Starts) -> pa.Array:
-    """Sum of each group; NULL where all rows are. Infinities and NaN follow IEEE 754, as in Spark."""
+    """Sum of each group; NULL if all values are NULL. Infinities and NaN follow IEEE 754, as in Spark."""
     with np.errstate(over="ignore", invalid="ignore"):
-        # Spark starts from 0.0, so that a sum of negative zeros is 0.0 there.
+        # Spark starts from 0.0: its sum of negative zeros is 0.0.
         sums = np.add.reduceat(values(array, 0.0), starts) + 0.0
     return from_values(sums, any_valid(array, starts), array.type)
 
 
 def sum_longs(array: pa.Array, starts: Starts, label: str) -> pa.Array:
-    """Sum of each group of 64-bit integers; NULL where all rows are.
+    """Sum of each group of 64-bit integers; NULL if all values are NULL.
 
     Raises
     ------
     BacklogError
-        A sum does not fit. Only the sum itself counts, whatever the order of its rows.
+        If a sum does not fit. Only the final sum counts, whatever the order of the rows.
     """
     if len(starts) == len(array):
         return array
@@ -86,19 +86,19 @@ def sum_longs(array: pa.Array, starts: Starts, label: str) -> pa.Array:
 
 
 def sum_decimals(array: pa.Array, starts: Starts, label: str) -> pa.Array:
-    """Sum of each group of decimals; NULL where all rows are.
+    """Sum of each group of decimals; NULL if all values are NULL.
 
     Raises
     ------
     BacklogError
-        A sum does not fit into the type. Only the sum itself counts, whatever the order of its rows.
+        If a sum does not fit into the type. Only the final sum counts, whatever the order of the rows.
     """
     if len(starts) == len(array):
         return array
     parts = words(array)
     if array.null_count:
         parts = parts.copy()  # Arrow's memory may be read-only
-        parts[~is_valid(array)] = 0  # what stands under a NULL is undefined
+        parts[~is_valid(array)] = 0  # the value under a NULL is undefined
     total, fits = _sum_words(parts, starts)
     halves = total.view(np.uint64)
     low, high = halves[:, 0], halves[:, 1].view(np.int64)
@@ -112,23 +112,23 @@ def sum_decimals(array: pa.Array, starts: Starts, label: str) -> pa.Array:
 
 
 def list_lengths(lists: pa.Array) -> npt.NDArray[np.int64]:
-    """How many values each list has; none where it is NULL."""
+    """The number of values in each list; 0 for NULL."""
     lengths: npt.NDArray[np.int64] = np.diff(lists.offsets.to_numpy().astype(np.int64))
-    lengths[~is_valid(lists)] = 0  # what stands under a NULL is undefined
+    lengths[~is_valid(lists)] = 0  # the value under a NULL is undefined
     return lengths
 
 
 def lists_of(offsets: npt.NDArray[np.int64], values: pa.Array, valid: Mask, kind: pa.DataType) -> pa.Array:
-    """Lists of values that lie end to end, from one offset to the next; NULL where not ``valid``.
+    """Lists of contiguous values, from one offset to the next; NULL where not ``valid``.
 
     Raises
     ------
     BacklogError
-        They are more values than an array of Arrow's takes.
+        If an Arrow array cannot have that many values.
     """
     if offsets[-1] > 2**31 - 1:
         raise BacklogError(
-            f"The lists of one key group hold {offsets[-1]} values; Arrow takes 2147483647.",
+            f"The lists of one key group have {offsets[-1]} values; the limit of Arrow is 2147483647.",
             "Use more key groups, or an aggregate that does not keep all values.",
         )
     mask = None if valid.all() else pa.array(~valid)
@@ -136,15 +136,15 @@ def lists_of(offsets: npt.NDArray[np.int64], values: pa.Array, valid: Mask, kind
 
 
 def words(array: pa.Array) -> npt.NDArray[np.uint32]:
-    """The four 32-bit words of each 128-bit decimal, least significant first; undefined where NULL."""
+    """The four 32-bit words of each 128-bit decimal, least significant first. Undefined for NULL."""
     flat = np.frombuffer(array.buffers()[1], dtype=np.uint32)
     return flat.reshape(-1, 4)[array.offset : array.offset + len(array)]
 
 
 def _sum_words(parts: npt.NDArray[np.uint32], starts: Starts) -> tuple[npt.NDArray[np.uint32], Mask]:
-    """Add two's complement numbers of several words, and tell which sums fit into as many words.
+    """Add two's complement numbers of several words, and find the sums that fit into as many words.
 
-    Each word is summed in 64 bits, which two thousand million rows cannot exceed, and carries go up at the end.
+    Each word is summed in 64 bits, enough for two thousand million rows. Carries are added at the end.
     """
     last = parts.shape[1] - 1
     total = np.empty((len(starts), last + 1), dtype=np.uint32)

@@ -22,9 +22,9 @@ __all__ = ["StdDev", "StdDevPop", "Variance", "VariancePop"]
 
 
 class _Moments(ArgumentAggregate):
-    """Slots: number of values, their mean, the sum of their squared distances from it; as in Spark's CentralMomentAgg.
+    """Slots: number of values, their mean, the sum of squared distances from it; like Spark's CentralMomentAgg.
 
-    They are merged by the formula of Chan, Golub and LeVeque, which subtracts no large numbers from each other.
+    They are merged with the formula of Chan, Golub and LeVeque, which never subtracts large numbers.
     """
 
     sample: ClassVar[bool]
@@ -42,7 +42,7 @@ class _Moments(ArgumentAggregate):
 
     def reduce(self, schema: StructType) -> list[Column]:
         value = self._value(schema).cast(DoubleType())
-        # regr_sxx is the one function of Spark that gives the sum of squared distances as it is.
+        # regr_sxx is Spark's only function that gives the plain sum of squared distances.
         return [F.nullif(F.count(value).cast(DoubleType()), F.lit(0.0)), F.avg(value), F.regr_sxx(value, value)]
 
     def merge(self, schema: StructType, left: Sequence[Column], right: Sequence[Column]) -> list[Column]:
@@ -64,7 +64,7 @@ class _Moments(ArgumentAggregate):
         sizes = groups.group_sizes(starts, len(n))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             total = np.add.reduceat(n, starts)
-            # Weights before the product: the sum of huge values would overflow where their mean does not.
+            # Multiply by the weights first: a sum of huge values would overflow although their mean does not.
             merged_mean = np.add.reduceat(mean * _share(n, np.repeat(total, sizes)), starts)
             distance = np.where(n > 0, mean - np.repeat(merged_mean, sizes), 0.0)
             merged_m2 = np.add.reduceat(m2 + n * distance * distance, starts)
@@ -73,7 +73,7 @@ class _Moments(ArgumentAggregate):
 
 @dataclass(frozen=True)
 class Variance(_Moments):
-    """Variance of a sample (divided by n - 1); NULL of fewer than two values. As Spark's var_samp.
+    """Variance of a sample (divided by n - 1); NULL for fewer than two values. Like Spark's var_samp.
 
     Examples
     --------
@@ -88,7 +88,7 @@ class Variance(_Moments):
 
 @dataclass(frozen=True)
 class VariancePop(_Moments):
-    """Variance of the population (divided by n); NULL if there is no value. As Spark's var_pop.
+    """Variance of the population (divided by n); NULL if there is no value. Like Spark's var_pop.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class VariancePop(_Moments):
 
 @dataclass(frozen=True)
 class StdDev(_Moments):
-    """Standard deviation of a sample; NULL of fewer than two values. As Spark's stddev_samp.
+    """Standard deviation of a sample; NULL for fewer than two values. Like Spark's stddev_samp.
 
     Examples
     --------
@@ -118,7 +118,7 @@ class StdDev(_Moments):
 
 @dataclass(frozen=True)
 class StdDevPop(_Moments):
-    """Standard deviation of the population; NULL if there is no value. As Spark's stddev_pop.
+    """Standard deviation of the population; NULL if there is no value. Like Spark's stddev_pop.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Aggregates that pick a value by the order of rows or by a key: first, last, min_by, max_by.
+"""Aggregates that choose a value by the order of rows or by a key: first, last, min_by, max_by.
 
-Spark's own take whichever row comes first when there is a tie, or whichever row happens to be read first. Here a
-replay and any other partitioning give the same result: the accumulator is a struct of all that decides, most
-important field first, and the least (or greatest) struct wins.
+Spark's own functions choose any row of a tie, or the row that is read first. Here a replay and any other partitioning
+give the same result: the accumulator is a struct of everything that decides, most important field first, and the
+smallest (or greatest) struct wins.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ["First", "Last", "MaxBy", "MinBy"]
 
 @dataclass(frozen=True)
 class _Picked(ArgumentAggregate):
-    """One slot: a struct of what decides (`_deciding`), then ``value``; it is compared as a whole."""
+    """One slot: a struct of the deciding fields (`_deciding`), then ``value``. It is compared as a whole."""
 
     greatest: ClassVar[bool]
 
@@ -57,11 +57,11 @@ class _Picked(ArgumentAggregate):
 
     @abstractmethod
     def _deciding(self, schema: StructType) -> list[tuple[Column, StructField]]:
-        """The fields before ``value``, with the expressions that give them."""
+        """The fields before ``value``, with their expressions."""
 
     @abstractmethod
     def _takes_part(self, schema: StructType) -> Column | None:
-        """Condition on the rows besides ``where``."""
+        """Condition on the rows in addition to ``where``."""
 
     def slots(self, schema: StructType) -> list[DataType]:
         return [self._slot(schema)]
@@ -98,7 +98,9 @@ class _Picked(ArgumentAggregate):
         value = StructField("value", self._type(schema))
         slot = StructType([*(where for _, where in self._deciding(schema)), value])
         if len(slot.fields) == 1:
-            raise BacklogError(f"{self} AS {self.name}: which row is that?", "Name the column that orders rows: order.")
+            raise BacklogError(
+                f"{self} AS {self.name}: the rows have no order.", "Name the column that orders rows: order."
+            )
         return slot
 
     def _compares_value(self, schema: StructType) -> bool:
@@ -107,17 +109,17 @@ class _Picked(ArgumentAggregate):
 
 @dataclass(frozen=True)
 class First(_Picked):
-    """Value of the row that is first in the order; NULL if there is no row.
+    """Value of the first row in the order; NULL if there is no row.
 
-    Among rows that are equal in the order the one with the least value wins, NULL being less than all. A value that
-    has no order, such as a map, needs an order column that is unique within the key.
+    Among rows equal in the order the smallest value wins; NULL is smaller than all. A value without an order, such as a
+    map, needs an order column that is unique within the key.
 
     Parameters
     ----------
     argument : str
-        A column's name as it stands, ``*`` for the whole row as a struct, or an expression in Spark SQL over the rows.
+        A column's name, ``*`` for the whole row as a struct, or an expression in Spark SQL over the rows.
     order : str, optional
-        Column that orders the rows; NULL comes first. A keyed stream passes its own, see `with_order`.
+        Column that orders the rows; NULL first. A keyed stream passes its own, see `with_order`.
     ignore_nulls : bool, default False
         Skip rows whose value is NULL.
 
@@ -143,9 +145,9 @@ class First(_Picked):
 
 @dataclass(frozen=True)
 class Last(First):
-    """Value of the row that is last in the order; NULL if there is no row.
+    """Value of the last row in the order; NULL if there is no row.
 
-    As `First` otherwise, except that among rows that are equal in the order the one with the greatest value wins.
+    Like `First`, but among rows equal in the order the greatest value wins.
 
     Examples
     --------
@@ -159,20 +161,20 @@ class Last(First):
 
 @dataclass(frozen=True)
 class MinBy(_Picked):
-    """Value of the row whose key is least; NULL if no row has a key. Rows whose key is NULL are skipped.
+    """Value of the row with the smallest key; NULL if no row has a key. Rows whose key is NULL are skipped.
 
     Among rows with equal keys the first in the order wins, or the last with ``last=True``, as in PyFlink. Without an
-    order, or where rows are equal in it too, the least value does, NULL being less than all (`MaxBy`: the greatest). A
-    value that has no order, such as a map, needs an order column that is unique within the key.
+    order, or among rows equal in it, the smallest value wins; NULL is smaller than all (`MaxBy`: the greatest value). A
+    value without an order, such as a map, needs an order column that is unique within the key.
 
     Parameters
     ----------
     argument : str
-        The value: a column's name as it stands, ``*`` for the whole row as a struct, or an expression in Spark SQL.
+        The value: a column's name, ``*`` for the whole row as a struct, or an expression in Spark SQL.
     key : str
-        What is compared: a column's name or an expression in Spark SQL.
+        The key: a column's name or an expression in Spark SQL.
     order : str, optional
-        Column that orders the rows; NULL comes first. A keyed stream passes its own, see `with_order`.
+        Column that orders the rows; NULL first. A keyed stream passes its own, see `with_order`.
     last : bool, default False
         Take the last of the rows with equal keys. Needs an order.
 
@@ -196,16 +198,17 @@ class MinBy(_Picked):
         if not is_orderable(kind):
             raise BacklogError(
                 f"{self} AS {self.name}: {self.key} is of type {kind.simpleString()}.",
-                "The key has to be a number, string, binary, boolean, date or time.",
+                "The key must be a number, string, binary, boolean, date or time.",
             )
         deciding = [(column(schema, self.key), StructField("key", kind))]
         if self.order is not None:
             order, where = column(schema, self.order), order_field(schema, self.order, self)
-            # The least struct has the least order: rows from last to first need it reversed, and so for the greatest.
+            # The smallest struct has the smallest order. To get the last row, the order is reversed; likewise for
+            # MaxBy.
             deciding.append((order, where) if self.last == self.greatest else _reversed(order, where.dataType))
         elif self.last or not is_orderable(self._type(schema)):
             raise BacklogError(
-                f"{self} AS {self.name}: which of two rows with equal {self.key}?",
+                f"{self} AS {self.name}: rows with equal {self.key} need an order.",
                 "Name the column that orders rows: order.",
             )
         return deciding
@@ -216,7 +219,7 @@ class MinBy(_Picked):
 
 @dataclass(frozen=True)
 class MaxBy(MinBy):
-    """Value of the row whose key is greatest; NULL if no row has a key. See `MinBy`.
+    """Value of the row with the greatest key; NULL if no row has a key. See `MinBy`.
 
     Examples
     --------
@@ -233,7 +236,7 @@ def _without_value(slot: Column, kind: StructType) -> Column:
 
 
 def _reversed(value: Column, kind: DataType) -> tuple[Column, StructField]:
-    """A struct that is the less, the greater the value is, and greatest for NULL."""
+    """A struct that orders the values backwards; NULL is greatest."""
     parts = [(value.isNull(), BooleanType()), *_opposite(value, kind)]
     fields = [StructField(f"part{index}", each) for index, (_, each) in enumerate(parts)]
     named = [part.alias(where.name) for (part, _), where in zip(parts, fields, strict=True)]
@@ -242,7 +245,7 @@ def _reversed(value: Column, kind: DataType) -> tuple[Column, StructField]:
 
 def _opposite(value: Column, kind: DataType) -> list[tuple[Column, DataType]]:
     if isinstance(kind, IntegralType):
-        return [(F.bitwise_not(value), kind)]  # a minus would overflow for the least one
+        return [(F.bitwise_not(value), kind)]  # negating the smallest number would overflow
     if isinstance(kind, BooleanType):
         return [(~value, kind)]
     if isinstance(kind, DecimalType):
@@ -256,7 +259,7 @@ def _opposite(value: Column, kind: DataType) -> list[tuple[Column, DataType]]:
     if isinstance(kind, TimestampNTZType):
         return [(F.expr("timestamp_ntz'1970-01-01'") - value, DayTimeIntervalType(0, 3))]
     if isinstance(kind, StringType | BinaryType):
-        # Hexadecimal keeps the order of bytes; each digit becomes its opposite, and the end sorts after any digit.
+        # Hexadecimal keeps the order of bytes. Each digit becomes its opposite, and the end is greater than any digit.
         digits = F.translate(F.hex(value), "0123456789ABCDEF", "FEDCBA9876543210")
         return [(F.concat(digits, F.lit("G")), StringType())]
     raise BacklogError(f"An order column of type {kind.simpleString()} cannot be reversed.", "Cast it to a number.")

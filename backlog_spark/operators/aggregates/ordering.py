@@ -1,8 +1,8 @@
-"""The least and the greatest row of each group, for every type that has an order, in Spark's order. No Spark here.
+"""Finds the smallest or greatest row of each group, for every type with an order, in Spark's order. No Spark here.
 
-Spark's order: NaN above all numbers, -0.0 equal to 0.0, strings and binaries byte by byte without sign, structs field
-by field with NULL below all values. Fields that are or hold an array, a map or a variant are left out, as the Spark
-side in `ordered` leaves them out.
+Spark's order: NaN is greater than all numbers, -0.0 equals 0.0, strings and binaries compare by unsigned bytes, structs
+field by field with NULL smallest. Fields that are or contain an array, a map or a variant are skipped, as in `ordered`
+on the Spark side.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ Integers = npt.NDArray[np.int64]
 
 
 def extremes(array: pa.Array, starts: Integers, *, greatest: bool) -> pa.Array:
-    """The least value of each group, or the greatest; NULLs do not take part, and a group of NULLs gives NULL.
+    """The smallest value of each group, or the greatest. NULLs do not count; a group of NULLs gives NULL.
 
     Parameters
     ----------
     array : pyarrow.Array
-        Of any type. Where rows compare as equal, the first one is taken.
+        Any type. Of equal rows the first one is taken.
     starts : numpy.ndarray of int64
         Index of each group's first row.
     greatest : bool
@@ -39,7 +39,7 @@ def extremes(array: pa.Array, starts: Integers, *, greatest: bool) -> pa.Array:
     for key in keys(array):
         alone = _starts(group_of[rows])
         if len(alone) == len(rows):
-            break  # one row a group is left
+            break  # one row per group is left
         rows = rows[_best(key, rows, alone, greatest=greatest)]
     alone = _starts(group_of[rows])
     found = np.full(len(starts), -1)
@@ -55,18 +55,18 @@ def distinct(values: pa.Array, group_of: Integers, numbers: Integers) -> tuple[I
     values : pyarrow.Array
         Without NULL.
     group_of, numbers : numpy.ndarray of int64
-        Of each value its group, and what is summed.
+        The group of each value, and the number to sum.
 
     Returns
     -------
     (numpy.ndarray, numpy.ndarray)
-        Of each the index where it stands first, ascending, and the sum of its numbers.
+        The first index of each value, sorted, and the sum of its numbers.
     """
     columns = {str(index): key for index, key in enumerate(keys(values))}
     table = pa.table({**columns, "group": group_of, "row": np.arange(len(values)), "number": numbers})
     found = table.group_by([*columns, "group"], use_threads=False).aggregate([("row", "min"), ("number", "sum")])
     rows = found["row_min"].to_numpy()
-    order = np.argsort(rows)  # Arrow promises no order of its groups
+    order = np.argsort(rows)  # Arrow does not promise an order of its groups
     return rows[order], found["number_sum"].to_numpy()[order]
 
 
@@ -75,7 +75,7 @@ def _starts(group_of: Integers) -> Integers:
 
 
 def _best(key: Integers | pa.Array, rows: Integers, starts: Integers, *, greatest: bool) -> npt.NDArray[np.bool_]:
-    """Which of ``rows`` have the least key of their group, or the greatest."""
+    """Which of ``rows`` have the smallest key of their group, or the greatest."""
     sizes = groups.group_sizes(starts, len(rows))
     if isinstance(key, np.ndarray):
         chosen = key[rows]
@@ -86,16 +86,16 @@ def _best(key: Integers | pa.Array, rows: Integers, starts: Integers, *, greates
     number = np.repeat(np.arange(len(starts)), sizes)
     table = pa.table({"group": number, "text": texts}).group_by("group", use_threads=False)
     found = table.aggregate([("text", function)])
-    place = np.empty(len(starts), dtype=np.int64)
-    place[found["group"].to_numpy()] = np.arange(len(starts))  # Arrow promises no order of its groups
-    same = pc.equal(texts, found[f"text_{function}"].combine_chunks().take(pa.array(place[number])))
+    position = np.empty(len(starts), dtype=np.int64)
+    position[found["group"].to_numpy()] = np.arange(len(starts))  # Arrow's groups have no fixed order
+    same = pc.equal(texts, found[f"text_{function}"].combine_chunks().take(pa.array(position[number])))
     return np.asarray(same.to_numpy(zero_copy_only=False))
 
 
 def keys(array: pa.Array) -> Iterator[Integers | pa.Array]:
-    """What tells the values of an array apart and orders them: integers, or texts without NULL.
+    """Arrays that order and distinguish the values of an array: integers, or texts without NULL.
 
-    Rows are compared by the first array, where equal by the second, and so on. Rows that are NULL have any keys.
+    Rows compare by the first array, if equal by the second, and so on. The keys of NULL rows are arbitrary.
     """
     kind = array.type
     if pa.types.is_struct(kind):
@@ -138,4 +138,4 @@ def _float_bits(numbers: npt.NDArray[Any]) -> Integers:
 def _decimal_halves(array: pa.Array) -> Iterator[Integers]:
     halves = np.where(groups.is_valid(array)[:, np.newaxis], groups.words(array), 0).astype(np.uint32).view(np.uint64)
     yield halves[:, 1].view(np.int64)
-    yield (halves[:, 0] ^ np.uint64(2**63)).view(np.int64)  # so that signed comparison orders them
+    yield (halves[:, 0] ^ np.uint64(2**63)).view(np.int64)  # so that a signed comparison orders them

@@ -1,4 +1,4 @@
-"""Reducing the rows of a key with a Python function."""
+"""Reduces the rows of a key with a Python function."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ ReduceFunction = Callable[[Any, Any], Any]
 
 
 class RowsMergeFold(MergeFold):
-    """A fold that a Python function makes of whole rows.
+    """A fold in which a Python function works on whole rows.
 
     Parameters
     ----------
     keys : sequence of str
         Columns of the rows.
     schema : StructType
-        Of the rows.
+        Schema of the rows.
     key_groups : int
         ``spark.backlog.keyGroups``.
     hidden : sequence of str, optional
-        Keys that are no part of the rows that the function is given.
+        Keys that the function does not get as columns.
     changes : str, optional
         See `MergeFold.changes`.
     """
@@ -53,10 +53,10 @@ class RowsMergeFold(MergeFold):
         self._schema = schema
         self._key_groups = key_groups
         self.names = [name for name in schema.names if name not in hidden]
-        """The columns that the function is given."""
+        """The columns that the function gets."""
 
     def hashed(self, rows: DataFrame, prefix: str, *more: Column) -> DataFrame:
-        """Hash, keys, and the columns that the function is given, under numbers behind the prefix."""
+        """Hash, keys, and the columns for the function. These are named by the prefix and a number."""
         from pyspark.sql import functions as F
 
         keys = [normalised(k, self._schema).alias(n) for k, n in zip(self.keys, self.state.key_names, strict=True)]
@@ -70,7 +70,7 @@ class RowsMergeFold(MergeFold):
 
     @abstractmethod
     def new_rows(self, rows: DataFrame) -> DataFrame:
-        """A batch of backlog as rows of state: hash, keys, accumulators; a key may be in several."""
+        """A backlog batch as rows of state: hash, keys, accumulators. A key may have several rows."""
 
     def merge_rows(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         from pyspark.sql import functions as F
@@ -78,13 +78,13 @@ class RowsMergeFold(MergeFold):
         both = self.new_rows(rows).withColumn(CHANGED, F.lit(True))
         if base is not None:
             both = base.withColumn(CHANGED, F.lit(False)).unionByName(both)
-        # A key's rows stand together when hashes do; Spark's fastest sort is by one column of eight bytes.
+        # Rows of a key are together if equal hashes are. Spark's fastest sort is by one column of eight bytes.
         placed = both.repartition(HASH).sortWithinPartitions(HASH)
         return map_in_arrow(placed, MergeSorted(self), both.schema)
 
 
 class ReduceFold(RowsMergeFold):
-    """One row a key, made of all its rows two at a time.
+    """One row per key: all its rows are combined two at a time.
 
     Parameters
     ----------
@@ -92,7 +92,7 @@ class ReduceFold(RowsMergeFold):
         Columns of the rows.
     function : callable
         Takes two rows as named tuples of all columns and returns one, as a tuple of the same columns with the same
-        key. Associative and commutative: rows are reduced where they are and the results again, in any order.
+        key. Associative and commutative: rows are reduced per partition, then the results, in any order.
     schema, key_groups, hidden, changes
         As for `RowsMergeFold`.
     """
@@ -108,13 +108,13 @@ class ReduceFold(RowsMergeFold):
     ) -> None:
         super().__init__(keys, schema, key_groups, hidden, changes)
         self._function = function
-        # The key is among the slots as well: the function is given whole rows.
+        # The slots include the key: the function gets whole rows.
         self.state = StateSchema(
             tuple(schema[k].dataType for k in keys), tuple(schema[name].dataType for name in self.names)
         )
 
     def describe(self) -> dict[str, Any]:
-        # Two functions cannot be compared; a better one may take an older one's place.
+        # Functions cannot be compared, and an improved one may replace an older one.
         return {
             "meaning": f"{describe_keys(self.keys, self.state)}: reduce{self.described_changes}",
             "slots": [f"{name}: {self._schema[name].dataType.simpleString()}" for name in self.names],
@@ -150,18 +150,18 @@ class ReduceFold(RowsMergeFold):
                 if type(result) is not make:
                     result = self._as_row(result, make)
             reduced.append(self._checked(result, rows[0]))
-        # The reduced rows take the places of their groups' first ones.
-        places = np.arange(len(starts))
+        # The reduced rows replace the first rows of their groups.
+        indices = np.arange(len(starts))
         single = starts.copy()
         single[several] = len(slots[0]) + np.arange(len(several))
         columns = list(zip(*reduced, strict=True))
         return [
-            pa.concat_arrays([slot, self._array(i, columns[i], slot.type)]).take(pa.array(single[places]))
+            pa.concat_arrays([slot, self._array(i, columns[i], slot.type)]).take(pa.array(single[indices]))
             for i, slot in enumerate(slots)
         ]
 
     def _as_row(self, result: Any, make: Any) -> Any:
-        """A result that is a plain tuple, with the columns' names for the next call."""
+        """A result that is a plain tuple, as a named tuple for the next call."""
         if not isinstance(result, tuple | list) or len(result) != len(self.names):
             raise BacklogError(
                 f"The function of reduce returned {type(result).__name__} {result!r:.100}.",
@@ -174,11 +174,11 @@ class ReduceFold(RowsMergeFold):
             if key not in self.names:
                 continue
             at = self.names.index(key)
-            # NaN, which is not equal to itself, is a key too.
+            # NaN is a key too, although it does not equal itself.
             if result[at] != first[at] and not (result[at] != result[at] and first[at] != first[at]):
                 raise BacklogError(
                     f"The function of reduce changed the key {key!r} from {first[at]!r} to {result[at]!r}.",
-                    "Return the key as it was.",
+                    "Return the key unchanged.",
                 )
         return result
 
@@ -187,6 +187,6 @@ class ReduceFold(RowsMergeFold):
             return pa.array(values, kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
             raise BacklogError(
-                f"The function of reduce returned a value for {self.names[index]!r} that is no {kind}: {error}.",
+                f"The function of reduce returned a value for {self.names[index]!r} that is not {kind}: {error}.",
                 "Return values of the column's type.",
             ) from None

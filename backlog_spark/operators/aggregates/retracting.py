@@ -1,7 +1,7 @@
-"""Declared aggregates over a change stream: rows are taken back, and a key's result goes when its last row does.
+"""Declared aggregates over a change stream: rows are retracted, and a key's result goes with its last row.
 
-Where the aggregates are counts, and sums and averages of whole numbers or decimals, the accumulators take rows back
-themselves. Others, such as a minimum, need the rows: these are kept, and a key's result is made anew when they change.
+Counts, and sums and averages of integers or decimals, can retract rows from their accumulators. Others, such as a
+minimum, need the rows. These are kept, and a key's result is computed again when they change.
 
 Source: Flink's ``GroupAggFunction`` and the ``…WithRetract`` aggregate functions.
 """
@@ -47,7 +47,7 @@ def aggregate_fold(
     keys, aggregates, schema, key_groups
         As `AggregateFold` takes them.
     changes : str
-        See `MergeFold.changes`. Over a change stream changes come out in any case.
+        See `MergeFold.changes`. Over a change stream the results are changes in any case.
     """
     if not is_change_stream(schema, keys):
         return AggregateFold(keys, aggregates, schema, key_groups, changes=changes)
@@ -61,14 +61,14 @@ def aggregate_fold(
 def window_aggregate_fold(
     keys: Sequence[str], aggregates: Sequence[Aggregate], schema: StructType, key_groups: int, hidden: Sequence[str]
 ) -> AggregateFold:
-    """The fold for declared aggregates within windows, whose rows are not kept; parameters as of `AggregateFold`.
+    """The fold for declared aggregates within windows, whose rows are not kept; parameters as for `AggregateFold`.
 
-    Over a change stream, what is no exact sum keeps how often each value is there.
+    Over a change stream, aggregates that are not exact sums keep a count of each value.
 
     Raises
     ------
     BacklogError
-        Over a change stream, for an aggregate of which that does not give the result.
+        Over a change stream, for an aggregate that needs more than the counts of its values.
     """
     from pyspark.sql.types import StructType
 
@@ -80,8 +80,8 @@ def window_aggregate_fold(
         taking_back = signed(aggregate, own) or counted(aggregate)
         if taking_back is None:
             raise BacklogError(
-                f"window: the stream takes rows back, and {aggregate} does not in a window.",
-                "Take counts, sums, averages, minima and maxima; or keep what is only added: "
+                f"window: the stream retracts rows, and {aggregate} cannot do so in a window.",
+                "Use counts, sums, averages, minima and maxima; or keep only inserts: "
                 f".filter(\"{CHANGE_TYPE} = 'insert'\").transform(lambda f: f.drop({CHANGE_TYPE!r})).",
             )
         found.append(taking_back)
@@ -89,7 +89,7 @@ def window_aggregate_fold(
 
 
 class SignedAggregateFold(AggregateFold):
-    """Aggregates whose accumulators take rows back; parameters as of `AggregateFold`."""
+    """Aggregates whose accumulators can retract rows; parameters as for `AggregateFold`."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class SignedAggregateFold(AggregateFold):
 
     def describe(self) -> dict[str, Any]:
         said = super().describe()
-        # An aggregate that came later would have rows taken back from it that it never had.
+        # A new aggregate would retract rows that it never counted.
         return {**said, "meaning": f"{said['meaning']}: of changes", "grows": False}
 
     def _with_sign(self, rows: DataFrame) -> DataFrame:
@@ -130,7 +130,7 @@ class SignedAggregateFold(AggregateFold):
         return found
 
     def is_needed(self, state: pa.RecordBatch) -> np.ndarray:
-        # Below 0 it waits for rows that were taken back before they came.
+        # A negative count waits for rows that were retracted before they came.
         found: np.ndarray = state.column(self.state.slot_names[0]).to_numpy() != 0
         return found
 
@@ -139,7 +139,7 @@ class SignedAggregateFold(AggregateFold):
 
 
 class RowsAggregateFold(MultisetFold):
-    """Aggregates that need the rows, of which their arguments are kept.
+    """Aggregates that need the rows. The rows' arguments are kept.
 
     Parameters
     ----------
@@ -200,7 +200,7 @@ class RowsAggregateFold(MultisetFold):
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
         from pyspark.sql import functions as F
 
-        # The user's columns in one, as any of them may have the name of another one here.
+        # The user's columns as one struct, because their names may clash with ours.
         whole = F.struct(*map(quoted, version.columns)).alias("whole")
         given = version.select(whole, self._identity().alias(ROW), sign(quoted(CHANGE_TYPE)).alias(SIGN_OF))
         there = netted_rows(given, [ROW], SIGN_OF).select("whole.*")
@@ -224,14 +224,14 @@ class RowsAggregateFold(MultisetFold):
         chosen = np.flatnonzero(np.isin(hashes, hashes[before != after]))
         order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in self.state.key_names])
         of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen))))
-        places = chosen[order]
-        changed = np.bincount(of, weights=before[places] != after[places], minlength=len(starts)) > 0
-        there = [np.bincount(of, weights=which[places], minlength=len(starts)) > 0 for which in (before, after)]
+        indices = chosen[order]
+        changed = np.bincount(of, weights=before[indices] != after[indices], minlength=len(starts)) > 0
+        there = [np.bincount(of, weights=which[indices], minlength=len(starts)) > 0 for which in (before, after)]
         chosen_keys = [which & changed for which in there]
         results = []
         for which, keys in zip((before, after), chosen_keys, strict=True):
-            mine = which[places] & keys[of]
-            results.append(self._results(rows, places[mine], of[mine]))
+            mine = which[indices] & keys[of]
+            results.append(self._results(rows, indices[mine], of[mine]))
         had, has = chosen_keys
         both = had & has
         ranks = [np.cumsum(keys)[both] - 1 for keys in chosen_keys]
@@ -243,20 +243,20 @@ class RowsAggregateFold(MultisetFold):
         for result, keys, code in zip(results, chosen_keys, codes, strict=True):
             coded = result.append_column(CODE, pa.array(code[keys], pa.int32()))
             out.append(combine([coded.filter(pa.array(code[keys] > 0))], self._out))
-        # Counted out when they came; a row of state is one that is there.
+        # Signs were applied when rows arrived; a row of state exists.
         return rows.filter(pa.array(after)), out
 
-    def _results(self, rows: pa.RecordBatch, places: np.ndarray, of: np.ndarray) -> pa.RecordBatch:
-        """Keys and accumulators of some rows, which are sorted by key."""
+    def _results(self, rows: pa.RecordBatch, indices: np.ndarray, of: np.ndarray) -> pa.RecordBatch:
+        """Keys and accumulators of some rows. ``indices`` is sorted by key."""
         out = self._out.remove(len(self._out) - 1)
-        if not len(places):
+        if not len(indices):
             return combine([], out)
         starts = np.flatnonzero(np.concatenate(([True], of[1:] != of[:-1])))
-        at = pa.array(places)
+        at = pa.array(indices)
         width = len(self.keys)
         lifted = [rows.column(f"r{i}").take(at) for i in range(width, width + len(self._lifted))]
         slots = self.inner.pack_groups(lifted, starts)
-        firsts = pa.array(places[starts])
+        firsts = pa.array(indices[starts])
         keys = [rows.column(name).take(firsts) for name in self.state.key_names]
         return pa.RecordBatch.from_arrays([*keys, *slots], schema=out)
 
@@ -266,7 +266,7 @@ class RowsAggregateFold(MultisetFold):
         return arrow_schema(self.output_schema())
 
     def output_schema(self) -> StructType:
-        """Keys, accumulators, code: what the workers put out, and `unpack` finishes."""
+        """Keys, accumulators, code: the output of the workers. `unpack` finishes it."""
         from pyspark.sql.types import IntegerType, StructType
 
         return StructType(self.inner.state.spark().fields[1:]).add(CODE, IntegerType())

@@ -1,4 +1,4 @@
-"""Sum, count and average over rows that may be taken back: each value counts with the sign of its row.
+"""Sum, count and average over rows that may be retracted: each value counts with the sign of its row.
 
 Source: Flink's ``SumWithRetractAggFunction`` and ``AvgAggFunction``.
 """
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["SIGN", "Signed", "signed"]
 
 SIGN: Final = "__backlog_sign"
-"""Column of the rows: 1 if a row is added, -1 if it is taken back."""
+"""Column of the rows: 1 if a row is added, -1 if it is retracted."""
 
 
 def signed(aggregate: Aggregate, schema: StructType) -> Signed | None:
-    """The aggregate over rows with signs, or None if its accumulators take no row back exactly.
+    """The aggregate over rows with signs. None if its accumulators cannot retract rows exactly.
 
-    Sums of floating point do not: what was lost to rounding, or to an infinity, does not come back.
+    Sums of floating point cannot: what is lost to rounding, or to an infinity, stays lost.
     """
     if isinstance(aggregate, Count):
         return Signed(aggregate.name, replace(aggregate, name="_"))
@@ -42,7 +42,7 @@ def signed(aggregate: Aggregate, schema: StructType) -> Signed | None:
 
 @dataclass(frozen=True)
 class ExactAvg(Avg):
-    """An average of whole numbers whose sum is exact, as what is lost to rounding does not come back."""
+    """An average of integers with an exact sum: what is lost to rounding stays lost."""
 
     def slots(self, schema: StructType) -> list[DataType]:
         return [DecimalType(38, 0), LongType()]
@@ -53,9 +53,9 @@ class ExactAvg(Avg):
 
 @dataclass(frozen=True)
 class Signed(Aggregate):
-    """A sum, a count or an average by the signs of the rows.
+    """A sum, count or average over rows with signs.
 
-    Its accumulators are those of the aggregate; a sum also counts its values, as none of them may be left.
+    It has the accumulators of the inner aggregate. A sum also counts its values, because none may be left.
 
     Parameters
     ----------

@@ -33,8 +33,8 @@ __all__ = ["Avg", "Count", "Sum"]
 class Sum(ArgumentAggregate):
     """Sum of the values; NULL if there is none.
 
-    As Spark: bigint of integers, double of float, double and string, ``decimal(p + 10, s)`` of decimals. A sum that
-    does not fit is an error.
+    As in Spark: bigint for integers, double for float, double and string, ``decimal(p + 10, s)`` for decimals. A sum
+    that does not fit is an error.
 
     Examples
     --------
@@ -99,7 +99,7 @@ class Count(DeclaredAggregate):
 
     def slots(self, schema: StructType) -> list[DataType]:
         if self.argument != "*":
-            type_of(schema, self.argument, self)  # refuses what is no expression
+            type_of(schema, self.argument, self)  # refuses invalid expressions
         return [LongType()]
 
     def lift(self, schema: StructType) -> list[Column]:
@@ -124,8 +124,8 @@ class Count(DeclaredAggregate):
 class Avg(ArgumentAggregate):
     """Average of the values; NULL if there is none.
 
-    As Spark: ``decimal(p + 4, s + 4)`` of decimals, rounded half up; double of all else. The sum of doubles depends on
-    the order of the rows in its last digits, as Spark's does.
+    As in Spark: ``decimal(p + 4, s + 4)`` for decimals, rounded half up; double for other types. The last digits of a
+    sum of doubles depend on the order of the rows, as in Spark.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class Avg(ArgumentAggregate):
 
     def reduce(self, schema: StructType) -> list[Column]:
         value = self._value(schema)
-        # Integers are summed as doubles, as Spark's average does: their sum may be beyond a bigint.
+        # Sum integers as doubles, like Spark's average: their sum may exceed a bigint.
         summed = value if isinstance(self._type(schema), DecimalType) else value.cast(DoubleType())
         return [F.sum(summed), F.count(value)]
 
@@ -168,7 +168,7 @@ class Avg(ArgumentAggregate):
 
 
 def _plus(left: Column, right: Column, kind: DataType) -> Column:
-    """Sum of two values, of which either may be NULL for nothing."""
+    """Sum of two values. NULL means no value."""
     both = decimals.plus(left, right, kind) if isinstance(kind, DecimalType) else left + right
     return F.coalesce(both, left, right)
 

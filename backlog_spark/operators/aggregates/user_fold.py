@@ -1,4 +1,4 @@
-"""Aggregating the rows of a key with a Python function that keeps an accumulator."""
+"""Aggregates the rows of a key with a Python function that keeps an accumulator."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["FunctionAggregateFold"]
 
 
 class FunctionAggregateFold(RowsMergeFold):
-    """One accumulator a key, and what a function makes of it.
+    """One accumulator per key, and the function's result for it.
 
     Parameters
     ----------
@@ -54,22 +54,22 @@ class FunctionAggregateFold(RowsMergeFold):
         self._mine: Accumulators | None = None
         kind = type_of(function.accumulator, f"{self._what}.accumulator")
         self.output = struct_of(function.output, f"{self._what}.output")
-        """What the function puts out, behind the keys."""
+        """The function's output columns, after the keys."""
         taken = {key.lower() for key in keys}
         for name in self.output.names:
             if name.lower() in taken:
                 raise BacklogError(
-                    f"{self._what}.output: there would be two columns {name!r}.",
-                    "Name the result otherwise; the keys come out by themselves.",
+                    f"{self._what}.output: the result would have two columns {name!r}.",
+                    "Give it another name. The result has the keys already.",
                 )
         self.state = StateSchema(tuple(schema[k].dataType for k in keys), (kind,))
 
     def __getstate__(self) -> dict[str, Any]:
-        # The task's own instance.
+        # Each task has its own instance.
         return {**self.__dict__, "_mine": None}
 
     def describe(self) -> dict[str, Any]:
-        # Two functions cannot be compared; a better one may take an older one's place.
+        # Functions cannot be compared, and an improved one may replace an older one.
         return {
             "meaning": f"{describe_keys(self.keys, self.state)}: aggregate function{self.described_changes}",
             "slots": [f"accumulator: {self.state.slots[0].simpleString()}"],
@@ -83,7 +83,7 @@ class FunctionAggregateFold(RowsMergeFold):
         return self._mine
 
     def new_rows(self, rows: DataFrame) -> DataFrame:
-        # Added up before they are shuffled: there is less to shuffle.
+        # Add up before the shuffle: there is less to shuffle.
         hashed = self.hashed(rows, "l")
         return map_in_arrow(hashed, _AddUp(self, arrow_schema(hashed.schema)), self.state.spark())
 
@@ -111,10 +111,10 @@ class FunctionAggregateFold(RowsMergeFold):
             for value in values:
                 accumulator = made.merge(accumulator, value)
             found.append(accumulator)
-        # The merged ones take the places of their groups' first ones.
-        places = starts.copy()
-        places[several] = len(slot) + np.arange(len(several))
-        return [pa.concat_arrays([slot, made.array(found)]).take(pa.array(places))]
+        # The merged accumulators replace the first ones of their groups.
+        indices = starts.copy()
+        indices[several] = len(slot) + np.arange(len(several))
+        return [pa.concat_arrays([slot, made.array(found)]).take(pa.array(indices))]
 
     def results_of(self, accumulators: pa.Array) -> pa.RecordBatch:
         """Rows of the output. In a worker."""
@@ -136,7 +136,7 @@ class FunctionAggregateFold(RowsMergeFold):
 
 
 class _AddUp:
-    """For ``mapInArrow``: hashed rows as accumulators, one a key and batch."""
+    """For ``mapInArrow``: hashed rows become accumulators, one per key and batch."""
 
     def __init__(self, fold: FunctionAggregateFold, hashed: pa.Schema) -> None:
         self._fold = fold
@@ -150,7 +150,7 @@ class _AddUp:
 
 
 class _Results:
-    """For ``mapInArrow``: accumulator, keys and further columns as keys, results and further columns."""
+    """For ``mapInArrow``: accumulator, keys and further columns become keys, results and further columns."""
 
     def __init__(self, fold: FunctionAggregateFold, keys: int, schema: pa.Schema) -> None:
         self._fold = fold

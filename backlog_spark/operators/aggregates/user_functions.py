@@ -1,4 +1,4 @@
-"""The Python functions for `aggregate`: they collect rows in an accumulator.
+"""The base class of Python functions for `aggregate`: they collect rows in an accumulator.
 
 Source: PyFlink's ``pyflink.datastream.functions.AggregateFunction``; here accumulator and output are declared.
 """
@@ -26,7 +26,7 @@ __all__ = ["Accumulators", "AggregateFunction", "only_function"]
 class AggregateFunction(TaskFunction):
     """Aggregates many rows to one result with an accumulator; subclass it.
 
-    Rows are added where they are, and then the accumulators are merged, in any order. So every order must give the same
+    Rows are added per partition, and then the accumulators are merged, in any order. So every order must give the same
     result, and the result must depend only on the rows. A method may change and return the accumulator that it gets.
     ``close`` is not called.
 
@@ -65,7 +65,7 @@ class AggregateFunction(TaskFunction):
         raise BacklogError(f"{type(self).__name__} has no create_accumulator.", "Define it.")
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        """Add a value, a row as a named tuple or the argument of `AggregatingState.add`; return the accumulator."""
+        """Add a value (a row as a named tuple, or the argument of `AggregatingState.add`); return the accumulator."""
         raise BacklogError(f"{type(self).__name__} has no add.", "Define it.")
 
     def merge(self, one: Any, other: Any) -> Any:
@@ -78,13 +78,13 @@ class AggregateFunction(TaskFunction):
 
 
 class Accumulators:
-    """An aggregate function with its accumulators in the form that it knows.
+    """Calls an aggregate function with accumulators in its own form.
 
     Parameters
     ----------
     function : AggregateFunction
     kind : pyarrow.DataType
-        Of the accumulators.
+        Arrow type of the accumulators.
     """
 
     def __init__(self, function: AggregateFunction, kind: pa.DataType) -> None:
@@ -96,31 +96,31 @@ class Accumulators:
         self._row: Any = None if names is None else row_type(names)
 
     def read(self, value: Any) -> Any:
-        """Of a value of Arrow's."""
+        """An accumulator from an Arrow value."""
         if self._row is not None and type(value) is dict:
             return self._row(*value.values())
         return dict(value) if self._is_map and type(value) is list else value
 
     def _known(self, value: Any) -> Any:
-        """Of a value of the function's: a plain tuple with the names of the struct."""
+        """An accumulator from a value of the function: a plain tuple gets the names of the struct."""
         if self._row is not None and type(value) is tuple and len(value) == len(self._row._fields):
             return self._row(*value)
         return value
 
     def add(self, value: Any, accumulator: Any) -> Any:
-        """With one more value; the first one's accumulator is None."""
+        """Add a value. The accumulator of the first value is None."""
         if accumulator is None:
             accumulator = self._known(self._function.create_accumulator())
         return self._known(self._function.add(value, accumulator))
 
     def merge(self, one: Any, other: Any) -> Any:
-        """Of two; one that is NULL is as if it were not there."""
+        """Merge two accumulators. NULL means no accumulator."""
         if one is None or other is None:
             return other if one is None else one
         return self._known(self._function.merge(one, other))
 
     def result(self, accumulator: Any) -> Any:
-        """What comes of it."""
+        """The result of an accumulator."""
         return self._function.get_result(accumulator)
 
     def array(self, values: Sequence[Any]) -> pa.Array:

@@ -269,13 +269,13 @@ class WindowRowsFold(ByKeyFold):
         found = []
         for number, schema in enumerate(self._rows_of):
             mine = side_of == number
-            places, belongs = picked[mine], group[mine]
+            indices, belongs = picked[mine], group[mine]
             if self._order is not None:
-                values = rows.column(self.value(number, self._order)).take(pa.array(places))
+                values = rows.column(self.value(number, self._order)).take(pa.array(indices))
                 sorted_by = ascending(values)
                 by = sorted_by[order_of(belongs[sorted_by])]
-                places, belongs = places[by], belongs[by]
-            taken = rows.select(self.values(number)).take(pa.array(places))
+                indices, belongs = indices[by], belongs[by]
+            taken = rows.select(self.values(number)).take(pa.array(indices))
             bounds = np.searchsorted(belongs, np.arange(count + 1))
             found.append((pa.RecordBatch.from_arrays(taken.columns, schema=schema), bounds))
         return tuple(found)

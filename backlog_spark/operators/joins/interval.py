@@ -309,8 +309,8 @@ class IntervalJoinFold(RowsFold):
     def worked(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
         """All rows, with what new ones make known of matches, and the pairs that they make."""
         rows, matches = self._matched(kept, fresh)
-        places = (each for found in matches for each in found.pieces(PIECE_ROWS))
-        return rows, [batch for each in places for batch in self._paired(rows, *each)]
+        indices = (each for found in matches for each in found.pieces(PIECE_ROWS))
+        return rows, [batch for each in indices for batch in self._paired(rows, *each)]
 
     def settled(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> pa.RecordBatch:
         """All rows, with what new ones make known of matches; the pairs have been put out."""

@@ -37,11 +37,11 @@ class Matches:
         """Key and time as one number: the time's rank, as times themselves, far apart, would overflow."""
         times, rank = np.unique(time[rights], return_inverse=True)
         width = len(times) + 1
-        place = code[rights] * width + rank
-        order = order_of(place)
-        place, base = place[order], code[lefts] * width
-        first = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + lower, "left"))
-        end = np.searchsorted(place, base + np.searchsorted(times, time[lefts] + upper, "right"))
+        key_and_time = code[rights] * width + rank
+        order = order_of(key_and_time)
+        key_and_time, base = key_and_time[order], code[lefts] * width
+        first = np.searchsorted(key_and_time, base + np.searchsorted(times, time[lefts] + lower, "left"))
+        end = np.searchsorted(key_and_time, base + np.searchsorted(times, time[lefts] + upper, "right"))
         return cls(lefts, rights[order], first, end)
 
     def mark(self, matched: np.ndarray) -> None:

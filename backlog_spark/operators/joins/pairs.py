@@ -84,16 +84,16 @@ def output_columns(fold: RowsFold, *, changes: bool = False) -> list[Output]:
 def paired(
     rows: pa.RecordBatch, columns: list[Output], schema: pa.Schema, left: np.ndarray | None, right: np.ndarray | None
 ) -> Iterator[list[pa.Array]]:
-    """Columns of the output, of types ``schema``, from the places of left and right rows; some rows at a time.
+    """Columns of the output, of types ``schema``, from the indices of left and right rows; some rows at a time.
 
     So that the values of a piece take `PIECE_BYTES` and one row more at most, however large the rows are that are in
     many pairs. One of the two is None if that side has no rows.
     """
-    places = [each for each in (left, right) if each is not None]
-    if not len(places[0]):
+    indices = [each for each in (left, right) if each is not None]
+    if not len(indices[0]):
         return
     weights = _weights(rows)
-    sizes = sum((weights[each] for each in places), np.zeros(len(places[0]), dtype=np.int64))
+    sizes = sum((weights[each] for each in indices), np.zeros(len(indices[0]), dtype=np.int64))
     piece = (np.cumsum(sizes) - sizes) // PIECE_BYTES
     starts = np.flatnonzero(np.diff(piece, prepend=-1))
     for start, end in zip(starts, [*starts[1:], len(piece)], strict=True):
@@ -124,13 +124,13 @@ def _bytes(column: pa.Array) -> np.ndarray:
 def _columns(
     rows: pa.RecordBatch, columns: list[Output], schema: pa.Schema, left: np.ndarray | None, right: np.ndarray | None
 ) -> list[pa.Array]:
-    count = max(len(places) for places in (left, right) if places is not None)
-    at = [None if places is None else pa.array(places) for places in (left, right)]
+    count = max(len(indices) for indices in (left, right) if indices is not None)
+    at = [None if indices is None else pa.array(indices) for indices in (left, right)]
     found = []
     for output, field in zip(columns, schema, strict=False):
         given = zip((output.left, output.right), at, strict=True)
-        name, places = next(((n, p) for n, p in given if n is not None and p is not None), (None, None))
-        found.append(pa.nulls(count, field.type) if name is None else rows.column(name).take(places))
+        name, indices = next(((n, i) for n, i in given if n is not None and i is not None), (None, None))
+        found.append(pa.nulls(count, field.type) if name is None else rows.column(name).take(indices))
     return found
 
 

@@ -175,15 +175,15 @@ def matches_before(fold: RowsFold, settled: pa.RecordBatch, work: pa.RecordBatch
         return np.zeros(work.num_rows, dtype=np.int64)
     # Within a key in the order of the table: of each row the number of rows of the other side before it.
     of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen))))
-    by_place = np.lexsort((chosen[order], of))
-    place, key = chosen[order][by_place], of[by_place]
+    by_index = np.lexsort((chosen[order], of))
+    index, key = chosen[order][by_index], of[by_index]
     found = np.zeros(rows.num_rows, dtype=np.int64)
     first = np.searchsorted(key, np.arange(len(starts)))
     for mine in (0, 1):
-        is_other = (side[place] != mine).astype(np.int64)
+        is_other = (side[index] != mine).astype(np.int64)
         before = np.cumsum(is_other) - is_other
         before -= before[first][key]
-        found[place] = np.where(side[place] == mine, before, found[place])
+        found[index] = np.where(side[index] == mine, before, found[index])
     return found[settled.num_rows :]
 
 

@@ -278,8 +278,8 @@ class JoinFold(MultisetFold):
                 (lefts[~changed], rights),
                 (lefts[changed], rights[~others[rights]]),
             ):
-                for places in pairs_of(some, every, code):
-                    out += self._paired(rows, *places, change)
+                for indices in pairs_of(some, every, code):
+                    out += self._paired(rows, *indices, change)
         for outer in self.outer:
             out += self._alone(rows, outer, keyed, side, code, before, after, chosen)
         return rows.filter(pa.array(after & keyed)), out
@@ -323,8 +323,8 @@ class JoinFold(MultisetFold):
             count = np.bincount(code[others[there[others]]], minlength=width)
             alone.append(there[mine] & (~keyed[mine] | (count[code[mine]] == 0)))
         for which, change in ((alone[0] & ~alone[1], DELETE), (alone[1] & ~alone[0], INSERT)):
-            places = mine[which]
-            left, right = (places, None) if outer == LEFT else (None, places)
+            indices = mine[which]
+            left, right = (indices, None) if outer == LEFT else (None, indices)
             yield from self._paired(rows, left, right, change)
 
     def _paired(

@@ -40,7 +40,7 @@ _BUILD_IN_BACKLOG: Final = 2
 # at once, and a table that has no room ends the query.
 _HASHED_BYTES: Final = 16 << 20
 # Of a build row: how many of its key are newer, and one.
-_PLACE: Final = "__backlog_place"
+_RANK: Final = "__backlog_rank"
 
 
 class TemporalJoinFold(JoinFold):
@@ -129,8 +129,8 @@ class TemporalJoinFold(JoinFold):
         # A row without that value is the oldest one. Spark keeps one row of each key as it goes, which takes it half as
         # long as max_by of structs; and what is sorted by the keys first can be merged with the other side as it is.
         newest_first = Window.partitionBy(*self.state.key_names).orderBy(F.desc_nulls_last(order), tie.desc())
-        numbered = build.withColumn(_PLACE, F.row_number().over(newest_first))
-        found = numbered.where(f"{_PLACE} = 1").select(*self.state.key_names, *values)
+        numbered = build.withColumn(_RANK, F.row_number().over(newest_first))
+        found = numbered.where(f"{_RANK} = 1").select(*self.state.key_names, *values)
         return self.with_hash(found).withColumn(SIDE_OF, F.lit(RIGHT))
 
     def looked_up(self, right: DataFrame, size: int) -> DataFrame:
@@ -166,7 +166,7 @@ class TemporalJoinFold(JoinFold):
         chosen = np.concatenate([probe[keyed[probe]], build[np.isin(hashes[build], hashes[probe])]])
         code = self.codes(rows, chosen)
         lefts, rights = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
-        out = [batch for places in pairs_of(lefts, rights, code) for batch in self._paired(rows, *places, INSERT)]
+        out = [batch for indices in pairs_of(lefts, rights, code) for batch in self._paired(rows, *indices, INSERT)]
         if self.outer:
             alone = probe[~keyed[probe] | ~np.isin(code[probe], code[rights])]
             out += self._paired(rows, alone, None, INSERT)

@@ -249,10 +249,10 @@ class VersionedJoinFold(RowsFold):
         is_due = F.lit(False) if end.watermark is None else F.col(TIME) <= end.watermark
         rows = self._useful(self.placed(version).where(is_due))
         # Rows without a key meet nothing, and one task need not have them all.
-        place = F.when(self._keyed(), F.col(HASH)).otherwise(F.xxhash64(F.col(MICROS)))
+        partition = F.when(self._keyed(), F.col(HASH)).otherwise(F.xxhash64(F.col(MICROS)))
         first, *rest = self._order()
         by_age = [first.asc(), F.col(SIDE_OF).desc(), *(column.asc_nulls_first() for column in rest)]
-        before = Window.partitionBy(place, *self.state.key_names).orderBy(*by_age)
+        before = Window.partitionBy(partition, *self.state.key_names).orderBy(*by_age)
         before = before.rowsBetween(Window.unboundedPreceding, Window.currentRow)
         needed = [
             *([GONE] if self._change_type else []),
@@ -375,8 +375,8 @@ class VersionedJoinFold(RowsFold):
         """Rows of the output, at most `PIECE_ROWS` at a time."""
         for start in range(0, len(left), PIECE_ROWS):
             piece = slice(start, start + PIECE_ROWS)
-            places = left[piece], None if right is None else right[piece]
-            for columns in paired(rows, self._columns, self._arrow, *places):
+            indices = left[piece], None if right is None else right[piece]
+            for columns in paired(rows, self._columns, self._arrow, *indices):
                 yield pa.RecordBatch.from_arrays(columns, schema=self._arrow)
 
 

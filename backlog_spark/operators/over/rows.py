@@ -102,9 +102,9 @@ class SortedRows:
         """The rows that are still needed, as rows of state."""
         wanted, until = self._fold.kept_after(self, watermark)
         own = {NUMBER: pa.array(self.numbers), UNTIL: until}
-        place = np.zeros(self.size, dtype=np.int64)
-        place[self.new] = np.arange(len(self.new))
-        rows = pa.array(place)
+        index = np.zeros(self.size, dtype=np.int64)
+        index[self.new] = np.arange(len(self.new))
+        rows = pa.array(index)
         for _, accumulators in results:
             for name, values in accumulators.items():
                 # Of a key only those of its last row count, which is an old one where keys have the same hash.

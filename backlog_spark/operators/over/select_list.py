@@ -81,7 +81,7 @@ def _one(item: exp.Expr) -> OverFunction:
     argument = call.this if kind != "row_number" else None
     if isinstance(argument, exp.Distinct):
         raise BacklogError(
-            f"over: {written}: DISTINCT would have to keep every value of every key.", "Leave DISTINCT out."
+            f"over: {written}: DISTINCT would need to keep every value of every key.", "Leave DISTINCT out."
         )
     column = None
     if kind != "row_number" and not (kind == "count" and is_plain_star(argument)):

@@ -182,14 +182,14 @@ class CountFold(ByKeyFold):
             left = [values.take(pa.array(stays)) for values in slots]
         if every == last:
             number = number - done
-        places = pa.array(starts[stays])
+        indices = pa.array(starts[stays])
         own = [pa.array(number[stays], pa.int64())]
         own += [pa.nulls(len(stays), self.state.arrow().field(name).type) for name in self._own[1:]]
         names = [HASH, *self.state.key_names]
-        columns = [*(work.rows.column(name).take(places) for name in names), *own, *left]
+        columns = [*(work.rows.column(name).take(indices) for name in names), *own, *left]
         state = pa.RecordBatch.from_arrays(columns, schema=self.state.arrow())
-        places = pa.array(starts[high])
-        columns = [*(work.rows.column(name).take(places) for name in names[1:]), *results]
+        indices = pa.array(starts[high])
+        columns = [*(work.rows.column(name).take(indices) for name in names[1:]), *results]
         out = pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self.output_schema()))
         return combine([others, state], state.schema), [out]
 

@@ -99,7 +99,7 @@ def test_accumulators_merge_however_rows_are_cut(rows: list[tuple[Any, int, bool
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("accumulator", "nothing", r"type 'nothing' of .*\.accumulator is none of Spark's"),
+        ("accumulator", "nothing", r"type 'nothing' of .*\.accumulator is not a Spark type"),
         ("output", "", r"\.output is ''"),
         ("output", StructType().add("K", LongType()), r"two columns 'K'"),
     ],

@@ -491,7 +491,7 @@ def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
     keyed = source(tmp_path).key_by("user")
     for stream, problem in (
         (keyed.process(Empty()), r"Empty.output is ''.*output ="),
-        (keyed.process(Odd()), r"type 'a lond' of Odd.output is none of Spark's"),
+        (keyed.process(Odd()), r"type 'a lond' of Odd.output is not a Spark type"),
         (keyed.process(Counted(), late_output="late"), r"late_output='late': the stream has no watermark"),
         (
             source(tmp_path).with_watermark("tz", "1 s").key_by("user").process(Counted()),

@@ -272,7 +272,7 @@ def test_what_takes_no_row_back_is_told(spark: SparkSession, tmp_path: Path) -> 
     for make, message in (
         (
             lambda: stream.window(ten).aggregate("first(v) AS v"),
-            r"window: the stream takes rows back, and first\(v\) does not",
+            r"window: the stream retracts rows, and first\(v\) cannot",
         ),
         (lambda: stream.window(ten).reduce(lambda a, b: a), "reduce of a window cannot retract rows"),
         (
