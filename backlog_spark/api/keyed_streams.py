@@ -326,7 +326,7 @@ def _preceding(rows: int | str | None, span: str | timedelta | None) -> int | No
     """How many rows or milliseconds; None for all."""
     if rows is not None and rows != "unbounded":
         if type(rows) is not int or rows < 0:
-            raise SettingError("rows", rows, "is no number of rows.", 'Give 0 or more, or "unbounded".')
+            raise SettingError("rows", rows, "is not a number of rows.", 'Give 0 or more, or "unbounded".')
         return rows
     if span is not None and span != "unbounded":
         return parse_duration(span, "range")

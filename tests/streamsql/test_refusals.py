@@ -135,7 +135,7 @@ REFUSED = [
     (f"SELECT ntile(4) {OVER}) AS n FROM a", "column 8: over: NTILE"),
     (f"SELECT sum(v) {OVER} DESC) AS s FROM a", "ORDER BY … DESC would need rows that have not come"),
     (f"SELECT row_number() {OVER}, v NULLS LAST) AS n FROM a", "column 58: ORDER BY … NULLS LAST is not possible"),
-    (f"SELECT count(* EXCEPT (v)) {OVER}) AS n FROM a", "the argument of count is to be one column"),
+    (f"SELECT count(* EXCEPT (v)) {OVER}) AS n FROM a", "the argument of count must be one column"),
     ("SELECT sum(v) OVER (PARTITION BY user) AS s FROM a", "OVER without ORDER BY. Write ORDER BY ts."),
     ("SELECT sum(v) OVER (ORDER BY v) AS s FROM a", "OVER must be ordered by the event time, not by v. Write"),
     ("SELECT sum(v) OVER (ORDER BY ts) AS s FROM plain", "OVER needs the event time, and the stream has none"),
@@ -175,7 +175,7 @@ REFUSED = [
     ),
     (
         "SELECT a.ts FROM a JOIN plain FOR SYSTEM_TIME AS OF a.ts AS r ON a.v = r.v",
-        "temporal_join: the build side has no event time, by which as_of finds its versions",
+        "temporal_join: the build side has no event time, which as_of needs to find versions",
     ),
     (
         "SELECT o.at FROM orders AS o JOIN b FOR SYSTEM_TIME AS OF o.at AS r ON o.user = r.user",
@@ -194,7 +194,7 @@ REFUSED = [
     ("SELECT a.user FROM a FULL JOIN b ON a.v = b.v AND b.item > 3", "this condition of a FULL join"),
     (
         "SELECT a.v FROM a JOIN b ON a.v = b.v AND a.ts BETWEEN b.ts AND b.ts - INTERVAL '1' HOUR",
-        "interval = '[3600000 ms, 0 ms]': holds no time",
+        "interval = '[3600000 ms, 0 ms]': is empty",
     ),
     # Streams that change
     ("SELECT count(*) OVER (PARTITION BY id ORDER BY at) AS n FROM orders", "and over cannot retract rows"),

@@ -1,7 +1,7 @@
-"""Functions over the rows of windows, of one stream (apply, process) and of two (co_group).
+"""Functions over the rows of windows: of one stream (apply, process), and of two (co_group).
 
-The rows of a window are kept until it ends, and given to the function together. In backlog they are sorted by key when
-the stay ends, and the function is called for the windows that the stay's watermark has reached.
+The rows of a window are kept until it ends, then the function gets them together. In backlog they are sorted by key
+when the stay ends, and the function is called for the windows up to the stay's watermark.
 
 Source: Flink's ``WindowOperator`` and ``CoGroupedStreams``; FLIP-327, "For keyed multi-input operators".
 """
@@ -57,7 +57,7 @@ Function = WindowFunction | ProcessWindowFunction | CoGroupFunction
 
 
 class WindowRowsFold(ByKeyFold):
-    """A function over the rows of a window, of one input or of two.
+    """A function over the rows of a window, with one input or two.
 
     Parameters
     ----------
@@ -66,9 +66,9 @@ class WindowRowsFold(ByKeyFold):
         As for `RowsFold`.
     options : WindowOptions
     order : str, optional
-        Column that orders the rows that the function is given; of two inputs each has to have it.
+        Column that orders the rows for the function. Each input must have it.
     own : sequence of (str, DataType), optional
-        As for `RowsFold`, if windows are told apart by something else than their bounds.
+        As for `RowsFold`, if windows are identified by more than their bounds.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class WindowRowsFold(ByKeyFold):
         self._emitted = arrow_schema(self._output)
 
     def __getstate__(self) -> dict[str, Any]:
-        # The task's own instance.
+        # Each task has its own instance.
         return {**self.__dict__, "_mine": None}
 
     def describe(self) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class WindowRowsFold(ByKeyFold):
         return self._given_up(greatest) <= watermark
 
     def _late_sessions(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
-        """A late row that meets a session which is still kept belongs to it."""
+        """A late row that touches a session which is still kept belongs to it."""
         rows = combine([kept, self._spanned(live, 0)], self.state.arrow())
         order, begins, ends = self._groups(rows)
         is_new = ~np.logical_or.reduceat(order < kept.num_rows, begins)
@@ -154,7 +154,7 @@ class WindowRowsFold(ByKeyFold):
         return late[kept.num_rows :]
 
     def _given_up(self, ends: np.ndarray) -> np.ndarray:
-        """At which watermark windows with these ends are given up."""
+        """The watermarks at which windows with these ends are dropped."""
         lateness = self.options.lateness_ms
         found: np.ndarray = np.minimum(ends - 1, FOREVER - lateness) + lateness
         return found
@@ -172,7 +172,7 @@ class WindowRowsFold(ByKeyFold):
         return found
 
     def _spanned(self, fresh: pa.RecordBatch, now: int) -> pa.RecordBatch:
-        """New rows, once for each of their windows."""
+        """New rows, repeated for each of their windows."""
         assigner = self.options.assigner
         times = self._times(fresh) if assigner.is_event_time else np.full(fresh.num_rows, now, dtype=np.int64)
         index, starts, ends = assigner.assign(times)
@@ -183,7 +183,7 @@ class WindowRowsFold(ByKeyFold):
         return pa.RecordBatch.from_arrays([columns[n] for n in rows.schema.names], schema=rows.schema)
 
     def _groups(self, rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """An order of rows by key and window, where each window begins, and its end."""
+        """An order of rows by key and window, the index at which each window begins, and each window's end."""
         keys = [rows.column(name) for name in self.state.key_names]
         hashes = rows.column(HASH).to_numpy()
         ends = rows.column(_END).to_numpy()
@@ -212,7 +212,7 @@ class WindowRowsFold(ByKeyFold):
         assigner = self.options.assigner
         if not assigner.is_event_time or assigner.is_session or end.watermark is None:
             return rows
-        # Most rows are of windows that are over, and need not be sorted to learn that.
+        # Most rows are in finished windows. They are found here without a sort.
         last = assigner.window_of(F.col(TIME), 0)[1] - 1
         return rows.where(last > max(end.watermark - self.options.lateness_ms, MIN_WATERMARK))
 
@@ -300,7 +300,7 @@ class WindowRowsFold(ByKeyFold):
     def _call_each(
         self, keys_of: pa.RecordBatch, first: np.ndarray, end: np.ndarray, given: list[list[Rows]], watermark: int
     ) -> list[pa.RecordBatch]:
-        """One call a window; the arguments are as in `Groups`, ``given`` has a list for each input."""
+        """One call per window. The arguments are as in `Groups`; ``given`` has a list for each input."""
         keys = [python_values(column) for column in keys_of.columns]
         key_values = keys[0] if len(keys) == 1 else list(zip(*keys, strict=True))
         starts, ends = first.tolist(), end.tolist()
@@ -326,7 +326,7 @@ class WindowRowsFold(ByKeyFold):
         if not isinstance(rows, pa.RecordBatch) or rows.schema.names != self._emitted.names:
             found = ", ".join(rows.schema.names) if isinstance(rows, pa.RecordBatch) else f"{rows!r:.100}"
             raise BacklogError(
-                f"{self.what}.process_groups put out {found}.",
+                f"{self.what}.process_groups returned {found}.",
                 f"Return a pyarrow.RecordBatch of {', '.join(self._emitted.names)}.",
             )
         return combine([rows], self._emitted)

@@ -1,7 +1,7 @@
-"""Joining two streams by key where the right row's time is in an interval around the left row's.
+"""Joins two streams by key if the right row's time is in an interval around the left row's time.
 
-A row is kept as long as a row that is not late may still match it. With L and U the interval's inclusive ends, a left
-row of time t matches right ones of t + L to t + U, so it may go when the watermark is at t + U; a right one at t - L.
+A row is kept while a row that is not late may still match it. Let L and U be the inclusive bounds. A left row of time t
+matches right rows from t + L to t + U, so it can be dropped at watermark t + U. A right row can be dropped at t - L.
 
 Source: Flink's ``IntervalJoinOperator`` (``KeyedStream.intervalJoin``) and, for outer joins, ``TimeIntervalJoin``.
 """
@@ -38,28 +38,29 @@ if TYPE_CHECKING:
 __all__ = ["MATCHED", "PIECE_ROWS", "IntervalJoinFold"]
 
 MATCHED: Final = "matched"
-"""Of an outer join's state: whether a row has met another one; NULL in rows of backlog until that has been found."""
+"""Column of an outer join's state: whether the row has had a match. NULL in rows of backlog: not known yet."""
 
 PIECE_ROWS: Final = 200_000
-"""Pairs that are put together at a time: bounds what a key with many rows takes beside its output, 5 MB of places."""
+"""Largest number of pairs combined at a time. Bounds the memory for a key with many rows: 5 MB of indices."""
 
 
-# 31,000 years: event times, which are within 292,000 years of 1970, never overflow with it in 64 bits.
+# 31,000 years. Event times are within 292,000 years of 1970, so their sum with it never overflows 64 bits.
 _LONGEST_MS: Final = 10**15
 
 
 class IntervalJoinFold(RowsFold):
     """Pairs of rows with equal keys for which left time + lower <= right time <= left time + upper.
 
-    The output has all columns of the left rows, then all of the right ones; a key of one name on both sides comes once.
-    No column of it is marked as event time, as it holds those of both sides; that of a pair is the later one.
+    The output has all columns of the left rows, then all of the right ones. A key with the same name on both sides
+    appears once. No column is marked as event time, because the output has those of both sides. A pair's event time is
+    the later one.
 
     As in SQL, a NULL key equals no key. A row without an event time fails the query. Late rows are counted and dropped.
 
     Parameters
     ----------
     schema : StructType
-        As `backlog_spark.operators.sides.tagged` makes it.
+        Made by `backlog_spark.operators.sides.tagged`.
     left_keys, right_keys : sequence of str
         Key columns of each side, of equal types.
     lower_ms, upper_ms : int
@@ -67,22 +68,22 @@ class IntervalJoinFold(RowsFold):
     key_groups : int
         ``spark.backlog.keyGroups``.
     how : str
-        ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. Of an outer side, a row without a match comes out once, with
-        NULLs for the other side, when no row that could match it can come any more.
+        ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. A row of an outer side without a match is emitted once, with
+        NULLs for the other side, when no matching row can come any more.
     lower_exclusive, upper_exclusive : bool
-        Whether a bound itself is outside of the interval.
+        Whether the bound itself is excluded.
     control_first : bool
-        Whether a batch's watermark comes before its rows: for the first operator of a chain.
+        Whether a batch's watermark comes before its rows, as for the first operator of a chain.
     cuts : bool
-        Whether a batch stops putting out pairs, between any two, when its budget is used up (FLIP-443). What is left
-        waits in the state, as with `JoinFold`; of its keys nothing is given up until then.
+        Whether a batch stops between two pairs when its budget is used up (FLIP-443). The rest waits in the state, as
+        in `JoinFold`. Until then no row of its keys is dropped.
 
     Raises
     ------
     SettingError
-        For another ``how``, and for an interval that holds no time or is too long.
+        For another ``how``, and for an interval that is empty or too long.
     BacklogError
-        For keys that do not fit, a side without event time, and columns of one name.
+        For keys that do not match, a side without event time, and columns with the same name.
     """
 
     def __init__(
@@ -111,11 +112,11 @@ class IntervalJoinFold(RowsFold):
         shown = f"{'(' if lower_exclusive else '['}{lower_ms} ms, {upper_ms} ms{')' if upper_exclusive else ']'}"
         if self._lower > self._upper:
             raise SettingError(
-                "interval", shown, "holds no time, so no rows would match.",
-                "Take a lower bound below the upper one; both are added to the left row's time.",
+                "interval", shown, "is empty, so no rows would match.",
+                "Use a lower bound below the upper one. Both are added to the left row's time.",
             )  # fmt: skip
         if max(abs(lower_ms), abs(upper_ms)) > _LONGEST_MS:
-            raise SettingError("interval", shown, f"has a bound beyond {_LONGEST_MS} ms.", "Take shorter ones.")
+            raise SettingError("interval", shown, f"has a bound beyond {_LONGEST_MS} ms.", "Use shorter bounds.")
         self._cuts = cuts
         self.rows_a_pair = 1
         own: list[tuple[str, DataType]] = [(MATCHED, BooleanType())] if self._outer else []
@@ -150,7 +151,7 @@ class IntervalJoinFold(RowsFold):
         return super().placed(self._with_times(rows))
 
     def more_placed(self) -> list[Column]:
-        # In its order rows are joined whose turn is counted.
+        # Defines the order in which rows are joined if pairs are counted.
         fields = [(field, quoted(field.name)) for field in self.schema]
         return [identity_of(fields).alias(ROW)] if self._cuts else []
 
@@ -159,7 +160,7 @@ class IntervalJoinFold(RowsFold):
         return schema.append(self.state.arrow().field(ROW)) if self._cuts else schema
 
     def _with_times(self, rows: DataFrame) -> DataFrame:
-        """The same rows; they fail where one has no event time."""
+        """The same rows. Fails for a row without an event time."""
         from pyspark.sql import functions as F
 
         columns = {name: quoted(name) for name in self.schema.names}
@@ -173,12 +174,12 @@ class IntervalJoinFold(RowsFold):
     def _without_time(self, side: int) -> BacklogError:
         return BacklogError(
             f"interval_join: column {self._times[side]!r} of a row of the {('left', 'right')[side]} stream is NULL, "
-            "and the stream needs an event time in each row.",
-            f"Leave such rows out with .filter('{self._times[side]} IS NOT NULL'), or give them a time.",
+            "but each row needs an event time.",
+            f"Drop such rows with .filter('{self._times[side]} IS NOT NULL'), or give them a time.",
         )
 
     def _until(self, side: int, time: Any) -> Any:
-        """The watermark at which a row of this time may go: of numbers and of Spark expressions."""
+        """The watermark at which a row of this time can be dropped. Takes numbers and Spark expressions."""
         return time + self._upper if side == LEFT else time - self._lower
 
     # -- the sorted vehicle ---------------------------------------------------------------------------------
@@ -194,12 +195,13 @@ class IntervalJoinFold(RowsFold):
 
         out = spans.matched(side(spans.near, near=True), side(spans.far, near=False), end.watermark)
         if self._how == "full":
-            # Brought to the spans of the left rows, a right row would come as often without a match.
+            # The right rows must be the near side here: as the far side, a row without a match would come several
+            # times.
             out = out.unionByName(spans.alone(side(RIGHT, near=True), side(LEFT, near=False), end.watermark))
         return out
 
     def _side_rows(self, version: DataFrame, side: int) -> DataFrame:
-        """One side's rows with normalised keys and time."""
+        """One side's rows, with normalised keys and time."""
         from pyspark.sql import functions as F
 
         given = self.sides[side]
@@ -213,14 +215,14 @@ class IntervalJoinFold(RowsFold):
         from pyspark.sql import functions as F
 
         if self._how == "full":
-            # It takes the rows of each side in both roles.
+            # A full join uses the rows of each side in both roles.
             return None
         spans, span, time = self._spans, SPAN.format("both"), F.col(TIME)
         placed = self.placed(self.fold(rows, base))
         narrow = self.narrow(placed)
         is_near = F.col(SIDE_OF) == spans.near
         near, far = (spans.spans(side, time, near=side == spans.near) for side in (spans.near, spans.far))
-        # The hash is of the keys, and made anew.
+        # The hash depends only on the keys, and is computed again.
         spread = narrow.of(placed).drop(HASH).withColumn(span, F.explode(F.when(is_near, near).otherwise(far)))
 
         def side_rows(together: DataFrame, side: int) -> DataFrame:
@@ -238,9 +240,9 @@ class IntervalJoinFold(RowsFold):
         return Gathered(spread, (*self.state.key_names, span), left, output, sides=SIDE_OF)
 
     def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
-        """Rows whose time is not over; of outer joins also those that tell whether such rows have a match.
+        """Rows that can still match. For outer joins also rows that show whether such a row has had a match.
 
-        Nothing is joined here: which of them have a match `advance` finds in the first batch that they come with.
+        Nothing is joined here: `advance` finds the matches in the first batch with these rows.
         """
         from pyspark.sql import functions as F
 
@@ -252,9 +254,9 @@ class IntervalJoinFold(RowsFold):
         needed = until > end.watermark
         if not self._outer:
             return rows.where(needed)
-        # The earliest that a row whose time is not over can have matched.
+        # The earliest time of a row that can have matched a row which is still kept.
         tells = side.isin([RIGHT - side for side in self._outer]) & (time > end.watermark - (self._upper - self._lower))
-        # Of those nothing is to come out any more.
+        # These rows themselves must not be emitted any more.
         matched = F.when(needed, F.lit(None)).otherwise(True).cast("boolean")
         return rows.where(needed | tells).withColumn(MATCHED, matched)
 
@@ -263,12 +265,12 @@ class IntervalJoinFold(RowsFold):
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         until = self._over_at(state)
         if self._cuts:
-            # At once, and before any watermark goes on.
+            # Due at once, before the watermark advances.
             until = np.where(_bits(state.column(TURN).is_valid()), MIN_WATERMARK, until)
         return until, np.full(state.num_rows, NEVER, dtype=np.int64)
 
     def _over_at(self, rows: pa.RecordBatch) -> np.ndarray:
-        """The watermark at which each row may go."""
+        """The watermark at which each row can be dropped."""
         side, time = rows.column(SIDE_OF).to_numpy(), rows.column(TIME).to_numpy()
         found: np.ndarray = np.where(side == LEFT, self._until(LEFT, time), self._until(RIGHT, time))
         return found
@@ -290,14 +292,14 @@ class IntervalJoinFold(RowsFold):
         settled = self.settled(kept.filter(pc.invert(waits)), combine([], self._state_arrow))
         kept = combine([settled, kept.filter(waits)], self._state_arrow)
         rows, out = advance_in_turn(self, kept, fresh, clock.budget)
-        # What waits is to meet what it would have met, whatever time it is by then.
+        # Rows that wait must find the same matches later, so these are kept whatever the time.
         hashes = rows.column(HASH).to_numpy()
         return self._kept_on(rows, np.isin(hashes, hashes[_bits(rows.column(TURN).is_valid())]), clock, out)
 
     def _kept_on(
         self, rows: pa.RecordBatch, held: np.ndarray, clock: Clock, out: list[pa.RecordBatch]
     ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """Rows that later ones may meet, or that are ``held``; rows of outer sides that go without a match come out."""
+        """Rows that later rows may match, or that are ``held``. Emits outer rows that end without a match."""
         over = ~held & (~self.keyed(rows) | (self._over_at(rows) <= clock.watermark))
         if self._outer:
             side, matched = rows.column(SIDE_OF).to_numpy(), _bits(pc.fill_null(rows.column(MATCHED), False))
@@ -307,13 +309,13 @@ class IntervalJoinFold(RowsFold):
         return rows.filter(pa.array(~over)), out
 
     def worked(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """All rows, with what new ones make known of matches, and the pairs that they make."""
+        """All rows, with the matches that new rows reveal, and the pairs of the new rows."""
         rows, matches = self._matched(kept, fresh)
         indices = (each for found in matches for each in found.pieces(PIECE_ROWS))
         return rows, [batch for each in indices for batch in self._paired(rows, *each)]
 
     def settled(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> pa.RecordBatch:
-        """All rows, with what new ones make known of matches; the pairs have been put out."""
+        """All rows, with the matches that new rows reveal. Their pairs have been emitted."""
         return self._matched(kept, fresh)[0]
 
     def _matched(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[Matches]]:
@@ -326,7 +328,7 @@ class IntervalJoinFold(RowsFold):
             matched = _bits(pc.fill_null(rows.column(MATCHED), False))
             unknown = ~is_new & _bits(rows.column(MATCHED).is_null())
         hashes = rows.column(HASH).to_numpy()
-        # Of what is kept, most are other keys that share a bucket with the new ones.
+        # Most kept rows have other keys: they only share a bucket with new rows.
         chosen = np.flatnonzero(self.keyed(rows) & np.isin(hashes, hashes[is_new | unknown]))
         code = self.codes(rows, chosen)
         left, right = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
@@ -347,14 +349,14 @@ class IntervalJoinFold(RowsFold):
         return self.in_one_order(handed_over) if self._cuts else handed_over
 
     def in_one_order(self, fresh: pa.RecordBatch) -> pa.RecordBatch:
-        # The sides one after the other: `most_matches` tells of rows of one side.
+        # One side after the other: `most_matches` needs rows of one side.
         numbers = [fresh.column(name).to_numpy() for name in (ROW, HASH, SIDE_OF)]
         return fresh.take(pa.array(np.lexsort(numbers)))
 
     def most_matches(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> np.ndarray:
         side = work.column(SIDE_OF).to_numpy()
         mine = int(side[0])
-        # Rows of one side do not meet each other.
+        # Rows of the same side do not match each other.
         count = int(np.argmax(side != mine)) or len(side)
         rows = combine([settled, work.slice(0, count)], self._state_arrow)
         hashes, side = rows.column(HASH).to_numpy(), rows.column(SIDE_OF).to_numpy()
@@ -382,5 +384,5 @@ class IntervalJoinFold(RowsFold):
 
 def _bits(column: pa.Array) -> np.ndarray:
     found: np.ndarray = column.to_numpy(zero_copy_only=False)
-    # Arrow hands out what it must not have written to.
+    # Arrow's memory must not be written to.
     return found.astype(bool, copy=True)

@@ -1,4 +1,4 @@
-"""Rows of two sides that have one key and times not far apart, found without looking at each pair."""
+"""Finds rows of two sides with the same key and close times, without comparing each pair."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["Matches"]
 
 @dataclass(frozen=True)
 class Matches:
-    """For each left row the run of right rows, sorted by key and time, that it matches.
+    """The matches of each left row: a run of right rows, which are sorted by key and time.
 
     Parameters
     ----------
     lefts, rights : numpy.ndarray
-        Places of rows.
+        Indices of rows.
     first, end : numpy.ndarray
-        For each of ``lefts`` where in ``rights`` its run begins and ends.
+        For each of ``lefts``: begin and end of its run in ``rights``.
     """
 
     lefts: np.ndarray
@@ -34,7 +34,7 @@ class Matches:
     def of(
         cls, lefts: np.ndarray, rights: np.ndarray, code: np.ndarray, time: np.ndarray, lower: int, upper: int
     ) -> Matches:
-        """Key and time as one number: the time's rank, as times themselves, far apart, would overflow."""
+        """Combines key and time in one number. It uses the rank of the time: distant times would overflow."""
         times, rank = np.unique(time[rights], return_inverse=True)
         width = len(times) + 1
         key_and_time = code[rights] * width + rank
@@ -51,7 +51,7 @@ class Matches:
         matched[self.rights[self._begun(some) > 0]] = True
 
     def counts(self, side: int, size: int) -> np.ndarray:
-        """How many rows each of ``size`` rows matches, those of one side."""
+        """The number of matches of each row, for the ``size`` rows of one side."""
         found = np.zeros(size, dtype=np.int64)
         if side == LEFT:
             found[self.lefts] = self.end - self.first
@@ -60,14 +60,14 @@ class Matches:
         return found
 
     def _begun(self, some: np.ndarray) -> np.ndarray:
-        """In how many runs of these left rows each of ``rights`` is."""
+        """For each of ``rights``: the number of runs of these left rows that contain it."""
         size = len(self.rights) + 1
         begun = np.bincount(self.first[some], minlength=size) - np.bincount(self.end[some], minlength=size)
         found: np.ndarray = np.cumsum(begun)[:-1]
         return found
 
     def pieces(self, size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Places of left and right rows of all pairs, at most ``size`` at a time."""
+        """Indices of the left and right rows of all pairs, at most ``size`` pairs at a time."""
         ends = np.cumsum(self.end - self.first)
         offsets = self.end - ends
         total = int(ends[-1]) if len(ends) else 0

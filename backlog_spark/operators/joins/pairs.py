@@ -1,4 +1,4 @@
-"""What comes out of joins: the columns of both inputs side by side, filled from rows of state."""
+"""The output of joins: the columns of both inputs side by side, made from rows of state."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ if TYPE_CHECKING:
 __all__ = ["OUTER", "TEMPORAL", "Output", "check_kind", "output_columns", "paired"]
 
 OUTER: Final = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
-"""The sides of each kind of join of which rows without a match come out."""
+"""For each kind of join: the sides whose rows are emitted without a match."""
 TEMPORAL: Final = ("left", "inner")
 """The kinds of a temporal join."""
 
 
 def check_kind(how: str, kinds: Collection[str], what: str = "join") -> None:
-    """Refuse a kind of join that there is not.
+    """Refuse an unknown kind of join.
 
     Raises
     ------
     SettingError
     """
     if how not in kinds:
-        raise SettingError("how", how, f"is no kind of {what}.", f"Take one of {', '.join(kinds)}.")
+        raise SettingError("how", how, f"is not a kind of {what}.", f"Use one of {', '.join(kinds)}.")
 
 
 @dataclass(frozen=True)
 class Output:
-    """A column of the output: its field, and the columns of left and right rows that it is taken from."""
+    """A column of the output: its field, and the columns of left and right rows that it comes from."""
 
     field: StructField
     left: str | None
@@ -50,15 +50,15 @@ class Output:
 
 
 def output_columns(fold: RowsFold, *, changes: bool = False) -> list[Output]:
-    """All columns of the left rows, then all of the right ones; a key of one name on both sides comes once.
+    """All columns of the left rows, then all of the right ones. A key with the same name on both sides appears once.
 
-    None is marked as event time, as both sides' are there.
+    None is marked as event time, because both sides have one.
 
     Raises
     ------
     BacklogError
-        For another column of one name on both sides, and one with the name of the column that tells of ``changes``, if
-        the output has that.
+        For another column name that is on both sides, and for a column named like the change type if the output has
+        ``changes``.
     """
     left, right = fold.sides
     shared = {mine for mine, other in zip(left.keys, right.keys, strict=True) if mine == other}
@@ -72,7 +72,7 @@ def output_columns(fold: RowsFold, *, changes: bool = False) -> list[Output]:
             continue
         if field.name.lower() in taken or field.name == CHANGE_TYPE:
             raise BacklogError(
-                f"{fold.what}: both streams have a column {field.name!r}, which is no key of both.",
+                f"{fold.what}: both streams have a column {field.name!r}, which is not a key of both.",
                 f"Rename it on one side before key_by, for example with .map('*', '{field.name} AS other').",
             )
         columns.append(Output(_unmarked(field), None, fold.value(RIGHT, field.name)))
@@ -84,10 +84,10 @@ def output_columns(fold: RowsFold, *, changes: bool = False) -> list[Output]:
 def paired(
     rows: pa.RecordBatch, columns: list[Output], schema: pa.Schema, left: np.ndarray | None, right: np.ndarray | None
 ) -> Iterator[list[pa.Array]]:
-    """Columns of the output, of types ``schema``, from the indices of left and right rows; some rows at a time.
+    """Columns of the output with types ``schema``, from the indices of left and right rows, in pieces.
 
-    So that the values of a piece take `PIECE_BYTES` and one row more at most, however large the rows are that are in
-    many pairs. One of the two is None if that side has no rows.
+    The values of a piece have at most `PIECE_BYTES` plus one row, even if large rows are in many pairs. One of the two
+    index arrays is None if that side has no rows.
     """
     indices = [each for each in (left, right) if each is not None]
     if not len(indices[0]):
@@ -102,12 +102,12 @@ def paired(
 
 
 def _weights(rows: pa.RecordBatch) -> np.ndarray:
-    """About how many bytes each row has."""
+    """Estimated bytes of each row."""
     return sum(map(_bytes, rows.columns), np.zeros(rows.num_rows, dtype=np.int64))
 
 
 def _bytes(column: pa.Array) -> np.ndarray:
-    """About how many bytes each value has."""
+    """Estimated bytes of each value."""
     kind, count = column.type, len(column)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         found: np.ndarray = pc.fill_null(pc.binary_length(column), 0).to_numpy().astype(np.int64)
@@ -135,7 +135,7 @@ def _columns(
 
 
 def _unmarked(field: StructField) -> StructField:
-    """A field of the output, which need not have a value and is no event time."""
+    """A field of the output: nullable, and not marked as event time."""
     from pyspark.sql.types import StructField
 
     kept = {name: value for name, value in field.metadata.items() if name != EVENT_TIME}

@@ -1,11 +1,11 @@
-"""Lets a join stop between any two pairs and go on in the next batch (FLIP-443, "Future work").
+"""Lets a join stop between any two pairs and continue in the next batch (FLIP-443, "Future work").
 
-New rows are joined batch by batch, the rows of one batch in a fixed order. Rows that are not reached stay in the
-state. For a row that was cut short the state also has how many of its matches are out. No other row of its key is
-joined before it is done, so it finds the same matches, in the same order, in every batch.
+New rows are joined batch by batch, the rows of a batch in a fixed order. Rows that were not reached stay in the state.
+For an interrupted row the state also has the number of matches that were emitted. No other row of its key is joined
+before it is done, so it finds the same matches in the same order in every batch.
 
-Users see it as ``interruptible=True`` of `join` and `interval_join`. Without it a key with many matches would hold a
-commit back until all its pairs are out.
+Users see it as ``interruptible=True`` of `join` and `interval_join`. Without it a key with many matches would delay a
+commit until all its pairs are emitted.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ from backlog_spark.state.tables import HASH, combine
 __all__ = ["DONE", "TURN", "JoinsInTurn", "advance_in_turn", "in_one_order", "matches_before", "rows_of_key"]
 
 TURN: Final = "turn"
-"""Of state: the place of a row that has not been joined yet; NULL for the others."""
+"""Column of state: the turn of a row that has not been joined yet; NULL for other rows."""
 DONE: Final = "done"
-"""Of the row whose turn it is: how many of its matches have been put out."""
+"""Column of state, for the row whose turn it is: the number of its matches that were emitted."""
 
 
 class JoinsInTurn(Protocol):
-    """What a join is to the queue. All tables are rows of its state, those that are settled have been joined."""
+    """The interface of a join to the queue. All tables are rows of its state; settled rows have been joined."""
 
     rows_a_pair: int
-    """How many rows come out for a pair at most."""
+    """The largest number of output rows per pair."""
 
     def in_one_order(self, fresh: pa.RecordBatch) -> pa.RecordBatch:
-        """New rows of a batch in an order that does not depend on how they came."""
+        """New rows of a batch, in an order that does not depend on their arrival."""
 
     def most_matches(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> np.ndarray:
-        """How many rows each of the first rows of ``work`` can meet at most: those that are settled, and those before
-        it. Of as many of the first rows as it is known for, one at least."""
+        """The largest number of matches of each of the first rows of ``work``, among settled rows and rows before it.
+        The result may be for fewer rows than ``work`` has, but for at least one."""
 
     def meets(self, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """Places of the rows beside which a row is joined: of those that decide what comes out, and of those it meets.
+        """Indices of the rows that are needed to join a row: rows that decide on the output, and the row's matches.
 
-        The same ones, in the same order, until it has been settled.
+        Always the same rows in the same order, until the row is settled.
         """
 
     def worked(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """What is settled after more rows, and what comes out."""
+        """The settled rows after more rows, and the output."""
 
     def settled(self, settled: pa.RecordBatch, work: pa.RecordBatch) -> pa.RecordBatch:
-        """The same where all that comes out is out."""
+        """The settled rows after more rows, if all their output has been emitted."""
 
 
 def advance_in_turn(
     fold: JoinsInTurn, kept: pa.RecordBatch, fresh: pa.RecordBatch, budget: int | None
 ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-    """As `RowsFold.advance`, with about ``budget`` rows of output at most; None: all of them."""
+    """Like `RowsFold.advance`, with about ``budget`` rows of output at most; None: no limit."""
     waits = kept.column(TURN).is_valid()
     settled, queue = kept.filter(pc.invert(waits)), kept.filter(waits)
     started = pc.greater(queue.column(DONE), 0)
@@ -68,7 +68,7 @@ def advance_in_turn(
     )
     work = _without_turns(combine([queue, fold.in_one_order(fresh)], kept.schema))
     joining = _Joining(fold, settled, np.iinfo(np.int64).max if budget is None else budget)
-    # A row that was cut before goes on first. There may be several, as not all keys of a group are looked at each time.
+    # An interrupted row continues first. There may be several: not all keys of a group are loaded each time.
     cut = []
     for number, before in enumerate(begun.column(DONE).to_pylist()):
         row = _without_turns(begun.slice(number, 1))
@@ -89,7 +89,7 @@ def advance_in_turn(
 
 
 class _Joining:
-    """What has been joined so far in a batch, and how much more may come out."""
+    """The rows that have been joined in a batch, and the remaining budget."""
 
     def __init__(self, fold: JoinsInTurn, settled: pa.RecordBatch, left: int) -> None:
         self._fold = fold
@@ -98,7 +98,7 @@ class _Joining:
         self.out: list[pa.RecordBatch] = []
 
     def several(self, work: pa.RecordBatch) -> int:
-        """Join the first rows, as many as may come out whole; how many they were."""
+        """Join the first rows, as many as fit the budget completely. Returns their number."""
         most = self._fold.rows_a_pair * self._fold.most_matches(self.settled, work) + 1
         count = int(np.searchsorted(np.cumsum(most), self.left, "right"))
         if count:
@@ -107,7 +107,7 @@ class _Joining:
         return count
 
     def one(self, row: pa.RecordBatch, done: int) -> int | None:
-        """Join a row of which ``done`` matches are out; how many are out then, or None if all of them are."""
+        """Join a row of which ``done`` matches were emitted. Returns how many are emitted then; None if all are."""
         mine, others = self._fold.meets(self.settled, row)
         while self.left > 0 and done < len(others):
             some = others[done : done + max(1, self.left // self._fold.rows_a_pair)]
@@ -125,16 +125,15 @@ class _Joining:
 
 
 def in_one_order(fresh: pa.RecordBatch) -> pa.RecordBatch:
-    """New rows of a batch without those that it takes back itself, in an order that does not depend on how they came.
+    """New rows of a batch without rows that it retracts itself, in an order that does not depend on their arrival.
 
-    A batch that is repeated has to stop at the same pair. For joins of rows that have `backlog_spark.operators.multiset
-    .OWN`.
+    A repeated batch must stop at the same pair. For joins whose rows have `backlog_spark.operators.multiset.OWN`.
     """
     if not fresh.num_rows:
         return fresh
     sign = fresh.column(SIGN_OF).to_numpy()
     numbers = [fresh.column(name).to_numpy() for name in (HASH, SIDE_OF, ROW)]
-    # Equal rows together, those that take back first.
+    # Equal rows together, retracting ones first.
     order = np.lexsort((sign, *reversed(numbers)))
     differs = np.zeros(len(order), dtype=bool)
     differs[0] = True
@@ -154,7 +153,7 @@ def _without_turns(rows: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _with_turns(rows: pa.RecordBatch, done: list[int]) -> pa.RecordBatch:
-    """Rows that wait, in their order; the first of them have been begun."""
+    """Waiting rows in their order. The first ones have been started."""
     begun = pa.array(done + [0] * (rows.num_rows - len(done)), pa.int64())
     return _with(rows, pa.array(range(rows.num_rows), pa.int64()), begun)
 
@@ -165,7 +164,7 @@ def _with(rows: pa.RecordBatch, turns: pa.Array, done: pa.Array) -> pa.RecordBat
 
 
 def matches_before(fold: RowsFold, settled: pa.RecordBatch, work: pa.RecordBatch) -> np.ndarray:
-    """How many rows of its key and of the other side there are for each row, with those that come before it."""
+    """For each row the number of rows with its key on the other side, counting only rows before it."""
     rows = combine([settled, work], settled.schema)
     keyed, side = fold.keyed(rows), rows.column(SIDE_OF).to_numpy()
     hashes = rows.column(HASH).to_numpy()
@@ -173,7 +172,7 @@ def matches_before(fold: RowsFold, settled: pa.RecordBatch, work: pa.RecordBatch
     order, starts = equal_runs(hashes[chosen], [rows.column(k).take(chosen) for k in fold.state.key_names])
     if not len(chosen):
         return np.zeros(work.num_rows, dtype=np.int64)
-    # Within a key in the order of the table: of each row the number of rows of the other side before it.
+    # Sorted by key, and within a key by index: for each row the number of earlier rows of the other side.
     of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(chosen))))
     by_index = np.lexsort((chosen[order], of))
     index, key = chosen[order][by_index], of[by_index]
@@ -188,7 +187,7 @@ def matches_before(fold: RowsFold, settled: pa.RecordBatch, work: pa.RecordBatch
 
 
 def rows_of_key(fold: RowsFold, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the rows of a row's key: of its own side, and of the other one."""
+    """Indices of the rows with a row's key: on its own side, and on the other side."""
     if not fold.keyed(row)[0]:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     near = np.flatnonzero(settled.column(HASH).to_numpy() == row.column(HASH)[0].as_py())

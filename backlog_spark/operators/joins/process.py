@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["JOIN_TIME", "JoinContext", "ProcessJoinFunction", "ProcessedIntervalJoinFold"]
 
 JOIN_TIME: Final = "join_time"
-"""Column of the output: the later of a pair's two times, which is the event time for operators behind."""
+"""Column of the output: the later of a pair's two times. It is the event time for the next operators."""
 
 
 class JoinContext:
@@ -120,14 +120,14 @@ class ProcessedIntervalJoinFold(IntervalJoinFold):
         what = type(function).__name__
         if more.get("how", "inner") != "inner":
             raise SettingError(
-                "how", more["how"], "has rows without a match, which come when their time is over. Operators behind "
-                f"{what} would treat them as late.", "Take how='inner', or leave process out.",
+                "how", more["how"], "emits rows without a match after their time is over. The operators after "
+                f"{what} would treat them as late.", "Use how='inner', or leave out process.",
             )  # fmt: skip
         super().__init__(schema, left_keys, right_keys, lower_ms, upper_ms, key_groups, **more)
         declared = struct_of(function.output, f"{what}.output")
         if JOIN_TIME in [name.lower() for name in declared.names]:
             raise BacklogError(
-                f"{what}.output has a column {JOIN_TIME!r}, which is added by itself.", "Leave it out of the output."
+                f"{what}.output has a column {JOIN_TIME!r}, which is added automatically.", "Remove it from the output."
             )
         self._function = function
         self._put_out = StructType(list(declared.fields)).add(
@@ -138,7 +138,7 @@ class ProcessedIntervalJoinFold(IntervalJoinFold):
         self._step = _ProcessPairs(function, (names[0], names[1]), (times[0], times[1]), arrow_schema(self._put_out))
 
     def pair_columns(self) -> list[Output]:
-        # Columns of one name on both sides are no matter here.
+        # Columns with the same name on both sides are allowed here.
         from pyspark.sql.types import StructField
 
         found = []
@@ -167,17 +167,17 @@ class ProcessedIntervalJoinFold(IntervalJoinFold):
 
 
 class _ProcessPairs:
-    """For ``mapInArrow``: pairs as a function makes rows of them.
+    """For ``mapInArrow``: a function turns pairs into rows.
 
     Parameters
     ----------
     function : ProcessJoinFunction
     names : (list of str, list of str)
-        The columns of each side, which stand behind each other.
+        The columns of each side. The sides follow each other.
     times : (int, int)
-        Which one of each side is the event time.
+        Index of each side's event time.
     schema : pyarrow.Schema
-        Of what is put out.
+        Schema of the output.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
-"""The regular join: all pairs of rows with equal keys, however far apart they come, of streams that may take rows back.
+"""The regular join: all pairs of rows with equal keys, whatever their times. Its streams may retract rows.
 
-What is put out is what a batch changes in the join's result. Whether a row of an outer side is without a match depends
-on its key alone, so no row has to remember its matches: the numbers of the other side's rows before the batch and after
-it tell.
+A batch emits its changes of the join's result. Whether a row of an outer side has a match depends on its key alone. So
+no row stores its matches: the numbers of the other side's rows before and after the batch decide.
 
 Source: Flink's ``StreamingJoinOperator``; its ``table.exec.state.ttl``.
 """
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 __all__ = ["PIECE_ROWS", "JoinFold", "pairs_of"]
 
 PIECE_ROWS: Final = 200_000
-"""Pairs that are put together at a time: bounds what a key with many rows takes beside its output, 5 MB of places."""
+"""Largest number of pairs combined at a time. Bounds the memory for a key with many rows: 5 MB of indices."""
 
 _HOW: Final = {"inner": "inner", "left": "left_outer", "right": "right_outer", "full": "full_outer"}
 
@@ -61,34 +60,34 @@ _HOW: Final = {"inner": "inner", "left": "left_outer", "right": "right_outer", "
 class JoinFold(MultisetFold):
     """Pairs of rows with equal keys; NULL equals no key.
 
-    The output has all columns of the left rows, then those of the right ones; a key of one name on both sides comes
-    once. `changes.METADATA` of the inputs is left out. If an input takes rows back, or the join is an
-    outer one, a pair can be taken back too: then the output has the change type, ``insert`` or ``delete``.
+    The output has all columns of the left rows, then those of the right ones. A key with the same name on both sides
+    appears once. `changes.METADATA` of the inputs is dropped. If an input retracts rows, or the join is an outer one,
+    pairs can be retracted too. Then the output has the change type, ``insert`` or ``delete``.
 
     Parameters
     ----------
     schema : StructType
-        As `backlog_spark.operators.sides.tagged` makes it.
+        Made by `backlog_spark.operators.sides.tagged`.
     left_keys, right_keys : sequence of str
         Key columns of each side, of equal types.
     key_groups : int
         ``spark.backlog.keyGroups``.
     how : str
-        ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. A row of an outer side without a match comes out at once,
-        with NULLs for the other side, and is taken back when it finds one.
+        ``"inner"``, ``"left"``, ``"right"`` or ``"full"``. A row of an outer side without a match is emitted at once,
+        with NULLs for the other side, and retracted when it finds one.
     ttl_ms : (int or None, int or None)
-        How long after its arrival a left row is kept, and a right one, by the clock; rows of a stay in backlog from the
-        end of the stay on. What came of it stays. Default None: for ever.
+        How long a left row, and a right row, is kept after its arrival, by the clock. For rows of a stay in backlog the
+        time counts from the end of the stay. Emitted results stay. Default None: for ever.
     cuts : bool
-        Whether a batch stops putting out pairs, between any two, when its budget is used up (FLIP-443). What is left
-        waits in the state, in its order: rows whose turn has not come, and how many pairs of the first one are out.
+        Whether a batch stops between two pairs when its budget is used up (FLIP-443). The rest waits in the state, in
+        order: rows whose turn has not come, and the number of pairs of the first one that were emitted.
 
     Raises
     ------
     SettingError
         For another ``how``.
     BacklogError
-        For keys that do not fit, and columns of one name.
+        For keys that do not match, and columns with the same name.
     """
 
     name = "join"
@@ -110,8 +109,8 @@ class JoinFold(MultisetFold):
         check_kind(how, OUTER)
         self._how = how
         self.outer: tuple[int, ...] = OUTER[how]
-        """The sides of which rows without a match come out."""
-        # With a row of an outer side its match's loss of loneliness is told.
+        """The sides whose rows are emitted without a match."""
+        # A pair may also retract the result of an outer row without a match.
         self.rows_a_pair = 1 + bool(self.outer)
         self._ttl = ttl_ms
         self._expires = any(ttl is not None for ttl in ttl_ms)
@@ -139,11 +138,11 @@ class JoinFold(MultisetFold):
 
     @property
     def changes(self) -> bool:
-        """Whether pairs can be taken back."""
+        """Whether pairs can be retracted."""
         return bool(self.takes_back or self.outer)
 
     def describe(self) -> dict[str, Any]:
-        # Not for how long, which may change; whether at all decides on the plan's sources.
+        # The ttl may change. But a ttl at all changes the sources of the plan.
         return self.described(f"{self._how} join{' with a ttl' if self._expires else ''}")
 
     def output_schema(self) -> StructType:
@@ -160,7 +159,7 @@ class JoinFold(MultisetFold):
         return self._rows
 
     def _time_of(self, side: Side) -> Column:
-        """When a row came, of which its time to live is counted; a stream's batch has one such time, also replayed."""
+        """When a row arrived, for its time to live. A stream's batch has one such time, which a replay repeats."""
         from pyspark.sql import functions as F
 
         return F.unix_millis(F.current_timestamp()) if self._expires else F.lit(None).cast("long")
@@ -171,7 +170,7 @@ class JoinFold(MultisetFold):
         if not (self.takes_back or self.numbered):
             return []
         signs = [F.lit(1) if name is None else sign(quoted(name)) for name in self._change_types]
-        # Of both sides: the other side's columns are NULL.
+        # Over the columns of both sides. The other side's columns are NULL.
         row = identity_of([(field, quoted(field.name)) for field in self.schema])
         return [row.alias(ROW), F.when(quoted(SIDE) == LEFT, signs[LEFT]).otherwise(signs[RIGHT]).alias(SIGN_OF)]
 
@@ -190,19 +189,19 @@ class JoinFold(MultisetFold):
         def output(found: Gathered, end: StayEnd) -> DataFrame:
             return self._results(self.with_hash(narrow.placed(found.rows)), found.sizes)
 
-        # The hash is of the keys, and made anew.
+        # The hash depends only on the keys, and is computed again.
         return Gathered(narrow.of(placed).drop(HASH), tuple(self.state.key_names), left, output, sides=SIDE_OF)
 
     def net_of(self, placed: DataFrame, side: int) -> DataFrame:
-        """Of a stay's rows those of one side that are there at its end, which are joined."""
+        """The rows of one side that exist at the end of a stay. They are joined."""
         return self.net(placed).where(quoted(SIDE_OF) == side)
 
     def looked_up(self, right: DataFrame, size: int) -> DataFrame:
-        """The right side of a stay's rows as it is joined to the left one, of about so many bytes a partition."""
+        """The right side of a stay's rows, as joined to the left side. ``size``: estimated bytes per partition."""
         return right
 
     def _results(self, placed: DataFrame, sizes: tuple[int, int] | None = None) -> DataFrame:
-        """The join of a stay's rows; ``sizes`` as of `Gathered`."""
+        """The join of a stay's rows. ``sizes``: as in `Gathered`."""
         from pyspark.sql import functions as F
 
         sides = []
@@ -238,7 +237,7 @@ class JoinFold(MultisetFold):
             if ttl is not None:
                 processing = np.where(side == number, state.column(TIME).to_numpy() + ttl, processing)
         if self.interruptible:
-            # At once, and before any watermark goes on.
+            # Due at once, before the watermark advances.
             waits = state.column(TURN).is_valid().to_numpy(zero_copy_only=False)
             event, processing = np.where(waits, MIN_WATERMARK, event), np.where(waits, NEVER, processing)
         return event, processing
@@ -251,7 +250,7 @@ class JoinFold(MultisetFold):
         self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
     ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
         in_progress = self.interruptible and bool(pc.max(kept.column(DONE)).as_py())
-        # Pairs of a row in progress are counted: none of them may go.
+        # The pairs of an interrupted row are counted, so none of its matches may expire.
         if clock.now is not None and self._expires and not in_progress:
             kept = kept.filter(pa.array(self.due(kept)[1] > clock.now))
         if self.interruptible:
@@ -259,12 +258,12 @@ class JoinFold(MultisetFold):
         return self.worked(kept, fresh)
 
     def worked(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:
-        """What is kept after new rows, and what they change in the result."""
+        """The rows kept after new rows, and their changes of the result."""
         rows = combine([kept, fresh], self.state.arrow())
         before, after = self.present(kept, rows)
         keyed, side = self.keyed(rows), rows.column(SIDE_OF).to_numpy()
         hashes = rows.column(HASH).to_numpy()
-        # Of what is kept, some are other keys: they have the hash of a new one, or share a bucket with it.
+        # Some kept rows have other keys: the hash of a new row, or the same bucket.
         chosen = np.flatnonzero(keyed & np.isin(hashes, hashes[before != after]))
         code = self.codes(rows, chosen)
         left, right = chosen[side[chosen] == LEFT], chosen[side[chosen] == RIGHT]
@@ -272,7 +271,7 @@ class JoinFold(MultisetFold):
         out: list[pa.RecordBatch] = []
         for these, others, change in ((before, after, DELETE), (after, before, INSERT)):
             lefts, rights = left[these[left]], right[these[right]]
-            # Pairs of rows of which one at least is not in the other state.
+            # Pairs with at least one row that is not in the other state.
             changed = others[lefts]
             for some, every in (
                 (lefts[~changed], rights),
@@ -294,11 +293,11 @@ class JoinFold(MultisetFold):
         return matches_before(self, settled, work)
 
     def meets(self, settled: pa.RecordBatch, row: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """All other rows of its key: those of its own side tell whether another is without a match."""
+        """All other rows with its key. Rows of its own side decide whether a row of the other side has a match."""
         return rows_of_key(self, settled, row)
 
     def settled(self, kept: pa.RecordBatch, fresh: pa.RecordBatch) -> pa.RecordBatch:
-        """What is kept after new rows; what they change has been put out."""
+        """The rows kept after new rows. Their changes have been emitted."""
         rows = combine([kept, fresh], self.state.arrow())
         return rows.filter(pa.array(self.present(kept, rows)[1] & self.keyed(rows)))
 
@@ -313,7 +312,7 @@ class JoinFold(MultisetFold):
         after: np.ndarray,
         chosen: np.ndarray,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of an outer side that lose or gain their match, or that come or go without one."""
+        """Rows of an outer side that lose or gain a match, or that come or go without one."""
         mine = np.flatnonzero(side == outer)
         mine = mine[~keyed[mine] | np.isin(mine, chosen)]
         others = chosen[side[chosen] != outer]
@@ -330,7 +329,7 @@ class JoinFold(MultisetFold):
     def _paired(
         self, rows: pa.RecordBatch, left: np.ndarray | None, right: np.ndarray | None, change: str
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of the output, with what becomes of them; see `paired`."""
+        """Rows of the output, with their change type; see `paired`."""
         for columns in paired(rows, self._columns, self._arrow, left, right):
             if self.changes:
                 columns.append(pa.array([change] * len(columns[0]), pa.string()))
@@ -338,7 +337,7 @@ class JoinFold(MultisetFold):
 
 
 def pairs_of(lefts: np.ndarray, rights: np.ndarray, code: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Places of left and right rows of one key, at most `PIECE_ROWS` pairs at a time."""
+    """Indices of left and right rows with the same key, at most `PIECE_ROWS` pairs at a time."""
     ordered = rights[order_of(code[rights])]
     first = np.searchsorted(code[ordered], code[lefts], "left")
     ends = np.cumsum(np.searchsorted(code[ordered], code[lefts], "right") - first)

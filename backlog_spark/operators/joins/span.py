@@ -1,7 +1,7 @@
-"""An interval join of a whole backlog, by Spark: rows are joined by key and span of time, not by key alone.
+"""An interval join of a whole backlog in Spark. Rows are joined by key and time span, not by key alone.
 
-Of one side each row is in the span of its time; those of the other side are brought to the one or two spans in which
-rows match them.
+Each row of the near side is in the span of its time. Each row of the far side is copied to the one or two spans in
+which it can have matches.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["AT", "KEY", "SPAN", "SpanJoin"]
 
-# A span is n intervals long: a row is compared with the rows of one span instead of all of its key, n + 1 for each
-# match, and every n-th row of one side is in two spans and taken twice. With 4 and with 16 a join of 200,000 rows a
-# side took as long, within the noise.
+# A span is n intervals long. A row is compared with the rows of one span instead of all rows of its key: n + 1 rows for
+# each match. Every n-th row of the far side is in two spans. With 4 and with 16 a join of 200,000 rows a side took as
+# long, within the noise.
 _SPAN_INTERVALS: Final = 8
-# Below this a span holds few rows of a key anyway.
+# A shorter span has few rows of a key anyway.
 _SHORTEST_SPAN_MS: Final = 1_000
 
 KEY: Final = "key{}_{}"
-"""Of one side's rows: its n-th key, normalised; its event time in milliseconds is `AT`, and its span's start `SPAN`."""
+"""Names in one side's rows: the normalised n-th key. The event time in ms is `AT`, the start of the span `SPAN`."""
 AT, SPAN = "at_{}", "span_{}"
 
 
@@ -40,7 +40,7 @@ class SpanJoin:
     lower_ms, upper_ms : int
         The interval, inclusive.
     keys : int
-        How many key columns there are.
+        Number of key columns.
     columns : sequence of Output
     """
 
@@ -51,10 +51,10 @@ class SpanJoin:
         self._columns = columns
         self._span = max(_SHORTEST_SPAN_MS, _SPAN_INTERVALS * (upper_ms - lower_ms + 1))
         self.near, self.far = (RIGHT, LEFT) if how == "right" else (LEFT, RIGHT)
-        """The side that keeps its rows, and the one whose rows are brought to the other's spans."""
+        """The side whose rows stay in one span. The other side's rows are copied to its spans."""
 
     def spans(self, side: int, time: Column, *, near: bool) -> Column:
-        """An array of the starts of the spans of a row of this time, in their order."""
+        """The starts of the spans of a row with this time, as a sorted array."""
         from pyspark.sql import functions as F
 
         if near:
@@ -77,7 +77,7 @@ class SpanJoin:
         return rows.withColumn(SPAN.format(side), F.explode(self.spans(side, F.col(AT.format(side)), near=near)))
 
     def matched(self, nears: DataFrame, fars: DataFrame, watermark: int | None) -> DataFrame:
-        """The pairs, and of an outer join the rows of the near side that are over without a match."""
+        """The pairs. For an outer join also the rows of the near side that end without a match."""
         from pyspark.sql import functions as F
 
         rows = nears.join(fars, self._condition(self.near, self.far), "inner" if self._how == "inner" else "left")
@@ -86,7 +86,7 @@ class SpanJoin:
         return self._put(rows, (LEFT, RIGHT))
 
     def alone(self, rights: DataFrame, lefts: DataFrame, watermark: int | None) -> DataFrame:
-        """The right rows that are over without a match, of rows with the right side as the near one."""
+        """The right rows that end without a match. The right side must be the near side."""
         rows = rights.join(lefts, self._condition(RIGHT, LEFT), "left_anti")
         return self._put(rows.where(self._is_over(RIGHT, watermark)), (RIGHT,))
 
@@ -100,7 +100,7 @@ class SpanJoin:
         return found & (right >= left + self._lower) & (right <= left + self._upper)
 
     def _is_over(self, side: int, watermark: int | None) -> Column:
-        """Whether no row to come can match a row."""
+        """Whether no later row can match this row."""
         from pyspark.sql import functions as F
 
         over = F.lit(False)

@@ -1,7 +1,7 @@
-"""The processing-time temporal join: each row of the probe side with what the build side has for its key by then.
+"""The processing-time temporal join: each row of the probe side with the present build rows of its key.
 
-While the build side is processing backlog, its snapshot say, rows of the probe side wait: at an interval of 0
-as files, else in the state. What comes out is never taken back: a change of the build side counts for later probe rows.
+While the build side is processing backlog, for example a snapshot, rows of the probe side wait: at an interval of 0 as
+files, otherwise in the state. Emitted rows are never retracted: a change of the build side counts for later probe rows.
 
 Source: FLIP-326; Flink's ``TemporalProcessTimeJoinOperator``.
 """
@@ -36,24 +36,24 @@ __all__ = ["TemporalJoinFold"]
 
 # Bit of `Clock.backlog`.
 _BUILD_IN_BACKLOG: Final = 2
-# Of a partition. A hash table takes some times as much. Of a gigabyte of memory Spark has 50 MB for each of eight tasks
-# at once, and a table that has no room ends the query.
+# Largest build side of a partition, in bytes, for a hash table. The table takes some times as much. With 1 GB of memory
+# Spark has 50 MB for each of eight tasks, and a table that does not fit fails the query.
 _HASHED_BYTES: Final = 16 << 20
-# Of a build row: how many of its key are newer, and one.
+# Column of build rows: rank within the key, 1 for the newest row.
 _RANK: Final = "__backlog_rank"
 
 
 class TemporalJoinFold(JoinFold):
-    """Rows of the left stream, each once, with the rows that the right one has for their key.
+    """Rows of the left stream, each once, with the present rows of the right stream for their key.
 
     Parameters
     ----------
     schema, left_keys, right_keys, key_groups
         As for `JoinFold`.
     how : str
-        ``"left"`` or ``"inner"``: whether a row comes out that finds none.
+        ``"left"`` or ``"inner"``: whether a row without a match is emitted.
     order : str, optional
-        Of a build side that is only added to: the column by which the newest row of a key is found. Needed then.
+        For a build side without changes: the column that orders the rows of a key. Required then.
     wait : bool
         Whether rows wait while the build side is in backlog.
 
@@ -62,7 +62,7 @@ class TemporalJoinFold(JoinFold):
     SettingError
         For another ``how``.
     BacklogError
-        For a probe side that takes rows back, and a build side of which the newest row is not known.
+        For a probe side that retracts rows, and for a build side without an order of its rows.
     """
 
     name = "temporal_join"
@@ -81,7 +81,7 @@ class TemporalJoinFold(JoinFold):
         check_kind(how, TEMPORAL, "temporal join")
         refuse_changes(self.name, side_schema(schema, LEFT), left_keys)
         super().__init__(schema, left_keys, right_keys, key_groups, how=how)
-        # Told whether the build side is processing backlog.
+        # The control source says whether the build side is processing backlog.
         self.timed = True
         self._wait = wait
         build = self.sides[RIGHT].schema
@@ -90,8 +90,8 @@ class TemporalJoinFold(JoinFold):
             return
         if order is None:
             raise BacklogError(
-                f"{self.name}: the build side has no '_change_type', and no column that tells the newest row of a key.",
-                "Name one: temporal_join(…, order='updated_at').",
+                f"{self.name}: the build side has no '_change_type', and no column that orders the rows of a key.",
+                "Name such a column: temporal_join(…, order='updated_at').",
             )
         if order not in build.names or not is_ordered(build[order].dataType):
             raise BacklogError(
@@ -102,7 +102,7 @@ class TemporalJoinFold(JoinFold):
 
     @property
     def changes(self) -> bool:
-        """Never: a row that has come out stays."""
+        """Never: emitted rows stay."""
         return False
 
     def describe(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ class TemporalJoinFold(JoinFold):
         return self.net(rows) if self._newest_by is None else self._newest_of(rows, self._newest_by)
 
     def _newest_of(self, build: DataFrame, order: str) -> DataFrame:
-        """Of each key the newest row, the same one whenever it is asked."""
+        """The newest row of each key. Always the same row."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructField, StructType
@@ -126,15 +126,15 @@ class TemporalJoinFold(JoinFold):
         values = self.values(RIGHT)
         named = zip(values, self.sides[RIGHT].schema, strict=True)
         tie = tie_of(StructType([StructField(name, field.dataType) for name, field in named]))
-        # A row without that value is the oldest one. Spark keeps one row of each key as it goes, which takes it half as
-        # long as max_by of structs; and what is sorted by the keys first can be merged with the other side as it is.
+        # A row without the value counts as oldest. The window keeps one row per key, in half the time of max_by over
+        # structs. Its result is sorted by the keys, so a merge join can use it directly.
         newest_first = Window.partitionBy(*self.state.key_names).orderBy(F.desc_nulls_last(order), tie.desc())
         numbered = build.withColumn(_RANK, F.row_number().over(newest_first))
         found = numbered.where(f"{_RANK} = 1").select(*self.state.key_names, *values)
         return self.with_hash(found).withColumn(SIDE_OF, F.lit(RIGHT))
 
     def looked_up(self, right: DataFrame, size: int) -> DataFrame:
-        # As a hash table, in which rows of the left side are found in any order.
+        # A hash table, because the rows of the left side come in any order.
         return right.hint("shuffle_hash") if size <= _HASHED_BYTES else right
 
     def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
@@ -143,7 +143,7 @@ class TemporalJoinFold(JoinFold):
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        # Rows that wait are looked at whenever the control source ticks, which it does as long as there are some.
+        # Waiting rows are checked at each tick. The control source ticks as long as there are such rows.
         never = np.full(state.num_rows, NEVER, dtype=np.int64)
         return never, np.where(state.column(SIDE_OF).to_numpy() == LEFT, AT_EVERY_TICK, NEVER)
 
@@ -173,7 +173,7 @@ class TemporalJoinFold(JoinFold):
         return rows.filter(pa.array(held)), out
 
     def _newest(self, rows: pa.RecordBatch, build: np.ndarray) -> np.ndarray:
-        """Of each key the last row by the order, and of equal ones the one that came last."""
+        """The last row of each key by the order. Of equal rows the one that came last."""
         if not len(build):
             return build
         values = rows.column(self._newest_by).take(pa.array(build))

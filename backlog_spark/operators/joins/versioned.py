@@ -1,7 +1,7 @@
-"""The event-time temporal join: each row of the probe side with its key's version on the build side as of its time.
+"""The event-time temporal join: each row of the probe side with its key's version on the build side at its time.
 
-A row comes out when the watermark, which is that of both sides, has reached its time: all versions up to it are here
-then. Of the versions at or before the watermark a key needs the newest one alone.
+A row is emitted when the watermark of both sides has reached its time. All versions up to it have arrived then. Of the
+versions up to the watermark a key needs only the newest one.
 
 Source: Flink's ``TemporalRowTimeJoinOperator``; Flink SQL's "Event Time Temporal Join".
 """
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 __all__ = ["GONE", "MICROS", "SEQ", "VersionedJoinFold"]
 
 MICROS: Final = "at"
-"""Of state and live rows: event time in microseconds since 1970. Versions are told apart by it; `TIME` is coarser."""
+"""Column of state and live rows: event time in microseconds since 1970. It identifies versions; `TIME` is coarser."""
 GONE: Final = "gone"
-"""Of state and live rows, if the build side is a change stream: whether a version is the end of the one before it."""
+"""Column of state and live rows, for a build side with changes: whether the version ends the one before it."""
 SEQ: Final = "seq"
-"""Of state and live rows, if the build side has the column: the commit that a version is of."""
+"""Column of state and live rows, if the build side has it: the commit of the version."""
 
 _COMMIT_SEQ: Final = "_commit_seq"
 _NEWEST: Final = "__backlog_newest"
@@ -52,29 +52,30 @@ Bits = npt.NDArray[np.bool_]
 
 
 class VersionedJoinFold(RowsFold):
-    """Rows of the left stream, each once, with the right one's newest version of their key at or before their time.
+    """Rows of the left stream, each once, with the newest version of their key at or before their time.
 
-    A row of the right stream, the build side, is a version from its event time on. Of a change stream ``insert`` and
-    ``update_postimage`` are; ``delete`` is one too, that says that there is none from its time on; ``update_preimage``
-    is nothing. Of versions of one time, in microseconds, the one with the greatest ``_commit_seq`` counts if there is
-    such a column (of an atomic type), then the one that came last, in a batch by the order in which a worker has them.
-    Of a stay in backlog at an interval of 0 the order of arrival is not known: one of them, the same in a replay.
+    A row of the right stream, the build side, is a version from its event time on. In a change stream ``insert`` and
+    ``update_postimage`` are versions. A ``delete`` is a version that says: no row from this time on.
+    ``update_preimage`` is ignored. Of versions with the same time, in microseconds, the one with the greatest
+    ``_commit_seq`` counts if there is such a column (of an atomic type). Otherwise the one that came last counts,
+    within a batch by the order in the worker. For a stay in backlog at an interval of 0 the order of arrival is
+    unknown: one of them counts, the same in a replay.
 
-    A left row comes out when the watermark has reached its time. What comes out is never taken back. Left rows that are
-    late are counted and dropped. A late version is kept and counts for rows that have not come out yet, unless the key
-    has a newer one at or before the watermark; that a version is gone may be forgotten when the watermark has passed.
+    A left row is emitted when the watermark has reached its time. Emitted rows are never retracted. Late left rows are
+    counted and dropped. A late version is kept and counts for rows that are not emitted yet, unless the key has a newer
+    version at or before the watermark. A late end of a version may be lost when the watermark has passed it.
 
-    The output has all columns of the left rows, then those of the right ones; a key of one name on both sides comes
-    once. `changes.METADATA` of a change stream is left out, also if it is the event time. The left rows'
-    event time is marked as that of the output: with a watermark all rows up to it have come out, and none after it is
-    at or before it.
+    The output has all columns of the left rows, then those of the right ones. A key with the same name on both sides
+    appears once. `changes.METADATA` of a change stream is dropped, even if it is the event time. The left rows' event
+    time is the output's event time: at a watermark all rows up to it have been emitted, and no later row is at or
+    before it.
 
     As in SQL, a NULL key equals no key. A row without an event time fails the query.
 
     Parameters
     ----------
     schema : StructType
-        As `backlog_spark.operators.sides.tagged` makes it.
+        Made by `backlog_spark.operators.sides.tagged`.
     left_keys, right_keys : sequence of str
         Key columns of each side, of equal types.
     key_groups : int
@@ -82,17 +83,17 @@ class VersionedJoinFold(RowsFold):
     as_of : str
         The left rows' event time.
     how : str
-        ``"left"`` or ``"inner"``: whether a row comes out that finds no version, with NULLs.
+        ``"left"`` or ``"inner"``: whether a row without a version is emitted, with NULLs.
     control_first : bool
-        Whether a batch's watermark comes before its rows: for the first operator of a chain.
+        Whether a batch's watermark comes before its rows, as for the first operator of a chain.
 
     Raises
     ------
     SettingError
         For another ``how``.
     BacklogError
-        For keys that do not fit, a left stream that takes rows back or has another event time, a right one without, and
-        columns of one name.
+        For keys that do not match. For a left stream that retracts rows or has another event time, and a right one
+        without an event time. For columns with the same name.
     """
 
     name = "temporal_join"
@@ -128,14 +129,14 @@ class VersionedJoinFold(RowsFold):
             own.append((SEQ, build[_COMMIT_SEQ].dataType))
         self._own = [name for name, _ in own]
         self._rows = schema
-        # What tells of the change is made use of before it is left out, the event time perhaps.
+        # The change columns are used before they are dropped; one may be the event time.
         kept = StructType([field for field in schema if field.name not in told])
         super().__init__(self.name, kept, left_keys, right_keys, key_groups, own=own, control_first=control_first)
         self._columns = [self._marked(column, probe, as_of) for column in output_columns(self)]
         self._arrow = arrow_schema(self.output_schema())
 
     def _event_times(self, probe: StructType, build: StructType, as_of: str) -> tuple[str, str]:
-        """The event times of both sides, as columns of each.
+        """The event times of both sides, as column names of each side.
 
         Raises
         ------
@@ -144,24 +145,24 @@ class VersionedJoinFold(RowsFold):
         times = event_time_of(probe), event_time_of(build)
         if times[LEFT] is None:
             raise BacklogError(
-                f"{self.name}: as_of={as_of!r}, and the probe side has no event time.",
+                f"{self.name}: as_of={as_of!r}, but the probe side has no event time.",
                 f'Add .with_watermark({as_of!r}, "<delay>") to it, next to its source.',
             )
         if times[LEFT] != as_of:
             raise BacklogError(
                 f"{self.name}: as_of={as_of!r} is not the event time of the probe side, which is {times[LEFT]!r}.",
-                f"Take as_of={times[LEFT]!r}, or name another column in with_watermark.",
+                f"Use as_of={times[LEFT]!r}, or name another column in with_watermark.",
             )
         if times[RIGHT] is None:
             raise BacklogError(
-                f"{self.name}: the build side has no event time, by which as_of finds its versions.",
+                f"{self.name}: the build side has no event time, which as_of needs to find versions.",
                 'Add .with_watermark("<column>", "<delay>") to it, next to its source.',
             )
         for schema, time in ((probe, as_of), (build, times[RIGHT])):
             if type(schema[time].dataType).__name__ != "TimestampType":
                 raise BacklogError(
                     f"{self.name}: the event time {time!r} has become {schema[time].dataType.simpleString()}.",
-                    "Leave it a timestamp until the operator has had it.",
+                    "Keep it a timestamp up to this operator.",
                 )
         return as_of, times[RIGHT]
 
@@ -198,7 +199,7 @@ class VersionedJoinFold(RowsFold):
         return super().placed(self._checked(rows))
 
     def _checked(self, rows: DataFrame) -> DataFrame:
-        """The rows that count; they fail where one has no event time."""
+        """The rows that count. Fails for a row without an event time."""
         from pyspark.sql import functions as F
 
         if self._change_type is not None:
@@ -214,8 +215,8 @@ class VersionedJoinFold(RowsFold):
     def _without_time(self, side: int) -> BacklogError:
         return BacklogError(
             f"{self.name}: column {self._times[side]!r} of a row of the {('probe', 'build')[side]} side is NULL, "
-            "and the join needs an event time in each row.",
-            f"Leave such rows out with .filter('{self._times[side]} IS NOT NULL'), or give them a time.",
+            "but the join needs an event time in each row.",
+            f"Drop such rows with .filter('{self._times[side]} IS NOT NULL'), or give them a time.",
         )
 
     def _time_of(self, side: Side) -> Column:
@@ -242,13 +243,13 @@ class VersionedJoinFold(RowsFold):
         return super().fold(self._checked(rows), base)
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
-        """By Spark's window functions, which do not need memory for all rows of a key."""
+        """Uses Spark's window functions, which do not need memory for all rows of a key."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         is_due = F.lit(False) if end.watermark is None else F.col(TIME) <= end.watermark
         rows = self._useful(self.placed(version).where(is_due))
-        # Rows without a key meet nothing, and one task need not have them all.
+        # Rows without a key have no match. They are spread, so that no single task gets them all.
         partition = F.when(self._keyed(), F.col(HASH)).otherwise(F.xxhash64(F.col(MICROS)))
         first, *rest = self._order()
         by_age = [first.asc(), F.col(SIDE_OF).desc(), *(column.asc_nulls_first() for column in rest)]
@@ -258,7 +259,7 @@ class VersionedJoinFold(RowsFold):
             *([GONE] if self._change_type else []),
             *(c.right for c in self._columns if c.left is None and c.right),
         ]
-        # A struct without fields is none.
+        # A struct needs at least one field.
         newest = F.when(F.col(SIDE_OF) == RIGHT, F.struct(F.col(MICROS), *needed))
         found = rows.withColumn(_NEWEST, F.last(newest, ignorenulls=True).over(before)).where(F.col(SIDE_OF) == LEFT)
         is_there = F.col(_NEWEST).isNotNull()
@@ -273,7 +274,7 @@ class VersionedJoinFold(RowsFold):
         return found.select(*columns)
 
     def still_needed(self, placed: DataFrame, end: StayEnd) -> DataFrame:
-        """Rows behind the watermark, and each key's newest version before it."""
+        """Rows after the watermark, and each key's newest version before it."""
         from pyspark.sql import functions as F
 
         rows = self._useful(placed)
@@ -297,13 +298,13 @@ class VersionedJoinFold(RowsFold):
         return found
 
     def _useful(self, rows: DataFrame) -> DataFrame:
-        """Rows that can come out or be met."""
+        """Rows that can be emitted or matched."""
         from pyspark.sql import functions as F
 
         return rows.where(self._keyed() if self._how == "inner" else self._keyed() | (F.col(SIDE_OF) == LEFT))
 
     def _order(self) -> list[Column]:
-        """What tells which version is the newer one, and so much more that it is the same one each time."""
+        """The order of versions by age. More columns make it unique, so that it is always the same."""
         from pyspark.sql import functions as F
         from pyspark.sql.types import StructField, StructType
 
@@ -345,14 +346,14 @@ class VersionedJoinFold(RowsFold):
             gone = groups.values(rows.column(GONE), False)[versions]
         probes = np.flatnonzero(is_probe & reached & keyed)
         met = _newest_before(versions, probes, code, micros)
-        # Behind the last one for -1, which is none.
+        # Index -1 means no version: it reads the element appended at the end.
         matched = ~np.append(gone, True)[met]
         out = list(self._pieces(rows, probes[matched], versions[met[matched]]))
         if self._how == "left":
             alone = np.concatenate((probes[~matched], np.flatnonzero(is_probe & reached & ~keyed)))
             out += self._pieces(rows, alone, None)
 
-        # With the next version of its key at or before the watermark too, none will meet this one.
+        # If the key's next version is at or before the watermark too, no row will match this version.
         past = reached[versions]
         over = gone & past
         over[:-1] |= past[1:] & (code[versions[1:]] == code[versions[:-1]])
@@ -361,9 +362,9 @@ class VersionedJoinFold(RowsFold):
         return rows.filter(pa.array(stays)), out
 
     def _versions(self, rows: pa.RecordBatch, build: Integers, code: Integers, micros: Integers) -> Integers:
-        """Places of the versions by key and time; of those of one time the one that counts."""
+        """Indices of the versions by key and time. Of versions with the same time only the one that counts."""
         ranks = frames.rank_keys(rows.column(SEQ).take(pa.array(build))) if self._has_seq else []
-        # Stable: what came later stays behind what came before, and kept rows are the first.
+        # The sort is stable: later rows stay after earlier ones, and kept rows come first.
         ordered = build[np.lexsort((*reversed(ranks), micros[build], code[build]))]
         counts = np.ones(len(ordered), dtype=np.bool_)
         later, earlier = ordered[1:], ordered[:-1]
@@ -381,14 +382,15 @@ class VersionedJoinFold(RowsFold):
 
 
 def _newest_before(versions: Integers, probes: Integers, code: Integers, micros: Integers) -> Integers:
-    """For each probe row which of the versions, sorted by key and time, is its key's last at or before it, or -1.
+    """For each probe row the index of its key's last version at or before it, or -1. Versions are sorted by key and
+    time.
 
-    Key and time as one number: the time's rank, as times themselves, far apart, would overflow.
+    Combines key and time in one number. It uses the rank of the time: distant times would overflow.
     """
     if not len(versions):
         return np.full(len(probes), -1, dtype=np.int64)
     times, rank = np.unique(micros[versions], return_inverse=True)
-    # One more than there are ranks: before a key's first version is no other key's last.
+    # One more than the number of ranks: so rows before a key's first version do not find another key's last version.
     width = len(times) + 1
     rank_of_probe = np.searchsorted(times, micros[probes], "right") - 1
     found = np.searchsorted(code[versions] * width + rank, code[probes] * width + rank_of_probe, "right") - 1

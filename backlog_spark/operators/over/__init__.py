@@ -1,1 +1,1 @@
-"""Functions over the rows around each row."""
+"""OVER aggregation: functions over the rows around each row."""

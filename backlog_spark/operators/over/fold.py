@@ -1,8 +1,8 @@
-"""OVER aggregation by event time: each row with functions of the rows of its key that precede it.
+"""OVER aggregation by event time: functions of each row and the rows of its key before it.
 
-A row is put out once, when the watermark has reached its time. Rows of a key are in one total order, the same in both
-vehicles: event time in microseconds, then the order column if there is one, then all columns that can be ordered, in
-their order (of structs their fields), NULL first. Rows that are equal in all of it may take each other's place.
+A row is emitted once, when the watermark has reached its time. The rows of a key have one total order, the same in both
+vehicles: event time in microseconds, then the order column if there is one, then all columns that can be ordered (for
+structs their fields), NULL first. Rows that are equal in all of these may be in any order.
 
 Source: Flink SQL's "Over Aggregation"; Spark's ``WindowExec`` for types, NULL and the order of additions.
 """
@@ -36,34 +36,34 @@ if TYPE_CHECKING:
 __all__ = ["OverFold", "OverFunction"]
 
 _MICROS = "__backlog_micros"
-# Above every duration of real time, below what a time less a duration can take.
+# Greater than every real duration, and small enough that a time minus a duration does not overflow.
 _LONGEST_MICROS = 2**61
 
 Integers = npt.NDArray[np.int64]
 
 
 class OverFold(ByKeyFold):
-    """Functions over the rows of a key that precede a row, and the row itself.
+    """Functions over a row and the rows of its key before it.
 
-    State: rows that wait for the watermark, and of those put out the ones that frames and ``lag`` still reach. Frames
-    without a beginning keep accumulators instead, with the last row of the key. Sums of doubles are added up in the
-    order of the rows, as Spark does, unless ``spark.sql.window.segmentTree.enabled`` is set, with which Spark's last
-    digits may differ. Sums are checked for overflow at their end, Spark's on their way too.
+    State: rows that wait for the watermark, and emitted rows that frames and ``lag`` still reach. Frames without a
+    beginning keep accumulators with the last row of the key instead. Sums of doubles are added in the order of the
+    rows, as in Spark. With ``spark.sql.window.segmentTree.enabled`` Spark's last digits may differ. A sum must not
+    overflow at its end; in Spark intermediate sums must not either.
 
     Parameters
     ----------
     keys : sequence of str
         Key columns.
     functions : sequence of OverFunction
-        As `overlist.parse_over` gives them.
+        As returned by `parse_over`.
     schema : StructType
-        Of the rows.
+        Schema of the rows.
     key_groups : int
         ``spark.backlog.keyGroups``.
     preceding : int or None
-        Rows, or milliseconds, before the current row; None for all. ``row_number`` and ``lag`` look at all rows.
+        Rows, or milliseconds, before the current row; None for all. ``row_number`` and ``lag`` see all rows.
     unit : str
-        ``rows``, or ``range``, whose frames end with the last row of the current row's time.
+        ``rows``, or ``range``. Frames of ``range`` end with the last row of the current row's time.
     order : str, optional
         Column that orders rows of the same time.
     control_first : bool
@@ -72,7 +72,7 @@ class OverFold(ByKeyFold):
     Raises
     ------
     BacklogError
-        For what does not fit the rows; it names the function and the column.
+        If a function or column does not fit the rows. The error has its name.
     """
 
     def __init__(
@@ -90,10 +90,10 @@ class OverFold(ByKeyFold):
         from pyspark.sql.types import LongType
 
         if unit not in ("rows", "range"):
-            raise BacklogError(f"over: unit {unit!r} is neither 'rows' nor 'range'.", "Take one of them.")
+            raise BacklogError(f"over: unit {unit!r} is neither 'rows' nor 'range'.", "Use one of them.")
         if preceding is not None and preceding < 0:
             raise BacklogError(
-                f"over: {preceding} preceding would begin behind the current row.", "Take 0 or more, or None for all."
+                f"over: {preceding} preceding would begin after the current row.", "Use 0 or more, or None for all."
             )
         self.functions = tuple(bind(functions, schema, unbounded=preceding is None))
         self.preceding = preceding
@@ -106,7 +106,7 @@ class OverFold(ByKeyFold):
             own.append((UNTIL, LongType()))
         for at, function in enumerate(self.functions):
             own += [(f"{name}{at}", kind) for name, kind in function.accumulators]
-        # How many of a key's last rows are needed whatever their time.
+        # The number of last rows of a key that are needed whatever their time.
         reaches = [f.offset for f in self.functions if f.kind == "lag"]
         if unit == "rows" and preceding is not None:
             reaches.append(preceding)
@@ -119,7 +119,7 @@ class OverFold(ByKeyFold):
         if type(schema[self._time].dataType).__name__ != "TimestampType":
             raise BacklogError(
                 f"over: the event time {self._time!r} has become {schema[self._time].dataType.simpleString()}.",
-                "Leave it a timestamp until the operator has had it.",
+                "Keep it a timestamp up to this operator.",
             )
         self.order = order
         self._ties = _tie_paths(schema, self._time, order)
@@ -150,7 +150,7 @@ class OverFold(ByKeyFold):
     def _no_time(self) -> BacklogError:
         return BacklogError(
             f"over: a row has no event time: {self._time!r} is NULL.",
-            f'It belongs nowhere in the order. Leave such rows out before: .filter("{self._time} IS NOT NULL").',
+            f'Such a row has no position in the order. Drop it first: .filter("{self._time} IS NOT NULL").',
         )
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
@@ -172,15 +172,15 @@ class OverFold(ByKeyFold):
         return placed.where(F.lit(False) if end.watermark is None else F.col(TIME) <= end.watermark)
 
     def _over(self, complete: DataFrame) -> DataFrame:
-        """The results of rows up to the watermark, brought together by hash and keys."""
+        """The results of rows up to the watermark, shuffled by hash and keys."""
         from pyspark.sql import Window
         from pyspark.sql import functions as F
 
         timed = complete.withColumn(_MICROS, F.unix_micros(F.col(self.value(0, self._time))))
         keys = [HASH, *self.state.key_names]
         ordering = [F.col(_MICROS).asc(), *(self._tie(path).asc_nulls_first() for path in self._ties)]
-        # Sorted once for all functions: frames by range may only be ordered by time, and Spark leaves rows that are
-        # ordered by more as they are. Otherwise the first of several rows of a time would be any of them.
+        # One sort for all functions: a range frame may only be ordered by time, and Spark keeps rows that are sorted by
+        # more columns. Without it the first of several rows with the same time would be arbitrary.
         placed = timed.sortWithinPartitions(*keys, *ordering)
         rows = Window.partitionBy(*keys).orderBy(*ordering)
         first = Window.unboundedPreceding
@@ -214,7 +214,7 @@ class OverFold(ByKeyFold):
             return placed
         watermark = end.watermark
         if self._last == 0:
-            # It can be seen from the row itself.
+            # The row itself shows it.
             waits = F.col(TIME) > watermark
             if not self._expires:
                 return placed.where(waits)
@@ -253,7 +253,7 @@ class OverFold(ByKeyFold):
         if not ready.any():
             return rows.filter(pa.array(stays)), None
         hashes = rows.column(HASH).to_numpy()
-        # Rows that were put out count where their key, or one with its hash, has new ones.
+        # Emitted rows count if new rows have their hash.
         works = ready | (seen & np.isin(hashes, np.unique(hashes[ready])))
         work = SortedRows(self, rows.filter(pa.array(works)))
         results = [function.results(work, at) for at, function in enumerate(self.functions)]
@@ -263,7 +263,7 @@ class OverFold(ByKeyFold):
         return state, work.output([found for found, _ in results])
 
     def tie_columns(self, rows: pa.RecordBatch) -> list[pa.Array]:
-        """The columns that tell rows of one time apart; the first one matters most."""
+        """The columns that order rows of the same time. The first one has the highest priority."""
         found = []
         for path in self._ties:
             array = rows.column(self.value(0, path[0]))
@@ -273,7 +273,7 @@ class OverFold(ByKeyFold):
         return found
 
     def spans(self, work: SortedRows) -> tuple[Integers, Integers]:
-        """The frames of the rows that are put out."""
+        """The frames of the rows that are emitted now."""
         at = work.new
         high = work.peers[at] if self.unit == "range" else at + 1
         if self.preceding is None:
@@ -283,13 +283,13 @@ class OverFold(ByKeyFold):
         return frames.first_at_least(work.micros, work.begins[at], at, work.micros[at] - self._micros), high
 
     def kept_after(self, work: SortedRows, watermark: int) -> tuple[npt.NDArray[np.bool_], pa.Array]:
-        """Which of the rows that have been put out are still needed, and the watermark until which."""
+        """Which emitted rows are still needed, and up to which watermark."""
         from_end = work.ends - np.arange(work.size)
         last = from_end <= self._last
         if not self._expires:
             return last, pa.nulls(work.size, pa.int64())
         assert self.preceding is not None
-        # Put off to a multiple of the range: else each batch would read nearly all of the state to drop a few rows.
+        # Rounded up to a multiple of the range: otherwise each batch would read most of the state to drop a few rows.
         step = max(self.preceding, 1)
         until = -(-(work.times + self.preceding) // step) * step
         return last | (work.times + self.preceding > watermark), pa.array(until, mask=last)

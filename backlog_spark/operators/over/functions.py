@@ -12,20 +12,20 @@ Default = int | float | Decimal | str | bool | None
 
 @dataclass(frozen=True)
 class OverFunction:
-    """One function over the rows that precede a row.
+    """One function over a row and the rows before it.
 
     Parameters
     ----------
     kind : str
         ``sum``, ``min``, ``max``, ``avg``, ``count``, ``row_number``, ``lag``, ``first_value`` or ``last_value``.
     column : str or None
-        Its argument; None for ``row_number`` and ``count(*)``.
+        Argument; None for ``row_number`` and ``count(*)``.
     name : str
         Column of the result.
     offset : int, default 1
-        Of ``lag``: how many rows before.
+        For ``lag``: how many rows before.
     default : int, float, Decimal, str, bool or None
-        Of ``lag``: the result where there is no such row.
+        For ``lag``: the result if there is no such row.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class OverFunction:
 
     @property
     def text(self) -> str:
-        """As it is kept in the checkpoint: without its name, which may change."""
+        """The text in the checkpoint: without the name, which may change."""
         if self.kind == "lag":
             return f"lag({self.column}, {self.offset}, {self.default!r})"
         return f"{self.kind}({'*' if self.kind == 'count' and self.column is None else self.column or ''})"

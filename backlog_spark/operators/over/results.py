@@ -1,4 +1,4 @@
-"""The functions of an OVER aggregation over rows of certain types: as Spark computes them, and as a worker does."""
+"""The functions of an OVER aggregation over rows of given types, in Spark and in a worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["BoundFunction", "bind", "is_ordered"]
 
 
 def is_ordered(kind: DataType) -> bool:
-    """Whether Spark and a worker order values of the type alike: atomic ones, texts byte by byte."""
+    """Whether Spark and a worker order values of the type in the same way: atomic ones, texts byte by byte."""
     from pyspark.sql import types as T
 
     if isinstance(kind, T.StringType):
@@ -42,13 +42,13 @@ class BoundFunction:
     Parameters
     ----------
     kind, column, name, offset, default
-        Those of `OverFunction`, the default of the column's type.
+        Those of `OverFunction`; the default has the column's type.
     text : str
         For messages and the checkpoint.
     result : DataType
-        That of Spark's own function.
+        The type of Spark's own function.
     accumulators : tuple of (str, DataType)
-        What is kept with a key's last row in the place of those before it; only of frames without a beginning.
+        Kept with a key's last row instead of the rows before it. Only for frames without a beginning.
     """
 
     kind: str
@@ -61,7 +61,7 @@ class BoundFunction:
     accumulators: tuple[tuple[str, DataType], ...]
 
     def over(self, argument: Column | None, frame: WindowSpec, rows: WindowSpec) -> Column:
-        """Spark's own function.
+        """Spark's own function as an expression.
 
         Parameters
         ----------
@@ -87,13 +87,14 @@ class BoundFunction:
         return made
 
     def results(self, work: SortedRows, number: int) -> tuple[pa.Array, dict[str, pa.Array]]:
-        """In a worker: the function of the rows that are put out, and the accumulators after each of them.
+        """In a worker: the results for the rows that are emitted now, and the accumulators after each of them.
 
         Parameters
         ----------
         work : SortedRows
         number : int
             The function's number, with which names of accumulators end.
+        The function's number. It is the end of the accumulators' names.
         """
         from pyspark.sql.pandas.types import to_arrow_type
 
@@ -154,7 +155,7 @@ class BoundFunction:
         return found, {"a": total, "c": pa.array(number)}
 
     def _missing(self, kind: pa.DataType) -> pa.Array:
-        """What ``lag`` gives where there is no row."""
+        """The result of ``lag`` where there is no row."""
         return pa.nulls(1, kind) if self.default is None else pa.array([self.default], kind)
 
 
@@ -167,17 +168,17 @@ def _ones(argument: pa.Array) -> npt.NDArray[np.int64]:
 
 
 def _counted(work: SortedRows, each: npt.NDArray[np.int64], held: dict[str, pa.Array]) -> npt.NDArray[np.int64]:
-    """How many each row stands for: one that was put out for all before it too."""
+    """The number of rows that each row represents. An emitted row also represents all rows before it."""
     return np.where(work.seen, groups.values(held["c"]), each) if held else each
 
 
 def bind(functions: Sequence[OverFunction], schema: StructType, *, unbounded: bool) -> Iterator[BoundFunction]:
-    """Functions with the types that they have over rows of ``schema``.
+    """Bind functions to the types of rows of ``schema``.
 
     Raises
     ------
     BacklogError
-        Naming the function that does not fit.
+        If a function does not fit. The error has its name.
     """
     from pyspark.sql.types import IntegerType, LongType
 
@@ -185,7 +186,7 @@ def bind(functions: Sequence[OverFunction], schema: StructType, *, unbounded: bo
     for function in functions:
         if function.name.lower() in taken:
             raise BacklogError(
-                f"over: the output would have two columns {function.name!r}.", "Name the function otherwise, with AS."
+                f"over: the output would have two columns {function.name!r}.", "Give the function another name with AS."
             )
         taken.add(function.name.lower())
         default: Default = None
@@ -232,7 +233,7 @@ def _result(function: OverFunction, kind: DataType) -> DataType:
         wanted = "numbers"
     raise BacklogError(
         f"over: {function.text}: column {function.column!r} is {kind.simpleString()}; {function.kind} takes {wanted}.",
-        "Cast it before, for example with .map.",
+        "Cast it first, for example with .map.",
     )
 
 
@@ -245,7 +246,7 @@ def _accumulated(function: str, kind: DataType, result: DataType) -> DataType:
 
 
 def _typed(function: OverFunction, kind: DataType) -> Default:
-    """The default of ``lag`` as a value of its column."""
+    """The default of ``lag`` as a value of the column's type."""
     from pyspark.sql import types as T
 
     given = function.default
@@ -268,6 +269,6 @@ def _typed(function: OverFunction, kind: DataType) -> Default:
     except (InvalidOperation, ValueError):
         pass
     raise BacklogError(
-        f"over: {function.text}: the default {given!r} is no {kind.simpleString()}, which {function.column!r} is.",
+        f"over: {function.text}: the default {given!r} is not {kind.simpleString()}, the type of {function.column!r}.",
         "Give a number, a text or a boolean of the column's type, or none.",
     )

@@ -1,4 +1,4 @@
-"""Rows of an OVER aggregation in a worker: brought into their order, and what is remembered of them."""
+"""The rows of an OVER aggregation in a worker: sorts them, and makes the rows of state."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 __all__ = ["NUMBER", "UNTIL", "SortedRows"]
 
 NUMBER: Final = "n"
-"""Of state: of a row that has been put out its number within the key, if that is needed, else 0; else NULL."""
+"""Column of state. NULL: not emitted yet. Otherwise the row's number within its key if that is needed, else 0."""
 UNTIL: Final = "until"
-"""Of state: the watermark from which on a row that has been put out is in no frame any more; NULL for never."""
+"""Column of state: the watermark from which an emitted row is in no frame any more; NULL: never."""
 
 Integers = npt.NDArray[np.int64]
 
@@ -46,15 +46,15 @@ class OverColumns(Protocol):
 
 
 class SortedRows:
-    """Rows of some keys in order: first those that have been put out, then those that are put out now.
+    """Rows of some keys in order: first the emitted ones, then those that are emitted now.
 
-    Attributes, all but ``new`` with one number a row
+    Attributes; all but ``new`` have one number per row
     ----------
-    begins, ends : where the key's rows begin and end
-    carries : where they begin if all that was put out is one row, the last, with its accumulators
-    peers : behind the last row of the same key and time
-    new : indices of the rows that are put out now
-    numbers : of the row within its key
+    begins, ends : begin and end of the key's rows
+    carries : the same begin, if the emitted rows are a single row, the last, with its accumulators
+    peers : index after the last row of the same key and time
+    new : indices of the rows that are emitted now
+    numbers : number of the row within its key
     """
 
     def __init__(self, fold: OverColumns, rows: pa.RecordBatch) -> None:
@@ -69,7 +69,7 @@ class SortedRows:
         self.size = rows.num_rows
         self.micros = micros[order]
         self.times: Integers = groups.values(self.rows.column(TIME))
-        # As the order is by the same numbers, the keys begin where they did.
+        # The order uses the same numbers, so the keys begin at the same indices.
         sizes = np.diff(firsts, append=self.size)
         self.begins = np.repeat(firsts, sizes)
         self.ends = np.repeat(firsts + sizes, sizes)
@@ -95,7 +95,7 @@ class SortedRows:
         return self.rows.column(self._fold.value(0, column))
 
     def accumulator(self, name: str) -> pa.Array:
-        """A column of the operator's own."""
+        """One of the operator's own columns."""
         return self.rows.column(name)
 
     def remembered(self, results: Sequence[tuple[pa.Array, dict[str, pa.Array]]], watermark: int) -> pa.RecordBatch:
@@ -107,14 +107,14 @@ class SortedRows:
         rows = pa.array(index)
         for _, accumulators in results:
             for name, values in accumulators.items():
-                # Of a key only those of its last row count, which is an old one where keys have the same hash.
+                # Only the value at a key's last row counts. That may be an old row if keys have the same hash.
                 own[name] = frames.chosen(self.seen, self.rows.column(name), values.take(rows))
         columns = [own.get(field.name, self.rows.column(field.name)) for field in self._fold.state.arrow()]
         whole = pa.RecordBatch.from_arrays(columns, schema=self._fold.state.arrow())
         return whole.filter(pa.array(wanted))
 
     def output(self, results: Sequence[pa.Array]) -> pa.RecordBatch:
-        """The rows that are put out now."""
+        """The rows that are emitted now."""
         schema = arrow_schema(self._fold.output_schema())
         at = pa.array(self.new)
         columns = [self.rows.column(name).take(at) for name in self._fold.values(0)]

@@ -1,4 +1,4 @@
-"""The functions of an OVER aggregation as they are written (pure)."""
+"""Parses the functions of an OVER aggregation (pure)."""
 
 from __future__ import annotations
 
@@ -36,13 +36,14 @@ def parse_over(*texts: str) -> tuple[OverFunction, ...]:
     Parameters
     ----------
     *texts : str
-        Each a list of functions of plain columns, with ``AS name`` or else named by function and column, such as
-        ``sum_amount``. The window is that of the operator and is not written.
+        Each is a list of functions of plain columns, with ``AS name``. Without it the name is function and column, such
+        as ``sum_amount``. The operator has the window, so the list has no OVER.
 
     Raises
     ------
     BacklogError
-        The text is malformed; a function is not known, or its argument is no column; two results have the same name.
+        If the text is malformed. If a function is unknown, or its argument is not a column. If two results have the
+        same name.
 
     Examples
     --------
@@ -59,7 +60,7 @@ def parse_over(*texts: str) -> tuple[OverFunction, ...]:
         raise BacklogError("over: no function is given.", f"For example 'sum(amount) AS total'. {_KNOWN}")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise BacklogError(f"over: several functions are named {', '.join(twice)}.", "Tell them apart with AS.")
+        raise BacklogError(f"over: several functions are named {', '.join(twice)}.", "Rename one with AS.")
     return found
 
 
@@ -71,13 +72,13 @@ def _parsed(text: str) -> Iterator[OverFunction]:
 def _one(item: exp.Expr) -> OverFunction:
     written, call = text_of(item), item.unalias().unnest()
     if isinstance(call, exp.Window):
-        raise BacklogError(f"over: {written} has a window of its own.", "Leave it out: it is the operator's.")
+        raise BacklogError(f"over: {written} has a window of its own.", "Leave it out: the operator has the window.")
     if isinstance(call, exp.Filter | exp.IgnoreNulls | exp.RespectNulls):
         raise BacklogError(f"over: {written}: FILTER and NULLS clauses are not supported.", "Leave them out.")
     kind = _KINDS.get(type(call))
     if kind is None:
         name = call.name if isinstance(call, exp.Anonymous) else call.key
-        raise BacklogError(f"over: {written} is no function that is known here.", choice(name, _KINDS.values()))
+        raise BacklogError(f"over: {written} is not a supported function.", choice(name, _KINDS.values()))
     argument = call.this if kind != "row_number" else None
     if isinstance(argument, exp.Distinct):
         raise BacklogError(
@@ -87,8 +88,8 @@ def _one(item: exp.Expr) -> OverFunction:
     if kind != "row_number" and not (kind == "count" and is_plain_star(argument)):
         if not isinstance(argument, exp.Column) or len(argument.parts) != 1 or call.args.get("expressions"):
             raise BacklogError(
-                f"over: {written}: the argument of {kind} is to be one column.",
-                "Compute it before, for example with .map('*', 'price * qty AS amount').",
+                f"over: {written}: the argument of {kind} must be one column.",
+                "Compute it first, for example with .map('*', 'price * qty AS amount').",
             )
         column = str(argument.name)
     name = item.alias or (kind if column is None else f"{kind}_{column}")
@@ -102,7 +103,7 @@ def _offset(written: str, given: exp.Expr | None) -> int:
         return 1
     if not isinstance(given, exp.Literal) or given.is_string or not str(given.this).isdigit():
         raise BacklogError(
-            f"over: {written}: {text_of(given)} is no number of rows before.", "Give a whole number of 0 or more."
+            f"over: {written}: {text_of(given)} is not a number of rows.", "Give a whole number of 0 or more."
         )
     return int(given.this)
 
@@ -116,7 +117,7 @@ def _default(written: str, call: exp.Expr) -> Default:
     sign, literal = (-1, given.this) if isinstance(given, exp.Neg) else (1, given)
     if not isinstance(literal, exp.Literal) or (literal.is_string and sign < 0):
         raise BacklogError(
-            f"over: {written}: the default {text_of(given)} is no constant.", "Give a number, a text, true or false."
+            f"over: {written}: the default {text_of(given)} is not a constant.", "Give a number, a text, true or false."
         )
     if literal.is_string:
         return str(literal.this)

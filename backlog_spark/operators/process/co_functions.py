@@ -69,7 +69,7 @@ class KeyedCoProcessFunction(KeyedProcessFunction, TwoInputFunction):
         TwoInputFunction.take_attributes(self, backlog)
 
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
-        """The attributes for the operators behind, if the inputs have these."""
+        """The attributes for the next operators, if the inputs have these."""
         first, second = inputs
         return TwoInputFunction.attributes_of_output(self, first, second)
 

@@ -43,10 +43,10 @@ if TYPE_CHECKING:
 __all__ = ["ProcessFold"]
 
 _EVENT_TIMERS, _PROCESSING_TIMERS = "t_event", "t_processing"
-# Column of live rows, if state expires: when their batch began.
+# Column of live rows, if state expires: when their batch started.
 _ARRIVED: Final = "__backlog_arrived"
 _MAIN: Final = "the main output"
-# A key that wants to know of the end of its input is due with the last of all watermarks.
+# Due time of a key that waits for the end of its input: one before the last watermark.
 _AT_END: Final = END_OF_TIME - 1
 
 

@@ -377,10 +377,10 @@ class KeyedProcessFunction(OneInputFunction, TaskFunction):
         )
 
     def on_end(self, ctx: ProcessContext) -> Iterable[Any] | None:
-        """Called once for each key that has state, when all inputs have come to their end (FLIP-147).
+        """Called once for each key with state, when all inputs have ended (FLIP-147).
 
         All event-time timers of the key have fired by then. Processing-time timers that are not due yet never fire. The
-        key's state is removed afterwards. By default nothing is put out, and the state stays.
+        key's state is removed afterwards. By default nothing is emitted, and the state stays.
 
         Returns
         -------
@@ -417,5 +417,5 @@ def declared_in(function: object, kind: type[Any]) -> dict[str, Any]:
         found.update({name: value for name, value in vars(owner).items() if isinstance(value, kind)})
     found.update({name: value for name, value in vars(function).items() if isinstance(value, kind)})
     for name, value in found.items():
-        value.name = name  # one made in __init__ has not been told
+        value.name = name  # an attribute set in __init__ has no name yet
     return found

@@ -57,7 +57,7 @@ class StateTtlConfig:
         Raises
         ------
         SettingError
-            ``ttl`` is no duration, or not longer than 0.
+            If ``ttl`` is not a duration, or not longer than 0.
         """
         found = parse_duration(ttl, "state TTL")
         if found <= 0:
@@ -100,8 +100,8 @@ class StateTtlConfigBuilder:
         BacklogError
         """
         raise BacklogError(
-            "return_expired_if_not_cleaned_up: a batch that is repeated after a failure might see other values than "
-            "before, as it depends on what has been cleaned up.",
+            "return_expired_if_not_cleaned_up: a repeated batch might see other values than before, depending on what "
+            "has been cleaned up.",
             "Leave it out: expired values are never returned.",
         )
 
@@ -131,7 +131,7 @@ class Stamps:
         self._times: list[Any] = []
 
     def bind(self, times: list[Any]) -> None:
-        """Set the times of the loaded keys. They are changed in place."""
+        """Set the times of the loaded keys. The list is changed."""
         self._times = times
 
     @property
@@ -149,7 +149,7 @@ class Stamps:
         Parameters
         ----------
         values : list
-            The values of the same keys, as Arrow gives them; changed in place.
+            The values of the same keys, in Arrow's form. The list is changed.
         """
         now = self.now
         if now is None:
@@ -184,7 +184,7 @@ def times_column(name: str) -> str:
 
 
 def due_of_stamps(values: pa.Array, times: pa.Array, config: StateTtlConfig, unknown: int, never: int) -> np.ndarray:
-    """When each row of state is to be looked at, as values of it have expired.
+    """When to process each row of state because values have expired.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Declared state whose values are stamped with the time at which they were written: what a task has of it."""
+"""A task's form of declared state with a TTL: each value has the time at which it was written."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ _KINDS: Final[tuple[tuple[type[State], type[_Stamped]], ...]] = (
 
 
 def stamped(declared: State, cursor: list[int]) -> tuple[State, Stamps]:
-    """A task's own copy of a state that has a ``ttl``, and the times of its values."""
+    """A task's own copy of a state with a ``ttl``, and the times of its values."""
     assert declared.ttl is not None
     made = copy.copy(declared)
     made.__class__ = next(ours for kind, ours in _KINDS if isinstance(declared, kind))

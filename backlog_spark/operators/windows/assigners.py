@@ -165,8 +165,8 @@ class _Sliding(WindowAssigner):
         length, step = _positive(size, "window size"), _positive(slide, "window slide")
         if step > length:
             raise SettingError(
-                "window slide", slide, f"is longer than the size {size}, so rows between windows would be lost.",
-                "Take a slide of at most the size.",
+                "window slide", slide, f"is longer than the size {size}: rows between windows would be lost.",
+                "Use a slide of at most the size.",
             )  # fmt: skip
         return cls(length, step, parse_duration(offset, "window offset"))
 
@@ -233,7 +233,9 @@ class CumulativeEventTimeWindows(WindowAssigner):
         """
         length, each = _positive(max_size, "window size"), _positive(step, "window step")
         if length % each:
-            raise SettingError("window step", step, f"does not divide the size {max_size}.", "Take one that does.")
+            raise SettingError(
+                "window step", step, f"does not divide the size {max_size}.", "Use a step that divides it."
+            )
         return cls(length, each, parse_duration(offset, "window offset"))
 
 
@@ -247,7 +249,7 @@ class EndOfStreamWindows(WindowAssigner):
 
 
 class GlobalWindows(WindowAssigner):
-    """One window per key that never ends; a trigger puts out its rows (Flink's ``GlobalWindows``)."""
+    """One window per key that never ends. A trigger emits its rows (Flink's ``GlobalWindows``)."""
 
     is_global = True
 

@@ -44,29 +44,29 @@ if TYPE_CHECKING:
 
 __all__ = ["CountFold", "CountRowsFold"]
 
-# Rows of several windows that a vectorised function is given at a time; a row is in as many as there are slides in a
-# window, so all at once could be far more than a batch has.
+# Rows of several windows in one call of a vectorised function. A row is in size / slide windows, so all windows
+# together can have far more rows than a batch.
 _ROWS_A_CALL: Final = 200_000
 
 
 class CountFold(ByKeyFold):
     """Declared aggregates, or reduce, over the last rows at every n-th row of a key.
 
-    State: accumulators of rows that stand together and that windows have all or none of, as a row with the number of
-    the last of them. These are all rows of a window that follows another, ``gcd(size, slide)`` rows of windows that
-    overlap, and all rows so far if windows have all.
+    State: one accumulator per group of neighbouring rows that are always in the same windows, with the number of the
+    last row. Such a group is: all rows of a window if windows follow each other, ``gcd(size, slide)`` rows if windows
+    overlap, and all rows so far if windows contain all rows.
 
     Parameters
     ----------
     keys, schema
         As for `RowsFold`.
     make : callable
-        The fold that merges rows, from keys, schema, and hidden keys.
+        Takes keys, schema and hidden keys, and returns the fold that merges rows.
     key_groups : int
         ``spark.backlog.keyGroups``.
     counted : CountedRows
     order : str, optional
-        Column that orders rows which come together.
+        Column that orders rows which arrive together.
     """
 
     timed = False
@@ -116,7 +116,7 @@ class CountFold(ByKeyFold):
         return self.lift(rows).drop(GROUP)
 
     def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
-        # Of what types lifted values are is known from the plan alone; the workers' copy is made after this.
+        # Only the plan knows the types of lifted values. The workers' copy is made after this.
         self._lifted = lifted.remove(0)
         return super().packer(lifted)
 
@@ -124,7 +124,7 @@ class CountFold(ByKeyFold):
         return self._lifted or self.state.arrow()
 
     def widened(self, live: pa.RecordBatch) -> pa.RecordBatch:
-        """Lifted rows as rows of state: each with accumulators of its own."""
+        """Lifted rows as rows of state, each with its own accumulators."""
         schema = self.state.arrow()
         if not live.num_rows:
             return combine([], schema)
@@ -154,7 +154,7 @@ class CountFold(ByKeyFold):
         order = None if self._order is None else ORDER
         work = Numbered.of(touched, fresh, self.state.key_names, order)
         every, last, step = self.counted.every, self.counted.last, self._step
-        # Pieces: rows of a key that windows have all or none of.
+        # Pieces: neighbouring rows of a key that are always in the same windows.
         piece = (work.numbers - 1) // step
         key = np.repeat(np.arange(len(work.firsts)), work.sizes)
         differs = (piece[1:] != piece[:-1]) | (key[1:] != key[:-1])
@@ -168,7 +168,7 @@ class CountFold(ByKeyFold):
         high = np.flatnonzero((number % every == 0) & work.is_new[lasts])
         low = first[high] if last is None else np.maximum(first[high], high - last // step + 1)
         if last is None:
-            # What is left are all rows of a key, as one piece.
+            # All rows of a key are left, as one piece.
             stays = np.unique(end - 1)
             spans = merged_spans(
                 self.inner.merge_groups, slots, np.concatenate([low, first[stays]]), np.concatenate([high, stays])
@@ -196,7 +196,7 @@ class CountFold(ByKeyFold):
     # -- what comes out -------------------------------------------------------------------------------------
 
     def output_schema(self) -> StructType:
-        """Keys and accumulators: what the workers put out, and `finish_results` takes."""
+        """Keys and accumulators: the output of the workers and the input of `finish_results`."""
         from pyspark.sql.types import StructType
 
         return StructType(self.inner.state.spark().fields[1:])
@@ -211,12 +211,12 @@ class CountFold(ByKeyFold):
         return unnamed_windows(finished, self.keys)
 
     def finish(self, state: DataFrame) -> DataFrame:
-        """What has been made of the rows that later windows have; of windows that overlap several rows a key."""
+        """The results of the rows that later windows contain. With overlapping windows a key has several rows."""
         return self.inner.finish(state)
 
 
 class _Widen:
-    """For ``mapInArrow``: placed rows as rows of state."""
+    """For ``mapInArrow``: turns placed rows into rows of state."""
 
     def __init__(self, fold: CountFold, placed: pa.Schema) -> None:
         self._fold = fold
@@ -229,9 +229,9 @@ class _Widen:
 
 
 class CountRowsFold(WindowRowsFold):
-    """A function over the last rows at every n-th row of a key; parameters as of `WindowRowsFold`.
+    """A function over the last rows at every n-th row of a key; parameters as for `WindowRowsFold`.
 
-    State: the rows that a later window has, with their numbers.
+    State: the rows that a later window contains, with their numbers.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class CountRowsFold(WindowRowsFold):
         own: list[tuple[str, DataType]] = [(NUMBER, LongType()), (TIE, LongType())]
         super().__init__(function, schema, keys, None, key_groups, options, order=order, own=own)
         self.counted = options.counted
-        # Its context tells the watermark; otherwise no time is needed.
+        # Its context has the watermark. Otherwise no time is needed.
         self.timed = isinstance(function, ProcessWindowFunction)
 
     def describe(self) -> dict[str, Any]:
@@ -290,7 +290,7 @@ class CountRowsFold(WindowRowsFold):
         return combine([others, state], self.state.arrow()), out
 
     def _windows(self, rows: pa.RecordBatch, low: Integers, high: Integers, watermark: int) -> list[pa.RecordBatch]:
-        """Calls the function for windows of a first and a last row."""
+        """Calls the function for windows, given their first and last rows."""
         if not len(high):
             return []
         keys = rows.select(self.state.key_names).take(pa.array(high))

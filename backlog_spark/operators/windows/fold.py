@@ -1,8 +1,8 @@
 """Declared aggregates, and reduce, over windows of a key.
 
-A window is one more part of the key: its rows are merged as those of a key are, by the same folds, and it is put out
-when its end has come instead of whenever it changes. In backlog Spark aggregates by key and window; when the stay ends,
-windows up to its watermark are put out at once and only the others are handed over.
+The window is part of the key: the same folds merge the rows of a key and window, and the result is emitted when the
+window has ended, not at each change. In backlog Spark aggregates by key and window. When the stay ends, windows up to
+its watermark are emitted at once, and only the others are handed over.
 
 Source: Flink's ``WindowOperator``; FLIP-327, "Timer Service".
 """
@@ -37,31 +37,31 @@ if TYPE_CHECKING:
 
 __all__ = ["WindowFold", "WindowOptions"]
 
-# Whether the window has been put out: it is then kept for its allowed lateness alone.
+# Whether the window has been emitted. Then it is kept only for its allowed lateness.
 _FIRED: Final = "fired"
-# Of live rows: how many of the user's rows they stand for, a row of several windows counted in the one that ends last.
+# Column of live rows: how many of the user's rows they represent. A row of several windows counts in its last window.
 _ROWS: Final = "__backlog_rows"
-# Of a row: Spark is given an expression for each, which is faster, and takes it minutes where there are hundreds.
+# Up to this many windows per row each is an expression, which is faster. Hundreds of expressions take Spark minutes.
 _MOST_WINDOWS: Final = 16
 
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """How windows are kept.
+    """How long windows are kept, and when they are emitted.
 
     Parameters
     ----------
     assigner : WindowAssigner
     lateness_ms : int
-        How long after its end a window takes late rows in, each time being put out again.
+        How long after its end a window accepts late rows. It is emitted again each time.
     late_output : str or None
-        Name of a side output for rows that come later than that; without one they are counted and left out.
+        Name of a side output for later rows. Without it they are counted and dropped.
     control_first : bool
-        Whether a batch's watermark comes before its rows: for the first operator of a chain.
+        Whether a batch's watermark comes before its rows, as for the first operator of a chain.
     counted : CountedRows or None
-        Of global windows: which rows are put out, and when.
+        For global windows: which rows are emitted, and when.
     trigger : Trigger or None
-        Of global windows: a trigger of the user's.
+        For global windows: the user's own trigger.
     """
 
     assigner: WindowAssigner
@@ -78,25 +78,25 @@ MakeInner = Callable[[Sequence[str], "StructType", Sequence[str]], MergeFold]
 class WindowFold(Fold):
     """A fold by key and window, for windows whose bounds do not depend on other rows.
 
-    A window of which the fold has no result, as all of its rows have been taken back, is not put out.
+    A window without a result, because all its rows have been retracted, is not emitted.
 
     Parameters
     ----------
     keys : sequence of str
     make : callable
-        From key columns, the schema of the rows and those of the keys that are no columns of the user's, to the fold
+        Takes key columns, the schema of the rows, and those of the keys that are not user columns. Returns the fold
         that merges rows.
     schema : StructType
-        Of the rows.
+        Schema of the rows.
     options : WindowOptions
     changes : str, optional
-        Value of `changes.MARK` if windows that are put out again are to come as changes: what was put
-        out before as ``update_preimage`` or ``delete``. With an allowed lateness over a change stream they do anyway.
+        Value of `changes.MARK` if windows that are emitted again are emitted as changes: the earlier result as
+        ``update_preimage`` or ``delete``. With an allowed lateness over a change stream that is always so.
     """
 
     timed = True
     mergeable = False
-    # What it puts out does not depend on when it does so.
+    # The output does not depend on when it is emitted.
     interruptible = True
     waits = True
 
@@ -120,12 +120,12 @@ class WindowFold(Fold):
         if assigner.is_event_time and not assigner.is_unbounded and self._time is None:
             raise BacklogError(
                 f"{type(assigner).__name__}: the stream has no event time.",
-                'Add .with_watermark("<column>", "<delay>") before key_by, or take windows of processing time.',
+                'Add .with_watermark("<column>", "<delay>") before key_by, or use windows of processing time.',
             )
         spans = StructType(list(schema.fields)).add(START, LongType()).add(END, LongType())
         self.inner = make((*keys, *self._window_keys()), spans, (START, END))
         self.state = self._state(LongType(), BooleanType())
-        # Else it has rows that are no windows.
+        # With changes the version also has rows that are not windows.
         self.hands_over_version = not self.inner.changes
 
     def _window_keys(self) -> tuple[str, ...]:
@@ -147,7 +147,7 @@ class WindowFold(Fold):
     # -- rows and their windows -----------------------------------------------------------------------------
 
     def _windowed(self, rows: DataFrame) -> DataFrame:
-        """A row for each window of each row: its columns, start, end, and whether it is the row's last window."""
+        """One row per window of each row: its columns, start, end, and whether it is the row's last window."""
         from pyspark.sql import functions as F
 
         assigner = self.options.assigner
@@ -181,7 +181,7 @@ class WindowFold(Fold):
         return self.inner.lift(self._windowed(rows), *self._more())
 
     def _more(self) -> list[Column]:
-        """Columns of lifted rows behind those of the inner fold."""
+        """Columns of lifted rows after those of the inner fold."""
         from pyspark.sql import functions as F
 
         more = [F.col(_ROWS)]
@@ -195,24 +195,24 @@ class WindowFold(Fold):
         return self._lifted or self._merged_schema()
 
     def _merged_schema(self) -> pa.Schema:
-        """Of rows that have been merged by key and window."""
+        """Schema of rows that have been merged by key and window."""
         return self.inner.state.arrow()
 
     def merge(self, batch: pa.RecordBatch, *, lifted: bool) -> tuple[pa.RecordBatch, np.ndarray, np.ndarray]:
-        """One row a key and window, from rows of lifted values or of accumulators; as `merged`."""
-        # Behind them may stand the rows that they were lifted from.
+        """One row per key and window, from rows of lifted values or of accumulators; like `merged`."""
+        # The columns of the original rows may follow.
         width = next((i for i, name in enumerate(batch.schema.names) if name == _ROWS), batch.num_columns)
         return merged(batch.select(list(range(width))), self.inner.state, self.inner, lifted=lifted)
 
     def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
-        # Of what types lifted values are is known from the plan alone; the workers' copy is made after this.
+        # Only the plan knows the types of lifted values. The workers' copy is made after this.
         self._lifted = lifted.remove(0)
         return PackWindows(self, lifted)
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
     def _ends(self, rows: pa.RecordBatch) -> np.ndarray:
-        """The ends of windows, of merged rows or rows of state."""
+        """The ends of windows, of merged rows or of rows of state."""
         found: np.ndarray = rows.column(f"k{len(self.inner.keys) - 1}").to_numpy()
         return found
 
@@ -271,10 +271,10 @@ class WindowFold(Fold):
         touched: np.ndarray,
         has: np.ndarray,
     ) -> pa.RecordBatch:
-        """Windows with their codes: those that were put out and have changed, and those that are put out now.
+        """Windows with their codes: emitted ones that have changed, and those that are emitted now.
 
-        ``before``, in its ``order``, makes the windows ``after``, one from each of ``starts`` on. Sessions may have
-        merged, and then they are other windows.
+        ``before``, in its ``order``, becomes ``after``: one window from each index in ``starts``. If sessions have
+        merged, the result is a new window.
         """
         of = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(order))))
         had = np.flatnonzero(was_fired & touched[of] & self.inner.results(before.take(pa.array(order))))
@@ -299,7 +299,7 @@ class WindowFold(Fold):
     def _on_time(
         self, live: pa.RecordBatch, clock: Clock, kept: pa.RecordBatch
     ) -> tuple[pa.RecordBatch, int, list[tuple[int, pa.RecordBatch]]]:
-        """Rows whose windows still take them, merged by window; how many were late; those for the side output."""
+        """Rows whose windows still accept them, merged by window; the number of late rows; rows for the side output."""
         shipped_raw = self.options.late_output is not None
         late = np.zeros(live.num_rows, dtype=bool)
         watermark = clock.watermark if self.options.control_first else clock.before
@@ -310,7 +310,7 @@ class WindowFold(Fold):
         if not shipped_raw:
             return on_time.drop_columns([_ROWS]), pc.sum(behind.column(_ROWS)).as_py() or 0, []
         outputs = []
-        # A row of several windows is late when even the last of them is over.
+        # A row of several windows is late when its last window is over.
         behind = behind.filter(pc.equal(behind.column(_ROWS), 1))
         if behind.num_rows:
             columns = [behind.column(f"r{i}") for i in range(len(self._schema))]
@@ -320,7 +320,7 @@ class WindowFold(Fold):
         return self.merge(on_time, lifted=True)[0], 0, outputs
 
     def _late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
-        """Which live rows are of windows that have been given up."""
+        """Which live rows belong to windows that have been dropped."""
         return _plus(self._ends(live) - 1, self.options.lateness_ms) <= watermark
 
     # -- the sorted vehicle ---------------------------------------------------------------------------------
@@ -346,12 +346,12 @@ class WindowFold(Fold):
         return F.col(f"k{len(self.inner.keys) - 1}") - 1
 
     def _is_over(self, end: StayEnd, lateness_ms: int = 0) -> Column:
-        """Whether a window of a version has ended so long before the watermark."""
+        """Whether a window of a version has ended at least this long before the watermark."""
         from pyspark.sql import functions as F
 
         if end.watermark is None or not self.options.assigner.is_event_time:
             return F.lit(False)
-        # Whatever is taken from the watermark cannot overflow; the end of a window may be the end of time.
+        # The subtraction must not overflow. The end of a window may be the end of time.
         return self._last_millisecond() <= F.lit(max(end.watermark - lateness_ms, MIN_WATERMARK))
 
     def output_at_end(self, version: DataFrame, end: StayEnd) -> DataFrame:
@@ -363,7 +363,7 @@ class WindowFold(Fold):
     def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
         from pyspark.sql import functions as F
 
-        # There is no watermark in backlog, and so nothing late.
+        # In backlog there is no watermark, so no row is late.
         nothing = [F.lit(None).cast(f.dataType).alias(f.name) for f in self._schema]
         return version.where("false").select(*nothing)
 
@@ -399,19 +399,19 @@ class WindowFold(Fold):
         return self.finish(windows, *([change_type_of(code, self.changes)] if self.changes else []))
 
     def finish(self, state: DataFrame, *more: Column) -> DataFrame:
-        """Keys, the window, results."""
+        """Keys, window, results."""
         finished = self.inner.finish(state, *self._span(), *more)
         if self.options.assigner.is_unbounded:
             return unnamed_windows(finished, self.keys)
         return named_windows(finished, self.keys, self._time)
 
     def _span(self) -> list[Column]:
-        """Start and end in rows of state, where they are no keys of the inner fold."""
+        """Start and end in rows of state, if they are not keys of the inner fold."""
         return []
 
 
 class PackWindows:
-    """For ``mapInArrow``: lifted rows packed by key group; merged by key and window, unless late ones are kept."""
+    """For ``mapInArrow``: packs lifted rows by key group. Merges them by key and window unless late rows are kept."""
 
     def __init__(self, fold: WindowFold, lifted: pa.Schema) -> None:
         self._fold = fold
@@ -430,6 +430,6 @@ class PackWindows:
 
 
 def _plus(times: np.ndarray, more: int) -> np.ndarray:
-    """A sum that ends where time does."""
+    """A sum that stops at the end of time."""
     found: np.ndarray = np.minimum(times, FOREVER - more) + more
     return found

@@ -1,6 +1,6 @@
-"""User functions of the rows of a window, for one stream and for two.
+"""The base classes of user functions over the rows of a window, for one stream and for two.
 
-Source: PyFlink's ``pyflink.datastream.functions`` and Flink's ``CoGroupFunction``; here their output is declared.
+Source: PyFlink's ``pyflink.datastream.functions`` and Flink's ``CoGroupFunction``. Here their output is declared.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TimeWindow:
-    """A window: milliseconds since 1970 from ``start`` to before ``end``."""
+    """A window: milliseconds since 1970, from ``start`` (inclusive) to ``end`` (exclusive)."""
 
     start: int
     end: int
 
     def max_timestamp(self) -> int:
-        """The last millisecond that belongs to it."""
+        """The last millisecond of the window."""
         return self.end - 1
 
 
@@ -50,12 +50,12 @@ class Groups:
     Parameters
     ----------
     keys : pyarrow.RecordBatch
-        The key columns; a row for each group.
+        The key columns, one row per group.
     starts, ends : numpy.ndarray of int64
         The window of each group.
     sides : tuple of (pyarrow.RecordBatch, numpy.ndarray)
-        For each input its rows and where those of each group begin, with one more number for the end. Rows of a group
-        are together, in the order given to ``key_by``.
+        For each input its rows, and the index at which each group begins, with one more index for the end. Rows of a
+        group are together, in the order given to ``key_by``.
     """
 
     keys: pa.RecordBatch
@@ -70,7 +70,7 @@ class Groups:
 
 
 class Made:
-    """The rows of a batch as named tuples, made when the first of them is asked for."""
+    """The rows of a batch as named tuples, made at the first access."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         self._batch = batch
@@ -89,7 +89,7 @@ class Made:
 class Rows(Sequence[Any]):
     """Rows of one window: named tuples of all columns with Python values; timestamps have the zone UTC.
 
-    The first access makes them, so ``len`` alone costs next to nothing.
+    The first access makes them, so ``len`` alone costs almost nothing.
     """
 
     __slots__ = ("_end", "_made", "_start")
@@ -144,7 +144,7 @@ class _Function(TaskFunction):
 
 
 class WindowFunction(_Function):
-    """A function of the rows of one window; subclass it. Called once for each window that is put out."""
+    """A function of the rows of one window; subclass it. Called once for each window that is emitted."""
 
     def apply(self, key: Any, window: TimeWindow, rows: Rows) -> Iterable[Any]:
         """Called for each window.

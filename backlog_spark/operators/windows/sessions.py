@@ -1,7 +1,7 @@
-"""Session windows: they end after a pause, grow and merge.
+"""Session windows: they end after a pause, and they grow and merge.
 
-A session is a span of time from its first row to a gap after its last. Rows and sessions whose spans meet are one
-session. The order does not matter, so sessions of parts of the rows merge to those of all rows.
+A session is a span of time from its first row to a gap after its last row. Rows and sessions whose spans touch form one
+session. The order does not matter, so sessions of parts of the rows merge to the sessions of all rows.
 
 Source: Flink's ``MergingWindowSet``.
 """
@@ -33,26 +33,26 @@ _FIRED: Final = "fired"
 
 
 def session_runs(keys: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bring spans together that meet.
+    """Combine spans that touch.
 
     Parameters
     ----------
     keys : numpy.ndarray of int64
-        A number for each key; equal ones need not stand together.
+        A number for each key. Equal ones need not be next to each other.
     starts, ends : numpy.ndarray of int64
-        Of each span.
+        Bounds of each span.
 
     Returns
     -------
     (numpy.ndarray, numpy.ndarray)
-        An order of the spans, by key and start, and where in it each session begins.
+        An order of the spans, by key and start, and the index in it at which each session begins.
     """
     if not len(keys):
         return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     order: np.ndarray = np.lexsort((starts, keys))
     key, start = keys[order], starts[order]
     is_key = np.concatenate(([True], key[1:] != key[:-1]))
-    # The greatest end so far within a key: over ranks, which with the key's number before them never fall.
+    # The greatest end so far within a key. Computed over rank plus key number, which never falls.
     ranked, rank = np.unique(ends[order], return_inverse=True)
     number = np.cumsum(is_key) - 1
     reached = ranked[np.maximum.accumulate(number * len(ranked) + rank) - number * len(ranked)]
@@ -67,7 +67,7 @@ class SessionFold(WindowFold):
     Raises
     ------
     BacklogError
-        For a change stream: of what a session would be without a row, it does not tell.
+        For a change stream: a session cannot tell what it would be without a row.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class SessionFold(WindowFold):
         return found
 
     def _runs(self, rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
-        """An order of rows with a key and a span, and where each session begins in it."""
+        """An order of rows with a key and a span, and the index in it at which each session begins."""
         by_key, firsts = equal_runs(rows.column(HASH).to_numpy(), [rows.column(n) for n in self.state.key_names])
         number = np.empty(rows.num_rows, dtype=np.int64)
         number[by_key] = np.repeat(np.arange(len(firsts)), np.diff(np.append(firsts, rows.num_rows)))
@@ -138,7 +138,7 @@ class SessionFold(WindowFold):
     def fold(self, rows: DataFrame, base: DataFrame | None) -> DataFrame:
         lifted = self.lift(rows).drop(GROUP)
         schema = self.version_schema()
-        # Sessions of parts of the rows first: there are fewer of them to be shuffled.
+        # First merge sessions per partition: fewer rows are shuffled.
         parts = map_in_arrow(lifted, _MergeParts(self, arrow_schema(lifted.schema), is_lifted=True), schema)
         both = parts if base is None else base.unionByName(parts)
         placed = both.repartition(HASH).sortWithinPartitions(HASH)
@@ -162,9 +162,9 @@ class SessionFold(WindowFold):
 
 
 class _MergeParts:
-    """For ``mapInArrow``: lifted rows, in any order, or sessions sorted by hash, as sessions.
+    """For ``mapInArrow``: turns lifted rows (in any order), or sessions sorted by hash, into sessions.
 
-    Of sessions those of the last hash are held back until another one is seen, so each comes out once.
+    Sessions of the last hash are held back until another hash comes. So each session is emitted once.
     """
 
     def __init__(self, fold: SessionFold, schema: pa.Schema, *, is_lifted: bool) -> None:
@@ -188,5 +188,5 @@ class _MergeParts:
 
     def _merged(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         sessions, _, _ = self._fold.merge(combine(batches, self._schema), lifted=self._is_lifted)
-        # By hash, which need not be the order in which equal keys were numbered.
+        # By hash, because equal keys were numbered in another order.
         return sessions.take(pa.array(np.argsort(sessions.column(0).to_numpy(), kind="stable")))

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 __all__ = ["TriggeredWindows"]
 
 _WINDOW: Final = TimeWindow(-FOREVER, FOREVER)
-# For names of the trigger's state among the function's.
+# Prefix of the trigger's state among the function's state.
 _PREFIX: Final = "trigger_"
 
 
 class TriggeredWindows(KeyedProcessFunction):
-    """The window of each key: its rows or an accumulator of them, and the trigger's state.
+    """The window of each key: its rows or an accumulator, and the trigger's state.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class TriggeredWindows(KeyedProcessFunction):
     trigger : Trigger
     function : WindowFunction, ProcessWindowFunction or AggregateFunction
     schema : StructType
-        Of the rows.
+        Schema of the rows.
     """
 
     _takes_late_rows = True
@@ -77,7 +77,7 @@ class TriggeredWindows(KeyedProcessFunction):
         else:
             if function.is_vectorised:
                 raise BacklogError(
-                    f"{what} has process_groups, but windows with a trigger of one's own come one by one.",
+                    f"{what} has process_groups, but windows with your own trigger are emitted one by one.",
                     "Define apply or process.",
                 )
             self.contents = ListState(StructType(list(schema.fields)))
@@ -90,7 +90,7 @@ class TriggeredWindows(KeyedProcessFunction):
         for name in self._trigger.declared_states():
             setattr(self._trigger, name, getattr(self, _PREFIX + name))
         open_function(self._trigger)
-        if not isinstance(self._function, AggregateFunction):  # which the state opens
+        if not isinstance(self._function, AggregateFunction):  # the state opens that one
             open_function(self._function)
 
     def close(self) -> None:
@@ -124,10 +124,10 @@ class TriggeredWindows(KeyedProcessFunction):
             result = self.contents.get()
             row = result if isinstance(result, tuple | list) else (result,)
             keys = key if isinstance(key, tuple) else (key,)
-            # A timer may fire an empty window, of which there is no result.
+            # A timer may fire an empty window. It has no result.
             return [] if result is None else [(*keys, *row, None, None, None)]
         assert isinstance(self.contents, ListState)
-        # What has been in the state is a dict.
+        # Values from the state are dicts.
         kept = self.contents.get()
         rows: Any = [self._row(*row.values()) if type(row) is dict else row for row in kept]
         if not rows:

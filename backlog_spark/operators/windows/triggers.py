@@ -31,15 +31,15 @@ __all__ = [
 
 
 def whole_number(value: object, setting: str) -> int:
-    """A number of rows.
+    """Check a number of rows.
 
     Raises
     ------
     SettingError
-        For what is no int of 1 or more.
+        If it is not an int of 1 or more.
     """
     if type(value) is not int or value < 1:
-        raise SettingError(setting, value, "is no number of rows.", "Give an int of 1 or more.")
+        raise SettingError(setting, value, "is not a number of rows.", "Give an int of 1 or more.")
     return value
 
 
@@ -50,22 +50,22 @@ class CountedRows:
     Parameters
     ----------
     every : int
-        A window is put out at each row of a key whose number is a multiple of this; the first row has the number 1.
+        A window is emitted at each row whose number within its key is a multiple of this. The first row has number 1.
     last : int or None
-        The window has this many of the last rows, fewer at first; None for all rows.
+        The window has this many of the last rows, at first fewer; None for all rows.
     """
 
     every: int
     last: int | None
 
     def describe(self) -> str:
-        """As kept in the checkpoint."""
+        """The text in the checkpoint."""
         return f"the last {'rows' if self.last is None else self.last} at every {self.every}"
 
 
 @dataclass(frozen=True)
 class CountTrigger:
-    """Puts a window out at every ``count``-th row of a key and keeps its rows: the next window has them too."""
+    """Emits a window at every ``count``-th row of a key and keeps its rows: the next window has them too."""
 
     count: int
 
@@ -76,24 +76,24 @@ class CountTrigger:
         Raises
         ------
         SettingError
-            For what is no int of 1 or more.
+            If it is not an int of 1 or more.
         """
         return cls(whole_number(count, "CountTrigger count"))
 
     def rows(self) -> CountedRows:
-        """Which rows are put out, and when."""
+        """Which rows are emitted, and when."""
         return CountedRows(self.count, None)
 
 
 @dataclass(frozen=True)
 class PurgingTrigger:
-    """Like the trigger inside, but puts each row out once: the next window begins behind it."""
+    """Like the trigger inside, but emits each row once: the next window begins after it."""
 
     trigger: CountTrigger
 
     @classmethod
     def of(cls, trigger: CountTrigger) -> Self:
-        """Make the trigger forget its rows whenever it has put them out.
+        """Make the trigger drop its rows whenever it has emitted them.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class PurgingTrigger:
         return cls(trigger)
 
     def rows(self) -> CountedRows:
-        """Which rows are put out, and when."""
+        """Which rows are emitted, and when."""
         return CountedRows(self.trigger.count, self.trigger.count)
 
 
@@ -114,17 +114,17 @@ class TriggerResult(Enum):
 
     CONTINUE = (False, False)
     FIRE = (True, False)
-    """Put it out, and keep its rows."""
+    """Emit it, and keep its rows."""
     PURGE = (False, True)
     """Forget its rows."""
     FIRE_AND_PURGE = (True, True)
 
     def is_fire(self) -> bool:
-        """Whether the window is put out."""
+        """Whether the window is emitted."""
         return self.value[0]
 
     def is_purge(self) -> bool:
-        """Whether its rows are forgotten."""
+        """Whether its rows are dropped."""
         return self.value[1]
 
 
@@ -155,10 +155,10 @@ class TriggerContext:
 
 
 class Trigger(TaskFunction):
-    """Decides when the window of a key is put out, for `GlobalWindows`; subclass it.
+    """Decides when the window of a key is emitted, for `GlobalWindows`; subclass it.
 
     Declare its state as in a `KeyedProcessFunction`; each key has its own. Timers fire as there: in backlog event-time
-    timers wait for the switch. PyFlink's ``clear`` and ``on_merge`` are not called, as these windows never end and
+    timers wait for the switch. PyFlink's ``clear`` and ``on_merge`` are not called, because these windows never end and
     never merge.
 
     Examples

@@ -285,9 +285,9 @@ def test_times_at_the_ends_of_the_calendar() -> None:
 
 def test_mistakes_are_told() -> None:
     for bounds, problem in (
-        (Bounds(2, 1), r"interval = '\[2 ms, 1 ms\]': holds no time"),
-        (Bounds(1, 1, upper_exclusive=True), r"interval = '\[1 ms, 1 ms\)': holds no time"),
-        (Bounds(1, 2, True, True), r"interval = '\(1 ms, 2 ms\)': holds no time"),
+        (Bounds(2, 1), r"interval = '\[2 ms, 1 ms\]': is empty"),
+        (Bounds(1, 1, upper_exclusive=True), r"interval = '\[1 ms, 1 ms\)': is empty"),
+        (Bounds(1, 2, True, True), r"interval = '\(1 ms, 2 ms\)': is empty"),
         (Bounds(0, 10**16), r"has a bound beyond"),
     ):
         with pytest.raises(SettingError, match=problem):
@@ -295,7 +295,7 @@ def test_mistakes_are_told() -> None:
     with pytest.raises(SettingError, match=r"how = 'outer': .* inner, left, right, full"):
         fold_of(Bounds(0, 1), "outer")
     with pytest.raises(
-        BacklogError, match=r"both streams have a column 'TS', which is no key of both\. Rename it.*map"
+        BacklogError, match=r"both streams have a column 'TS', which is not a key of both\. Rename it.*map"
     ):
         IntervalJoinFold(schema(("user", "TS", "w")), ["user"], ["user"], 0, 1, 4)
     with pytest.raises(BacklogError, match=r"both streams have a column 'user'"):
@@ -562,7 +562,7 @@ def test_refused_functions_of_pairs() -> None:
 
     given = (schema(), ["user"], ["user"], -5, 5, 4)
     assert event_time_of(ProcessedIntervalJoinFold(Apart(), *given)._put_out) == "join_time"
-    with pytest.raises(SettingError, match="rows without a match, which come when their time is over"):
+    with pytest.raises(SettingError, match="rows without a match after their time is over"):
         ProcessedIntervalJoinFold(Apart(), *given, how="left")
-    with pytest.raises(BacklogError, match=r"Wrong\.output has a column 'join_time', which is added by itself"):
+    with pytest.raises(BacklogError, match=r"Wrong\.output has a column 'join_time', which is added automatically"):
         ProcessedIntervalJoinFold(Wrong(), *given)

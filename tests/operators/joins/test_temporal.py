@@ -164,7 +164,7 @@ def test_rows_that_wait_are_due_at_once_and_others_never() -> None:
     ("join", "message"),
     [
         (lambda a, b: a.temporal_join(b, on="k", how="full"), "how.*'full'.*left, inner"),
-        (lambda a, b: a.temporal_join(b.map("k", "w"), on="k"), "no column that tells the newest row"),
+        (lambda a, b: a.temporal_join(b.map("k", "w"), on="k"), "no column that orders the rows"),
         (lambda a, b: a.temporal_join(b.map("k", "w"), on="k", order="x"), "cannot be ordered by 'x'; it has k, w"),
         (lambda a, b: b.temporal_join(a, on="k", order="v"), "temporal_join: the stream's rows have .*_change_type"),
         (lambda a, b: a.temporal_join(b, on="j"), "no column 'j'"),

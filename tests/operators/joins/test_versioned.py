@@ -280,7 +280,7 @@ def test_mistakes_are_told() -> None:
 
     told = schema(kind).add("l:" + CHANGE_TYPE, StringType())
     for rows, as_of, message in (
-        (changed("l:ts", TimestampType()), "ts", r"as_of='ts', and the probe side has no event time.*with_watermark"),
+        (changed("l:ts", TimestampType()), "ts", r"as_of='ts', but the probe side has no event time.*with_watermark"),
         (schema(kind), "v", r"as_of='v' is not the event time of the probe side, which is 'ts'\. Take as_of='ts'"),
         (changed("r:rts", TimestampType()), "ts", r"the build side has no event time.*with_watermark"),
         (changed("r:rts", StringType(), True, {EVENT_TIME: "rts"}), "ts", r"the event time 'rts' has become string"),
@@ -288,7 +288,7 @@ def test_mistakes_are_told() -> None:
     ):
         with pytest.raises(BacklogError, match=message):
             fold_of(kind, given=rows, as_of=as_of)
-    with pytest.raises(SettingError, match=r"how = 'full': is no kind of temporal join\. Take one of left, inner"):
+    with pytest.raises(SettingError, match=r"how = 'full': is not a kind of temporal join\. Use one of left, inner"):
         fold_of(kind, "full")
     fold = fold_of(kind)
     row = batch([Row(RIGHT, "a", 1, 1)], fold, state=True).to_pylist()[0] | {"t": None}

@@ -329,19 +329,19 @@ def test_null_event_time() -> None:
 
 def test_what_is_refused() -> None:
     for text, problem in (
-        ("rank()", r"RANK\(\) is no function"),
-        ("sum(a + 1)", "argument of sum is to be one column"),
+        ("rank()", r"RANK\(\) is not a supported function"),
+        ("sum(a + 1)", "argument of sum must be one column"),
         ("sum(DISTINCT a)", "DISTINCT would need to keep"),
         ("sum(a) OVER (ORDER BY b)", "has a window of its own"),
         ("sum(a) FILTER (WHERE b)", "FILTER and NULLS"),
         ("first_value(a) IGNORE NULLS", "FILTER and NULLS"),
-        ("lag(a, -1)", "-1 is no number of rows"),
-        ("lag(a, 1, b)", "default b is no constant"),
-        ("a", "a is no function"),
+        ("lag(a, -1)", "-1 is not a number of rows"),
+        ("lag(a, 1, b)", "default b is not a constant"),
+        ("a", "a is not a supported function"),
         ("sum(a), sum(a)", "several functions are named sum_a"),
         ("sum(a) FROM t", "is not just a list"),
         ("sum(", "is not a list of functions"),
-        ("count(1)", "argument of count is to be one column"),
+        ("count(1)", "argument of count must be one column"),
     ):
         with pytest.raises(BacklogError, match=problem):
             parse_over(text)

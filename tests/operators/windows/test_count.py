@@ -402,11 +402,11 @@ def keyed(tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda k: k.count_window(0), "count_window size = 0: is no number of rows"),
-        (lambda k: k.count_window(True), "count_window size = True: is no number of rows"),
-        (lambda k: k.count_window(5, 2.5), "count_window slide = 2.5: is no number of rows"),
+        (lambda k: k.count_window(0), "count_window size = 0: is not a number of rows"),
+        (lambda k: k.count_window(True), "count_window size = True: is not a number of rows"),
+        (lambda k: k.count_window(5, 2.5), "count_window slide = 2.5: is not a number of rows"),
         (lambda k: k.count_window(5, 6), "count_window slide = 6: is greater than the size 5, so rows between windows"),
-        (lambda k: bs.CountTrigger.of("3"), "CountTrigger count = '3': is no number of rows"),
+        (lambda k: bs.CountTrigger.of("3"), "CountTrigger count = '3': is not a number of rows"),
     ],
 )
 def test_refused_numbers(keyed: Any, make: Any, message: str) -> None:
