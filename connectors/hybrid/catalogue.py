@@ -1,4 +1,4 @@
-"""The options of ``hybrid`` itself, as documented (pure). The phases document their own."""
+"""The documented options of ``hybrid`` itself (pure). The phases document their own."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ OPTIONS = (
         "metadataColumns",
         "names",
         "none",
-        "Extra columns at the end that tell where a row comes from. A column is NULL in phases that do not have it. A "
-        "schema set with `readStream.schema(…)` must end with them. Columns of these names that are not listed here "
+        "Extra columns at the end that show where a row comes from. A column is NULL in phases that do not have it. A "
+        "schema set with `readStream.schema(…)` must end with them. Columns with these names that are not listed here "
         "are data.",
         ", ".join(METADATA),
     ),
@@ -41,15 +41,15 @@ OPTIONS = (
         "maxRowsPerBatch",
         "int",
         "1000000",
-        "Rows per batch, approximately: files are cut at row groups. With `intervalDuringBacklog`, time limits a batch "
-        "of backlog, and this does too only if it is set.",
+        "Rows per batch, approximately: files are cut at row groups. With `intervalDuringBacklog` batches of backlog "
+        "are sized by time. This option then also limits them, but only if it is set.",
         ">= 1",
     ),
     Option(
         "maxOffsetsPerTrigger",
         "int",
         "unset",
-        "The same, as Spark's Kafka source calls it.",
+        "The same under the name of Spark's Kafka source.",
         ">= 1",
         "maxOffsetsPerTrigger",
     ),
@@ -57,8 +57,8 @@ OPTIONS = (
         "metadataLocation",
         "path",
         "set by a query's runner",
-        "Directory for the lists of files and the keys for a hand-over, local to the driver or a URL. A plain "
-        "`readStream` must set it where a phase needs it. Keep the directory as long as the checkpoint.",
+        "Directory for the lists of files and the keys for a hand-over: a local path of the driver, or a URL. A plain "
+        "`readStream` must set it if a phase needs it. Keep the directory as long as the checkpoint.",
     ),
     Option(
         "interval",
@@ -79,7 +79,7 @@ OPTIONS = (
         "useProcessingTimeAfterBacklog",
         "boolean",
         "false",
-        "After the backlog, event time follows the system time (FLIP-326), for the timers of the operators behind it. "
+        "After the backlog, event time follows the system time (FLIP-326), for the timers of the next operators. "
         "Excludes `with_watermark`. Works in queries of `backlog_spark`; it does not change a plain `readStream`.",
         "true, false",
     ),
@@ -94,19 +94,19 @@ OPTIONS = (
         "availableNowTarget",
         "string",
         "latest",
-        "Where a run with the trigger `availableNow` ends. latest: at what is there when it starts. backlogEnd: at the "
-        "end of the backlog. none: at once.",
+        "Where a run with the trigger `availableNow` ends. latest: after the data present at its start. backlogEnd: at "
+        "the end of the backlog. none: at once.",
         ", ".join(("latest", "backlogEnd", "none")),
     ),
 )
 
 
 def _secrets() -> str:
-    # Not from the table of files, whose package takes 0.2 s to import; nothing else in it is a secret.
+    # Not from the table of files: its package takes 0.2 s to import, and no other option in it is secret.
     names = {o.name for o in (FILE_SYSTEM, *OPTIONS, *KAFKA, *DECODE) if o.secret}
     names |= {f"kafka.{name}" for name in SECRET_NAMES}
     return "|".join(sorted(names)).replace(".", "[.]").replace("*", ".*")
 
 
 SECRETS = f"(phase[.][^.]+[.])?({_secrets()})"
-"""Regular expression, of Python and Java, for the whole names of options whose values are for nobody to see."""
+"""Regular expression for Python and Java. It matches the whole names of options with secret values."""

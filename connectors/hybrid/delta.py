@@ -1,4 +1,4 @@
-"""The phase of a Delta table: one version of it, read through the list of files that its log has."""
+"""The phase of a Delta table: reads one version of it, through the list of files in the table's log."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ from .phases import Position
 
 __all__ = ["DeltaOptions", "DeltaPhase"]
 
-# Table features that change nothing for a reader of one version, or are heeded here. (Delta protocol, "Table Features")
+# Table features that do not matter to a reader of one version, or that this module supports. (Delta protocol, "Table
+# Features")
 _FEATURES = {
     "columnMapping",
     "deletionVectors",
@@ -54,7 +55,7 @@ class DeltaOptions:
         Directory or URL of the table.
     version : int or None
     time : datetime.datetime or None
-        With zone. Of this and the version at most one.
+        With a zone. At most one of time and version is set.
     read : ReadOptions
 
     Raises
@@ -70,11 +71,11 @@ class DeltaOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> DeltaOptions:
-        """From the options of the phase; names in any case. ``others`` are known, and somebody else's to read."""
+        """Parse the options of the phase; names in any case. ``others``: known names that other modules read."""
         given = Given(options, DELTA, others, "a phase of Delta")
         if given.has("versionAsOf") and given.has("timestampAsOf"):
             raise SettingError(
-                "timestampAsOf", given.text("timestampAsOf"), "is given beside versionAsOf.", "Give one of them."
+                "timestampAsOf", given.text("timestampAsOf"), "is given together with versionAsOf.", "Give one of them."
             )
         return cls(
             path=given.required("path", 'Set .option("path", "/data/table").').strip(),
@@ -95,9 +96,9 @@ def _time(text: str) -> datetime:
 class DeltaPhase(ListedPhase):
     """Reads one version of a Delta table, each row once.
 
-    The version is fixed in the position, and fixes the files: no list of them need be kept. A file that VACUUM has
-    removed is an error, or with ``failOnDataLoss=false`` left out. Deletion vectors and column mapping by name are
-    heeded; a feature that is not is refused by its name.
+    The position has the version, and the version defines the files, so no list of files is kept. A file that VACUUM has
+    removed is an error, or is skipped with ``failOnDataLoss=false``. Deletion vectors and column mapping by name are
+    supported. Other features are refused by name.
 
     Parameters
     ----------
@@ -105,7 +106,7 @@ class DeltaPhase(ListedPhase):
     options : mapping
         See `connectors.hybrid.files.catalogue.DELTA`.
     others : collection of str
-        Names of options that are somebody else's to read.
+        Names of options that other modules read.
 
     Raises
     ------
@@ -127,7 +128,7 @@ class DeltaPhase(ListedPhase):
         try:
             table = self._table(position["version"], None)
         except BacklogError:
-            return None  # which ends the query if there still is something to read of it
+            return None  # the query then fails if it must still read the table
         return self._schema_of(table) if table.metadata().id == position["table"] else None
 
     def _schema_of(self, table: DeltaTable) -> pa.Schema:
@@ -146,9 +147,9 @@ class DeltaPhase(ListedPhase):
         table = self._table(position["version"], None)
         if table.metadata().id != position["table"]:
             raise BacklogError(
-                f"The Delta table {self.options.path} is another one than when the query started: its id is "
+                f"The Delta table {self.options.path} is not the table of the query's start: its id is "
                 f"{table.metadata().id}, and was {position['table']}.",
-                "Put the table back, or start again with a new checkpoint.",
+                "Restore the table, or start again with a new checkpoint.",
             )
         return self._files_of(table)
 
@@ -172,18 +173,18 @@ class DeltaPhase(ListedPhase):
         try:
             table = DeltaTable(self._root(), version=version, storage_options=storage or None)
             if time is not None:
-                # Asked first: of a table at an older version the package numbers the commits wrongly.
+                # Ask for the history first: for a table at an older version the package numbers the commits wrongly.
                 commits = {commit["version"]: commit["timestamp"] for commit in table.history()}
                 table.load_as_version(time)
         except (DeltaError, OSError) as error:
             words = str(error)
             for secret in storage.values():
                 words = words.replace(secret, "***")
-            hint = "See that path, versionAsOf and fs.* are right, and that the log still reaches back so far."
+            hint = "Check path, versionAsOf and fs.*, and whether the log still has the version."
             if "Failed to parse value" in words:
                 hint = (
-                    "A column by which the table is partitioned may have been widened, which is not read here: take "
-                    "Spark's own reader (bs.hybrid), or write the table anew."
+                    "A partition column may have been widened, which is not supported here: use Spark's own reader "
+                    "(bs.hybrid), or rewrite the table."
                 )
             wanted = "" if version is None else f" at version {version}"
             raise BacklogError(
@@ -192,7 +193,7 @@ class DeltaPhase(ListedPhase):
             ) from None
         if time is not None and commits.get(table.version(), 0) > time.timestamp() * 1000:
             raise SettingError(
-                "timestampAsOf", time.isoformat(), "is before the first version that the table's log has.",
+                "timestampAsOf", time.isoformat(), "is before the first version in the table's log.",
                 "Set a later time, or versionAsOf.",
             )  # fmt: skip
         self._check_features(table)
@@ -209,8 +210,8 @@ class DeltaPhase(ListedPhase):
             unknown.append("columnMapping by id")
         if unknown:
             raise BacklogError(
-                f"The Delta table {self.options.path} has features that are not read here: {', '.join(unknown)}.",
-                "Drop the features from the table, or give a copy of it that has none of them.",
+                f"The Delta table {self.options.path} has features that are not supported here: {', '.join(unknown)}.",
+                "Drop the features from the table, or read a copy without them.",
             )
 
     def _files_of(self, table: DeltaTable) -> list[DataFile]:
@@ -229,8 +230,8 @@ class DeltaPhase(ListedPhase):
             if path.startswith("/") or "://" in path:
                 raise BacklogError(
                     f"The Delta table {self.options.path} has files of another table, such as {path}: it is a shallow "
-                    "clone, which is not read here.",
-                    "Give the table that it was cloned from, or a deep clone.",
+                    "clone, which is not supported here.",
+                    "Read the table that it was cloned from, or a deep clone.",
                 )
             mask, rows = kept.pop(path, None), action["num_records"]
             found.append(
@@ -254,7 +255,7 @@ class DeltaPhase(ListedPhase):
 
 
 def _names(fields: Sequence[Mapping[str, Any]]) -> tuple[Names, ...]:
-    """How columns are called in the files of a table with column mapping; nothing without."""
+    """Names of columns in the files of a table with column mapping; empty without column mapping."""
     found: list[Names] = []
     for column in fields:
         own = column["metadata"].get("delta.columnMapping.physicalName", column["name"])
@@ -275,7 +276,7 @@ def _names_in(kind: Any) -> tuple[Names, ...]:
 
 
 def _kept(table: DeltaTable) -> dict[str, npt.NDArray[np.bool_]]:
-    """Which rows of files are kept, by their path in the table, of those that have deleted ones."""
+    """For files with deleted rows: which rows are kept, by the file's path in the table."""
     found = {}
     root = unquote(table.table_uri).rstrip("/") + "/"
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
@@ -286,7 +287,7 @@ def _kept(table: DeltaTable) -> dict[str, npt.NDArray[np.bool_]]:
 
 
 class _TableStore(Store):
-    """The files of a table, with the client that reads its log: one set of options is enough for both."""
+    """The files of a table, through the client that reads its log. So one set of options serves both."""
 
     def __init__(self, uri: str, storage: dict[str, str]) -> None:
         self._uri = uri.rstrip("/")

@@ -1,4 +1,4 @@
-"""The kinds of phases there are. A further kind is one module and one line here."""
+"""The kinds of phases. A new kind is one module and one line here."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class Kind:
     Parameters
     ----------
     module, phase : str
-        Where its `Phase` is. Imported when a query has such a phase, so that others need not have its packages.
+        The module and class of its `Phase`. Imported only for a query with such a phase: others need not install its
+        packages.
     catalogue, options : str
-        Where its options are listed, as objects that have a ``name``.
+        Module and name of the list of its options. Each has a ``name``.
     families : tuple of str
-        Beginnings of the names of options that are passed on, such as ``kafka.``.
+        Prefixes of options that are passed on, such as ``kafka.``.
     extra : str
-        What has its packages, as in ``pip install 'backlog-spark[kafka]'``.
+        The extra with its packages, as in ``pip install 'backlog-spark[kafka]'``.
     """
 
     module: str
@@ -38,7 +39,7 @@ class Kind:
     extra: str
 
     def knows(self, option: str) -> bool:
-        """Whether an option is one of the kind's; in any case."""
+        """Whether the kind has this option; in any case."""
         name = option.lower()
         return name in {known.lower() for known in self.names()} or name.startswith(self.families)
 
@@ -47,14 +48,14 @@ class Kind:
         return [o.name for o in getattr(importlib.import_module(f"{__package__}.{self.catalogue}"), self.options)]
 
     def make(self, name: str, options: Mapping[str, str]) -> Phase:
-        """A phase.
+        """Make a phase.
 
         Raises
         ------
         SettingError
-            For options that are wrong.
+            For wrong options.
         BacklogError
-            If a package is missing that it needs.
+            If a package is missing.
         """
         try:
             module = importlib.import_module(f"{__package__}.{self.module}")

@@ -1,4 +1,4 @@
-"""The offset of ``hybrid``: which phase, and where in it (pure)."""
+"""The offset of ``hybrid``: the phase, and the position in it (pure)."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class HybridOffset:
-    """All that fixes what has been read.
+    """Everything that defines what has been read.
 
     Parameters
     ----------
     phases : tuple of str
         The source's phases, each ``name:kind``.
     phase : int
-        The present one.
+        The present phase.
     position : dict or None
-        Where in it; None before anything was planned.
+        The position in it; None before anything was planned.
     ended : tuple of dict
-        The last positions of the phases before.
+        The last positions of the earlier phases.
     is_backlog : bool
-        Of the batch that ends here.
+        Whether the batch that ends here is backlog.
     is_processing_backlog : bool
-        From here on.
+        Whether the source is processing backlog from here on.
     is_finished : bool
-        Nothing follows.
+        Whether nothing follows.
     rows, rows_before : int
-        Rows up to here, and up to the phase's beginning, as far as known; never for reading.
+        Rows up to here, and up to the start of the phase, as far as known. For display only.
     total : int or None
         Rows of the whole backlog, if there is an estimate.
     pinned : mapping of str to dict
-        By number of the phase: what a phase that has not begun found when the query first started.
+        For phases that have not begun: their state when the query first started, by phase number.
     fixed_ms : int or None
-        When all of them had, milliseconds since 1970; None when all have begun.
+        When all of them had been pinned, in milliseconds since 1970; None when all have begun.
     """
 
     phases: tuple[str, ...]
@@ -59,13 +59,13 @@ class HybridOffset:
     fixed_ms: int | None = None
 
     def last_of(self, phase: int) -> Position:
-        """The last position in a phase that was read from, up to this offset."""
+        """The last position in a phase, up to this offset."""
         position = self.ended[phase] if phase < self.phase else self.position
-        assert position is not None, "asked of phases that were begun"
+        assert position is not None, "only for phases that have begun"
         return position
 
     def to_json(self) -> dict[str, Any]:
-        """As Spark logs it; equal offsets have equal texts."""
+        """The form in Spark's log. Equal offsets have equal texts."""
         return {
             "version": _VERSION,
             "phases": list(self.phases),
@@ -84,12 +84,12 @@ class HybridOffset:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> HybridOffset:
-        """From `to_json`.
+        """The inverse of `to_json`.
 
         Raises
         ------
         BacklogError
-            For another version.
+            For an offset of another version.
         """
         if data.get("version") != _VERSION:
             raise BacklogError(

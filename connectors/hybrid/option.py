@@ -1,4 +1,4 @@
-"""An option as the documentation has it (pure)."""
+"""An option as documented (pure)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Option:
     ----------
     name, type, default, doc, bounds : str
     spark : str
-        The option of Spark that means the same.
+        The equivalent option of Spark.
     secret : bool
-        Whether its value is secret: sessions that know the source do not show it either.
+        Whether its value is secret. Sessions that know the source hide it too.
     """
 
     name: str
@@ -35,11 +35,11 @@ FILE_SYSTEM = Option(
     "string",
     "unset",
     "Arguments of the file system, such as `fs.key` and `fs.secret`. If files and `metadataLocation` are in different "
-    "ones, `fs.s3.key` holds for `s3://` only; names without a scheme hold for the files, or for `metadataLocation` if "
-    "the files are local. Never written to logs, offsets or errors.",
+    "file systems, `fs.s3.key` applies to `s3://` only. Names without a scheme apply to the files, or to "
+    "`metadataLocation` if the files are local. Never written to logs, offsets or errors.",
     secret=True,
 )
-"""For every phase that reads files, even if only those of the hand-over."""
+"""For every phase that reads files, even if only those of a hand-over."""
 
 
 def option_table(options: Iterable[Option]) -> str:

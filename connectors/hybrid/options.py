@@ -1,4 +1,4 @@
-"""The options of ``hybrid``: which are the source's own, which its phases' (pure)."""
+"""The options of ``hybrid``: separates the source's own from those of its phases (pure)."""
 
 from __future__ import annotations
 
@@ -34,27 +34,27 @@ class HybridOptions:
     Parameters
     ----------
     phases : tuple of (str, str)
-        Name and kind of each phase, in their order.
+        Name and kind of each phase, in order.
     of_phase : tuple of mapping
-        Its options.
+        The options of each phase.
     decoded : tuple of mapping
-        Of each phase whose records are bytes, how they are turned into columns; empty for the others.
+        For each phase with records in bytes: the options for decoding them; empty for other phases.
     schema : str
-        The data columns as DDL; "" to take them from the first phase that declares its own.
+        The data columns as DDL. "": take them from the first phase that declares its own.
     metadata : tuple of str
-        Metadata columns that follow them.
+        Metadata columns, which follow the data columns.
     max_rows : int
-        Rows of a batch, about.
+        Approximate number of rows of a batch.
     max_rows_given : bool
-        Whether the user set it, so that it also bounds batches sized by time.
+        Whether the user set it. Then it also limits batches that are sized by time.
     interval_ms, during_backlog_ms : int or None
         Milliseconds; None when unset.
     target : str
         ``"latest"``, ``"backlogEnd"`` or ``"none"``.
     by_clock : bool
-        Whether event time goes on with the system time when the backlog has ended.
+        Whether event time follows the system time after the backlog.
     query_token : str
-        For `backlog_spark.spi.pacing.QueryBacklog`.
+        Token for `backlog_spark.spi.pacing.QueryBacklog`.
 
     Raises
     ------
@@ -77,12 +77,12 @@ class HybridOptions:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """The phases as offsets name them."""
+        """The phases, as named in offsets."""
         return tuple(f"{name}:{kind}" for name, kind in self.phases)
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> HybridOptions:
-        """From the options of ``readStream``; names in any case."""
+        """Parse the options of ``readStream``; names in any case."""
         given = {k.lower(): v for k, v in options.items()}
         phases = _phases(given.get("phases", "files, kafka"))
         of_phase: list[dict[str, str]] = [{} for _ in phases]
@@ -101,9 +101,9 @@ class HybridOptions:
             elif not takers and name not in _OWN:
                 raise _unknown(option, phases)
         for index, (name, _) in enumerate(phases):
-            # What a phase is told by name holds over what all are told, in whatever case either is written.
+            # An option with the phase's name overrides one for all phases, in whatever case either is written.
             of_phase[index] = _by_name(of_phase[index], options, name)
-            if _file_format(of_phase[index]) != "csv":  # how records are written is then about those of other phases
+            if _file_format(of_phase[index]) != "csv":  # options of the CSV format then belong to other phases
                 of_phase[index] = {o: v for o, v in of_phase[index].items() if o.lower() not in _CSV}
         intervals = resolve_intervals({}, {}, [("hybrid", dict(options))])
         by_clock = given.get("useprocessingtimeafterbacklog", "false")
@@ -135,11 +135,11 @@ def _phases(text: str) -> tuple[tuple[str, str], ...]:
         kind = kind if colon else name
         if kind not in KINDS:
             raise SettingError(
-                "phases", text, f"{kind!r} is no kind of phase.",
+                "phases", text, f"{kind!r} is not a kind of phase.",
                 f'Kinds: {", ".join(KINDS)}. For example phases="files, kafka" or "history:files, live:kafka".',
             )  # fmt: skip
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
-            raise SettingError("phases", text, f"{name!r} is no name of a phase.", "Use letters, digits, _ and -.")
+            raise SettingError("phases", text, f"{name!r} is not a valid name.", "Use letters, digits, _ and -.")
         if name in (n for n, _ in found):
             raise SettingError("phases", text, f"has two phases named {name!r}.", f'Write "a:{kind}, b:{kind}".')
         found.append((name, kind))
@@ -147,7 +147,7 @@ def _phases(text: str) -> tuple[tuple[str, str], ...]:
 
 
 def _of_phase(option: str, phases: tuple[tuple[str, str], ...]) -> tuple[int, str]:
-    """The phase that an option names, and the phase's own name for it."""
+    """The phase that an option names, and the option's own name."""
     name, _, own = option[len(_OF_PHASE) :].partition(".")
     for index, (known, kind) in enumerate(phases):
         if known.lower() == name.lower():
@@ -176,7 +176,7 @@ def _file_format(options: Mapping[str, str]) -> str:
 
 
 def _decode(kind: str, of_phase: Mapping[str, str], decode: Mapping[str, str]) -> Mapping[str, str]:
-    """The options of decoding of one phase; empty if its rows are not records in bytes."""
+    """The decoding options of one phase; empty if its rows are not records in bytes."""
     if kind == "files":
         form = _file_format(of_phase)
         own = {o: v for o, v in of_phase.items() if o.lower() in _DECODE}
@@ -203,7 +203,7 @@ def _metadata(text: str) -> tuple[str, ...]:
     for name in names:
         if name not in METADATA:
             raise SettingError(
-                "metadataColumns", text, f"{name!r} is no metadata column.", f"Columns: {', '.join(METADATA)}."
+                "metadataColumns", text, f"{name!r} is not a metadata column.", f"Columns: {', '.join(METADATA)}."
             )
         if names.count(name) > 1:
             raise SettingError("metadataColumns", text, f"names {name} twice.", "Name each column once.")
@@ -211,10 +211,10 @@ def _metadata(text: str) -> tuple[str, ...]:
 
 
 def _rows(given: Mapping[str, str]) -> int:
-    """Rows of a batch, by whichever of the two names."""
+    """The maximum number of rows of a batch, under either of the two names."""
     found = [(name, given[name.lower()]) for name in _ROWS if name.lower() in given]
     if len(found) == 2:
-        raise SettingError(*found[1], f"says the same as {found[0][0]}.", "Give one of them.")
+        raise SettingError(*found[1], f"is the same option as {found[0][0]}.", "Give one of them.")
     for name, text in found:
         if not text.strip().isdigit() or int(text) < 1:
             raise SettingError(name, text, "is not an integer >= 1.", "Leave it out for 1000000.")

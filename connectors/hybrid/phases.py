@@ -1,8 +1,8 @@
-"""What a phase of a hybrid source is: a part that is read to its end before the next one starts.
+"""The interface of a phase of a hybrid source. A phase is read to its end before the next one starts.
 
-A phase plans beside the driver and reads in the workers. All that it knows between two calls of the planner is in
-its position, which Spark logs: the same two positions give the same partitions, and a partition the same rows,
-however often and after whatever failure.
+A phase plans next to the driver and reads in the workers. Between two calls of the planner all its state is in its
+position, which Spark logs. The same two positions always give the same partitions, and a partition the same rows, also
+after failures.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from .decode.roads import Decoder
 
 __all__ = ["METADATA", "TIME", "Columns", "DecoderOf", "Limit", "Phase", "Position", "Step"]
 
-# Makes the decoder of records that hold these columns. Pickled with the phase.
+# Makes the decoder for records with these columns. Pickled with the phase.
 DecoderOf = Callable[[pa.Schema], Decoder]
 
-# JSON object with a stable order of its keys; small, as each batch's is logged.
+# A JSON object with a fixed order of its keys. It must be small, because each batch logs one.
 Position = dict[str, Any]
 
-# In the metadata of a file of keys for the next phase: the column with the rows' times. Files of earlier versions have
-# none, and rows are known from them by key alone.
+# In the metadata of a file with keys for the next phase: the column with the rows' times. Files of earlier versions
+# lack it; their rows are matched by key alone.
 TIME = b"backlog_spark.time"
 
-# Metadata columns that a stream may ask for. NULL where a phase has no such thing. Not asked for, they are data.
+# Metadata columns that a stream may ask for. NULL in phases without one. If not asked for, such a column is data.
 METADATA: dict[str, pa.DataType] = {
     "_phase": pa.string(),
     "_file": pa.string(),
@@ -43,14 +43,14 @@ METADATA: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of the stream, which are those of every phase.
+    """The columns of the stream. Every phase has them.
 
     Parameters
     ----------
     data : pyarrow.Schema
-        As the stream is declared, in Arrow's types (timestamps with zone are in UTC, microseconds), all nullable.
+        The declared data columns in Arrow's types (timestamps with zone in UTC, microseconds), all nullable.
     metadata : tuple of str
-        Names out of `METADATA`, which follow the data.
+        Names from `METADATA`. These columns follow the data.
     """
 
     data: pa.Schema
@@ -58,18 +58,18 @@ class Columns:
 
     @property
     def arrow(self) -> pa.Schema:
-        """The schema that every batch of every phase has."""
+        """The schema of every batch of every phase."""
         return pa.schema([*self.data, *(pa.field(name, METADATA[name]) for name in self.metadata)])
 
 
 @dataclass(frozen=True)
 class Limit:
-    """How much the next batch may hold.
+    """The size limit of the next batch.
 
     Parameters
     ----------
     rows : int or None
-        About so many rows, and no fewer if there are as many; None: all that there is.
+        About this many rows, and not fewer if there are as many; None: all rows.
     """
 
     rows: int | None = None
@@ -82,16 +82,16 @@ class Step:
     Parameters
     ----------
     position : dict
-        Where it ends; equal to the start if there is nothing to read.
+        The end. Equal to the start if there is nothing to read.
     rows : int
-        Rows of the batch, as far as known without reading it.
+        Rows of the batch, as far as known without reading.
     is_finished : bool
-        Nothing of the phase is left after it. Never of one that is unbounded.
+        Whether the phase ends here. Never true for an unbounded phase.
     is_backlog : bool
-        Whether what follows `position` still is backlog. Of a bounded phase always, of an unbounded one as its
-        thresholds say.
+        Whether the data after `position` are still backlog. Always true in a bounded phase. In an unbounded one its
+        thresholds decide.
     total : int or None
-        Rows of the whole phase, or of its backlog, if there is an estimate.
+        Estimate of the rows of the whole phase, or of its backlog; None if unknown.
     """
 
     position: Position
@@ -102,18 +102,18 @@ class Step:
 
 
 class Phase(ABC):
-    """One part of a hybrid source. Pickled to the workers: connections are opened lazily and left out of it.
+    """One part of a hybrid source. Pickled to the workers, so connections are opened lazily and not pickled.
 
     Parameters
     ----------
     name : str
-        As the user calls it.
+        The user's name for it.
     """
 
-    # Whether it has an end. Only the last phase of a source may be unbounded.
+    # Whether the phase is bounded. Only the last phase of a source may be unbounded.
     is_bounded: ClassVar[bool]
-    # For a phase of records in bytes, what decodes them. Set before anything is asked of the phase; None: such a phase
-    # has columns of its own.
+    # For a phase with records in bytes: makes their decoder. Set before any other call. None: the phase has columns of
+    # its own.
     decoder_of: DecoderOf | None = None
 
     def __init__(self, name: str) -> None:
@@ -121,18 +121,18 @@ class Phase(ABC):
 
     @abstractmethod
     def schema(self) -> pa.Schema | None:
-        """The data columns that the phase's own data declare, or None if they have to be told.
+        """The columns that the phase's own data declare; None if the user must declare them.
 
-        Asked before `open`, of phases in their order, when the stream was declared without a schema.
+        Called before `open`, in the order of the phases, if the stream was declared without a schema.
         """
 
     def schema_at(self, position: Position) -> pa.Schema | None:
-        """What `schema` gave when the phase began, if a position fixes that and it can still be told."""
+        """The result of `schema` at the start of the phase, if the position defines it and it can still be read."""
         return None
 
     @abstractmethod
     def open(self, columns: Columns) -> None:
-        """Tell the columns. Called once, before anything that follows; nothing is read.
+        """Set the columns. Called once, before all of the following; reads nothing.
 
         Raises
         ------
@@ -141,18 +141,18 @@ class Phase(ABC):
         """
 
     def pin(self) -> Position | None:
-        """What fixes the phase as of the time when the query first starts; None if that is left until it begins.
+        """A position that fixes the present content of the phase; None if that is done when the phase begins.
 
-        Called before the first phase begins, of the phases after it, the last one first. Logged until the phase begins.
+        Called at the query's first start for all phases but the first, the last phase first. Logged until the phase
+        begins.
         """
         return None
 
     def check(self) -> None:  # noqa: B027 - there may be nothing to look at
-        """See that what the options name is there, beyond what `columns_at_hand` looks at.
+        """Check that the data named in the options exist, in addition to `columns_at_hand`.
 
-        Called after `open`, before a query first starts.
-
-        May take seconds, and keeps nothing: what is there may change until `begin`, which looks again.
+        Called after `open`, before a query first starts. May take seconds and keeps nothing. The data may change until
+        `begin`, which checks again.
 
         Raises
         ------
@@ -160,9 +160,9 @@ class Phase(ABC):
         """
 
     def columns_at_hand(self) -> list[pa.Schema] | None:
-        """Columns that the phase's data have, of some of the data each; None if that cannot be told beforehand.
+        """Columns of a sample of the phase's data, one schema per part; None if they cannot be known beforehand.
 
-        Called after `check`. Raises a `BacklogError` where there are no data and there must be some.
+        Called after `check`. Raises a `BacklogError` if there are no data although there must be some.
         """
         return None
 
@@ -170,50 +170,50 @@ class Phase(ABC):
     def begin(self, before: Mapping[str, Any]) -> Position:
         """The position before the phase's first row. It fixes everything that the phase reads.
 
-        The planner calls it when the phase before has ended, or the query starts. Until its result is logged it may be
-        called again for the same phase, also by another process: the new position is then as good as the first.
+        The planner calls it when the phase before has ended, or when the query starts. Until the result is logged it
+        may be called again, also by another process. Then the new position is as good as the first.
 
         Parameters
         ----------
         before : mapping
-            What `ended` of the phase before gave, as ``pinned`` what `pin` did, and as ``fixedAt`` when all phases were
-            pinned, milliseconds since 1970. Empty for the first.
+            The result of `ended` of the phase before; as ``pinned`` the result of `pin`; as ``fixedAt`` the time when
+            all phases had been pinned, in milliseconds since 1970. Empty for the first phase.
         """
 
     @abstractmethod
     def first(self, position: Position) -> Position:
-        """The position that `begin` gave, from any later one."""
+        """The position that `begin` returned, computed from any later one."""
 
     @abstractmethod
     def next(self, start: Position, limit: Limit, now_ms: float) -> Step:
-        """Where the next batch ends. Called by the planner for every trigger; should take milliseconds."""
+        """The end of the next batch. The planner calls it at every trigger, so it should take milliseconds."""
 
     @abstractmethod
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:
-        """What workers are to read between two positions, in the order of the rows; empty if there is nothing.
+        """The partitions between two positions, in the order of the rows; empty if there is nothing to read.
 
-        Called by the planner, after a failure again by another process, which gives the same.
+        Called by the planner. After a failure another process calls it and must get the same.
         """
 
     @abstractmethod
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of a partition, of 1,000 to 50,000 a batch, in the schema ``columns.arrow``. Called in a worker."""
+        """The rows of a partition, 1,000 to 50,000 per batch, with the schema ``columns.arrow``. Called in a worker."""
 
     def target(self, start: Position) -> Position | None:
-        """Where an unbounded phase ends at present, for a query that ends there (``availableNow``); else None."""
+        """The present end of an unbounded phase, for a query that ends there (``availableNow``); None if bounded."""
         return None
 
     def next_until(self, start: Position, target: Position, limit: Limit, now_ms: float) -> Step:
-        """`next`, but not past ``target``; ``is_finished`` of the step is whether it is reached."""
-        raise AssertionError("only of an unbounded phase")
+        """Like `next`, but not past ``target``. ``is_finished`` says whether the target is reached."""
+        raise AssertionError("only for an unbounded phase")
 
     def is_backlog(self, position: Position) -> bool:
-        """Whether what follows a position is backlog, as its `Step` said, or as was found when it began."""
+        """Whether the data after a position are backlog, as reported by its `Step`, or found when the phase began."""
         return True
 
     def ended(self, position: Position) -> Mapping[str, Any]:
-        """What the next phase is told. Called by the planner with the last position."""
+        """Information for the next phase. The planner calls it with the last position."""
         return {}
 
-    def close(self) -> None:  # noqa: B027 - most have nothing open
-        """Close what is open. Not always called: the process may be killed."""
+    def close(self) -> None:  # noqa: B027 - most phases have nothing to close
+        """Close connections and files. Not always called: the process may be killed."""

@@ -20,7 +20,7 @@ __all__ = ["HybridPlanner", "Span"]
 
 @dataclass(frozen=True)
 class Span:
-    """What a batch reads of one phase."""
+    """The part of a batch that is in one phase."""
 
     phase: int
     start: Position
@@ -35,7 +35,7 @@ class HybridPlanner:
     phases : sequence of Phase
         At least one. All but the last are bounded.
     kinds : sequence of str
-        What each is, as ``name:kind``, in the offsets.
+        The phases as ``name:kind``, as in the offsets.
     """
 
     def __init__(self, phases: Sequence[Phase], kinds: Sequence[str]) -> None:
@@ -44,7 +44,7 @@ class HybridPlanner:
         self._targets: dict[int, Position] | None = None
 
     def first(self) -> HybridOffset:
-        """The offset before everything. What follows is decided with the first batch, and logged with it."""
+        """The offset before everything. The first batch decides where the first phase begins, and logs it."""
         return HybridOffset(self._kinds, is_processing_backlog=len(self._phases) > 1 or self._phases[0].is_bounded)
 
     def begun(self, start: HybridOffset) -> HybridOffset:
@@ -59,16 +59,16 @@ class HybridPlanner:
         return replace(start, position=began, is_processing_backlog=is_backlog, pinned=pinned, fixed_ms=fixed_ms)
 
     def _is_backlog(self, phase: int, told: bool) -> bool:
-        """The source's flag in a phase that says the same of itself.
+        """The source's flag, given that of its phase.
 
-        With N >= 2 phases it is false from where the last one begins (FLIP-309, "Update HybridSource"), but for what an
-        unbounded one says by its thresholds. A single bounded one is backlog to its end: it is nothing but old data.
+        With N >= 2 phases it is false from the beginning of the last one (FLIP-309, "Update HybridSource"), unless an
+        unbounded phase reports backlog by its thresholds. A single bounded phase is backlog up to its end.
         """
         is_last = phase == len(self._phases) - 1
         return told and not (is_last and phase > 0 and self._phases[phase].is_bounded)
 
     def check(self, start: HybridOffset) -> None:
-        """Refuse a checkpoint of other phases.
+        """Refuse a checkpoint with other phases.
 
         Raises
         ------
@@ -77,17 +77,17 @@ class HybridPlanner:
         if start.phases != self._kinds:
             raise BacklogError(
                 f"The checkpoint is about phases {', '.join(start.phases)}; the query has {', '.join(self._kinds)}.",
-                "Give it the phases that it was started with, or a new checkpoint.",
+                "Use the phases that the query was started with, or a new checkpoint.",
             )
 
     def until_now(self, start: HybridOffset) -> None:
-        """From now on plan only up to what is there now (``availableNow``)."""
+        """From now on plan only up to the data present now (``availableNow``)."""
         self._targets = {}
         if start.position is not None:
             self._target_of(start.phase, start.position)
 
     def _target_of(self, phase: int, position: Position) -> Position | None:
-        """Where the phase ends for ``availableNow``. One that has not begun is as long as when it does."""
+        """Where the phase ends for ``availableNow``; None: at its end as of its beginning."""
         if self._targets is None:
             return None
         if phase not in self._targets:
@@ -98,7 +98,7 @@ class HybridPlanner:
         return self._targets[phase]
 
     def next(self, start: HybridOffset, limit: Limit, now_ms: float, *, whole_backlog: bool = False) -> HybridOffset:
-        """The end of the next batch; ``start`` itself if there is nothing to read and nothing to tell.
+        """The end of the next batch; ``start`` itself if there is nothing to read and nothing to report.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class HybridPlanner:
         now_ms : float
             Milliseconds since 1970.
         whole_backlog : bool
-            Take all that is left of the backlog, whatever the limit.
+            Take the whole rest of the backlog, whatever the limit.
         """
         if start.is_finished:
             return start
@@ -122,14 +122,14 @@ class HybridPlanner:
             read = at.rows - before.rows
             if limit.rows is not None:
                 limit = Limit(limit.rows - read)
-            # A batch has rows of one flag.
+            # All rows of a batch must have the same flag.
             is_full = limit.rows is not None and limit.rows <= 0
             if at.phase == before.phase or at.is_processing_backlog != flag or is_full:
                 break
         return start if replace(at, is_backlog=start.is_backlog) == start else replace(at, is_backlog=flag)
 
     def _step(self, at: HybridOffset, limit: Limit, now_ms: float) -> HybridOffset:
-        """On within one phase, and into the next one if it ends."""
+        """Advance within one phase, and into the next one if it ends."""
         phase, position = self._phases[at.phase], at.position
         assert position is not None
         target = self._target_of(at.phase, position)
@@ -165,11 +165,11 @@ class HybridPlanner:
         )
 
     def spans(self, start: HybridOffset, end: HybridOffset) -> list[Span]:
-        """What a batch reads, phase by phase. The same for the same offsets."""
+        """The parts of a batch, by phase. Always the same for the same offsets."""
         found = []
         for index in range(start.phase, end.phase + 1):
             last = end.last_of(index)
-            # Of the very first batch Spark logs no start.
+            # Spark logs no start of the very first batch.
             known = start.position if index == start.phase else None
             first = self._phases[index].first(last) if known is None else known
             if first != last:

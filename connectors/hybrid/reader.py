@@ -1,4 +1,4 @@
-"""The stream reader of ``hybrid``: plans batches beside the driver, reads their partitions in the workers."""
+"""The stream reader of ``hybrid``: plans batches next to the driver, reads their partitions in the workers."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class HybridPartition(InputPartition):
 
 
 class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans batches beside the driver; reads partitions in the workers.
+    """Plans batches next to the driver; reads partitions in the workers.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Opened with the stream's columns.
     columns : Columns
     declaring : int or None
-        The phase whose data declared them; None: the user did.
+        The phase whose data declared the columns; None: the user declared them.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         now = time.time() * 1000
         in_backlog = offset.is_processing_backlog
         if not in_backlog and not self._available_now and not self._pacer.due(now):
-            # The newest records are those of now, though they have to wait.
+            # For records that arrive now the present time counts, even if they have to wait.
             return start if offset.position is not None else self._planner.begun(offset).to_json()
         whole = self._options.during_backlog_ms == 0
         rows = self._rows(in_backlog, limit, now)
@@ -97,7 +97,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end.to_json()
 
     def _is_over(self, at: HybridOffset) -> bool:
-        """Whether a run that ends by itself has come to its end, or the source has."""
+        """Whether a run that ends by itself, or the source, has reached its end."""
         if at.is_finished:
             return True
         if not self._available_now or self._options.target == "latest":
@@ -123,7 +123,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ]
 
     def _check_columns(self, at: HybridOffset) -> None:
-        """Refuse columns that data declare otherwise than when the checkpoint was made; looked at once."""
+        """Refuse columns that differ from those of the checkpoint. Checked once."""
         index = self._declaring
         if index is None or index > at.phase or at.position is None:
             return
@@ -133,13 +133,13 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if declared is None:
             return
         was, now = from_arrow_schema(declared), from_arrow_schema(self._columns.data)
-        # Not whether they may be NULL, which Spark does not keep.
+        # Nullability does not count, because Spark does not keep it.
         if [(f.name, f.dataType.simpleString()) for f in was] != [(f.name, f.dataType.simpleString()) for f in now]:
             ddl = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in was)
             raise SettingError(
-                "schema", None, f"the phase {phase.name} now declares the columns {', '.join(now.names)}, and the "
-                f"checkpoint is about {', '.join(was.names)} of a version before.",
-                f"Set it to what they were: {ddl}. Or start again with a new checkpoint.",
+                "schema", None, f"the phase {phase.name} now declares the columns {', '.join(now.names)}, but the "
+                f"checkpoint has {', '.join(was.names)} of an earlier version.",
+                f"Set it to the earlier columns: {ddl}. Or start again with a new checkpoint.",
             )  # fmt: skip
 
     def commit(self, end: dict[str, Any]) -> None:
@@ -158,5 +158,5 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._phases[partition.phase].read(partition.inner)
 
     def __getstate__(self) -> dict[str, Any]:
-        # What the planner holds open stays with the planner.
+        # Connections stay with the planner; workers get none.
         return {**self.__dict__, "_planner": None}

@@ -31,12 +31,12 @@ _log = logging.getLogger(__name__)
 
 
 def make_phases(options: HybridOptions) -> list[Phase]:
-    """The phases that options ask for, not opened.
+    """Make the phases of the options. They are not opened.
 
     Raises
     ------
     SettingError
-        For options of a phase that are wrong, and for an unbounded phase that is not the last.
+        For wrong options of a phase, and for an unbounded phase that is not the last one.
     """
     phases = [
         KINDS[kind].make(name, of_phase)
@@ -50,14 +50,14 @@ def make_phases(options: HybridOptions) -> list[Phase]:
             raise SettingError(
                 "phases",
                 ", ".join(options.kinds),
-                f"{phase.name} has no end, so nothing can follow it.",
-                "Put it last, or give it one: endingOffsets.",
+                f"{phase.name} is unbounded, so no phase can follow it.",
+                "Put it last, or bound it with endingOffsets.",
             )
     return phases
 
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:
-    """Check the options; whether it starts with backlog."""
+    """Check the options, and say whether the source starts with backlog."""
     parsed = HybridOptions.parse(options)
     phases = make_phases(parsed)
     _check_names(parsed.metadata, _names(parsed.schema))
@@ -69,7 +69,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
 
 
 def check_start(options: Mapping[str, str]) -> None:
-    """Look at what the options name, once, before a query is first started: directories, tables, topics and columns.
+    """Check the directories, tables, topics and columns that the options name. Once, before a query first starts.
 
     Needs a session of Spark.
 
@@ -94,7 +94,7 @@ def check_start(options: Mapping[str, str]) -> None:
 
 
 def _check_columns(phases: Sequence[Phase], data: pa.Schema) -> None:
-    """Refuse columns that no phase has, and those whose types do not fit."""
+    """Refuse columns that no phase has, and columns whose types do not fit."""
     from .files.casting import Uncastable, caster, find_field  # 0.2 s, which sessions that read nothing need not take
 
     missing, there = set(data.names), dict[str, None]()
@@ -119,11 +119,11 @@ def _check_columns(phases: Sequence[Phase], data: pa.Schema) -> None:
                     ) from None  # fmt: skip
         missing &= absent
         if found and absent:
-            _log.warning("The phase %s has no column %s: NULL there", phase.name, ", ".join(sorted(absent)))
+            _log.warning("The phase %s has no column %s: it is NULL there", phase.name, ", ".join(sorted(absent)))
     if missing and is_sure:
         raise SettingError(
             "schema", ", ".join(sorted(missing)), "no phase has such a column.",
-            f"Correct it, or leave it out. Columns: {', '.join(there)}.",
+            f"Correct or remove it. Columns: {', '.join(there)}.",
         )  # fmt: skip
 
 
@@ -136,15 +136,15 @@ def _spark(field: pa.Field) -> str:
 
 
 class HybridDataSource(StreamOnly):
-    """``spark.readStream.format("hybrid")``: N - 1 bounded phases, then one that may go on for ever (FLIP-309).
+    """``spark.readStream.format("hybrid")``: N - 1 bounded phases, then one that may be unbounded (FLIP-309).
 
-    ``isProcessingBacklog`` is true until the last phase begins, and in it while the phase's own thresholds say so.
-    The columns are those of ``schema``, or the first phase's own, then the ``metadataColumns``. Options:
+    ``isProcessingBacklog`` is true until the last phase begins. In the last phase its own thresholds decide. The
+    columns are those of ``schema``, or else the first phase's own, then the ``metadataColumns``. Options:
     `HybridOptions` and those of the phases.
     """
 
     secrets: ClassVar[str] = SECRETS
-    # The phase whose data declared the columns, if `schema` was asked. Spark hands the object on to the reader.
+    # The phase whose data declared the columns, if `schema` was called. Spark passes the object on to the reader.
     _declaring: int | None = None
 
     @classmethod
@@ -179,44 +179,44 @@ class HybridDataSource(StreamOnly):
 
 
 def _columns(schema: StructType, asked: Sequence[str]) -> Columns:
-    """Data and metadata columns of a declared schema; the latter are those that were asked for, and come last."""
+    """Data and metadata columns of a declared schema. The metadata columns are the requested ones, and come last."""
     arrow = to_arrow_schema(schema, timezone="UTC")
     names = [f.name for f in arrow]
     for name in asked:
         if name not in names:
             raise SettingError(
                 "metadataColumns", ",".join(asked), f"the schema that was set has no column {name!r}.",
-                f"Put `{name} {_type(name)}` at its end, or leave it out of metadataColumns.",
+                f"Put `{name} {_type(name)}` at its end, or remove it from metadataColumns.",
             )  # fmt: skip
     metadata = tuple(name for name in names if name in asked)
     data = [pa.field(f.name, f.type) for f in arrow if f.name not in asked]
     _check_names(metadata, [*(f.name for f in data), *(name for name in asked if metadata.count(name) > 1)])
     if metadata and tuple(names[-len(metadata) :]) != metadata:
         raise BacklogError(
-            f"The columns {', '.join(metadata)} are metadata and not the last ones.", "Put them last in the schema."
+            f"The metadata columns {', '.join(metadata)} are not the last columns.", "Put them last in the schema."
         )
     for name in metadata:
         if arrow.field(name).type != METADATA[name]:
             raise BacklogError(
                 f"The metadata column {name} is declared as {schema[name].dataType.simpleString()}.",
-                f"It is {_type(name)}.",
+                f"Declare it as {_type(name)}.",
             )
     return Columns(pa.schema(data), metadata)
 
 
 def _type(metadata: str) -> str:
-    """A metadata column's type in Spark."""
+    """The Spark type of a metadata column."""
     return _spark(pa.field(metadata, METADATA[metadata]))
 
 
 def _check_names(metadata: Sequence[str], data: Iterable[str]) -> None:
-    """Refuse data with a column of the same name as a metadata column that was asked for, in any case as in Spark."""
+    """Refuse data with a column named like a requested metadata column, in any case as in Spark."""
     taken = {name.lower() for name in data}
     for name in metadata:
         if name in taken:
             raise SettingError(
-                "metadataColumns", ",".join(metadata), f"the data have a column {name!r} themselves.",
-                "Leave it out of metadataColumns, or set a schema without the data's.",
+                "metadataColumns", ",".join(metadata), f"the data also have a column {name!r}.",
+                "Remove it from metadataColumns, or set a schema without the data's column.",
             )  # fmt: skip
 
 
@@ -224,7 +224,7 @@ _DDL = re.compile(r"""`(?:[^`]|``)*`|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[<(>),]
 
 
 def _names(schema: str) -> list[str]:
-    """The columns of a DDL; Spark's parser is in its JVM."""
+    """The column names of a DDL. Spark's own parser would need its JVM."""
     found: list[str] = []
     depth, is_name = 0, True
     for token in _DDL.findall(schema):

@@ -143,7 +143,7 @@ def test_what_cannot_be_phases(spark: SparkSession, kafka: KafkaServer, tmp_path
 
     with pytest.raises(bs.BacklogError, match="was given 1 phases"):
         bs.hybrid(spark, "orders", phases={"old": files})
-    with pytest.raises(bs.SettingError, match="'a b': is no name of a source"):
+    with pytest.raises(bs.SettingError, match="'a b': is not a valid source name"):
         bs.hybrid(spark, "orders", phases={"old": files, "a b": files})
     with pytest.raises(bs.BacklogError, match="phase old of orders did not return a streaming DataFrame"):
         run({"old": lambda reader, ctx: spark.range(3), "live": files})

@@ -1,4 +1,4 @@
-"""The phase of files of the ``hybrid`` source, and what it shares with other phases that read files."""
+"""The phase of files of the ``hybrid`` source. Other phases that read files share parts of it."""
 
 from .phase import FilePhase
 

@@ -1,4 +1,4 @@
-"""Which rows of a file are kept, as a small text of bytes (pure)."""
+"""Compressed bitmaps of the rows of a file that are kept (pure)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ __all__ = ["kept_rows", "packed"]
 
 
 def packed(kept: npt.NDArray[np.bool_]) -> bytes:
-    """A mask over all rows of a file, compressed: a few bytes where few rows are deleted."""
+    """Compress a mask over all rows of a file: a few bytes if few rows are deleted."""
     return len(kept).to_bytes(8, "big") + zlib.compress(np.packbits(kept).tobytes())
 
 
 def kept_rows(data: bytes) -> npt.NDArray[np.bool_]:
-    """The mask that `packed` made."""
+    """The inverse of `packed`."""
     bits = np.frombuffer(zlib.decompress(data[8:]), np.uint8)
     return np.unpackbits(bits, count=int.from_bytes(data[:8], "big")).astype(np.bool_)

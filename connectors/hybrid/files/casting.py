@@ -1,4 +1,4 @@
-"""Values of a file as the types of the stream, exactly: a value is the same afterwards, or there is an error (pure)."""
+"""Casts values of a file to the types of the stream, exactly: a value stays the same, or there is an error (pure)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Caster = Callable[[pa.Array], pa.Array]
 
 
 class Uncastable(Exception):
-    """No value of one type is sure to be one of the other, or the names of fields are ambiguous."""
+    """A type cannot be cast safely, or field names are ambiguous."""
 
 
 def find_field(names: Sequence[str], name: str) -> int | None:
-    """Index of a column: of just this name, else the only one that differs in case, as Spark finds it.
+    """Index of a column: one with exactly this name, else the only one that differs in case, as in Spark.
 
     Raises
     ------
     Uncastable
-        If several differ in case only.
+        If several differ only in case.
     """
     if name in names:
         return names.index(name)
@@ -34,17 +34,17 @@ def find_field(names: Sequence[str], name: str) -> int | None:
 
 
 def caster(source: pa.DataType, target: pa.DataType) -> Caster:
-    """What makes arrays of one type of those of another.
+    """A function that casts arrays of one type to another.
 
-    Integers, floats and decimals become any of the same kind, and integers also floats and decimals, as long as no
-    value is changed by it, which is checked value by value; floats that are whole become integers. Timestamps come to
-    microseconds if nothing is lost; those without a zone are taken for UTC where one with zone is declared, as Spark
-    does with Parquet. Fields of structs are found by name; those that are missing are NULL.
+    Integers, floats and decimals are cast within their kind, and integers also to floats and decimals, if no value
+    changes; each value is checked. Floats that are whole are cast to integers. Timestamps become microseconds if
+    nothing is lost. Timestamps without a zone count as UTC if one with zone is declared, as in Spark's Parquet reader.
+    Struct fields are matched by name; missing ones are NULL.
 
     Raises
     ------
     Uncastable
-        From here for types that do not fit, and pyarrow.ArrowInvalid from the caster for a value.
+        For types that do not fit. The caster itself raises pyarrow.ArrowInvalid for a value.
     """
     if source == target and not pa.types.is_nested(source):
         return lambda array: array
@@ -78,8 +78,8 @@ def _flat(source: pa.DataType, target: pa.DataType) -> Caster | None:
         return _decimal(target) if t.is_integer(source) or t.is_decimal(source) else None
     if t.is_timestamp(target):
         if t.is_date(source) and target.tz is None:
-            return _safe(target)  # its midnight, as where Delta has widened a column
-        # The wall clock of an instant depends on where one is: not the file's to say.
+            return _safe(target)  # its midnight, like a column that Delta has widened
+        # The wall clock of an instant depends on the location, which the file does not know.
         fits = t.is_timestamp(source) and (source.tz is None or target.tz is not None)
         return _safe(target) if fits else None
     if t.is_string(target) or t.is_binary(target):
@@ -95,7 +95,7 @@ def _safe(target: pa.DataType) -> Caster:
 
 
 def _rounded(target: pa.DataType) -> Caster:
-    """To a float of another width; Arrow itself would round."""
+    """Cast to a float of another width. Arrow itself would round."""
 
     def cast(array: pa.Array) -> pa.Array:
         made = array.cast(target, safe=False)
@@ -103,14 +103,14 @@ def _rounded(target: pa.DataType) -> Caster:
         same = pc.or_(pc.equal(array, back), pc.and_(pc.is_nan(array), pc.is_nan(back)))
         if not pc.all(same, min_count=0).as_py():
             lost = array.filter(pc.invert(same))[0].as_py()
-            raise pa.ArrowInvalid(f"{lost!r} is no value of {target}")
+            raise pa.ArrowInvalid(f"{lost!r} is not a value of {target}")
         return made
 
     return cast
 
 
 def _decimal(target: pa.DataType) -> Caster:
-    """Through a decimal that holds any, as Arrow judges integers by their type, not their values."""
+    """Cast through a decimal that fits any integer, because Arrow judges integers by their type, not their values."""
     wide = pa.decimal256(76, target.scale)
     return lambda array: array.cast(target) if pa.types.is_decimal128(array.type) else array.cast(wide).cast(target)
 
@@ -163,7 +163,7 @@ def _map(source: pa.MapType, target: pa.MapType) -> Caster:
 
     def cast(array: pa.MapArray) -> pa.Array:
         made = pa.MapArray.from_arrays(_offsets_of(array), keys(array.keys), items(array.items), mask=_mask_of(array))
-        # The names of the inner fields are part of the type.
+        # The names of inner fields are part of the type.
         return made.cast(target)
 
     return cast
@@ -174,7 +174,7 @@ def _mask_of(array: pa.Array) -> pa.Array | None:
 
 
 def _offsets_of(array: pa.Array) -> pa.Array:
-    """Where the values of each row begin; a copy, as Arrow takes no mask beside a slice of offsets."""
+    """The offsets of a list array. A copy, because Arrow takes no mask with a slice of offsets."""
     if pa.types.is_fixed_size_list(array.type):
         size = array.type.list_size
         return pa.array((np.arange(len(array) + 1) + array.offset) * size).cast(pa.int32())

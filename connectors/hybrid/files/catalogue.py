@@ -1,4 +1,4 @@
-"""The options of the file and Delta phases, as documented (pure)."""
+"""The documented options of the file and Delta phases (pure)."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ __all__ = ["COMMON", "DELTA", "FILES"]
 
 
 _METADATA = (
-    "Directory for the list of files and the keys for the hand-over, local to the driver or a URL. Its files never "
-    "change. Keep it as long as the checkpoint."
+    "Directory for the list of files and the keys for the hand-over: a local path of the driver, or a URL. Its files "
+    "never change. Keep it as long as the checkpoint."
 )
 # For every phase that reads files.
 COMMON = (
@@ -27,8 +27,8 @@ COMMON = (
         "failOnDataLoss",
         "boolean",
         "true",
-        "Whether the query stops if a listed file is gone or was replaced. false: it is left out with a warning, and a "
-        "file in its place is not read either.",
+        "Whether the query stops if a listed file is gone or was replaced. false: the file is skipped with a warning. "
+        "A file that replaced it is not read either.",
         "true, false",
         "spark.sql.files.ignoreMissingFiles",
     ),
@@ -44,7 +44,7 @@ COMMON = (
         "names",
         "unset",
         "Columns that identify a row, together with `timestampColumn`. The keys of rows within `startingOverlap` of "
-        "the last are kept. The next phase leaves out records with these keys and times.",
+        "the last row are kept. The next phase drops records with these keys and times.",
         "columns of the stream, not nested; with timestampColumn and startingOverlap",
     ),
     Option("startingOverlap", "duration", "unset", "How far before the greatest time the next phase starts."),
@@ -65,7 +65,7 @@ FILES = (
         "paths",
         "required",
         "Files and directories, separated by commas. `*`, `?`, `[...]` and `{a,b}` match within a name. Directories "
-        "are read with everything below them. Names that begin with `_` or `.` are left out. Local, or a URL of any "
+        "are read with everything below them. Names that begin with `_` or `.` are skipped. Local, or a URL of any "
         "file system of fsspec.",
         spark="path",
     ),
@@ -90,7 +90,7 @@ FILES = (
         "allowEmpty",
         "boolean",
         "false",
-        "true: a path may have no file; then there is no history. false: the query is refused.",
+        "true: a path may match no file; the history is then empty. false: the query is refused.",
         "true, false",
     ),
     *COMMON,
@@ -103,7 +103,7 @@ FILES = (
         "such as UTC or Europe/Berlin",
         "timeZone",
     ),
-    Option("header", "boolean", "false", "csv: leaves out the first line. Columns match by position.", spark="header"),
+    Option("header", "boolean", "false", "csv: skips the first line. Columns match by position.", spark="header"),
     Option("sep", "string", ",", "csv: field separator; also `delimiter`.", "not empty", "sep, delimiter"),
     Option("delimiter", "string", ",", "csv: the same as `sep`.", "not empty", "delimiter"),
     Option("quote", "character", '"', "csv: quotes a field; empty for none.", "one or none", "quote"),

@@ -1,4 +1,4 @@
-"""Parquet, and what it shares with ORC: choosing columns and making the declared ones of them."""
+"""Reads Parquet, and has the parts shared with ORC: choosing columns and casting them to the declared ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .sparktypes import spark_schema
 
 __all__ = ["ParquetFormat", "Selection"]
 
-# Of a column, read at once from a local file, so that a row group's memory does not depend on how large it is.
+# Bytes read at a time per column of a local file, so that memory does not depend on the size of a row group.
 _BUFFER = 256 << 10
 _BATCH_BYTES = 16 << 20
 _UNITS_A_MICROSECOND = {"milliseconds": (1000, 1), "microseconds": (1, 1), "nanoseconds": (1, 1000)}
@@ -42,7 +42,7 @@ class ParquetFormat(Format):
                 source,
                 pre_buffer=not is_local,
                 buffer_size=_BUFFER if is_local else 0,
-                # Spark's default for timestamps; as nanoseconds most of their years would not fit.
+                # Spark's default for timestamps. As nanoseconds most of their years would not fit.
                 coerce_int96_timestamp_unit="us",
                 arrow_extensions_enabled=False,
             )
@@ -120,7 +120,7 @@ def _physicals(file: pq.ParquetFile) -> dict[str, list[str]]:
 
 
 def _batch_rows(metadata: pq.FileMetaData, groups: Iterable[int], columns: list[str]) -> int:
-    """How many rows are read at a time: fewer where they are large."""
+    """The number of rows to read at a time: fewer if the rows are large."""
     rows = BATCH_ROWS
     starts = tuple(f"{column}." for column in columns)
     for i in groups:
@@ -133,7 +133,7 @@ def _batch_rows(metadata: pq.FileMetaData, groups: Iterable[int], columns: list[
 
 
 def _microsecond(leaf: Any) -> tuple[int, int] | None:
-    """By what to multiply and divide a column's numbers for microseconds; None if it is no such timestamp."""
+    """Factor and divisor that turn a column's numbers into microseconds; None if it is not such a timestamp."""
     if leaf.physical_type != "INT64":
         return None
     kind = json.loads(leaf.logical_type.to_json())
@@ -141,7 +141,7 @@ def _microsecond(leaf: Any) -> tuple[int, int] | None:
 
 
 class Selection:
-    """Which columns of a file to read, and what makes the declared ones of them."""
+    """The columns to read from a file, and how they are cast to the declared ones."""
 
     def __init__(
         self, name: str, own: pa.Schema, record: pa.Schema, wanted: tuple[str, ...], names: tuple[Names, ...] = ()
@@ -150,8 +150,8 @@ class Selection:
         found = pa.schema(_renamed(own, names))
         if record.names and all(_index_of(name, found, field) is None for field in record):
             raise BacklogError(
-                f"{name} has none of the columns {', '.join(record.names)}, but {', '.join(found.names) or 'none'}.",
-                "Declare the columns that the files have, or leave the file out.",
+                f"{name} has none of the columns {', '.join(record.names)}. It has {', '.join(found.names) or 'none'}.",
+                "Declare the columns that the files have, or exclude the file.",
             )
         self._parts: list[tuple[pa.Field, str | None, Caster]] = []
         for column in wanted:
@@ -172,9 +172,9 @@ class Selection:
                 columns.append(cast(array))
             except pa.ArrowInvalid as error:
                 raise BacklogError(
-                    f"{self._name}: column {field.name} is {array.type} there and declared as {field.type}, which not "
-                    f"every value can be: {error}.",
-                    f"Declare {field.name} as {array.type}, or leave the file out.",
+                    f"{self._name}: column {field.name} is {array.type} in the file, declared as {field.type}. A value "
+                    f"does not fit: {error}.",
+                    f"Declare {field.name} as {array.type}, or exclude the file.",
                 ) from None
         return Rows(batch.num_rows, columns)
 
@@ -189,12 +189,12 @@ def _index_of(name: str, found: pa.Schema, field: pa.Field) -> int | None:
 def _mismatch(name: str, field: pa.Field, error: Uncastable) -> BacklogError:
     return BacklogError(
         f"{name}: column {field.name}: {error}.",
-        f"Declare {field.name} as it is in the files, or leave the file out.",
+        f"Declare {field.name} as it is in the files, or exclude the file.",
     )
 
 
 def _renamed(fields: Iterable[pa.Field], names: tuple[Names, ...]) -> list[pa.Field]:
-    """Fields by the names that they have in the table."""
+    """Fields with their names in the table."""
     if not names:
         return list(fields)
     known = {own: (name, inner) for own, name, inner in names}
@@ -206,7 +206,7 @@ def _renamed(fields: Iterable[pa.Field], names: tuple[Names, ...]) -> list[pa.Fi
 
 
 def _renamed_type(kind: pa.DataType, names: tuple[Names, ...]) -> pa.DataType:
-    """A type with its fields renamed. The inner types of lists and maps are found by position."""
+    """A type with its fields renamed. Inner types of lists and maps are matched by position."""
     if not names:
         return kind
     if pa.types.is_struct(kind):

@@ -1,4 +1,4 @@
-"""The files of a phase, and the pieces of them that tasks read (pure)."""
+"""The files of a phase, and the pieces that tasks read (pure)."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pyspark.sql.datasource import InputPartition
 
 __all__ = ["DataFile", "FilePartition", "Names", "Piece"]
 
-#: Name in the file, name in the table, and those of the fields within; lists and maps have ``element``, ``key`` and
-#: ``value`` for both.
+#: Name in the file, name in the table, and the same for inner fields. For lists and maps both names are ``element``,
+#: ``key`` and ``value``.
 Names = tuple[str, str, tuple["Names", ...]]
 
 
@@ -21,19 +21,19 @@ class DataFile:
     Parameters
     ----------
     path : str
-        As its store opens it.
+        The path for its store.
     size : int
         Bytes.
     tag : str
-        Another content has another one: an ETag, or the time of the last change. "" if only the size tells.
+        An ETag, or the time of the last change: other content has another tag. "": only the size identifies it.
     values : tuple of (str, str or None)
-        Names and values, as text, of the columns that the file itself does not hold.
+        Names and values (as text) of columns that are not in the file itself.
     rows : int or None
-        Rows in it, if known without opening it; those deleted do not count.
+        Number of rows without deleted ones, if known without opening the file.
     deleted : bytes
         A compressed bitmap of the rows that are kept (see `connectors.hybrid.files.bitmaps`); empty for all.
     names : tuple of Names
-        Of the columns that are called otherwise in the file.
+        Columns that have another name in the file.
     """
 
     path: str
@@ -53,10 +53,10 @@ class Piece:
     ----------
     file : DataFile
     first : int
-        Where it begins: number of a row group or stripe, or a byte of a text file. A record belongs to the piece in
-        which its first byte lies.
+        Its begin: number of a row group or stripe, or a byte of a text file. A record belongs to the piece that
+        contains its first byte.
     end : int or None
-        Where the next piece begins; None for the file's end.
+        Begin of the next piece; None for the end of the file.
     """
 
     file: DataFile
@@ -65,7 +65,7 @@ class Piece:
 
 
 class FilePartition(InputPartition):
-    """What one task reads: pieces, in the order of the rows."""
+    """The pieces that one task reads, in the order of the rows."""
 
     def __init__(self, pieces: Sequence[Piece]) -> None:
         super().__init__(None)

@@ -1,4 +1,4 @@
-"""What a kind of file can do: tell how it is made up, and give rows."""
+"""The interface of a file format: gives the layout of a file, and its rows."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from .layouts import Layout
 
 __all__ = ["BATCH_ROWS", "Format", "Rows", "Spans", "Unreadable"]
 
-# Of 8 mixed columns 16,384 rows a batch took 8 % less time into Spark than 10,000, and are as fast to read as 131,072.
+# With 8 mixed columns, 16,384 rows per batch reach Spark 8 % faster than 10,000, and are read as fast as 131,072.
 BATCH_ROWS = 16_384
 
 
-#: Where pieces of a file begin and end, and their greatest microseconds since 1970; None for no time at all.
+#: Begin and end of pieces of a file, and their greatest microseconds since 1970; None if there is no time.
 Spans = list[tuple[int, int | None, int | None]]
 
 
 class Unreadable(Exception):
-    """A file is damaged, or no file of this kind."""
+    """A file is damaged, or has another format."""
 
 
 class Rows(NamedTuple):
-    """Some rows: how many, and their columns in the order asked for."""
+    """Some rows: their number, and their columns in the requested order."""
 
     number: int
     columns: list[pa.Array]
 
 
 class Format(ABC):
-    """A kind of file. Pickled with the phase, so it holds nothing that is open."""
+    """A file format. Pickled with the phase, so it holds nothing open."""
 
-    #: Name as in the options.
+    #: Name in the options.
     name: ClassVar[str]
-    #: Files that planning one batch looks into, at most; beyond, their rows are estimated by their size. 256 footers of
-    #: local files take 30 ms, and of text one file's beginning tells enough.
+    #: The most files that are opened to plan one batch. For further files rows are estimated from the size. 256 footers
+    #: of local files take 30 ms. For text the beginning of one file is enough.
     looks: ClassVar[int]
 
     @abstractmethod
     def schema(self, source: pa.NativeFile) -> pa.Schema | None:
-        """The columns that the file declares, in types that Spark has; None if it declares none."""
+        """The columns that the file declares, in Spark's types; None if it declares none."""
 
     @abstractmethod
     def layout(self, source: pa.NativeFile, file: DataFile) -> Layout:
-        """How the file is made up; a few reads."""
+        """The layout of the file. Takes a few reads."""
 
     @abstractmethod
     def read(
@@ -59,24 +59,24 @@ class Format(ABC):
         ----------
         source : pyarrow.NativeFile
         name : str
-            Of the file, for errors.
+            Name of the file, for errors.
         piece : Piece
         record : pyarrow.Schema
-            All declared columns that the file may hold.
+            All declared columns that may be in the file.
         wanted : tuple of str
-            Those to give.
+            The columns to read.
 
         Raises
         ------
         BacklogError
-            If a column does not fit, or a value of it.
+            If a column or a value does not fit.
         Unreadable
         """
 
     def rows_before(self, source: pa.NativeFile, first: int) -> int:
         """Rows of the file before an offset. Called only for formats whose rows can be deleted by number."""
-        raise AssertionError(f"rows of {self.name} have no numbers")
+        raise AssertionError(f"{self.name} has no row numbers")
 
     def latest(self, source: pa.NativeFile, file: DataFile, column: str) -> Spans | None:
-        """Greatest time of a column by what the file itself tells; None if the rows must be read to know."""
+        """Greatest times of a column from the file's metadata; None if the rows must be read for that."""
         return None

@@ -1,4 +1,4 @@
-"""Options as texts: looked up in any case, checked, and refused with what to do (pure)."""
+"""Options as texts: finds them in any case, checks them, and refuses wrong ones with a hint (pure)."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ _UNITS = {"": 1, "b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 
 
 class Given:
-    """What a user gave.
+    """The options that a user gave.
 
     Parameters
     ----------
     options : mapping
     catalogue : sequence of Option
-        Those that there are, besides ``fs.*``.
+        The known options, besides ``fs.*``.
     others : collection of str
-        Names that are somebody else's to read.
+        Names that other modules read.
     what : str
-        Whose options they are, for the error.
+        Owner of the options, for errors.
 
     Raises
     ------
     SettingError
-        For a name that is none of them.
+        For an unknown name.
     """
 
     def __init__(self, options: Mapping[str, str], catalogue: Sequence[Option], others: Collection[str], what: str):
@@ -63,11 +63,11 @@ class Given:
         return found
 
     def choice(self, name: str, choices: tuple[str, ...]) -> str:
-        """One of some words; the first is the default."""
+        """One of these words. The first is the default."""
         found = self.text(name, choices[0]).strip().lower()
         if found not in choices:
             raise SettingError(
-                name, self.text(name), f"is none of {', '.join(choices)}.", f"Set one, or leave {name} out."
+                name, self.text(name), f"is none of {', '.join(choices)}.", f"Set one of these, or leave out {name}."
             )
         return found
 
@@ -75,7 +75,7 @@ class Given:
         return self.choice(name, ("true", "false") if default else ("false", "true")) == "true"
 
     def integer(self, name: str, low: int, hint: str) -> int | None:
-        """A number that is not below another, None if not given."""
+        """A number that is at least ``low``; None if not given."""
         if not self.has(name):
             return None
         text = self.text(name).strip()
@@ -84,14 +84,14 @@ class Given:
         return int(text)
 
     def size(self, name: str, default: int, low: int) -> int:
-        """A number of bytes, as Spark writes them: ``67108864``, ``64m`` or ``64MB``."""
+        """A number of bytes in Spark's notation: ``67108864``, ``64m`` or ``64MB``."""
         if not self.has(name):
             return default
         found = re.fullmatch(r"\s*(\d+)\s*(b|[kmg]i?b?)?\s*", self.text(name), re.IGNORECASE)
         size = int(found[1]) * _UNITS[(found[2] or "").lower()[:1]] if found else 0
         if size < low:
             raise SettingError(
-                name, self.text(name), f"is no number of bytes >= {low}.", "Write a number, such as 67108864 or 64m."
+                name, self.text(name), f"is not a number of bytes >= {low}.", "Write a number, such as 67108864 or 64m."
             )
         return size
 
@@ -111,5 +111,5 @@ class Given:
         return tuple(part.strip() for part in self.text(name).split(",") if part.strip())
 
     def storage(self) -> dict[str, str]:
-        """The options ``fs.*`` without that."""
+        """The options ``fs.*``, without that prefix."""
         return {name[len(STORAGE) :]: text for name, text in self._given.items() if name.startswith(STORAGE)}

@@ -1,7 +1,7 @@
-"""Where a file can be cut, and how many rows it has between two offsets (pure).
+"""Where a file can be cut, and the number of rows between two offsets (pure).
 
-An offset is the number of a row group or stripe in a columnar file, and of a byte in a text file. None is the file's
-end.
+An offset is the number of a row group or stripe in a columnar file, or a byte in a text file. None is the end of the
+file.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class UnitLayout(Layout):
         began, taken = first, 0.0
         for unit in range(first, last):
             taken += self.units[unit] * per_row
-            # With one more unit the size would be further from what is asked for.
+            # With one more unit the size would be further from the wanted one.
             following = self.units[unit + 1] * per_row if unit + 1 < last else math.inf
             if taken + following / 2 > most:
                 if taken:
@@ -87,7 +87,7 @@ class TextLayout(Layout):
     size : int
         Bytes of the file.
     rows_per_byte : float
-        As measured at its beginning, or at another's.
+        Measured at the beginning of this file or another one.
     splits : bool
         Whether a piece may begin at any byte.
     """

@@ -1,4 +1,4 @@
-"""A phase over files that are all known when the query first starts: a directory, or a version of a table."""
+"""A phase over files that are all known at the query's first start: a directory, or a version of a table."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ __all__ = ["ListedPhase"]
 
 
 class ListedPhase(Phase):
-    """Reads files in an order.
+    """Reads files in a fixed order.
 
-    A position fixes the files as of the query's first start (from `pin`, or from `begin` for the first phase). Then it
-    has ``files``, their number; ``file``, the number of the file that is read next; and ``offset``, where in that file.
-    Each kind of phase adds where the files come from.
+    A position fixes the files as of the query's first start (from `pin`, or from `begin` for the first phase). It also
+    has ``files``, their number; ``file``, the number of the next file; and ``offset``, the position in it. Each kind of
+    phase adds where the files come from.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class ListedPhase(Phase):
         self._forget()
 
     def _forget(self) -> None:
-        """Drop what is made anew where it is needed."""
+        """Drop cached objects. They are made again when needed."""
         self._opened: Store | None = None
         self._planners: dict[str, Planner] = {}
         self._lists: dict[str, Sequence[DataFile]] = {}
@@ -54,7 +54,7 @@ class ListedPhase(Phase):
     @property
     @abstractmethod
     def _url(self) -> str:
-        """Where the files are."""
+        """The location of the files."""
 
     def _open_store(self) -> Store:
         """The store that the files are in."""
@@ -62,7 +62,7 @@ class ListedPhase(Phase):
 
     @property
     def _storage(self) -> dict[str, str]:
-        """Arguments of the file system that the files are in. Secret."""
+        """Arguments of the files' file system. Secret."""
         return arguments_for(self._url, self._read.storage)
 
     @abstractmethod
@@ -71,7 +71,7 @@ class ListedPhase(Phase):
 
     @abstractmethod
     def _list(self, position: Position) -> Sequence[DataFile]:
-        """The files of a position, in their order."""
+        """The files of a position, in order."""
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_opened": None, "_planners": {}, "_lists": {}}
@@ -88,7 +88,7 @@ class ListedPhase(Phase):
 
     @abstractmethod
     def _begin(self) -> Position:
-        """The position before the first row of what is there now."""
+        """The position before the first row of the present data."""
 
     def first(self, position: Position) -> Position:
         return self._at(position, (0, 0))
@@ -128,9 +128,9 @@ class ListedPhase(Phase):
         return self._opened
 
     def _metadata(self) -> tuple[Store, str]:
-        """The store and directory of what the phase writes."""
+        """The store and directory for files that the phase writes."""
         location = self._read.metadata_location
-        # Credentials are never shown to a file system that they are not of.
+        # Credentials are only given to the file system that they belong to.
         plain = scheme_of(self._url) in (scheme_of(location), "file")
         return store_of(location, arguments_for(location, self._read.storage, plain=plain))
 

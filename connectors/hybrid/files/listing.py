@@ -1,4 +1,4 @@
-"""Which files a phase has: the paths' patterns, directories beneath them, and what is left out."""
+"""Lists the files of a phase: expands patterns, walks directories, and skips hidden names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .stores import FileFound, Store, is_hidden
 __all__ = ["Listed", "expand_braces", "list_files", "split_paths"]
 
 _WILD = re.compile(r"[*?\[{]")
-# Directories whose log, not whose listing, says which files count.
+# Directories whose log decides which files count. A listing is not enough.
 _LOGS = {
-    "_delta_log": "is a Delta table: files that its log does not name lie beside those it does",
-    "_spark_metadata": "was written by a Spark stream: files of attempts that failed may lie beside the others",
+    "_delta_log": "is a Delta table. Its directory also has files that are not in its log",
+    "_spark_metadata": "was written by a Spark stream. It may have files of failed attempts",
 }
 
 _EMPTY = "If there may be no history, set allowEmpty=true."
@@ -25,14 +25,14 @@ _EMPTY = "If there may be no history, set allowEmpty=true."
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A file, and from which character of its path on directories may hold partition columns."""
+    """A file, and the index in its path from which directories may be partition columns."""
 
     found: FileFound
     below: int
 
 
 def split_paths(text: str) -> list[str]:
-    """Paths between commas; one in braces belongs to the pattern."""
+    """Split paths at commas. A comma in braces belongs to the pattern."""
     paths, depth, start = [], 0, 0
     for at, character in enumerate(text + ","):
         if character == "," and (depth <= 0 or at == len(text)):
@@ -43,7 +43,7 @@ def split_paths(text: str) -> list[str]:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """``a{b,c}`` as ``ab`` and ``ac``, as Hadoop's patterns have it."""
+    """``a{b,c}`` as ``ab`` and ``ac``, as in Hadoop's patterns."""
     found = re.search(r"\{([^{}]*)\}", pattern)
     if not found:
         return [pattern]
@@ -60,27 +60,27 @@ def list_files(
     has_partitions: bool = True,
     may_be_empty: bool = False,
 ) -> list[Listed]:
-    """All files, in the order in which they are read: oldest first, as Spark's file stream does, then by path.
+    """All files in reading order: oldest first, then by path, as in Spark's file stream.
 
     Parameters
     ----------
     store : Store
     paths : sequence of str
-        In the store, with ``*``, ``?``, ``[...]`` and ``{a,b}``, which do not match a ``/``. Directories are read with
-        all that is beneath; names that begin with ``_`` or ``.`` are left out, and so are files of no bytes.
+        Paths in the store, with ``*``, ``?``, ``[...]`` and ``{a,b}``, which do not match a ``/``. Directories are read
+        with everything below them. Names that begin with ``_`` or ``.`` and empty files are skipped.
     base : str
-        Directory below which ``name=value`` directories are partition columns; "": the longest without a wildcard.
+        Directory below which ``name=value`` directories are partition columns. "": the longest one without a wildcard.
     name_pattern : str
-        Pattern for the names of files.
+        Pattern for file names.
     has_partitions : bool
         Whether such directories are partition columns at all.
     may_be_empty : bool
-        Whether a path may have no file, or not be there at all.
+        Whether a path may have no file, or not exist.
 
     Raises
     ------
     BacklogError
-        If a path has no file, is not below ``base``, or a directory keeps a log of its files.
+        If a path has no file or is not below ``base``, or if a directory has a log of its files.
     """
     wanted = re.compile(translate(name_pattern)) if name_pattern else None
     listed: dict[str, Listed] = {}
@@ -104,20 +104,20 @@ def list_files(
             raise SettingError("pathGlobFilter", name_pattern, f"no file of {store.name(path)} has that name.", _EMPTY)
         if not has_named and not may_be_empty:
             raise SettingError(
-                "path", store.name(path), "no file is there. Names that begin with _ or . and files without a byte do "
-                "not count.", f"Correct it. {_EMPTY}",
+                "path", store.name(path), "no file is there. Names that begin with _ or . and empty files do not "
+                "count.", f"Correct it. {_EMPTY}",
             )  # fmt: skip
     return sorted(listed.values(), key=lambda file: (file.found.modified, file.found.path))
 
 
 def _fixed(pattern: str) -> str:
-    """The longest directory of a pattern that has no wildcard; of a path without any, the path."""
+    """The longest directory of a pattern without a wildcard. For a path without any, the path itself."""
     wild = _WILD.search(pattern)
     return pattern[: wild.start()].rpartition("/")[0] if wild else pattern
 
 
 def _matches(store: Store, pattern: str, may_be_gone: bool) -> Iterator[FileFound]:
-    """Files that a pattern without braces matches, or that lie beneath a directory that it matches."""
+    """Files that match a pattern without braces, or are below a directory that matches it."""
     if not _WILD.search(pattern):
         found = store.stat(pattern)
         if found is None and any(True for _ in store.tree(pattern)):
@@ -145,7 +145,7 @@ def _matches(store: Store, pattern: str, may_be_gone: bool) -> Iterator[FileFoun
 
 
 def _is_match(name: str, part: str) -> bool:
-    # What is hidden has to be named.
+    # A hidden name must be written out.
     return fnmatchcase(name, part) and (not is_hidden(name) or not _WILD.search(part))
 
 
@@ -161,6 +161,6 @@ def _check_has_no_log(store: Store, path: str) -> None:
         if store.stat(f"{path.rstrip('/')}/{name}") is not None:
             raise BacklogError(
                 f"path: {store.name(path)} {problem}.",
-                "Read a Delta table with the phase for Delta, or name the files with a wildcard, such as "
+                "Read a Delta table with a Delta phase. Or name the files with a wildcard, such as "
                 f"{store.name(path).rstrip('/')}/*, to read them all.",
             )

@@ -1,7 +1,6 @@
-"""The list of a phase's files, kept in a file whose name is a digest of its content.
+"""The list of a phase's files, in a file that is named by the digest of its content.
 
-So a position that names it fixes every file, however many there are, and a list that was damaged is never taken for
-another.
+So a position with that name fixes every file, however many there are. A damaged list is detected.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _SCHEMA = pa.schema([("path", pa.string()), ("size", pa.int64()), ("tag", pa.str
 
 
 class Manifest(Sequence[DataFile]):
-    """The files in the order in which they are read. An entry is made when it is asked for."""
+    """The files in reading order. An entry is made at its first use."""
 
     def __init__(self, table: pa.Table) -> None:
         self._columns = [table.column(name).to_pylist() for name in _SCHEMA.names]
@@ -49,12 +48,12 @@ class Manifest(Sequence[DataFile]):
 
 
 def digest_of(data: bytes) -> str:
-    """The name of a content."""
+    """The name of a content: its digest."""
     return hashlib.sha256(data).hexdigest()[:40]
 
 
 def write_manifest(store: Store, directory: str, files: Sequence[Listed]) -> str:
-    """Write the list, and return its name. The same list has the same one."""
+    """Write the list and return its name. Equal lists have equal names."""
     columns = [
         pa.array([file.found.path for file in files], pa.string()),
         pa.array([file.found.size for file in files], pa.int64()),
@@ -75,12 +74,12 @@ def read_manifest(store: Store, directory: str, name: str) -> Manifest:
     Raises
     ------
     BacklogError
-        If it is gone or not what was written.
+        If it is gone or damaged.
     """
     path = _path(directory, name)
     hint = (
-        "Restore it from a backup, or point metadataLocation to where it is. Without it nobody knows which files were "
-        "read: start again with a new checkpoint."
+        "Restore it from a backup, or point metadataLocation to it. Without it the query does not know which files "
+        "were read: start again with a new checkpoint."
     )
     try:
         data = store.read(path)

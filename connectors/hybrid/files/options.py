@@ -1,4 +1,4 @@
-"""The options of a phase of files, parsed and checked (pure)."""
+"""Parses and checks the options of a phase of files (pure)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from .stores import scheme_of
 
 __all__ = ["CsvOptions", "FileOptions", "ReadOptions", "common_options"]
 
-# Measured into Spark, 16 to 128 MB are as fast as each other: long enough beside what a task costs, and short enough
-# that cores end about together. Row groups are not split, so those of Spark (128 MB) still are a task each.
+# Measured into Spark, 16 to 128 MB are equally fast: long enough compared with the cost of a task, and short enough
+# that all cores end at about the same time. Row groups are not split, so each of Spark's (128 MB) is a task of its own.
 PARTITION_BYTES = 32 << 20
 _CSV = ("header", "sep", "delimiter", "quote", "escape", "nullValue", "multiLine")
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What every phase that reads files is told.
+    """The options of every phase that reads files.
 
     Parameters
     ----------
     max_files : int or None
-        Most files that a batch reads from.
+        The most files of a batch.
     partition_bytes : int
-        Of a task, about.
+        Approximate bytes of a task.
     fails_on_loss : bool
-        Whether a file that is gone or changed is an error, rather than left out.
+        Whether a file that is gone or changed is an error. If not, it is skipped.
     metadata_location : str
-        Directory for what the phase writes; "" for none.
+        Directory for files that the phase writes; "": none.
     timestamp_column : str
-        "" for none.
+        "": none.
     dedup_key : tuple of str
     overlap_ms : int or None
     storage : mapping
@@ -55,7 +55,7 @@ class ReadOptions:
 
 @dataclass(frozen=True)
 class CsvOptions:
-    """How CSV is written; names as in Spark."""
+    """The options of CSV. Names as in Spark."""
 
     header: bool = False
     sep: str = ","
@@ -79,17 +79,17 @@ class FileOptions:
     format : str
         ``"parquet"``, ``"json"``, ``"csv"`` or ``"orc"``.
     paths : tuple of str
-        Patterns, of one file system.
+        Patterns, all in the same file system.
     base_path : str
         "" if not given.
     name_pattern : str
         "" for all names.
     has_partitions : bool
-        Whether directories may be columns.
+        Whether directories may be partition columns.
     may_be_empty : bool
         Whether a path may have no file.
     time_zone : str
-        Of who wrote the timestamps of ORC; "" if not given.
+        Time zone of the writer of ORC timestamps; "" if not given.
     read : ReadOptions
     csv : CsvOptions
 
@@ -111,7 +111,7 @@ class FileOptions:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> FileOptions:
-        """From the options of the phase; names in any case. ``others`` are known, and somebody else's to read."""
+        """Parse the options of the phase; names in any case. ``others``: known names that other modules read."""
         given = Given(options, FILES, others, "a phase of files")
         form = given.choice("fileFormat", ("parquet", "json", "csv", "orc"))
         paths = tuple(split_paths(given.required("path", 'Set .option("path", "/data/*.parquet").')))
@@ -123,11 +123,11 @@ class FileOptions:
                 "Read them in one phase each.",
             )  # fmt: skip
         if not paths:
-            raise SettingError("path", given.text("path"), "names nothing.", "Name a file or directory.")
+            raise SettingError("path", given.text("path"), "is empty.", "Name a file or directory.")
         given.required(
             "metadataLocation",
-            "Set it to a directory that stays as long as the checkpoint, such as one beside it: the list of files is "
-            "kept there.",
+            "Set it to a directory that stays as long as the checkpoint, such as one next to it. It keeps the list of "
+            "files.",
         )
         return cls(
             format=form,
@@ -143,7 +143,7 @@ class FileOptions:
 
 
 def common_options(given: Given) -> ReadOptions:
-    """Those of every phase that reads files."""
+    """The options of every phase that reads files."""
     column = given.text("timestampColumn").strip()
     key = given.names("dedupKey")
     overlap = given.duration("startingOverlap")
@@ -151,12 +151,12 @@ def common_options(given: Given) -> ReadOptions:
         missing = "timestampColumn" if not column else "startingOverlap"
         raise SettingError(
             "dedupKey", given.text("dedupKey"), f"needs {missing}.",
-            f"Set {missing}, or leave dedupKey out.",
+            f"Set {missing}, or leave out dedupKey.",
         )  # fmt: skip
     if key and not given.text("metadataLocation").strip():
         raise SettingError(
             "metadataLocation", None, "is needed with dedupKey.",
-            "Set it to a directory that stays as long as the checkpoint, such as one beside it, for the keys.",
+            "Set it to a directory that stays as long as the checkpoint, such as one next to it, for the keys.",
         )  # fmt: skip
     return ReadOptions(
         max_files=given.integer("maxFilesPerBatch", 1, "Leave it out for no bound."),
@@ -176,18 +176,18 @@ def _time_zone(given: Given) -> str:
         if name:
             ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        raise SettingError("timeZone", name, "is no time zone.", "For example UTC or Europe/Berlin.") from None
+        raise SettingError("timeZone", name, "is not a time zone.", "For example UTC or Europe/Berlin.") from None
     return name
 
 
 def _csv(given: Given, form: str) -> CsvOptions:
     for name in _CSV:
         if given.has(name) and form != "csv":
-            raise SettingError(name, given.text(name), f"has no meaning with fileFormat={form}.", f"Leave {name} out.")
+            raise SettingError(name, given.text(name), f"has no meaning with fileFormat={form}.", f"Leave out {name}.")
     if given.has("encoding"):
         if form not in ("csv", "json"):
             raise SettingError(
-                "encoding", given.text("encoding"), f"has no meaning with fileFormat={form}.", "Leave encoding out."
+                "encoding", given.text("encoding"), f"has no meaning with fileFormat={form}.", "Leave out encoding."
             )
         if given.text("encoding").strip().lower().replace("_", "-") not in ("utf-8", "utf8"):
             raise SettingError(
@@ -199,7 +199,7 @@ def _csv(given: Given, form: str) -> CsvOptions:
     separator = given.text("sep", given.text("delimiter", plain.sep))
     separator = "\t" if separator == "\\t" else separator
     if not separator or "\n" in separator or "\r" in separator:
-        raise SettingError("sep", separator, "cannot stand between fields.", 'Set it to a text such as "," or "\\t".')
+        raise SettingError("sep", separator, "cannot separate fields.", 'Set it to a text such as "," or "\\t".')
     return CsvOptions(
         header=given.flag("header", plain.header),
         sep=separator,

@@ -1,4 +1,4 @@
-"""ORC, whose timestamps have no zone of their own."""
+"""Reads ORC. Its timestamps have no zone of their own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .sparktypes import spark_schema
 __all__ = ["OrcFormat"]
 
 _UTC = ("UTC", "GMT", "Etc/UTC", "Z", "+00:00")
-# Under which Spark writes the type of a column that ORC has none for, or not the same.
+# Metadata key for the Spark type of a column for which ORC has no type, or another one.
 _SPARK_TYPE = b"spark.sql.catalyst.type"
 _HIVE = "_col"
 _OUT_OF_RANGE = "out of range for nanosecond"
@@ -30,15 +30,15 @@ _INSTANT = pa.timestamp("us", "UTC")
 
 
 class OrcFormat(Format):
-    """ORC, read stripe by stripe: one, which is some 64 MB in the file, is in memory as a whole.
+    """Reads ORC, stripe by stripe. A whole stripe, some 64 MB in the file, is in memory.
 
-    Its type ``timestamp`` is what a clock on the wall shows: Spark writes instants as the clock of its JVM shows them.
-    So the zone of that has to be told where such a column is declared as an instant.
+    ORC's type ``timestamp`` is a wall-clock time. Spark writes instants as the wall clock of its JVM. So the zone of
+    the JVM is needed if such a column is declared as an instant.
 
     Parameters
     ----------
     time_zone : str
-        Of who wrote the files; "" if unknown.
+        Time zone of the process that wrote the files; "" if unknown.
     """
 
     name = "orc"
@@ -67,7 +67,7 @@ class OrcFormat(Format):
 
     def layout(self, source: pa.NativeFile, file: DataFile) -> UnitLayout:
         found = self._open(source)
-        # Stripes' own counts are not to be had. All but the last have about the same.
+        # The row counts of single stripes are not available. All but the last have about the same count.
         count = found.nstripes
         return UnitLayout(file.size, [found.nrows * (i + 1) // count - found.nrows * i // count for i in range(count)])
 
@@ -83,7 +83,7 @@ class OrcFormat(Format):
         }
         fields = [field.with_type(makers[field.name][0]) for field in file.schema]
         selection = Selection(name, pa.schema(fields), record, wanted, names)
-        # Without a column there would be no rows either.
+        # Read at least one column: without columns the number of rows is lost.
         columns = selection.columns or file.schema.names[:1]
         try:
             for stripe in range(piece.first, file.nstripes if piece.end is None else piece.end):
@@ -100,25 +100,25 @@ class OrcFormat(Format):
     def _maker(
         self, name: str, field: pa.Field, record: pa.Schema
     ) -> tuple[pa.DataType, Callable[[pa.Array], pa.Array]]:
-        """What a column of a file is, and what makes that of the arrays that are read."""
+        """The type of a column of the file, and a function that converts its arrays."""
         kind = _kind(field)
         if kind != field.type:
             return kind, lambda array: array.cast(kind)
         try:
             index = find_field(record.names, field.name)
         except Uncastable:
-            index = None  # told where columns are chosen
+            index = None  # reported where columns are chosen
         if index is None or not (_has(kind, None) and _has(record.field(index).type, "UTC")) or self._zone in _UTC:
             return kind, lambda array: array
         if not self._zone:
             raise BacklogError(
-                f"{name}: column {field.name} is a timestamp of ORC, which has no zone, and is declared with one.",
+                f"{name}: column {field.name} is an ORC timestamp, which has no zone, but is declared with one.",
                 "Set timeZone to the zone of the JVM or other process that wrote the files, such as UTC or "
-                "Europe/Berlin, or declare the column as timestamp_ntz.",
+                "Europe/Berlin. Or declare the column as timestamp_ntz.",
             )
         if not pa.types.is_timestamp(kind):
             raise BacklogError(
-                f"{name}: column {field.name} has timestamps of ORC within, which are converted from UTC only, and "
+                f"{name}: column {field.name} has nested ORC timestamps. These are only converted from UTC, but "
                 f"timeZone is {self._zone}.",
                 "Declare them as timestamp_ntz.",
             )
@@ -128,7 +128,7 @@ class OrcFormat(Format):
                 return pc.assume_timezone(array, self._zone)
             except pa.ArrowInvalid as error:
                 raise BacklogError(
-                    f"{name}: column {field.name}: a time is no one instant in {self._zone}: {error}.",
+                    f"{name}: column {field.name}: a time is not a single instant in {self._zone}: {error}.",
                     f"Declare {field.name} as timestamp_ntz.",
                 ) from None
 
@@ -143,9 +143,9 @@ def _stripe(name: str, file: orc.ORCFile, stripe: int, columns: list[str]) -> pa
             raise
         found = [column for column in columns if _is_out_of_range(file, stripe, column)]
     raise BacklogError(
-        f"{name}: column {', '.join(found)} has timestamps outside of 1677-09-21 to 2262-04-11, and those of ORC are "
-        "read in nanoseconds, of which 64 bits hold no others.",
-        "Read the file with Spark's own reader (bs.hybrid), rewrite it as Parquet, or leave the column out of the "
+        f"{name}: column {', '.join(found)} has timestamps outside of 1677-09-21 to 2262-04-11. Those of ORC are "
+        "read as nanoseconds, and others do not fit into 64 bits.",
+        "Read the file with Spark's own reader (bs.hybrid), rewrite it as Parquet, or remove the column from the "
         "schema.",
     )
 
@@ -159,29 +159,29 @@ def _is_out_of_range(file: orc.ORCFile, stripe: int, column: str) -> bool:
 
 
 def _refuse_old_days(name: str, column: str, array: pa.Array) -> None:
-    """ORC says in its footer which calendar dates are in, and pyarrow does not tell it."""
+    """Refuse old dates: ORC's footer has their calendar, but pyarrow does not show it."""
     if any(map(has_old_days, leaves(array))):
         raise BacklogError(
-            f"{name}: column {column} has dates before 1582-10-15, and it is not known in which calendar.",
-            "Read the file with Spark's own reader (bs.hybrid), rewrite it as Parquet, or leave the column out of the "
+            f"{name}: column {column} has dates before 1582-10-15, in an unknown calendar.",
+            "Read the file with Spark's own reader (bs.hybrid), rewrite it as Parquet, or remove the column from the "
             "schema.",
         )
 
 
 def _has_no_names(names: Sequence[str]) -> bool:
-    """Whether a file has none of its own, but Hive's: ``_col0``, ``_col1``."""
+    """Whether a file has only Hive's generated names: ``_col0``, ``_col1``."""
     return bool(names) and all(name.startswith(_HIVE) for name in names)
 
 
 def _by_position(name: str, own: Sequence[str], declared: Sequence[str]) -> tuple[Names, ...]:
-    """Names for the columns of a file without names: the declared ones, by position (Spark: ``OrcUtils``)."""
+    """Names for the columns of a file without names: the declared ones, by position (Spark's ``OrcUtils``)."""
     if not _has_no_names(own) or any(column.startswith(_HIVE) for column in declared):
         return ()
     if len(own) > len(declared):
         raise BacklogError(
-            f"{name} was written by Hive without the names of its {len(own)} columns. They are taken from the schema "
+            f"{name} was written by Hive without the names of its {len(own)} columns. Names are taken from the schema "
             f"by position, but it has only {len(declared)}: {', '.join(declared)}.",
-            "Declare as many columns as the files have, in their order.",
+            "Declare as many columns as the files have, in the same order.",
         )
     return tuple((column, called, ()) for column, called in zip(own, declared, strict=False))
 
@@ -193,7 +193,7 @@ def _kind(field: pa.Field) -> pa.DataType:
 
 
 def _has(kind: pa.DataType, zone: str | None) -> bool:
-    """Whether a type is a timestamp of a zone, or has one within."""
+    """Whether a type is, or contains, a timestamp with a zone."""
     if pa.types.is_timestamp(kind):
         return bool(kind.tz == zone)
     return any(_has(kind.field(i).type, zone) for i in range(kind.num_fields))

@@ -1,4 +1,4 @@
-"""Columns whose values are in the names of directories (``name=value``), as Hive and Spark write them (pure)."""
+"""Columns whose values are in directory names (``name=value``), as written by Hive and Spark (pure)."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def values_in(path: str) -> tuple[tuple[str, str | None], ...]:
 
 
 def inferred_type(values: Iterable[str | None]) -> pa.DataType:
-    """The narrowest of int, long, double, date and string that all values have; string if there are none.
+    """The narrowest of int, long, double, date and string that fits all values; string if there are none.
 
-    Spark infers timestamps and decimals too; here those are declared.
+    Spark also infers timestamps and decimals. Here these must be declared.
     """
     texts = {value for value in values if value is not None}
     if not texts:
@@ -60,7 +60,7 @@ def _is_date(text: str) -> bool:
 
 
 def repeated(scalar: pa.Scalar) -> Callable[[int], pa.Array]:
-    """What gives arrays of one value, as long as asked for; parts of one array while that is long enough."""
+    """A function that returns arrays of one value, in any length. They share one array while it is long enough."""
     longest = pa.repeat(scalar, 0)
 
     def give(rows: int) -> pa.Array:
@@ -73,20 +73,20 @@ def repeated(scalar: pa.Scalar) -> Callable[[int], pa.Array]:
 
 
 def constant(file: str, field: pa.Field, value: str | None) -> Callable[[int], pa.Array]:
-    """What gives arrays of one value, as long as asked for.
+    """A function that returns arrays of one value, in any length.
 
     Parameters
     ----------
     file : str
-        Its name, for the error.
+        Name of the file, for errors.
     field : pyarrow.Field
-        The column as it is declared. A timestamp without an offset is in UTC.
+        The declared column. A timestamp without an offset is in UTC.
     value : str or None
 
     Raises
     ------
     BacklogError
-        If the text is no value of the type.
+        If the text is not a value of the type.
     """
     if value is None:
         return repeated(pa.scalar(None, field.type))
@@ -94,8 +94,8 @@ def constant(file: str, field: pa.Field, value: str | None) -> Callable[[int], p
         scalar = _parsed(value, field.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, ValueError):
         raise BacklogError(
-            f"{file}: the directory says {field.name}={value}, which is no {field.type}.",
-            f"Declare the column {field.name} with a type that all its directories have, such as string.",
+            f"{file}: the directory says {field.name}={value}, which is not {field.type}.",
+            f"Declare the column {field.name} with a type that fits all its directories, such as string.",
         ) from None
     return repeated(scalar)
 

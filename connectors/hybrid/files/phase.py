@@ -42,7 +42,7 @@ class FilePhase(ListedPhase):
     options : mapping
         See `connectors.hybrid.files.catalogue.FILES`.
     others : collection of str
-        Names of options that are somebody else's to read, such as the decoder's.
+        Names of options that other modules read, for example the decoder's.
     decoder_of : callable, optional
         For JSON and CSV: makes the decoder of records with given columns (see `connectors.hybrid.files.text`). May be
         set later.
@@ -62,7 +62,7 @@ class FilePhase(ListedPhase):
 
     @property
     def decoder_of(self) -> DecoderOf | None:
-        """What makes the decoder; of no meaning for Parquet and ORC."""
+        """Makes the decoder. Not used for Parquet and ORC."""
         return self.format.decoder_of if isinstance(self.format, (JsonFormat, CsvFormat)) else None
 
     @decoder_of.setter
@@ -76,12 +76,12 @@ class FilePhase(ListedPhase):
 
     def columns_at_hand(self) -> list[pa.Schema] | None:
         files = self._listing()
-        # The oldest and the newest; what is between may have others yet.
+        # The oldest and the newest file. Files between them may have other columns.
         found = [self._schema_of(file, files) for file in dict.fromkeys([*files[:1], *files[-1:]])]
         return [schema for schema in found if schema is not None] or None
 
     def _schema_of(self, file: Listed, files: Sequence[Listed]) -> pa.Schema | None:
-        """The columns of one file and of all directories."""
+        """The columns of one file, and of all directories."""
         store, found = self._store(), file.found
         with store.open(found.path) as source:
             try:
@@ -89,7 +89,7 @@ class FilePhase(ListedPhase):
             except Unreadable as error:
                 raise BacklogError(
                     f"{store.name(found.path)} cannot be read as {self.format.name}: {error}.",
-                    "Set fileFormat, or leave the file out.",
+                    "Set fileFormat, or exclude the file.",
                 ) from None
         if schema is None:
             return None
@@ -103,7 +103,7 @@ class FilePhase(ListedPhase):
     def _begin(self) -> Position:
         files = self._listing()
         if not files:
-            _log.warning("%s: no file is in %s: the phase is empty", self.name, ", ".join(self.options.paths))
+            _log.warning("%s: there is no file in %s: the phase is empty", self.name, ", ".join(self.options.paths))
         store, directory = self._metadata()
         return {"manifest": write_manifest(store, directory, files), "files": len(files), "file": 0, "offset": 0}
 

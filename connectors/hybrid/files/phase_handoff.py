@@ -1,4 +1,4 @@
-"""What the phase after the files is told: the greatest time in them, and the keys of the last rows."""
+"""The hand-over from a phase of files to the next phase: the greatest time in the files, and keys of recent rows."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .stores import Store
 
 __all__ = ["Handover", "check_handover"]
 
-# Keys are made distinct whenever so many have come together, so that only distinct ones take memory.
+# Keys are made distinct whenever this many have accumulated, so that only distinct ones take memory.
 _KEYS = 1_000_000
 _THREADS = 16
 
 
 def check_handover(options: ReadOptions, data: pa.Schema) -> None:
-    """Whether the columns that the options name are there and of types that fit.
+    """Check that the columns in the options exist and have suitable types.
 
     Raises
     ------
@@ -39,27 +39,27 @@ def check_handover(options: ReadOptions, data: pa.Schema) -> None:
         for name in filter(None, names):
             if name not in data.names:
                 raise BacklogError(
-                    f"{setting}: the stream has no column {name}, but {', '.join(data.names)}.",
-                    "Name one of them, spelt as it is declared.",
+                    f"{setting}: the stream has no column {name}; it has {', '.join(data.names)}.",
+                    "Use one of these names, spelt as declared.",
                 )
     if options.timestamp_column:
         kind = data.field(options.timestamp_column).type
         if not pa.types.is_timestamp(kind):
             raise BacklogError(
                 f"timestampColumn: {options.timestamp_column} is {kind}, not a timestamp.",
-                "Declare it as timestamp or timestamp_ntz, or leave timestampColumn out.",
+                "Declare it as timestamp or timestamp_ntz, or leave out timestampColumn.",
             )
     for name in options.dedup_key:
         kind = data.field(name).type
         if pa.types.is_nested(kind) or pa.types.is_floating(kind):
             raise BacklogError(
-                f"dedupKey: {name} is {kind}, whose values cannot be told apart for sure.",
-                "Name columns of other types.",
+                f"dedupKey: {name} is {kind}, whose values cannot be compared reliably.",
+                "Use columns of other types.",
             )
 
 
 class Handover:
-    """Looks through all files of a phase at its end.
+    """Scans all files of a phase at its end.
 
     Parameters
     ----------
@@ -81,9 +81,9 @@ class Handover:
         self._options = options
 
     def told(self, metadata: Callable[[], tuple[Store, str]]) -> dict[str, Any]:
-        """``lastTimestamp`` in milliseconds since 1970, rounded down, and ``dedup``, the path of the keys' file.
+        """``lastTimestamp`` in milliseconds since 1970, rounded down, and ``dedup``, the path of the file with keys.
 
-        Nothing if no row has a time. ``metadata`` gives the store and directory for that file.
+        Empty if no row has a time. ``metadata`` returns the store and directory for that file.
         """
         spans = list(self._spans())
         greatest = max((last for _, last in spans if last is not None), default=None)
@@ -103,11 +103,11 @@ class Handover:
         return found
 
     def _spans(self) -> Iterator[tuple[Piece, int | None]]:
-        """Pieces of all files with their greatest microseconds."""
+        """The pieces of all files, with their greatest microseconds."""
         column = self._options.timestamp_column
 
         def told(file: DataFile) -> tuple[DataFile, Spans | None]:
-            # Neither those of rows that are deleted nor a column of the same name count.
+            # Times in the metadata include deleted rows, or belong to a file column that a directory replaces.
             if file.deleted or any(name.casefold() == column.casefold() for name, _ in file.values):
                 return file, None
             return file, self._reader.use(file, lambda source: self._format.latest(source, file, column))
@@ -129,7 +129,7 @@ class Handover:
         return max(found, default=None)
 
     def _keys(self, pieces: Sequence[Piece], since: int) -> pa.Table:
-        """Distinct keys of rows from a time on, with that time: another row of a key is one of another time."""
+        """Distinct keys, with their times, of rows from a time on. A row with another time is another version."""
         time = self._options.timestamp_column
         names = tuple(dict.fromkeys([*self._options.dedup_key, time]))
         schema = pa.schema([self._columns.data.field(name) for name in names], {TIME: time.encode()})

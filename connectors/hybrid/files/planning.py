@@ -1,4 +1,4 @@
-"""Where batches of files end, and which task reads what (no I/O but through `look`)."""
+"""Plans where batches of files end, and which task reads what (no I/O except through `look`)."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from .layouts import Layout
 
 __all__ = ["FileOffset", "Planner"]
 
-#: Number of a file, and the offset in it that is read next; 0 for its beginning.
+#: Number of a file, and the next offset in it; 0 for its beginning.
 FileOffset = tuple[int, int]
 
-# What opening a file costs a task, as bytes that it could read instead: 1 ms locally, some 30 ms in an object store.
+# The cost of opening a file, as bytes that could be read instead: 1 ms locally, some 30 ms in an object store.
 _OPEN_BYTES = 512 << 10
-# Requests at once, where a look takes one.
+# Parallel requests, if a look takes one.
 _THREADS = 16
 
 
@@ -26,15 +26,15 @@ class Planner:
     ----------
     files : sequence of DataFile
     look : callable
-        Gives the layout of a file, or None for one that is left out.
+        Gives the layout of a file; None for a file that is skipped.
     looks : int
-        Most files to look into for one batch (see `Format.looks`).
+        The most files to look into for one batch (see `Format.looks`).
     is_remote : bool
-        Whether a look takes long, so that several are taken at once.
+        Whether a look takes long, so that several run in parallel.
     max_files : int or None
-        Most files that a batch reads from.
+        The most files of a batch.
     partition_bytes : int
-        Of one task, about.
+        Approximate bytes of one task.
     """
 
     def __init__(
@@ -53,9 +53,9 @@ class Planner:
         self._max_files = max_files
         self._most = partition_bytes
         self._layouts: dict[int, Layout | None] = {}
-        # Bytes before each file, and of all.
+        # Total bytes before each file, and of all files.
         self._before = [0]
-        self._known: int | None = 0  # rows of all files, if every one's are
+        self._known: int | None = 0  # rows of all files, if known for each
         for file in files:
             self._before.append(self._before[-1] + file.size)
             self._known = None if self._known is None or file.rows is None else self._known + file.rows
@@ -68,7 +68,7 @@ class Planner:
 
     @property
     def total(self) -> int | None:
-        """Rows of all files, estimated by what was seen of them if they are not known; None before that."""
+        """Rows of all files. Estimated from the files seen so far if unknown; None before that."""
         if self._known is not None:
             return self._known
         if not self._seen_bytes:
@@ -76,13 +76,13 @@ class Planner:
         return round(self._before[-1] * self._seen_rows / self._seen_bytes)
 
     def next(self, start: FileOffset, wanted: int | None) -> tuple[FileOffset, int]:
-        """The end of the next batch, and about how many rows it has.
+        """The end of the next batch, and its approximate number of rows.
 
         Parameters
         ----------
         start : tuple of (int, int)
         wanted : int or None
-            Rows that it should have at least; None for all. The bound on files goes before.
+            Least number of rows; None for all. The limit on files has priority.
         """
         self._layouts = {i: layout for i, layout in self._layouts.items() if i >= start[0]}
         last = len(self._files) if self._max_files is None else min(len(self._files), start[0] + self._max_files)
@@ -121,7 +121,7 @@ class Planner:
         return round(rows - (layout.rows(0, start[1]) if layout is not None and start[1] else 0))
 
     def _look_ahead(self, index: int, end: int) -> int:
-        """Look into a file, and where it takes long into those after it too; how many that were."""
+        """Look into a file, and into the files after it if looks take long. Returns how many files that were."""
         wanted = [i for i in range(index, min(end, index + self._threads)) if i not in self._layouts]
         if len(wanted) > 1:
             with ThreadPoolExecutor(self._threads) as pool:
@@ -136,7 +136,7 @@ class Planner:
         return len(wanted)
 
     def partitions(self, start: FileOffset, end: FileOffset) -> list[FilePartition]:
-        """What tasks read between two offsets. It depends only on the files, not on what was planned before."""
+        """The pieces that tasks read between two offsets. Depends only on the files, not on earlier planning."""
         found: list[FilePartition] = []
         pieces: list[Piece] = []
         taken = 0

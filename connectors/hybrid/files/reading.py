@@ -1,4 +1,4 @@
-"""Reading pieces of files as the stream's rows: in a worker, or for what the next phase is told."""
+"""Reads pieces of files as rows of the stream: in a worker, or for the hand-over to the next phase."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ __all__ = ["Reader", "gathered"]
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
-# A batch costs some 50 µs on its way, so small files' rows are put together until they are so many, or so many bytes.
+# A batch costs some 50 µs to transfer, so the rows of small files are combined up to this number of rows or bytes.
 _LEAST_ROWS = 1_000
 _LEAST_BYTES = 1 << 20
 
 
 class Reader:
-    """Reads files as they were listed.
+    """Reads files in the state in which they were listed.
 
     Parameters
     ----------
     phase : str
-        Its name.
+        Name of the phase.
     store : Store
     form : Format
     columns : Columns
     fails_on_loss : bool
-        Whether a file that is gone or changed is an error, rather than left out.
+        Whether a file that is gone or changed is an error. If not, it is skipped.
     """
 
     def __init__(self, phase: str, store: Store, form: Format, columns: Columns, fails_on_loss: bool) -> None:
@@ -50,12 +50,12 @@ class Reader:
         self._fails = fails_on_loss
 
     def open(self, file: DataFile) -> pa.NativeFile | None:
-        """A file if it is as it was listed. None if it is not and may be left out.
+        """Open a file if it is unchanged since it was listed. None if it changed and may be skipped.
 
         Raises
         ------
         BacklogError
-            If it is not and may not.
+            If it changed and may not be skipped.
         """
         name = self._store.name(file.path)
         try:
@@ -64,10 +64,8 @@ class Reader:
             self._lose(name, "is gone")
             return None
         except OSError as error:
-            raise BacklogError(
-                f"{name} cannot be read: {error}.", "See that it may be read, and start again."
-            ) from None
-        # Looked at when it is open: what is opened is what is compared, even if it is replaced just now.
+            raise BacklogError(f"{name} cannot be read: {error}.", "Check its permissions, and start again.") from None
+        # Compare after opening: so the opened file is the compared one, even if it is just being replaced.
         found = self._store.stat(file.path)
         if found is None or found.size != file.size or (file.tag and found.tag != file.tag):
             source.close()
@@ -79,13 +77,13 @@ class Reader:
         if self._fails:
             raise BacklogError(
                 f"{name} {what} since the files of phase {self._phase} were listed.",
-                "Put it back as it was, with its time of change. Or set failOnDataLoss=false to do without its rows, "
-                "or start again with a new checkpoint.",
+                "Restore it, with its time of change. Or set failOnDataLoss=false to skip its rows, or start again "
+                "with a new checkpoint.",
             )
-        _log.warning("%s %s since the files of phase %s were listed: left out", name, what, self._phase)
+        _log.warning("%s %s since the files of phase %s were listed: skipped", name, what, self._phase)
 
     def use(self, file: DataFile, call: Callable[[pa.NativeFile], _T]) -> _T | None:
-        """What a function makes of an open file; None if the file is left out."""
+        """The result of a function for the open file; None if the file is skipped."""
         source = self.open(file)
         if source is None:
             return None
@@ -98,11 +96,11 @@ class Reader:
     def _damaged(self, file: DataFile, error: Unreadable) -> BacklogError:
         return BacklogError(
             f"{self._store.name(file.path)} cannot be read as {self._format.name}: {error}.",
-            "Repair it with its time of change as it was, or start again without it.",
+            "Repair it and keep its time of change, or start again without it.",
         )
 
     def batches(self, pieces: Iterable[Piece]) -> Iterator[pa.RecordBatch]:
-        """The rows of pieces, in their order, in the schema of the stream."""
+        """The rows of pieces in order, in the schema of the stream."""
         columns = self._columns
         wanted = tuple(columns.data.names)
         schema = columns.arrow
@@ -142,7 +140,7 @@ class Reader:
                 raise self._damaged(file, error) from None
 
     def _kept(self, piece: Piece, found: Iterator[Rows]) -> Iterator[Rows]:
-        """Without the rows that are deleted."""
+        """Remove the deleted rows."""
         at = 0
         if piece.first:
             with self._store.open(piece.file.path) as source:
@@ -150,7 +148,7 @@ class Reader:
         kept = kept_rows(piece.file.deleted)
         for count, arrays in found:
             mask = kept[at : at + count]
-            # A vector ends with the last row that is deleted.
+            # A deletion vector ends with the last deleted row.
             indexes = np.flatnonzero(np.pad(mask, (0, count - len(mask)), constant_values=True))
             at += count
             if len(indexes) == count:
@@ -163,7 +161,7 @@ class Reader:
 def _constants(
     name: str, data: pa.Schema, values: tuple[tuple[str, str | None], ...]
 ) -> dict[str, Callable[[int], pa.Array]]:
-    """Declared columns that the file's directories give."""
+    """Declared columns whose values are in the file's directories."""
     found = {}
     for column, value in values:
         try:
@@ -176,7 +174,7 @@ def _constants(
 
 
 def gathered(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The same rows, with small batches put together."""
+    """The same rows, with small batches combined."""
     pending: list[pa.RecordBatch] = []
     count = size = 0
     for batch in batches:

@@ -1,6 +1,6 @@
-r"""Cutting text files into records: JSON at line ends, CSV at those outside of quotes.
+r"""Cuts text files into records: JSON at line ends, CSV at line ends outside of quotes.
 
-A line ends with ``\n``, ``\r\n`` or ``\r``, as Hadoop's LineReader has it for Spark.
+A line ends with ``\n``, ``\r\n`` or ``\r``, as in Hadoop's LineReader, which Spark uses.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from .options import CsvOptions
 
 __all__ = ["MAX_RECORD_BYTES", "csv_records", "ends_by_return", "line_records", "lines"]
 
-# Read at once: some 10,000 records of 100 bytes, which is what is decoded at once.
+# Bytes read at once: some 10,000 records of 100 bytes, which are decoded together.
 BLOCK_BYTES = 1 << 20
-# A quote that is never closed would make one record of the rest of a file, and take its memory.
+# Limit of a record. Without it a quote that is never closed would make one record of the rest of the file.
 MAX_RECORD_BYTES = 64 << 20
 _MARK = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n?|\n")
@@ -32,34 +32,34 @@ def lines(
 ) -> Iterator[list[bytes]]:
     r"""The lines that begin between two bytes of a file, block by block, without their ends.
 
-    Between the ``\r`` and the ``\n`` of one end there is an empty line more, which is no record.
+    The ``\r`` and ``\n`` of one line end enclose an additional empty line. It is not a record.
 
     Parameters
     ----------
     source : pyarrow.NativeFile
-        At its beginning.
+        The file, at its beginning.
     first, end : int, int or None
-        Bytes. A line that begins before ``first`` is left out, and the last one is read to its end.
+        Bytes. A line that begins before ``first`` is skipped; the last one is read to its end.
     block : int
         Bytes to read at once.
     ends_by_return : callable, optional
-        Told the beginning of the file, whether ``\r`` ends a line; if not it is text. By default it does.
+        Takes the beginning of the file and returns whether ``\r`` ends a line. If not, it is text. Default: it does.
     """
-    begins = first  # where `rest` does
+    begins = first  # offset of `rest`
     rest = b""
     returns = True
-    is_inside = first > 0  # the line before the first one wanted, which may end just before it
+    is_inside = first > 0  # inside the line before the first one
     if is_inside:
         begins = first - 1
         source.seek(begins)
     while True:
         data = source.read(block)
         if ends_by_return is not None:
-            while data.endswith(b"\r") and (following := source.read(1)):  # is it an end of its own?
+            while data.endswith(b"\r") and (following := source.read(1)):  # look whether LF follows
                 data += following
             returns, ends_by_return = ends_by_return(data.removeprefix(_MARK)), None
         if returns:
-            # As long as before, and no matter whether a block or a piece ends between a \r and its \n.
+            # Keeps the length, and works even if a block or piece ends between \r and \n.
             data = data.replace(b"\r", b"\n")
         if not data:
             if rest and not is_inside:
@@ -91,19 +91,19 @@ def lines(
 
 
 def line_records(blocks: Iterable[list[bytes]]) -> Iterator[list[bytes]]:
-    """One record a line. Those of white space alone are none."""
+    """One record per line. Lines of white space are skipped."""
     for block in blocks:
         yield [line for line in block if line and not line.isspace()]
 
 
 def csv_records(blocks: Iterable[list[bytes]], options: CsvOptions) -> Iterator[list[bytes]]:
-    """Records of CSV, whose fields in quotes may go over lines."""
+    """Records of CSV. Quoted fields may span lines."""
     if options.splits_at_lines:
         yield from line_records(blocks)
         return
     quote = options.quote.encode()
     ends_open = _open_after(options)
-    parts: list[bytes] = []  # the lines so far of a record that goes on
+    parts: list[bytes] = []  # the lines so far of an unfinished record
     size = 0
     for block in blocks:
         records = []
@@ -111,7 +111,7 @@ def csv_records(blocks: Iterable[list[bytes]], options: CsvOptions) -> Iterator[
             if parts:
                 size += len(line) + 1
                 if size > MAX_RECORD_BYTES:
-                    raise Unreadable(f"a quote is opened and not closed in {MAX_RECORD_BYTES} bytes: {parts[0][:80]!r}")
+                    raise Unreadable(f"a quote is not closed within {MAX_RECORD_BYTES} bytes: {parts[0][:80]!r}")
                 parts.append(line)
                 if not ends_open(line, True):
                     records.append(b"\n".join(parts).removesuffix(b"\r"))
@@ -122,15 +122,15 @@ def csv_records(blocks: Iterable[list[bytes]], options: CsvOptions) -> Iterator[
                 records.append(line.removesuffix(b"\r"))
         yield records
     if parts:
-        # As Spark does: what is there is the field.
+        # As in Spark: the rest is the field.
         yield [b"\n".join(parts)]
 
 
 def ends_by_return(beginning: bytes, options: CsvOptions) -> bool:
-    r"""Whether ``\r`` alone ends the lines of a CSV file: if the first line end outside of quotes is one.
+    r"""Whether ``\r`` alone ends the lines of a CSV file: true if the first line end outside of quotes is one.
 
-    Else it is text. So does univocity's LineSeparatorDetector, which Spark asks where fields go over lines; but it
-    takes a line end within quotes for the first, and then finds no others.
+    If false, it is text. Univocity's LineSeparatorDetector does the same, which Spark uses if fields may span lines.
+    But it also counts a line end within quotes as the first, and then finds no others.
     """
     ends_open = _open_after(options)
     is_open, at = False, 0
@@ -143,10 +143,10 @@ def ends_by_return(beginning: bytes, options: CsvOptions) -> bool:
 
 
 def _open_after(options: CsvOptions) -> Callable[[bytes, bool], bool]:
-    """Whether a line ends within quotes, told whether it begins so.
+    """A function that says whether a line ends within quotes, given whether it begins so.
 
-    A field is in quotes if a quote is its first character. Within, a quote that is doubled or follows the escape
-    character is text; any other ends them, and the field goes on to the next separator.
+    A field is quoted if its first character is a quote. Inside, a quote that is doubled or follows the escape character
+    is text. Any other quote ends the quoting, and the field continues to the next separator.
     """
     quote, separator = options.quote.encode(), options.sep.encode()
     q, e = re.escape(quote), re.escape(options.escape.encode())

@@ -1,4 +1,4 @@
-"""The types that Spark would give to what a file declares (pure)."""
+"""Converts the types that a file declares to Spark's (pure)."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _SAME = (
 
 
 def spark_schema(name: str, schema: pa.Schema, physical: Iterable[str] = ()) -> pa.Schema:
-    """The columns as a stream of Spark can have them, all nullable.
+    """The columns in types of a Spark stream, all nullable.
 
     Parameters
     ----------
     name : str
-        Of the file, for the error.
+        Name of the file, for errors.
     schema : pyarrow.Schema
     physical : iterable of str
-        Parquet's physical types of the leaves. INT96 always is an instant, though it does not say so.
+        Physical Parquet types of the leaves. INT96 is always an instant, although the file does not say so.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def spark_schema(name: str, schema: pa.Schema, physical: Iterable[str] = ()) -> 
         found = _type(field.type, leaves)
         if found is None:
             raise BacklogError(
-                f"{name}: column {field.name} is {field.type}, which Spark has no type for.",
+                f"{name}: column {field.name} is {field.type}: Spark has no such type.",
                 "Declare the schema without it.",
             )
         fields.append(pa.field(field.name, found))

@@ -1,4 +1,4 @@
-"""Where files lie: the local file system, or any that fsspec knows."""
+"""Stores of files: the local file system, or any file system of fsspec."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from backlog_spark.errors import BacklogError
 
 __all__ = ["FileFound", "FsspecStore", "LocalStore", "Store", "arguments_for", "is_hidden", "scheme_of", "store_of"]
 
-# What other implementations of the same storage call their scheme.
+# Scheme names of other implementations of the same storage.
 _SCHEMES = {"s3a": "s3", "s3n": "s3", "abfss": "abfs", "local": "file"}
-# What a file system calls the mark of a content, and the time of the last change.
+# Keys under which file systems have the tag of a content. The time of the last change is the alternative.
 _TAGS = ("ETag", "etag", "md5Hash", "content_md5", "checksum")
 _TIMES = ("LastModified", "last_modified", "mtime", "updated", "modified", "modify", "created")
 _SECRET = re.compile(
@@ -32,7 +32,7 @@ _SECRET = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class FileFound:
-    """What a store tells of a path.
+    """A store's information about a path.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ class FileFound:
     tag : str
         See `DataFile`.
     modified : float
-        Seconds since 1970; 0 where the store does not tell.
+        Seconds since 1970; 0 if the store does not report it.
     """
 
     path: str
@@ -54,22 +54,22 @@ class FileFound:
 
 
 class Store(ABC):
-    """A file system. Not pickled: made anew from its URL and options where it is needed."""
+    """A file system. Not pickled: it is made again from its URL and options."""
 
     #: Whether reading a few bytes takes a request.
     is_remote = True
 
     @abstractmethod
     def name(self, path: str) -> str:
-        """The path as users write it."""
+        """The path as a user writes it."""
 
     @abstractmethod
     def stat(self, path: str) -> FileFound | None:
-        """What is there; None if nothing is."""
+        """Information about a path; None if nothing is there."""
 
     @abstractmethod
     def children(self, path: str) -> list[FileFound]:
-        """What a directory holds; nothing if it is not there."""
+        """The entries of a directory; empty if it does not exist."""
 
     @abstractmethod
     def open(self, path: str) -> pa.NativeFile:
@@ -77,14 +77,14 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, path: str) -> bytes:
-        """All of a small file. Raises FileNotFoundError."""
+        """The content of a small file. Raises FileNotFoundError."""
 
     @abstractmethod
     def write(self, path: str, data: bytes) -> None:
-        """Write a small file with its directories; nobody finds half of it, where the store has such a way."""
+        """Write a small file and its directories. Atomically, if the store can do that."""
 
     def tree(self, path: str) -> Iterator[FileFound]:
-        """All files beneath a directory that are not hidden."""
+        """All files below a directory that are not hidden."""
         pending = [path]
         while pending:
             for found in self.children(pending.pop()):
@@ -97,7 +97,7 @@ class Store(ABC):
 
 
 def is_hidden(name: str) -> bool:
-    """Whether Spark leaves a file or directory of this name out (``HadoopFSUtils.shouldFilterOutPathName``)."""
+    """Whether Spark skips a file or directory with this name (``HadoopFSUtils.shouldFilterOutPathName``)."""
     return (name.startswith("_") and "=" not in name) or name.startswith(".") or name.endswith("._COPYING_")
 
 
@@ -124,7 +124,7 @@ class LocalStore(Store):
         try:
             with os.scandir(path) as entries:
                 for entry in entries:
-                    # One that goes away meanwhile was not there.
+                    # A file that disappears meanwhile does not count.
                     with contextlib.suppress(FileNotFoundError):
                         found.append(self._found(entry.path, entry.stat(), entry.is_dir()))
         except (FileNotFoundError, NotADirectoryError):
@@ -132,7 +132,7 @@ class LocalStore(Store):
         return found
 
     def open(self, path: str) -> pa.NativeFile:
-        # Not mapped into memory: a file that is cut short meanwhile would kill the process with SIGBUS.
+        # Not mapped into memory: if the file were truncated meanwhile, the process would die with SIGBUS.
         return pa.OSFile(path, "rb")
 
     def read(self, path: str) -> bytes:
@@ -154,13 +154,13 @@ class LocalStore(Store):
 
 
 class FsspecStore(Store):
-    """A file system of fsspec. Object stores make a written file visible as a whole.
+    """A file system of fsspec. Object stores show a written file only when it is complete.
 
     Parameters
     ----------
     system : fsspec.AbstractFileSystem
     secrets : collection of str, optional
-        What its errors must not show.
+        Texts that its errors must not show.
     """
 
     def __init__(self, system: Any, secrets: Collection[str] = ()) -> None:
@@ -172,7 +172,7 @@ class FsspecStore(Store):
 
     @contextlib.contextmanager
     def _asking(self, path: str) -> Iterator[None]:
-        """Its own errors, which are of any class, as ours; that something is not there is no error here."""
+        """Turns its errors, which may be of any class, into ours. That a path does not exist is not an error here."""
         try:
             yield
         except (FileNotFoundError, NotADirectoryError):
@@ -184,8 +184,8 @@ class FsspecStore(Store):
             scheme = scheme_of(self.name(path))
             raise BacklogError(
                 f"{self.name(path)} cannot be reached: {type(error).__name__}: {words.rstrip('.')}.",
-                "Check the address, the credentials and what they allow in the options fs.…, or "
-                f"fs.{scheme}.… where there are files of another file system too, and start again.",
+                "Check the address, the credentials and their permissions in the options fs.…, or "
+                f"fs.{scheme}.… if there are files of another file system too, and start again.",
             ) from None
 
     def stat(self, path: str) -> FileFound | None:
@@ -203,11 +203,11 @@ class FsspecStore(Store):
                 found = self._system.ls(path, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        # Some list the directory itself among what it holds.
+        # Some file systems list the directory itself among its entries.
         return [_found(info) for info in found if info["name"].rstrip("/") != path.rstrip("/")]
 
     def tree(self, path: str) -> Iterator[FileFound]:
-        # One listing of all, as object stores have no directories to walk.
+        # A single listing, because object stores have no directories to walk.
         self._system.invalidate_cache()
         above = len(path.rstrip("/"))
         try:
@@ -240,29 +240,29 @@ def _found(info: Mapping[str, Any]) -> FileFound:
     with contextlib.suppress(TypeError, ValueError):
         moment = datetime.fromisoformat(time) if isinstance(time, str) else time
         seconds = moment.timestamp() if isinstance(moment, datetime) else float(moment)
-    # The same time is a number in a listing and a datetime in an answer on one file.
+    # The same time is a number in a listing and a datetime for a single file.
     tag = repr(seconds) if tag is time and seconds else str(tag or "")
     return FileFound(info["name"], info["type"] == "directory", int(info.get("size") or 0), tag, seconds)
 
 
 def scheme_of(url: str) -> str:
-    """The scheme of a URL or path, "file" without one."""
+    """The scheme of a URL or path; "file" if there is none."""
     found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*):", url)
     scheme = found[1].lower() if found else "file"
     return _SCHEMES.get(scheme, scheme)
 
 
 def arguments_for(url: str, storage: Mapping[str, str], *, plain: bool = True) -> dict[str, str]:
-    """The arguments of one file system out of those of all.
+    """The arguments of one file system, selected from those of all.
 
     Parameters
     ----------
     url : str
-        Of the file system.
+        URL in the file system.
     storage : mapping
-        As ``fs.*`` has them. ``s3.key`` is of ``s3://`` alone; of fsspec's own names none has a dot.
+        The options ``fs.*``. ``s3.key`` is for ``s3://`` only. None of fsspec's own names has a dot.
     plain : bool
-        Whether names without a scheme are for this one too.
+        Whether names without a scheme are for this file system too.
 
     Examples
     --------
@@ -285,12 +285,12 @@ def store_of(url: str, storage: Mapping[str, str]) -> tuple[Store, str]:
     url : str
         With a scheme, or a local path.
     storage : mapping
-        Arguments for fsspec's file system. ``true``, ``false`` and texts in JSON's brackets are taken as JSON.
+        Arguments for fsspec's file system. ``true``, ``false`` and texts in JSON brackets are parsed as JSON.
 
     Raises
     ------
     BacklogError
-        If no package for the scheme is installed, or it does not take the arguments.
+        If no package for the scheme is installed, or the file system refuses the arguments.
     """
     scheme = scheme_of(url)
     if scheme == "file":
@@ -301,17 +301,17 @@ def store_of(url: str, storage: Mapping[str, str]) -> tuple[Store, str]:
     try:
         system = fsspec.filesystem(scheme, **arguments)
     except (ImportError, ValueError) as error:
-        # Only a missing package is told in its own words: other errors may show what is secret.
+        # Only a missing package is reported in its own words: other errors may show secrets.
         words = str(error) if isinstance(error, ImportError) else f"fsspec knows no such file system as {scheme}"
         raise BacklogError(
             f"{scheme}:// cannot be read: {words}.",
-            "Install the package of fsspec for it, such as s3fs, gcsfs or adlfs, where driver and workers run.",
+            "Install fsspec's package for it, such as s3fs, gcsfs or adlfs, on the driver and the workers.",
         ) from None
     except TypeError:
         raise BacklogError(
-            f"{scheme}:// cannot be read: its file system does not take the options fs.{', fs.'.join(storage)}.",
-            "Name the arguments of fsspec's file system, such as fs.key and fs.secret for s3. Where there are several "
-            "file systems say which: fs.s3.key.",
+            f"{scheme}:// cannot be read: its file system refuses the options fs.{', fs.'.join(storage)}.",
+            "Use the argument names of fsspec's file system, such as fs.key and fs.secret for s3. With several file "
+            "systems add the scheme: fs.s3.key.",
         ) from None
     return FsspecStore(system, set(_secrets(arguments))), str(system._strip_protocol(re.sub(r"^[^:]+", scheme, url)))
 
@@ -326,7 +326,7 @@ def _argument(text: str) -> Any:
 
 
 def _secrets(arguments: Any, name: str = "") -> Iterator[str]:
-    """Texts, however deep, whose names say that they are secret."""
+    """Nested texts whose names say that they are secret."""
     if isinstance(arguments, dict):
         for inner, value in arguments.items():
             yield from _secrets(value, inner)

@@ -1,4 +1,4 @@
-"""JSON lines and CSV: files cut into records, which a decoder makes rows of."""
+"""Reads JSON lines and CSV: cuts files into records, which a decoder turns into rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["CsvFormat", "JsonFormat"]
 
 _log = logging.getLogger(__name__)
 _CODECS = {"gz": "gzip", "gzip": "gzip", "zst": "zstd", "bz2": "bz2"}
-# What Hadoop knows, and Arrow reads in other framings or not at all.
+# Known to Hadoop. Arrow reads them with another framing or not at all.
 _REFUSED = ("deflate", "lz4", "snappy", "lzo", "xz", "zip")
 _BINARY = {b"PAR1": "Parquet", b"ORC": "ORC", b"Obj\x01": "Avro"}
 _SAMPLE_BYTES = 256 << 10
@@ -37,7 +37,7 @@ class _TextFormat(Format):
     Attributes
     ----------
     decoder_of : callable or None
-        Set before anything is read.
+        Must be set before anything is read.
     """
 
     looks = 1
@@ -96,7 +96,7 @@ class _TextFormat(Format):
 
 
 class JsonFormat(_TextFormat):
-    """One JSON object a line."""
+    """One JSON object per line."""
 
     name = "json"
     _splits = True
@@ -137,18 +137,18 @@ class CsvFormat(_TextFormat):
         return chain([first[1:]], found)
 
     def _compare(self, name: str, header: bytes, declared: list[str]) -> None:
-        """Say where a header names other columns than those that are taken for them."""
+        """Warn if a header has other names than the columns that are read by position."""
         text = header.decode("utf-8", "replace")
         split = Splitter(self._options.sep, self._options.quote, self._options.escape)
         found = [column or "" for column in split(text)]
-        # A column for what is malformed is declared, and in no header.
+        # The column for malformed records is declared but never in a header.
         rest = iter(column.casefold() for column in declared)
         if not all(column.strip().casefold() in rest for column in found):
-            _log.warning("%s: its header is %s, but its columns are read as %s, by their order", name, found, declared)
+            _log.warning("%s: its header is %s, but its columns are read by position as %s", name, found, declared)
 
 
 def _check_is_text(source: pa.NativeFile) -> None:
-    """Else, if malformed records are no error, each file of Parquet would be some rows of NULLs."""
+    """Refuse binary files. If malformed records are no error, a Parquet file would otherwise give rows of NULLs."""
     start = bytes(source.read(4))
     source.seek(0)
     kind = next((kind for mark, kind in _BINARY.items() if start.startswith(mark)), None)
@@ -161,13 +161,13 @@ def _codec(path: str) -> str | None:
     if ending in _REFUSED:
         raise BacklogError(
             f"{path}: files compressed as .{ending} cannot be read.",
-            "Compress them as .gz, .zst or .bz2, or leave them out with pathGlobFilter.",
+            "Compress them as .gz, .zst or .bz2, or exclude them with pathGlobFilter.",
         )
     return _CODECS.get(ending)
 
 
 def _rows_per_byte(source: pa.NativeFile, codec: str | None) -> float:
-    """Lines in a byte of a file, by its beginning."""
+    """Lines per byte of a file, measured at its beginning."""
     raw: bytes = source.read(_SAMPLE_BYTES)
     if codec is None:
         return float(max(1, _line_ends(raw)) / max(1, len(raw)))
@@ -178,7 +178,7 @@ def _rows_per_byte(source: pa.NativeFile, codec: str | None) -> float:
         while taken < _SAMPLE_ROWS_BYTES and (data := stream.read(64 << 10)):
             found, taken = found + _line_ends(data), taken + len(data)
     except OSError:
-        pass  # what was read of it ends within a block: as far as it went, it tells
+        pass  # the part that was read ends within a compressed block: use what was decoded
     consumed: int = len(raw) if inner.closed else inner.tell()
     return max(1, found) / max(1, consumed)
 

@@ -151,7 +151,7 @@ def test_a_table_made_anew_in_its_place(tmp_path: Path) -> None:
     (tmp_path / "b").rename(tmp_path / "a")
     again = phase(tmp_path / "a")
     again.open(Columns(SCHEMA))
-    with pytest.raises(BacklogError, match="is another one than when the query started"):
+    with pytest.raises(BacklogError, match="is not the table of the query's start"):
         again.next(start, Limit(), 0)
 
 

@@ -61,19 +61,19 @@ def test_an_option_of_one_phase_holds_over_that_of_all() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"phases": "files, mysql"}, r"'mysql' is no kind of phase\..*Kinds: files, delta, kafka"),
+        ({"phases": "files, mysql"}, r"'mysql' is not a kind of phase\..*Kinds: files, delta, kafka"),
         ({"phases": "files, files"}, r"two phases named 'files'.*a:files, b:files"),
-        ({"phases": "a b:files"}, "'a b' is no name of a phase"),
-        ({"phases": "kafka, files"}, r"kafka has no end, so nothing can follow it.*endingOffsets"),
+        ({"phases": "a b:files"}, "'a b' is not a valid name"),
+        ({"phases": "kafka, files"}, r"kafka is unbounded, so no phase can follow it.*endingOffsets"),
         ({"subscibe": "t"}, r"subscibe = '\*\*\*': hybrid has no such option.*Did you mean subscribe or"),
         ({"kafka.sasl.password": "secret", "sasl.password": "secret"}, r"sasl.password = '\*\*\*': hybrid has no"),
         ({"phase.live.path": "/x"}, r"there is no phase 'live'\. Phases: files, kafka"),
         ({"phase.files.subscribe": "t"}, r"phase.files.subscribe = '\*\*\*': a phase of files has no such option"),
-        ({"metadataColumns": "_file, _row"}, r"'_row' is no metadata column\. Columns: _phase, _file"),
+        ({"metadataColumns": "_file, _row"}, r"'_row' is not a metadata column\. Columns: _phase, _file"),
         ({"metadataColumns": "_file, _file"}, "names _file twice"),
         ({"maxRowsPerBatch": "0"}, "is not an integer >= 1"),
         ({"maxOffsetsPerTrigger": "many"}, "maxOffsetsPerTrigger = 'many': is not an integer >= 1"),
-        ({"maxRowsPerBatch": "5", "maxOffsetsPerTrigger": "6"}, "says the same as maxRowsPerBatch"),
+        ({"maxRowsPerBatch": "5", "maxOffsetsPerTrigger": "6"}, "is the same option as maxRowsPerBatch"),
         ({"availableNowTarget": "end"}, "is none of latest, backlogEnd, none"),
         ({"interval": "1 min", "intervalDuringBacklog": "1 s"}, "intervalDuringBacklog.*is less than"),
         ({"valueFormat": "xml"}, "valueFormat = 'xml': is none of json, avro, csv, raw"),
@@ -124,11 +124,11 @@ def declared(schema: str) -> StructType:
 @pytest.mark.parametrize(
     ("schema", "asked", "problem"),
     [
-        ("_file string, n long", "_file", "_file are metadata and not the last ones"),
+        ("_file string, n long", "_file", "_file are not the last columns"),
         ("n long, _offset string", "_offset", "_offset is declared as string. It is bigint"),
         ("n long, _file string", "_file, _key", r"no column '_key'\. Put `_key binary` at its end"),
-        ("_File string, _file string", "_file", "the data have a column '_file' themselves"),
-        ("_file string, _file string", "_file", "the data have a column '_file' themselves"),
+        ("_File string, _file string", "_file", "the data also have a column '_file'"),
+        ("_file string, _file string", "_file", "the data also have a column '_file'"),
     ],
 )
 def test_metadata_columns_of_a_declared_schema(schema: str, asked: str, problem: str) -> None:
@@ -163,7 +163,7 @@ def test_data_may_have_columns_named_as_metadata(tmp_path: Path) -> None:
         schema = found.schema()
         assert isinstance(schema, StructType)
         assert rows(found, schema) == [{**kept, "_offset": None}]
-        with pytest.raises(SettingError, match="the data have a column '_file' themselves"):
+        with pytest.raises(SettingError, match="the data also have a column '_file'"):
             HybridDataSource({**options, "metadataColumns": "_offset, _file"}).schema()
     (tmp_path / "json").mkdir()
     (tmp_path / "json" / "a.json").write_text('{"id": 1, "_offset": 77}\n')
@@ -208,7 +208,7 @@ def test_the_columns_of_a_delta_table_change_between_two_starts(tmp_path: Path, 
     "schema", ["id BIGINT, _File STRING", "`_file` STRING", "a STRUCT<x: INT, y: INT> COMMENT 'a, _key', _file STRING"]
 )
 def test_a_schema_with_the_name_of_a_metadata_column(schema: str) -> None:
-    with pytest.raises(SettingError, match="metadataColumns = '_file': the data have a column '_file' themselves"):
+    with pytest.raises(SettingError, match="metadataColumns = '_file': the data also have a column '_file'"):
         source(schema=schema, metadataColumns="_file").schema()
     with pytest.raises(SettingError, match="themselves"):
         inspect({**FILES, **KAFKA, "schema": schema, "metadataColumns": "_file"})

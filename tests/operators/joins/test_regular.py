@@ -242,7 +242,7 @@ def test_more_pairs_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda a, b: a.key_by("k").join(b.key_by("w")), "'k' is string on the left and 'w' is bigint"),
         (
             lambda a, b: a.key_by("k").count().transform(lambda f: f.drop(CHANGE_TYPE)).key_by("k").join(b.key_by("k")),
-            "leaves out '_change_type'",
+            "drops '_change_type'",
         ),
     ],
 )

@@ -165,7 +165,7 @@ def test_local_paths_with_and_without_a_scheme(tmp_path: Path) -> None:
 
 
 def test_a_file_system_that_is_not_installed_or_not_known() -> None:
-    with pytest.raises(BacklogError, match="Install the package of fsspec"):
+    with pytest.raises(BacklogError, match="Install fsspec's package"):
         store_of("gs://bucket/a", {})
     with pytest.raises(BacklogError, match="fsspec knows no such file system as nosuch"):
         store_of("nosuch://a", {"key": "hunter2"})

@@ -116,5 +116,5 @@ def test_a_record_without_an_end_does_not_take_all_memory(monkeypatch: pytest.Mo
     monkeypatch.setattr(records, "MAX_RECORD_BYTES", 1_000)
     with pytest.raises(Unreadable, match="line at byte 3 has more than 1000"):
         cut(b"ab\n" + b"x" * 5_000, block=100)
-    with pytest.raises(Unreadable, match="opened and not closed"):
+    with pytest.raises(Unreadable, match="not closed within"):
         of_csv(b'a,"b\n' + b"x\n" * 5_000, block=100)

@@ -148,7 +148,7 @@ def test_files_elsewhere_and_the_checkpoint_in_a_bucket(
     source = FilePhase("old", given)
     if scheme and prefix == "fs.":  # for the files: no other system is shown them
         source.open(Columns(ALL))
-        with pytest.raises(BacklogError, match=r"s3://bucket/metadata/.* fs\.s3\.… where there are files of another"):
+        with pytest.raises(BacklogError, match=r"s3://bucket/metadata/.* fs\.s3\.… if there are files of another"):
             source.begin({})
         return
     assert bag(rows_of(source, Columns(ALL))) == bag(rows)
