@@ -179,7 +179,7 @@ def test_what_retention_takes_while_files_are_read_is_noticed(
     topic.remove_before(5)
     spark.conf.set("spark.backlog.restart.maxAttempts", "0")
     try:
-        with pytest.raises(Exception, match=f"Records of {topic.name}-0 are lost: offset 0 was to be read.* is 5"):
+        with pytest.raises(Exception, match=f"Records of {topic.name}-0 are lost: the next offset is 0.* is 5"):
             job.start(None).awaitTermination(LIMIT_S)
     finally:
         spark.conf.unset("spark.backlog.restart.maxAttempts")

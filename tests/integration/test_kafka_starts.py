@@ -60,7 +60,7 @@ def test_where_it_begins(spark: SparkSession, kafka: KafkaServer, caplog: pytest
     assert starts(pin, startingOffsets=json.dumps({topic.name: {"0": 7}})) == {"0": 7, "1": 0}
     assert starts(pin, startingTimestamp=at(13)) == {"0": 3, "1": 0}
     assert starts(pin, at(15), startingTimestamp=at(13)) == {"0": 3, "1": 0}
-    with pytest.raises(bs.BacklogError, match=r"of 2099-01-01T00:00:00.000Z, which was still to come"):
+    with pytest.raises(bs.BacklogError, match=r"of 2099-01-01T00:00:00.000Z. That was in the future"):
         starts(pin, 4_070_908_800_000, startingTimestamp=4_070_908_800_000)
     lenient = {"failOnDataLoss": "false", "startingOffsetsByTimestampStrategy": "latest"}
     assert starts(pin, 4_070_908_800_000, startingTimestamp=4_070_908_800_000, **lenient) == {"0": 10, "1": 0}
@@ -115,7 +115,7 @@ def test_what_happens_while_files_are_read(
     phases = {"old": reads(str(tmp_path / "old"), "parquet"), "live": live}
     query = run(spark, tmp_path, phases)
     if loses:
-        with pytest.raises(bs.BacklogError, match=f"Records of {topic.name}-0 are lost: offset 0 .* is 5"):
+        with pytest.raises(bs.BacklogError, match=f"Records of {topic.name}-0 are lost: the next offset is 0.* is 5"):
             query.awaitTermination(300)
         assert written(spark, tmp_path / "target") == Counter(range(20))
         return

@@ -77,12 +77,12 @@ class Shape:
                 hint = "Set includeHeaders=true. " if wanted.name == "headers" else ""
                 raise BacklogError(
                     f"With valueFormat=raw there is no column {wanted.name!r}.",
-                    f"{hint}Columns: {', '.join(there.names)}; or set valueFormat to what the values are.",
+                    f"{hint}Columns: {', '.join(there.names)}; or set valueFormat to the format of the values.",
                 )
             if not wanted.type.equals(there.field(wanted.name).type):
                 kind = there.field(wanted.name).type
                 raise BacklogError(
-                    f"With valueFormat=raw the column {wanted.name!r} is {kind}, and the schema says {wanted.type}.",
+                    f"With valueFormat=raw the column {wanted.name!r} is {kind}, but the schema has {wanted.type}.",
                     "Correct the schema, and cast afterwards.",
                 )
 
@@ -152,7 +152,7 @@ class _Columns:
             self._made["timestampType"] = pa.array(kinds, pa.int32())
             self._made["timestamp"] = pa.array(times, pa.int64()).cast(pa.timestamp("ms", "UTC")).cast(RAW["timestamp"])
             return self._made[name]
-        return pa.nulls(len(records), pa.string())  # of another phase, such as _file
+        return pa.nulls(len(records), pa.string())  # a metadata column of another phase, such as _file
 
 
 def _headers(found: list[list[tuple[str, bytes | None]]]) -> pa.Array:

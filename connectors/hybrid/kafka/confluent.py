@@ -151,7 +151,7 @@ class ConfluentClient(KafkaClient):
         }
 
     def _heard(self, error: KafkaError) -> None:
-        # The cause of "all brokers down" came before it, and is what helps.
+        # "All brokers down" comes after the error that caused it. That one is more useful.
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._last_error is None:
             self._last_error = error
         if error.code() in _FATAL:
@@ -281,7 +281,7 @@ class ConfluentClient(KafkaClient):
             yield from self._fetch(consumer, start, until)
             consumer.unassign()
         except BaseException as error:
-            # What it had in mind is not known.
+            # The consumer's state is unknown now.
             self._drop_consumer()
             if isinstance(error, KafkaException):
                 raise BacklogError(f"{self.properties}: reading failed: {self.clean(error.args[0].str())}.") from None
@@ -307,7 +307,7 @@ class ConfluentClient(KafkaClient):
                 messages = [message for message in messages if message.offset() < until]
             if messages:
                 yield _Messages(messages)
-                del messages, events  # else they are there until the next ones are
+                del messages, events  # otherwise they stay in memory until the next ones arrive
             heard = time.monotonic()
 
     def _consume(self, consumer: Consumer, most: int) -> list[Any]:

@@ -29,16 +29,16 @@ def parse_jaas(text: str, mechanism: str) -> tuple[str, str]:
         Such as ``org.apache.kafka.common.security.plain.PlainLoginModule required username="u" password="p";``. Of a
         class with another package only its last name counts, as some platforms shade Kafka's.
     mechanism : str
-        What ``kafka.sasl.mechanism`` says, which the class must fit.
+        The value of ``kafka.sasl.mechanism``. The class must fit it.
 
     Raises
     ------
     SettingError
-        It is no such line. The value is not shown.
+        If it is not such a line. The value is not shown.
     """
     line = _LINE.fullmatch(text)
     if line is None:
-        raise SettingError(_NAME, "***", "is no line of JAAS: module, flag, options and a semicolon.", _EXAMPLE)
+        raise SettingError(_NAME, "***", "is not a JAAS line: module, flag, options and a semicolon.", _EXAMPLE)
     module = line["module"].rpartition(".")[2]
     if mechanism not in _MODULES.get(module, ()):
         raise SettingError(

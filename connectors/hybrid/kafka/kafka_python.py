@@ -104,7 +104,7 @@ class KafkaPythonClient(KafkaClient):
     def _settings(self, kind: Any, base: Mapping[str, Any]) -> dict[str, Any]:
         s = self.properties.security
         found: dict[str, Any] = {**base, **self.properties.for_kafka_python()}
-        found = {name: value for name, value in found.items() if value != -1}  # Java's "as the system has it"
+        found = {name: value for name, value in found.items() if value != -1}  # in Java -1 means the system's default
         found |= {
             "bootstrap_servers": [server.strip() for server in self.properties.servers.split(",")],
             "bootstrap_timeout_ms": min(_OPEN_MS, self.properties.api_timeout_ms),
@@ -120,7 +120,7 @@ class KafkaPythonClient(KafkaClient):
             }
         if s.has_tls:
             found |= {"ssl_context": _context(s, found.get("ssl_ciphers"))}
-        # An administrator is not told how to fetch.
+        # An admin client does not accept options for fetching.
         return {name: value for name, value in found.items() if name in kind.DEFAULT_CONFIG}
 
     def _open(self, kind: Any, base: Mapping[str, Any]) -> Any:
@@ -268,7 +268,7 @@ class KafkaPythonClient(KafkaClient):
     def _look(self, wanted: Any) -> None:
         there = self.topics([wanted.topic]).get(wanted.topic)
         if there is None or wanted.partition not in there.partitions:
-            raise TopicGone(f"{wanted.topic}-{wanted.partition} is not there")
+            raise TopicGone(f"{wanted.topic}-{wanted.partition} does not exist")
 
     def _drop_consumer(self) -> None:
         consumer, self._consumer = self._consumer, None

@@ -41,20 +41,21 @@ class Loss:
     def going_on(self) -> str:
         """How reading continues if the query does not stop."""
         if self.earliest is None:
-            return "the partition is left out."
-        return f"reading goes on at offset {self.earliest}."
+            return "the partition is skipped."
+        return f"reading continues at offset {self.earliest}."
 
     def error(self) -> BacklogError:
         """The error that stops the query."""
         return BacklogError(
             str(self),
-            "If that is acceptable, set failOnDataLoss=false and start the query again: it goes on with what is there."
-            " Else start a new query with a new checkpoint, and keep records longer (retention.ms, retention.bytes).",
+            "If that is acceptable, set failOnDataLoss=false and start the query again: it continues with the remaining"
+            " records. Otherwise start a new query with a new checkpoint, and keep records longer (retention.ms,"
+            " retention.bytes).",
         )
 
     def __str__(self) -> str:
-        there = "there is none" if self.earliest is None else f"the earliest there is is {self.earliest}"
-        return f"Records of {shown(self.partition)} are lost: offset {self.wanted} was to be read, {there}: {self.why}."
+        there = "there is none" if self.earliest is None else f"the earliest is {self.earliest}"
+        return f"Records of {shown(self.partition)} are lost: the next offset is {self.wanted}, {there}: {self.why}."
 
 
 @dataclass(frozen=True)
@@ -82,8 +83,8 @@ class Gap(Loss):
     def __str__(self) -> str:
         until = "now" if self.first_ms is None else f"{shown_time(self.first_ms)} (offset {self.earliest})"
         return (
-            f"Records of {shown(self.partition)} from {shown_time(self.since_ms)} to {until} may be lost: reading was"
-            f" to begin at that time, but {self.why}, and nothing older is left."
+            f"Records of {shown(self.partition)} from {shown_time(self.since_ms)} to {until} may be lost: reading"
+            f" should begin at that time, but {self.why}, and nothing older is left."
         )
 
 
@@ -112,13 +113,13 @@ def reconciled(
         known, found = start.topics.get(name), topics[name].id
         at = start.offsets.get(partition)
         if at is not None and known and found and known != found:
-            losses[partition] = Loss(partition, at, first, "the topic was deleted and made anew")
+            losses[partition] = Loss(partition, at, first, "the topic was deleted and recreated")
         elif at is None and first > 0:
-            losses[partition] = Loss(partition, 0, first, "it is new here, and retention has removed its first records")
+            losses[partition] = Loss(partition, 0, first, "it is new, and retention has removed its first records")
         elif at is not None and at < first:
             losses[partition] = Loss(partition, at, first, "retention has removed them")
         elif at is not None and at > latest[partition]:
-            why = f"the log ends at {latest[partition]}; the topic was deleted and made anew, or a broker lost records"
+            why = f"the log ends at {latest[partition]}; the topic was deleted and recreated, or a broker lost records"
             losses[partition] = Loss(partition, at, first, why, is_short=True)
         begins[partition] = first if partition in losses else (at or 0)
     for partition in sorted(set(start.offsets) - set(latest)):

@@ -63,19 +63,22 @@ def parse_numbers(name: str, text: str, least: int, example: str) -> dict[Partit
     Raises
     ------
     SettingError
-        It is no such JSON.
+        If it is not such JSON.
     """
     data = _object(name, text, example)
     found = {}
     for topic, numbers in data.items():
         if not isinstance(numbers, dict) or not numbers:
-            raise SettingError(name, text, f"{topic!r} has no partitions.", f"For example {example}.")
+            raise SettingError(name, text, f"{topic!r} has no object of partitions.", f"For example {example}.")
         for number, value in numbers.items():
             if not number.isdecimal():
-                raise SettingError(name, text, f"{number!r} is no number of a partition.", f"For example {example}.")
+                raise SettingError(name, text, f"{number!r} is not a partition number.", f"For example {example}.")
             if not isinstance(value, int) or isinstance(value, bool) or value < least:
                 raise SettingError(
-                    name, text, f"{value!r} of {topic}-{number} is no integer >= {least}.", f"For example {example}."
+                    name,
+                    text,
+                    f"{value!r} of {topic}-{number} is not an integer >= {least}.",
+                    f"For example {example}.",
                 )
             found[topic, int(number)] = value
     if not found:
@@ -92,7 +95,7 @@ def parse_assign(name: str, text: str) -> tuple[Partition, ...]:
             raise SettingError(name, text, f"{topic!r} has no list of partitions.", f"For example {example}.")
         for number in numbers:
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise SettingError(name, text, f"{number!r} is no number of a partition.", f"For example {example}.")
+                raise SettingError(name, text, f"{number!r} is not a partition number.", f"For example {example}.")
             if (topic, number) in found:
                 raise SettingError(name, text, f"names {topic}-{number} twice.", "Name each partition once.")
             found.append((topic, number))
@@ -107,5 +110,5 @@ def _object(name: str, text: str, example: str) -> dict[str, Any]:
     except ValueError:
         data = None
     if not isinstance(data, dict):
-        raise SettingError(name, text, "is no JSON object.", f"For example {example}.")
+        raise SettingError(name, text, "is not a JSON object.", f"For example {example}.")
     return data

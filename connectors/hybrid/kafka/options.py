@@ -21,12 +21,12 @@ __all__ = ["Boundary", "KafkaOptions", "Topics"]
 _KNOWN = {o.name.lower(): o.name for o in OPTIONS if o.name != "kafka.*"}
 # Options of Spark's source that are set elsewhere here, or do not exist.
 _ELSEWHERE = {
-    "maxoffsetspertrigger": "It is an option of the stream, not of one phase.",
-    "minoffsetspertrigger": "A batch is not held back here: set the trigger's interval instead.",
-    "maxtriggerdelay": "A batch is not held back here: set the trigger's interval instead.",
+    "maxoffsetspertrigger": "Set it for the stream, not for one phase.",
+    "minoffsetspertrigger": "Batches do not wait here: set the trigger's interval instead.",
+    "maxtriggerdelay": "Batches do not wait here: set the trigger's interval instead.",
     "maxrecordsperpartition": "Set minPartitions.",
-    "fetchoffset.numretries": "Set kafka.default.api.timeout.ms: requests are tried again for so long.",
-    "fetchoffset.retryintervalms": "Set kafka.default.api.timeout.ms: requests are tried again for so long.",
+    "fetchoffset.numretries": "Set kafka.default.api.timeout.ms: requests are repeated for this time.",
+    "fetchoffset.retryintervalms": "Set kafka.default.api.timeout.ms: requests are repeated for this time.",
 }
 _OFFSETS_EXAMPLE = '{"orders": {"0": 23, "1": -2}}'
 _TIMES_EXAMPLE = '{"orders": {"0": 1700000000000, "1": 1700000000000}}'
@@ -214,7 +214,7 @@ def _topics(given: Mapping[str, str]) -> Topics:
         re.compile(text)
     except re.error as error:
         raise SettingError(
-            "subscribePattern", text, f"is no regular expression: {error}.", r'For example "orders_\d+".'
+            "subscribePattern", text, f"is not a regular expression: {error}.", r'For example "orders_\d+".'
         ) from None
     return Topics(pattern=text)
 
@@ -285,7 +285,7 @@ def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
     found = [part.strip() for part in text.split(",")] if text.strip() else []
     for part in found:
         if not part:
-            raise SettingError(name, text, "has an empty name.", "Names with commas between.")
+            raise SettingError(name, text, "has an empty name.", "Separate names by commas.")
         if found.count(part) > 1:
             raise SettingError(name, text, f"names {part} twice.", "Name each once.")
     return tuple(found)

@@ -119,7 +119,7 @@ class KafkaPhase(Phase):
         last, dedup = before.get("lastTimestamp"), before.get("dedup")
         if dedup and not self._options.dedup_key:
             raise SettingError(
-                "dedupKey", None, "the phase before has kept keys to tell rows by, and this one does not name them.",
+                "dedupKey", None, "the phase before has kept keys for de-duplication, but this phase has no dedupKey.",
                 "Set dedupKey to the columns that identify a row.",
             )  # fmt: skip
         pin = Pin.from_json(before["pinned"]) if before.get("pinned") else None

@@ -192,8 +192,8 @@ class Planner:
             )
         except TopicGone as error:
             raise BacklogError(
-                f"{self._client.properties}: partitions are there, but nobody leads them: {error}.",
-                "Look at the brokers: `kafka-topics.sh --describe --unavailable-partitions`.",
+                f"{self._client.properties}: partitions exist, but have no leader: {error}.",
+                "Check the brokers: `kafka-topics.sh --describe --unavailable-partitions`.",
             ) from None
 
     def _topics(self, names: Collection[str] | None) -> dict[str, Topic]:
@@ -216,7 +216,7 @@ class Planner:
         if topics.pattern and not cluster.topics and not self._options.may_be_empty:
             raise SettingError(
                 "subscribePattern", topics.pattern, f"no topic of {self._client.properties} matches it.",
-                "It must match whole names. If its topics are made later, set allowEmpty=true.",
+                "It must match whole names. If its topics are created later, set allowEmpty=true.",
             )  # fmt: skip
         missing = [name for name in topics.asked if name not in cluster.topics]
         missing += [shown(p) for p in topics.partitions if p[0] in cluster.topics and p not in cluster.latest]
@@ -231,22 +231,22 @@ class Planner:
         return Pin(cluster.earliest, cluster.latest, cluster.ids, int(now_ms))
 
     def _believed(self, last_ms: int, pin: Pin) -> int:
-        """The time of the newest row, unless it is in the future: all records to date would be left out."""
+        """The time of the newest row. Refuses a time in the future, which would skip all present records."""
         if last_ms <= pin.at_ms + _CLOCKS_DIFFER_MS:
             return last_ms
         text = (
-            f"The newest row before the topic is of {shown_time(last_ms)}, which was still to come when the files were"
-            f" listed, at {shown_time(pin.at_ms)}: to begin at the newest row would leave out all records to date."
+            f"The newest row before the topic is of {shown_time(last_ms)}. That was in the future when the files were"
+            f" listed, at {shown_time(pin.at_ms)}: beginning there would skip all records to date."
         )
         if self._options.fail_on_data_loss:
             raise BacklogError(
                 text,
-                "Look for rows with a wrong time, or a timestamp_ntz that is not in UTC. To go on with this checkpoint"
-                " set startingTimestamp to the right time (hybrid: and startingFrom=offsets), or failOnDataLoss=false:"
-                " reading then begins when the files were listed, less the overlap. Or start a new query without"
-                " these rows.",
+                "Look for rows with a wrong time, or a timestamp_ntz that is not in UTC. To continue with this"
+                " checkpoint set startingTimestamp to the right time (hybrid: and startingFrom=offsets), or"
+                " failOnDataLoss=false: reading then begins at the time of the listing, minus the overlap. Or start a"
+                " new query without these rows.",
             )
-        _log.warning("%s failOnDataLoss=false: reading begins then, less the overlap.", text)
+        _log.warning("%s failOnDataLoss=false: reading begins at the time of the listing, minus the overlap.", text)
         return pin.at_ms
 
     def _since(
@@ -263,7 +263,7 @@ class Planner:
         for p, at in found.items():
             first, end = cluster.earliest[p], cluster.latest[p]
             if first > known.get(p, 0) and (end if at is None else at) <= first:
-                why = "retention has removed all before"
+                why = "retention has removed all earlier records"
                 gaps[p] = Gap(p, first, first, why, since_ms=asked[p], first_ms=self._client.first_time(p, first, end))
         return found, gaps
 
@@ -307,7 +307,7 @@ class Planner:
         latest = cluster.latest.get(partition, offset)
         if boundary is not self._options.ending and offset > latest:
             raise SettingError(
-                boundary.option, offset, f"{shown(partition)} ends at {latest}.", "Set an offset that is there, or -1."
+                boundary.option, offset, f"{shown(partition)} ends at {latest}.", "Set an existing offset, or -1."
             )
         return offset
 
@@ -316,10 +316,10 @@ class Planner:
         boundary: Boundary, given: set[Partition], least: set[Partition], most: set[Partition]
     ) -> None:
         unknown, left_out = sorted(given - most), sorted(least - given)
-        problem = f"{shown(unknown[0])} is not read here." if unknown else f"{shown(left_out[0])} is left out."
+        problem = f"{shown(unknown[0])} is not read by this phase." if unknown else f"{shown(left_out[0])} is missing."
         raise SettingError(
             boundary.option, sorted(shown(p) for p in given), problem,
-            "Name each partition that is read, and no other; instead of an offset, -2 is earliest and -1 is latest.",
+            "Name exactly the partitions that are read. -2 means earliest, -1 means latest.",
         )  # fmt: skip
 
     def _judged(

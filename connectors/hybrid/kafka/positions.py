@@ -88,7 +88,7 @@ class KafkaPosition:
             return end.begin[partition]
         topic = partition[0]
         if self.topics.get(topic, "") != end.topics.get(topic, ""):
-            return 0  # made anew since
+            return 0  # recreated since
         return self.offsets.get(partition, 0)
 
     def to_json(self) -> Position:
@@ -121,11 +121,11 @@ class KafkaPosition:
         Raises
         ------
         BacklogError
-            It is of another version, or no position of Kafka.
+            If it has another version, or is not a position of Kafka.
         """
         if data.get("version") != _VERSION or "offsets" not in data:
             raise BacklogError(
-                f"A Kafka position of version {data.get('version')!r} is not one that this hybrid source reads.",
+                f"This hybrid source cannot read a Kafka position of version {data.get('version')!r}.",
                 "Use the version of backlog_spark that wrote the checkpoint, or a new checkpoint.",
             )
         first = data.get("first")

@@ -51,11 +51,11 @@ _NATIVE = (
 )  # fmt: skip
 _OWN = ("bootstrap.servers", "group.id", "isolation.level", "default.api.timeout.ms")
 
-_NO_GROUP = "No consumer group is joined: offsets are in the checkpoint. Leave it out."
-_BYTES = "Keys and values are read as bytes; a value is decoded as the option valueFormat says. Leave it out."
-_KERBEROS = "Kerberos is not read here: ask for a SCRAM user."
+_NO_GROUP = "The source joins no consumer group: offsets are in the checkpoint. Leave it out."
+_BYTES = "Keys and values are read as bytes, and the option valueFormat decodes values. Leave it out."
+_KERBEROS = "Kerberos is not supported here: use a SCRAM user."
 _REFUSED = {
-    "auto.offset.reset": "Set startingOffsets: what is read is decided by the stream, not by the client.",
+    "auto.offset.reset": "Set startingOffsets: the stream decides what is read, not the client.",
     "enable.auto.commit": _NO_GROUP,
     "auto.commit.interval.ms": _NO_GROUP,
     "session.timeout.ms": _NO_GROUP,
@@ -65,25 +65,25 @@ _REFUSED = {
     "group.protocol": _NO_GROUP,
     "group.remote.assignor": _NO_GROUP,
     "partition.assignment.strategy": _NO_GROUP,
-    "max.poll.records": "Rows of a batch are limited by the stream's own options. Leave it out.",
+    "max.poll.records": "The stream's own options limit the rows of a batch. Leave it out.",
     "key.deserializer": _BYTES,
     "value.deserializer": _BYTES,
-    "key.serializer": "Nothing is written. Leave it out.",
-    "value.serializer": "Nothing is written. Leave it out.",
-    "interceptor.classes": "There are no Java classes in a Python client. Leave it out.",
-    "metric.reporters": "There are no Java classes in a Python client. Leave it out.",
-    "sasl.client.callback.handler.class": "There are no Java classes in a Python client: use PLAIN or SCRAM.",
-    "sasl.login.callback.handler.class": "There are no Java classes in a Python client: use PLAIN or SCRAM.",
+    "key.serializer": "The source writes nothing. Leave it out.",
+    "value.serializer": "The source writes nothing. Leave it out.",
+    "interceptor.classes": "A Python client has no Java classes. Leave it out.",
+    "metric.reporters": "A Python client has no Java classes. Leave it out.",
+    "sasl.client.callback.handler.class": "A Python client has no Java classes: use PLAIN or SCRAM.",
+    "sasl.login.callback.handler.class": "A Python client has no Java classes: use PLAIN or SCRAM.",
     "sasl.kerberos.service.name": _KERBEROS,
     "sasl.kerberos.kinit.cmd": _KERBEROS,
-    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not read here: ask for a SCRAM user.",
+    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not supported here: use a SCRAM user.",
     "ssl.truststore.password": "PEM has no password: set kafka.ssl.truststore.type=PEM, and leave it out.",
     "ssl.keystore.password": "PEM has none but its key's: set kafka.ssl.keystore.type=PEM and kafka.ssl.key.password.",
-    "ssl.protocol": "The highest version that both sides know is taken. Leave it out.",
-    "ssl.enabled.protocols": "The highest version that both sides know is taken. Leave it out.",
+    "ssl.protocol": "Both sides use the highest version that they have in common. Leave it out.",
+    "ssl.enabled.protocols": "Both sides use the highest version that they have in common. Leave it out.",
     "ssl.provider": "OpenSSL is used. Leave it out.",
-    "exclude.internal.topics": "subscribePattern never takes internal topics; name one with subscribe.",
-    "allow.auto.create.topics": "Topics are never made by reading. Leave it out.",
+    "exclude.internal.topics": "subscribePattern never matches internal topics. Name them with subscribe.",
+    "allow.auto.create.topics": "Reading never creates topics. Leave it out.",
 }
 _KNOWN = (*_OWN, *_TUNING, *SECURITY_NAMES, *_NATIVE)
 
@@ -122,14 +122,14 @@ class Properties:
 
     @classmethod
     def parse(cls, options: Mapping[str, str], client: str) -> Self:
-        """From options; those that do not begin with ``kafka.`` are not looked at, nor is ``kafka.client``.
+        """Parse options. Those that do not begin with ``kafka.`` are ignored, and so is ``kafka.client``.
 
         Raises
         ------
         SettingError
             For a property that is unknown, malformed, or has no meaning here.
         """
-        # Properties are lower case throughout, and Spark may have made all options so.
+        # Property names are lower case, and Spark may have changed option names to lower case.
         lower = {name.lower(): value for name, value in options.items() if name.lower() != "kafka.client"}
         given = {name[len(_PREFIX) :]: value for name, value in lower.items() if name.startswith(_PREFIX)}
         for name in given:
@@ -138,7 +138,7 @@ class Properties:
         if not servers:
             raise SettingError(
                 "kafka.bootstrap.servers", given.get("bootstrap.servers"), "the Kafka phase needs this option.",
-                'Set it to "host:port", or to several with commas between.',
+                'Set it to "host:port", or to several, separated by commas.',
             )  # fmt: skip
         isolation = given.get("isolation.level", "read_committed").strip().lower()
         if isolation not in ("read_committed", "read_uncommitted"):
@@ -174,12 +174,12 @@ class Properties:
 
 def _check_name(name: str, client: str) -> None:
     if name in _REFUSED:
-        raise SettingError(f"{_PREFIX}{name}", "***", "is not taken by the Kafka phase.", _REFUSED[name])
+        raise SettingError(f"{_PREFIX}{name}", "***", "is not accepted by the Kafka phase.", _REFUSED[name])
     if name not in _KNOWN:
         near = [f"{_PREFIX}{found}" for found in difflib.get_close_matches(name.lower(), _KNOWN)]
         hint = f"Did you mean {' or '.join(near)}?" if near else "See the table of options."
         # The value is never shown: the name may be a misspelt password.
-        raise SettingError(f"{_PREFIX}{name}", "***", "the Kafka phase knows no such property.", hint)
+        raise SettingError(f"{_PREFIX}{name}", "***", "the Kafka phase has no such property.", hint)
     if client == "kafka-python" and (name in _NATIVE or (name in _TUNING and _TUNING[name][1] is None)):
         raise SettingError(
             f"{_PREFIX}{name}", "***", "kafka-python has no such property.", "Leave it out, or kafka.client=confluent."

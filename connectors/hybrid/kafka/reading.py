@@ -91,9 +91,9 @@ def _is_there(client: KafkaClient, wanted: KafkaRange, at: int, options: KafkaOp
     """Whether the same topic and partition still exist."""
     topic = client.topics([wanted.topic]).get(wanted.topic)
     if topic is None or wanted.number not in topic.partitions:
-        why = "the topic or the partition is gone"
+        why = "the topic or the partition no longer exists"
     elif topic.id and wanted.topic_id and topic.id != wanted.topic_id:
-        why = "the topic was deleted and made anew"  # the next batch begins with its earliest record
+        why = "the topic was deleted and recreated"  # the next batch begins with its earliest record
     else:
         return True
     _lost(options, Loss(wanted.partition, at, None, why))

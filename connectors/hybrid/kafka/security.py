@@ -44,9 +44,9 @@ SECURITY_NAMES = (*(name for names in _FIELDS.values() for name in names), *_OTH
 SECRET_NAMES = (
     "sasl.jaas.config",
     *(name for field in ("password", "key_text", "key_password") for name in _FIELDS[field]),
-    *("ssl.keystore.password", "ssl.truststore.password"),  # refused, but not before Spark has them
+    *("ssl.keystore.password", "ssl.truststore.password"),  # refused, but Spark has seen them before
 )
-"""Those whose values are secret."""
+"""Properties with secret values."""
 
 
 class Secret(str):
@@ -60,7 +60,7 @@ class Secret(str):
 
 @dataclass(frozen=True)
 class Security:
-    """Parsed properties; a file's name and a text are "" where they are not given.
+    """Parsed properties. A file name or text is "" if it is not given.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ class Security:
     username, password : str
         With SASL.
     ca_file, ca_text : str
-        Certificates (PEM) of the authorities that are known; without either, the system's.
+        Certificates (PEM) of trusted authorities; without either, the system's.
     certificate_file, certificate_text, key_file, key_text, key_password : str
         The client's certificate and private key (PEM), if brokers ask for one.
     checks_host : bool
@@ -112,7 +112,7 @@ class Security:
         Raises
         ------
         SettingError
-            What is given does not fit together, or is of a kind that is not read here.
+            If properties contradict each other, or are not supported here.
         """
         found = {name: _one(given, names) for name, names in _FIELDS.items()}
         found["protocol"] = (found["protocol"] or "PLAINTEXT").upper()
@@ -142,7 +142,7 @@ class Security:
 def _one(given: Mapping[str, str], names: tuple[str, ...]) -> str:
     there = [name for name in names if given.get(name)]
     if len(there) > 1:
-        raise SettingError(f"kafka.{there[1]}", "***", f"kafka.{there[0]} is given, which is the same.", "Give one.")
+        raise SettingError(f"kafka.{there[1]}", "***", f"kafka.{there[0]} is the same option.", "Set one.")
     return given[there[0]] if there else ""
 
 
@@ -162,7 +162,7 @@ def _check_stores(given: Mapping[str, str], found: dict[str, str]) -> None:
             raise SettingError(
                 f"kafka.{store}.type",
                 kind,
-                "is a store that only Java reads.",
+                "is a store that only Java can read.",
                 _PEM_HINT.format(store=store, text=text),
             )
     if given.get("ssl.keystore.location") and not found["key_file"]:
@@ -172,7 +172,7 @@ def _check_stores(given: Mapping[str, str], found: dict[str, str]) -> None:
     if certificate != key:
         given_one, other = ("certificate", "private key") if certificate else ("private key", "certificate")
         raise SettingError(
-            "kafka.ssl.keystore.key", "***", f"the client's {given_one} is given without its {other}.", "Give both."
+            "kafka.ssl.keystore.key", "***", f"the client's {given_one} is given without its {other}.", "Set both."
         )
 
 
@@ -181,17 +181,17 @@ def _log_in(given: Mapping[str, str], found: dict[str, str]) -> None:
     if mechanism not in _MECHANISMS:
         raise SettingError(
             "kafka.sasl.mechanism", mechanism, f"is none of {', '.join(_MECHANISMS)}.",
-            "Kerberos (GSSAPI, Java's default), OAUTHBEARER and AWS_MSK_IAM are not read here: ask for a SCRAM user.",
+            "Kerberos (GSSAPI, Java's default), OAUTHBEARER and AWS_MSK_IAM are not supported here: use a SCRAM user.",
         )  # fmt: skip
     jaas = given.get("sasl.jaas.config")
     if jaas:
         if found["username"] or found["password"]:
-            raise SettingError("kafka.sasl.password", "***", "kafka.sasl.jaas.config is given as well.", "Give one.")
+            raise SettingError("kafka.sasl.password", "***", "kafka.sasl.jaas.config is given too.", "Set one of them.")
         found["username"], found["password"] = parse_jaas(jaas, mechanism)
     if not found["username"] or not found["password"]:
         raise SettingError(
             "kafka.sasl.jaas.config", None, f"kafka.sasl.mechanism={mechanism} needs a user and a password.",
-            "Give it, or kafka.sasl.username and kafka.sasl.password.",
+            "Set it, or set kafka.sasl.username and kafka.sasl.password.",
         )  # fmt: skip
 
 

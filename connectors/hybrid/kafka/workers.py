@@ -41,5 +41,5 @@ def worker_client(options: KafkaOptions) -> Iterator[KafkaClient]:
         client.close()
         raise
     while _idle:
-        _idle.pop()[2].close()  # of a partition that was read meanwhile
+        _idle.pop()[2].close()  # a client of another partition came back meanwhile
     _idle.append((os.getpid(), options, client))

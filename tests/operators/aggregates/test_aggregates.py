@@ -398,7 +398,7 @@ def test_natural_names() -> None:
         "min_by_v_k",
         "total",
     ]
-    with pytest.raises(BacklogError, match=r"sum\(a \* 2\) has no name for its result. Give it one"):
+    with pytest.raises(BacklogError, match=r"sum\(a \* 2\) has no name for its result. Give it a name"):
         Sum("a * 2")
 
 

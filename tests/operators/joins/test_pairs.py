@@ -91,5 +91,5 @@ def test_what_a_key_group_puts_out_is_cut(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_more_than_spark_takes_of_a_key_group_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(processor, "_MOST_BYTES", 3)
-    with pytest.raises(BacklogError, match=r"Key group 7 of the operator 'f' puts out .* spark\.backlog\.keyGroups"):
+    with pytest.raises(BacklogError, match=r"Key group 7 of the operator 'f' emits .* spark\.backlog\.keyGroups"):
         list(processor.rows_of([(0, b"ab"), (0, b"cd")], 7, "f"))

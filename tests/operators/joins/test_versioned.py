@@ -281,7 +281,7 @@ def test_mistakes_are_told() -> None:
     told = schema(kind).add("l:" + CHANGE_TYPE, StringType())
     for rows, as_of, message in (
         (changed("l:ts", TimestampType()), "ts", r"as_of='ts', but the probe side has no event time.*with_watermark"),
-        (schema(kind), "v", r"as_of='v' is not the event time of the probe side, which is 'ts'\. Take as_of='ts'"),
+        (schema(kind), "v", r"as_of='v' is not the event time of the probe side, which is 'ts'\. Use as_of='ts'"),
         (changed("r:rts", TimestampType()), "ts", r"the build side has no event time.*with_watermark"),
         (changed("r:rts", StringType(), True, {EVENT_TIME: "rts"}), "ts", r"the event time 'rts' has become string"),
         (told, "ts", r"temporal_join: the stream's rows have .*_change_type"),

@@ -350,9 +350,9 @@ def test_what_is_refused() -> None:
         ("avg(ts)", r"'ts' is timestamp; avg takes numbers"),
         ("sum(zz)", r"no column 'zz'; there are user"),
         ("sum(v) AS V", r"two columns 'V'"),
-        ("lag(v, 1, 'x')", r"default 'x' is no bigint"),
-        ("lag(x, 1, 0.001)", r"is no decimal\(12,2\)"),
-        ("lag(ts, 1, 5)", r"is no timestamp"),
+        ("lag(v, 1, 'x')", r"default 'x' is not bigint"),
+        ("lag(x, 1, 0.001)", r"is not decimal\(12,2\)"),
+        ("lag(ts, 1, 5)", r"is not timestamp"),
     ):
         with pytest.raises(BacklogError, match=problem):
             folded(functions, "rows", None)

@@ -92,7 +92,7 @@ def test_some_columns_in_another_order_and_metadata(broker: Broker, client: str)
     [
         (("headers", RAW["headers"]), "no column 'headers'. Set includeHeaders=true"),
         (("values", pa.binary()), "no column 'values'. Columns: key, value, topic"),
-        (("value", pa.string()), "column 'value' is binary, and the schema says string"),
+        (("value", pa.string()), "column 'value' is binary, but the schema has string"),
     ],
 )
 def test_columns_that_raw_records_do_not_have(broker: Broker, column: tuple[str, pa.DataType], expected: str) -> None:

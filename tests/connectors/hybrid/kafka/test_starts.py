@@ -71,12 +71,12 @@ def test_it_begins_as_of_the_list_that_has_the_newest_row() -> None:
     log.grow(6000)
     newest, now = T0 + 4_900_000, T0 + 6_000_000
     # Alone, the first start says that the row is of the future.
-    with pytest.raises(BacklogError, match="was still to come"):
+    with pytest.raises(BacklogError, match="was in the future"):
         planner.begin(newest, "", now, pin)
     assert planner.begin(newest, "", now, pin, listed).offsets == {ZERO: 4900}
     # A row that is newer than all records of that moment, by clocks that differ: the late ones are read.
     assert planner.begin(T0 + 5_020_000, "", now, pin, listed).offsets == {ZERO: 5000}
-    with pytest.raises(BacklogError, match="was still to come when the files were listed"):
+    with pytest.raises(BacklogError, match="was in the future when the files were listed"):
         planner.begin(T0 + 5_070_000, "", now, pin, listed)
 
 
