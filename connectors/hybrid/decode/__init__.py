@@ -1,4 +1,4 @@
-"""Records' bytes into columns: JSON, Avro, CSV, or as they are."""
+"""Decodes records into columns: JSON, Avro, CSV, or raw."""
 
 from __future__ import annotations
 

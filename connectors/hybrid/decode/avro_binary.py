@@ -1,7 +1,7 @@
 """Avro's binary encoding, one value at a time (pure).
 
-A reader takes a record and a place in it, and gives the value there and the place after it. It raises `Unreadable` for
-what the encoding does not allow, and IndexError where the record ends before the value does.
+A reader takes a record and an index in it, and returns the value and the index after it. It raises `Unreadable` for
+invalid encodings, and IndexError if the record ends before the value does.
 
 Source: the Avro specification 1.12, "Binary encoding".
 """
@@ -19,12 +19,12 @@ __all__ = ["PRIMITIVES", "Read", "Unreadable", "blocks", "enum", "fixed", "least
 Read = Callable[[bytes, int], tuple[Any, int]]
 
 _INT32 = range(-(2**31), 2**31)
-# Items that take no bytes, of which a few bytes may claim any number.
+# Limit for items that take no bytes: a few bytes could claim any number of them.
 _MOST_EMPTY_ITEMS = 100_000
 
 
 class Unreadable(Exception):
-    """A record that is not of its schema; the argument says why."""
+    """A record does not match its schema. The argument says why."""
 
 
 def long(data: bytes, at: int) -> tuple[int, int]:
@@ -80,7 +80,7 @@ def string(data: bytes, at: int) -> tuple[str, int]:
     try:
         return found.decode(), at
     except UnicodeDecodeError:
-        raise Unreadable("a string is no UTF-8") from None
+        raise Unreadable("a string is not UTF-8") from None
 
 
 PRIMITIVES: dict[str, Read] = {
@@ -95,7 +95,7 @@ PRIMITIVES: dict[str, Read] = {
 
 
 def fixed(size: int) -> Read:
-    """A reader of so many bytes."""
+    """A reader of this number of bytes."""
 
     def read(data: bytes, at: int) -> tuple[bytes, int]:
         if at + size > len(data):
@@ -118,7 +118,7 @@ def enum(symbols: tuple[str, ...]) -> Read:
 
 
 def blocks(item: Read, least: int) -> Read:
-    """A reader of the items of an array or map, each of which takes at least so many bytes."""
+    """A reader of the items of an array or map. ``least``: minimum number of bytes per item."""
 
     def read(data: bytes, at: int) -> tuple[list[Any], int]:
         found: list[Any] = []
@@ -126,11 +126,11 @@ def blocks(item: Read, least: int) -> Read:
             count, at = long(data, at)
             if count < 0:
                 count = -count
-                _, at = long(data, at)  # the bytes that the block has, for those who skip it
+                _, at = long(data, at)  # the block's size in bytes, for readers that skip it
             if not count:
                 return found, at
             if least * count > len(data) or (not least and len(found) + count > _MOST_EMPTY_ITEMS):
-                raise Unreadable("an array or map has more items than fit")
+                raise Unreadable("an array or map has more items than its bytes allow")
             for _ in range(count):
                 value, at = item(data, at)
                 found.append(value)
@@ -139,14 +139,14 @@ def blocks(item: Read, least: int) -> Read:
 
 
 def least(avro: Avro) -> int:
-    """The fewest bytes that a value may have."""
+    """The minimum number of bytes of a value."""
     if avro.kind == "record":
         return sum(least(child) for child in avro.children)
     return {"null": 0, "fixed": avro.size, "float": 4, "double": 8}.get(avro.kind, 1)
 
 
 def skipper(avro: Avro) -> Read:
-    """What passes over a value that no column takes."""
+    """A reader that skips a value that no column needs."""
     if avro.kind == "null":
         return lambda data, at: (None, at)
     if avro.kind == "record":

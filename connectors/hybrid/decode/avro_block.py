@@ -1,4 +1,4 @@
-"""A block of Avro records, read at the same place of each at a time."""
+"""Reads a block of Avro records together, each record at its own offset."""
 
 from __future__ import annotations
 
@@ -7,26 +7,26 @@ import pyarrow as pa
 
 __all__ = ["Block"]
 
-# A number of 10 bytes is the longest, so a read at a record's end stays within the block.
+# The longest number has 10 bytes, so with this a read at the end of a record stays within the block.
 _PADDING = 16
 
 
 class Block:
-    """Records, and a place in each.
+    """Records, and an offset in each.
 
     Parameters
     ----------
     content : bytes
-        The records, one after the other.
+        The contiguous records.
     offsets : numpy.ndarray
-        Where each begins, and where the last one ends.
+        Offset of each record, and the end of the last one.
     skipped : int
-        Bytes at the beginning of each that are no Avro.
+        Bytes at the beginning of each record that are not Avro.
 
     Attributes
     ----------
     bad : numpy.ndarray
-        Which records are not of the schema.
+        Which records do not match the schema.
     """
 
     def __init__(self, content: bytes, offsets: np.ndarray, skipped: int = 0) -> None:
@@ -56,25 +56,25 @@ class Block:
         return np.asarray((found >> np.uint64(1)).astype(np.int64) ^ -(found & np.uint64(1)).astype(np.int64))
 
     def lengths(self, rows: np.ndarray) -> np.ndarray:
-        """The next length of some records; 0 of those that are bad."""
+        """The next length of some records; 0 for bad ones."""
         found = self.longs(rows)
         wrong = (found < 0) | (found > self.end[rows] - self.at[rows])
         self.refuse(rows, wrong)
         return np.where(wrong, 0, found)
 
     def skip(self, rows: np.ndarray, size: np.ndarray | int) -> np.ndarray:
-        """Pass over bytes of some records; gives where they began, which is within the block for up to 16 bytes."""
+        """Skip bytes of some records. Returns their offsets, which are within the block for up to 16 bytes."""
         at = self.at[rows]
         self._move(rows, at + size)
         return np.asarray(at)
 
     def fixed(self, rows: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-        """Where as many bytes of some records began, and how many there are: none of those that are bad."""
+        """The offsets of the next ``size`` bytes of some records, and their number: 0 for bad ones."""
         starts = self.skip(rows, size)
         return starts, np.where(self.bad[rows], 0, size)
 
     def refuse(self, rows: np.ndarray, wrong: np.ndarray) -> None:
-        """Mark those of some records that are wrong."""
+        """Mark the wrong ones of some records."""
         if wrong.any():
             self.bad[rows[wrong]] = True
 
@@ -84,16 +84,16 @@ class Block:
         self.at[rows] = np.where(beyond, self.end[rows], at)
 
     def close(self) -> None:
-        """Mark records of which something is left."""
+        """Mark records with bytes left over."""
         self.bad |= self.at != self.end
 
     def gathered(self, starts: np.ndarray, sizes: np.ndarray) -> pa.Array:
         """Parts of the content as binary values."""
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        places = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
-        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[places])]
+        indices = np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], sizes)
+        buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(self.data[indices])]
         return pa.Array.from_buffers(pa.binary(), len(sizes), buffers)
 
     def matrix(self, starts: np.ndarray, size: int) -> np.ndarray:
-        """As many bytes from each place, a row each."""
+        """``size`` bytes from each offset, one row each."""
         return np.asarray(self.data[starts[:, None] + np.arange(size)])

@@ -1,8 +1,8 @@
-"""Avro records all at once: the fast road.
+"""The fast path for Avro: decodes all records of a block together.
 
-The fields of a schema are read one after the other, each of all records at the same time: numpy arrays hold where in
-the block each record is. Records that are not of the schema are only found here, and left to the exact road. Arrays,
-maps and unions of more than null and one type are not read.
+The fields of a schema are read one after the other, each for all records at once. Numpy arrays have the offset in each
+record. Records that do not match the schema are only detected here; the exact path decodes them. Arrays, maps and other
+unions than of null and one type are not supported.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ __all__ = ["column_readers"]
 
 _DAY_NS = 24 * 3600 * 10**9
 
-# Gives the values of some records, which are told by their indices.
+# Takes the indices of some records and returns their values.
 Column = Callable[["Block", np.ndarray], pa.Array | None]
 
 
 def column_readers(avro: Avro, fields: list[pa.Field]) -> list[tuple[Column, int]] | None:
-    """For each field of a record what reads it, and for which declared field, -1 for none.
+    """For each field of a record its reader, and the index of the declared field (-1: none).
 
-    Returns None for a schema that is not read here. That the types fit `record_reader` has found out before.
+    None for a schema that is not supported here. `record_reader` has checked before that the types fit.
     """
-    slots = {place: i for i, place in enumerate(matched(avro, [f.name for f in fields])) if place is not None}
+    slots = {index: i for i, index in enumerate(matched(avro, [f.name for f in fields])) if index is not None}
     found: list[tuple[Column, int]] = []
-    for place, child in enumerate(avro.children):
-        slot = slots.get(place, -1)
+    for index, child in enumerate(avro.children):
+        slot = slots.get(index, -1)
         column = _column(child, fields[slot].type if slot >= 0 else None)
         if column is None:
             return None
@@ -43,7 +43,7 @@ def column_readers(avro: Avro, fields: list[pa.Field]) -> list[tuple[Column, int
 
 
 def _column(avro: Avro, type: pa.DataType | None) -> Column | None:
-    """What reads a type as a declared one, or, for None, passes over it."""
+    """A reader of a type as a declared one. With None it skips the value."""
     if avro.kind == "union":
         return _optional(avro, type)
     if avro.kind == "record":

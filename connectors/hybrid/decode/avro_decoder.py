@@ -1,17 +1,16 @@
-"""Avro records, bare or with the id of their schema in a registry.
+"""Decodes Avro records, bare or with the id of their schema in a registry.
 
-Columns are found by name in the schema that a record was written with; one that it does not have is NULL, one that is
-not declared is passed over. Types become what Spark's ``from_avro`` makes of them, or what schema resolution allows;
-see `value_reader`.
+Columns are matched by name in the writer schema. A column that it lacks is NULL; a field that is not declared is
+skipped. Types are converted as in Spark's ``from_avro``, or by schema resolution; see `value_reader`.
 
 Differences from Spark's ``from_avro`` that remain:
 
-* A record of which bytes are left over is malformed: it is of another schema.
-* A timestamp has to be one in the schema; a long without a logical type is no timestamp of milliseconds.
-* What the column for corrupt records, which ``from_avro`` does not have, holds is the record in base64.
+* A record with bytes left over is malformed: it has another schema.
+* A timestamp must be one in the schema. A long without a logical type is not taken as milliseconds.
+* The column for corrupt records, which ``from_avro`` does not have, contains the record in base64.
 
-fastavro is not used here: it took 4 to 6 microseconds for a record of six fields on the machine where this takes 1, and
-takes negative indices of unions and enums, booleans of any byte and ints of any size.
+fastavro is not used: it takes 4 to 6 microseconds for a record of six fields where this takes 1. It also accepts
+negative indices of unions and enums, any byte as a boolean, and ints of any size.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from .roads import Mode, Parsed, TwoRoads
 
 __all__ = ["AvroDecoder"]
 
-# A byte 0, and the schema's id in four bytes.
+# A byte 0, then the schema's id in four bytes.
 _HEADER = 5
 
 
@@ -51,7 +50,7 @@ class AvroDecoder(TwoRoads):
     mode, corrupt : str
         See `TwoRoads`.
     source : Registry or parsed JSON
-        Where records' schemas are, or the one schema of all.
+        The registry with the records' schemas, or the one schema of all records.
     """
 
     def __init__(self, schema: pa.Schema, mode: Mode, corrupt: str, source: Any) -> None:
@@ -120,15 +119,15 @@ class AvroDecoder(TwoRoads):
         start, id = 0, 0
         if self._registry is not None:
             if record[:1] != b"\0" or len(record) < _HEADER:
-                raise Unreadable("it does not begin with a byte 0 and the id of a schema")
+                raise Unreadable("it does not begin with a 0 byte and a schema id")
             start, id = _HEADER, int.from_bytes(record[1:_HEADER], "big")
         row, end = self._plan(id).read(record, start)
         if end != len(record):
-            raise Unreadable(f"{len(record) - end} bytes are left over, so it is of another schema")
+            raise Unreadable(f"{len(record) - end} bytes are left over, so it has another schema")
         return row
 
     def _plan(self, id: int) -> _Plan:
-        """Raises `Unreadable` for an id without a schema: the registry works, so it is the record that is wrong."""
+        """Raises `Unreadable` for an id without a schema: the registry works, so the record is wrong."""
         plan = self._plans.get(id)
         if plan is None:
             assert self._registry is not None
@@ -144,7 +143,7 @@ class AvroDecoder(TwoRoads):
 
 
 class _Plan:
-    """How records of one schema become the declared columns."""
+    """How records of one schema are decoded into the declared columns."""
 
     def __init__(self, source: Any, schema: pa.Schema) -> None:
         avro = parse_schema(source)
@@ -169,7 +168,7 @@ class _Plan:
 
 
 def _ids(values: pa.Array, framed: np.ndarray) -> np.ndarray:
-    """The schema's id of each record that has one."""
+    """The schema id of each record that has one."""
     offsets = offsets_of(values)
     data = np.frombuffer(content_of(values), np.uint8)
     ids = np.zeros(len(values), np.int64)

@@ -1,6 +1,6 @@
-"""Avro schemas: parsed, and as the Arrow types that records of them become (pure).
+"""Parses Avro schemas, and converts them to Arrow types (pure).
 
-Source: the Avro specification 1.12, and Spark's SchemaConverters for what a type becomes.
+Source: the Avro specification 1.12, and Spark's SchemaConverters for the resulting types.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["Avro", "arrow_type", "load", "parse_schema", "schemaOf"]
 _PRIMITIVES = {"null", "boolean", "int", "long", "float", "double", "bytes", "string"}
 _NAMED = {"record", "error", "enum", "fixed"}
 _UTC = pa.timestamp("us", "UTC")
-# By type and logical type. A logical type that is not known, or not with this type, counts for nothing.
+# By type and logical type. Unknown logical types, or ones with another type, are ignored.
 _LOGICAL: dict[tuple[str, str], pa.DataType] = {
     ("int", "date"): pa.date32(),
     ("int", "time-millis"): pa.time64("ns"),
@@ -52,7 +52,7 @@ class Avro:
     kind : str
         ``"record"``, ``"array"``, ``"map"``, ``"union"``, ``"enum"``, ``"fixed"`` or a primitive type.
     logical : str
-        The logical type, "" for none or one that is not known.
+        The logical type; "" for none or an unknown one.
     children : tuple of Avro
         Types of a record's fields, an array's items, a map's values, or a union's branches.
     names : tuple of str
@@ -73,7 +73,7 @@ class Avro:
 
     @property
     def nullable(self) -> tuple[int, Avro] | None:
-        """Of a union of null and one other type: the branch that is null, and the other type. None for others."""
+        """For a union of null and one other type: the index of null, and the other type. None for other types."""
         if self.kind != "union" or len(self.children) != 2:
             return None
         at = next((i for i, child in enumerate(self.children) if child.kind == "null"), None)
@@ -86,12 +86,12 @@ class Avro:
 
 
 def load(text: str, path: str) -> Any:
-    """The parsed JSON of the options ``avroSchema`` and ``avroSchemaFile``, of which one is given.
+    """The parsed JSON of the option ``avroSchema`` or ``avroSchemaFile``. One of them is given.
 
     Raises
     ------
     SettingError
-        If there is no such file, or it is no JSON.
+        If the file does not exist, or is not JSON.
     """
     name, shown = ("avroSchemaFile", path) if path else ("avroSchema", "…")
     try:
@@ -99,33 +99,33 @@ def load(text: str, path: str) -> Any:
     except OSError as error:
         raise SettingError(name, shown, f"cannot be read: {error.strerror}.", "The driver needs the file.") from None
     except ValueError as error:
-        raise SettingError(name, shown, f"is no JSON: {error}.", "Give the schema as in an .avsc file.") from None
+        raise SettingError(name, shown, f"is not JSON: {error}.", "Give the schema as in an .avsc file.") from None
 
 
 def schemaOf(schema: Any) -> pa.Schema:
-    """The data schema that records of an Avro schema have, to declare a stream with.
+    """The Arrow schema of records with an Avro schema. Use it to declare a stream.
 
     Parameters
     ----------
     schema : str or parsed JSON
-        Of a record.
+        The schema of a record.
 
     Raises
     ------
     BacklogError
-        If the schema is malformed, recursive or not of a record.
+        If the schema is malformed, recursive or not a record.
     """
     root = parse_schema(json.loads(schema) if isinstance(schema, str) and schema.lstrip()[:1] in '{["' else schema)
     return pa.schema([pa.field(n, arrow_type(child)) for n, child in zip(root.names, root.children, strict=True)])
 
 
 def arrow_type(avro: Avro) -> pa.DataType:
-    """What a type becomes.
+    """The Arrow type of an Avro type.
 
     Raises
     ------
     BacklogError
-        For a type that becomes nothing: null alone.
+        For the type null alone, which has no values.
     """
     if avro.kind == "record":
         fields = [pa.field(n, arrow_type(child)) for n, child in zip(avro.names, avro.children, strict=True)]
@@ -146,7 +146,7 @@ def arrow_type(avro: Avro) -> pa.DataType:
 
 
 def _union_type(branches: list[Avro]) -> pa.DataType:
-    """As Spark: one branch is itself, two widths of numbers are the wider one, others a field each."""
+    """As in Spark: one branch is itself, two widths of a number give the wider one, others give one field each."""
     if len(branches) == 1:
         return arrow_type(branches[0])
     kinds = {branch.kind for branch in branches}
@@ -157,26 +157,26 @@ def _union_type(branches: list[Avro]) -> pa.DataType:
 
 
 def parse_schema(schema: Any) -> Avro:
-    """A record's schema out of its JSON.
+    """Parse the JSON of a record's schema.
 
     Raises
     ------
     BacklogError
-        If it is malformed, recursive or not of a record.
+        If it is malformed, recursive or not a record.
     """
     root = _Parser().type(schema, "")
     if root.kind != "record":
         raise BacklogError(
-            f"the Avro schema is of {root}, not of a record.", "Only records have columns; read the value raw."
+            f"the Avro schema is {root}, not a record.", "Only records have columns; read the value raw."
         )
     return root
 
 
 class _Parser:
-    """Knows the named types that were defined so far."""
+    """Remembers the named types that were defined so far."""
 
     def __init__(self) -> None:
-        self._named: dict[str, Avro | None] = {}  # None: its definition is not at its end yet
+        self._named: dict[str, Avro | None] = {}  # None: its definition is not complete yet
 
     def type(self, schema: Any, space: str) -> Avro:
         """A type within a namespace."""
@@ -185,7 +185,7 @@ class _Parser:
         if isinstance(schema, list):
             branches = tuple(self.type(branch, space) for branch in schema)
             if not any(branch.kind != "null" for branch in branches):
-                raise _malformed("a union has no branch but null")
+                raise _malformed("a union has only the branch null")
             return Avro("union", children=branches)
         kind = _part(schema, "type")
         if isinstance(kind, dict | list):
@@ -205,11 +205,12 @@ class _Parser:
         if full not in self._named and name in self._named:
             full = name
         if full not in self._named:
-            raise _malformed(f"{name!r} is no type")
+            raise _malformed(f"{name!r} is not a type")
         found = self._named[full]
         if found is None:
             raise BacklogError(
-                f"the Avro type {full} holds itself, which no column can.", "Read the value raw, or flatten the schema."
+                f"the Avro type {full} contains itself, which no column can.",
+                "Read the value raw, or flatten the schema.",
             )
         return found
 
@@ -229,21 +230,21 @@ class _Parser:
             fields = [(_part(field, "name"), _part(field, "type"), field) for field in _part(schema, "fields")]
             names = tuple(str(n) for n, _, _ in fields)
             if len(set(names)) < len(names):
-                raise _malformed(f"{full} has two fields of one name")
+                raise _malformed(f"{full} has two fields with the same name")
             found = Avro("record", children=tuple(self.type(t, space) for _, t, _ in fields), names=names)
         self._named[full] = found
         return found
 
 
 def _logical(plain: Avro, schema: dict[str, Any]) -> Avro:
-    """The type with its logical type, if that is known."""
+    """The type with its logical type, if it is known."""
     logical = schema.get("logicalType")
     if logical == "decimal" and plain.kind in ("bytes", "fixed"):
         precision, scale = schema.get("precision"), schema.get("scale", 0)
         if isinstance(precision, int) and isinstance(scale, int) and 0 <= scale <= precision:
             if precision > _WIDEST_DECIMAL:
                 raise BacklogError(
-                    f"an Avro decimal of {precision} digits is wider than Spark's {_WIDEST_DECIMAL}.",
+                    f"an Avro decimal of {precision} digits is wider than Spark's limit of {_WIDEST_DECIMAL}.",
                     "Read the value raw.",
                 )
             if precision:
@@ -260,4 +261,4 @@ def _part(schema: Any, name: str) -> Any:
 
 
 def _malformed(why: str) -> BacklogError:
-    return BacklogError(f"the Avro schema is malformed: {why}.", "Give the schema as the Avro specification has it.")
+    return BacklogError(f"the Avro schema is malformed: {why}.", "Write the schema as in the Avro specification.")

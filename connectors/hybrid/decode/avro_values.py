@@ -1,7 +1,7 @@
-"""Avro records one at a time: the exact road (pure).
+"""The exact path for Avro: decodes one record at a time (pure).
 
-A value is read by a closure (see `avro_binary`), chosen once per schema and declared column, which gives the value as
-`pyarrow.array` takes it.
+A closure reads each value (see `avro_binary`). It is chosen once per schema and declared column, and returns the value
+in the form that `pyarrow.array` takes.
 
 Source: the Avro specification 1.12, "Schema resolution" (which types may become which).
 """
@@ -24,7 +24,7 @@ __all__ = ["matched", "record_reader", "value_reader"]
 
 _INT64 = range(-(2**63), 2**63)
 
-# What a declared column may be of a type without a logical type, beside the type's own.
+# Types that a column may be declared as, in addition to the Avro type's own, for types without a logical type.
 _PROMOTIONS: dict[str, tuple[pa.DataType, ...]] = {
     "int": (pa.int64(), pa.float32(), pa.float64()),
     "long": (pa.float32(), pa.float64()),
@@ -35,35 +35,35 @@ _PROMOTIONS: dict[str, tuple[pa.DataType, ...]] = {
 
 
 def matched(avro: Avro, names: list[str]) -> list[int | None]:
-    """For each name the field of a record, or None.
+    """For each name the index of the record's field, or None.
 
     Raises
     ------
     BacklogError
-        If a name is another one's only in another case: the column would be NULL throughout.
+        If a name differs only in case from a field: the column would always be NULL.
     """
-    places = {name: i for i, name in enumerate(avro.names)}
+    indices = {name: i for i, name in enumerate(avro.names)}
     lower = {name.lower(): name for name in avro.names}
     for name in names:
-        if name not in places and name.lower() in lower:
+        if name not in indices and name.lower() in lower:
             raise BacklogError(
                 f"the column {name} is {lower[name.lower()]} in the Avro schema.", "Declare it with the same case."
             )
-    return [places.get(name) for name in names]
+    return [indices.get(name) for name in names]
 
 
 def record_reader(avro: Avro, fields: list[pa.Field], path: str = "") -> Callable[[bytes, int], tuple[list[Any], int]]:
-    """What reads declared fields of a record; those that it does not have are None.
+    """A reader of the declared fields of a record. Fields that it lacks are None.
 
     Raises
     ------
     BacklogError
-        If a field's type cannot become the declared one.
+        If a field's type cannot be converted to the declared one.
     """
-    slots = {place: i for i, place in enumerate(matched(avro, [f.name for f in fields])) if place is not None}
+    slots = {index: i for i, index in enumerate(matched(avro, [f.name for f in fields])) if index is not None}
     steps: list[tuple[Read, int]] = []
-    for place, child in enumerate(avro.children):
-        slot = slots.get(place, -1)
+    for index, child in enumerate(avro.children):
+        slot = slots.get(index, -1)
         if slot < 0:
             steps.append((skipper(child), -1))
         else:
@@ -82,7 +82,7 @@ def record_reader(avro: Avro, fields: list[pa.Field], path: str = "") -> Callabl
 
 
 def value_reader(avro: Avro, type: pa.DataType, path: str) -> Read:
-    """What reads a value for a declared type; ``path`` names the column in errors."""
+    """A reader of a value for a declared type. ``path``: the column's name in errors."""
     if avro.kind == "union":
         return _union(avro, type, path)
     if avro.kind == "record" and pa.types.is_struct(type):
@@ -111,13 +111,13 @@ def value_reader(avro: Avro, type: pa.DataType, path: str) -> Read:
         if found:
             return found
     raise BacklogError(
-        f"the column {path} is {avro} in the Avro schema and declared {type}.",
+        f"the column {path} is {avro} in the Avro schema, but declared {type}.",
         f"Declare it {arrow_type(avro)}." if avro.kind != "null" else "Leave it out.",
     )
 
 
 def _scalar(avro: Avro, type: pa.DataType) -> Read | None:
-    """What reads a value without others in it; None if the type cannot become the declared one."""
+    """A reader of a value that is not nested; None if the type cannot be converted to the declared one."""
     if avro.logical == "decimal":
         wider = pa.types.is_decimal128(type) and type.scale >= avro.scale
         return _decimal(avro) if wider and type.precision - type.scale >= avro.precision - avro.scale else None
@@ -127,7 +127,7 @@ def _scalar(avro: Avro, type: pa.DataType) -> Read | None:
         return enum(avro.names) if pa.types.is_string(type) else None
     if avro.kind == "fixed":
         return fixed(avro.size) if pa.types.is_binary(type) else None
-    # The number that is behind a logical type may be declared too.
+    # The number behind a logical type may be declared too.
     plain = Avro(avro.kind)
     if type != arrow_type(plain) and (avro.logical or type not in _PROMOTIONS.get(avro.kind, ())):
         wide = avro.logical and avro.kind == "int" and type == pa.int64()

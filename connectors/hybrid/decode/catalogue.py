@@ -1,4 +1,4 @@
-"""The options of decoding, as documented (pure)."""
+"""The documented options of decoding (pure)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OPTIONS = (
         "valueFormat",
         "string",
         "raw",
-        "Format of the values of Kafka's records; `fileFormat` is that of files. raw: the columns of Spark's Kafka "
+        "Format of the values of Kafka's records; for files use `fileFormat`. raw: the columns of Spark's Kafka "
         "source.",
         "raw, json, csv, avro",
     ),
@@ -19,9 +19,9 @@ OPTIONS = (
         "mode",
         "string",
         "PERMISSIVE",
-        "What a malformed record becomes. PERMISSIVE: a row with the values that could be read. DROPMALFORMED: no row. "
-        "FAILFAST: an error with topic, partition and offset. A record whose schema id the registry does not know is "
-        "malformed. A registry that does not answer is asked again; then it is an error in each mode.",
+        "What happens to a malformed record. PERMISSIVE: a row with the values that could be read. DROPMALFORMED: no "
+        "row. FAILFAST: an error with topic, partition and offset. A record whose schema id the registry does not know "
+        "is malformed. If the registry does not answer, the request is repeated; then it is an error in each mode.",
         "PERMISSIVE, DROPMALFORMED, FAILFAST",
         "mode",
     ),

@@ -1,16 +1,16 @@
-"""CSV records, one a value, as Spark's ``from_csv`` reads them.
+"""Decodes CSV, one record per value, like Spark's ``from_csv``.
 
-The fast road is pyarrow's CSV reader, with all columns as text, over records whose quotes are regular: around whole
-fields, with no quote and no escape within. The texts are then read by `Texts`.
+The fast path is pyarrow's CSV reader with all columns as text. It takes records with regular quotes: around whole
+fields, without a quote or escape inside. `Texts` then parses the texts.
 
 Differences from Spark that remain:
 
-* Timestamps: the same two as for JSON, a time of day alone, and the option ``timeZone``.
+* Timestamps: the same two differences as for JSON, a time of day alone, and the option ``timeZone``.
 * An escape, or a part of a longer separator, right after the quote that ends a field (``"x"\\y``): the field ends at
-  the next separator, quotes and all, as with any other character there. univocity mixes this field and the next up;
-  so it does with the character U+0000 if ``quote`` or ``escape`` is off. Behind a quote that ends no field Spark's
-  corrupt record may also keep or lose one character of the line's end.
-* ``from_csv`` refuses the mode DROPMALFORMED; here it does what it does for files.
+  the next separator, including the quotes, as with any other character there. univocity mixes this field with the next
+  one. It also does so with the character U+0000 if ``quote`` or ``escape`` is off. After a quote that ends no field
+  Spark's corrupt record may also keep or lose one character of the line end.
+* ``from_csv`` refuses the mode DROPMALFORMED. Here it works as for files.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = ["CsvDecoder"]
 
 _FLOAT_WORDS = {"NaN": float("nan"), "Inf": float("inf"), "-Inf": float("-inf")}
 _BOM = b"\xef\xbb\xbf"
-# RE2 repeats nothing more often.
+# RE2's limit for repetitions.
 _MOST_COLUMNS = 1000
 _LINE_END = re.compile(r"(?:\r?\n|\f)\Z")
 
@@ -50,7 +50,7 @@ class CsvDecoder(TwoRoads):
     mode, corrupt : str
         See `TwoRoads`.
     formats : Formats
-        Of dates and timestamps.
+        Formats of dates and timestamps.
     sep, quote, escape, null_value : str
         See `DecodeOptions`.
     """
@@ -116,28 +116,28 @@ class CsvDecoder(TwoRoads):
         return (columns, doubted) if seen.all() else spread((columns, doubted), seen)
 
     def _seen(self, values: pa.Array, content: bytes, has_quotes: bool) -> np.ndarray:
-        """Which records the fast road may see."""
+        """Which records the fast path may take."""
         seen = np.ones(len(values), bool)
         wrong = not_utf8(values)
         if wrong is not None:
             seen &= ~wrong
         fits = pc.equal(pc.count_substring(values, self._sep), len(self.schema) - 1)
         if has_quotes or b"\n" in content or b"\r" in content:
-            # An expression over what is no UTF-8 fits nothing.
+            # A regular expression never matches text that is not UTF-8.
             fits = pc.if_else(
                 pc.match_substring_regex(values, r"[\r\n" + re.escape(self._quote.decode()) + "]"),
                 pc.match_substring_regex(values, self._regular),
                 fits,
             )
         if len(self.schema) == 1:
-            fits = pc.and_(fits, pc.greater(pc.binary_length(values), 0))  # pyarrow takes an empty line for none
+            fits = pc.and_(fits, pc.greater(pc.binary_length(values), 0))  # pyarrow skips empty lines
         if _BOM in content:
             fits = pc.and_(fits, pc.invert(pc.starts_with(values, _BOM)))
         seen &= fits.to_numpy(zero_copy_only=False)
         return seen
 
     def _table(self, values: pa.Array, has_quotes: bool) -> pa.Table | None:
-        """All columns as text, NULL where nothing is; None if pyarrow sees other records than there are."""
+        """All columns as text, NULL where a field is empty. None if pyarrow finds another number of records."""
         buffer = joined(values)
         names = [str(i) for i in range(len(self.schema))]
         try:

@@ -1,7 +1,7 @@
-"""The fields of one CSV record (pure).
+"""Splits one CSV record into fields (pure).
 
-Source: univocity's CsvParser as Spark's CSVOptions sets it up: white space is kept, a quote that is not escaped makes
-its field end at the next separator, quotes and all, and a record may hold line feeds.
+Source: univocity's CsvParser as configured by Spark's CSVOptions. White space is kept. With a quote that is not escaped
+the field ends at the next separator, including the quotes. A record may contain line feeds.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ __all__ = ["Splitter"]
 
 
 class Splitter:
-    """Cuts records into fields.
+    """Splits records into fields.
 
     Parameters
     ----------
     sep : str
         One character or more.
     quote, escape : str
-        One character each; "" for none.
+        One character each; "": none.
     """
 
     def __init__(self, sep: str, quote: str, escape: str) -> None:
         self.sep, self.quote, self.escape = sep, quote, escape
 
     def __call__(self, record: str) -> list[str | None]:
-        """The fields, without their quotes; None for one of which nothing is there."""
+        """The fields without their quotes; None for an empty field."""
         if not self.quote or self.quote not in record:
             return [field or None for field in record.split(self.sep)]
         fields: list[str | None] = []
@@ -46,10 +46,10 @@ class Splitter:
         return len(record) if end < 0 else end
 
     def _quoted(self, record: str, at: int) -> tuple[str, int]:
-        """A field from after its opening quote on; with it the place of the separator after it, or the record's end."""
+        """A field after its opening quote, and the index of the next separator, or of the end of the record."""
         quote, escape, size = self.quote, self.escape, len(record)
         if at == size:
-            return quote, size  # nothing but a quote stands for itself
+            return quote, size  # the field is a single quote
         content: list[str] = []
         before = ""
         while at < size:
@@ -84,6 +84,6 @@ class Splitter:
         return "".join(content), after
 
     def _unescaped(self, record: str, content: str, at: int) -> tuple[str, int]:
-        """A field in which a quote was no end: all of it up to the separator."""
+        """A field with a quote that does not end it: everything up to the separator."""
         end = self._end(record, at)
         return self.quote + content + self.quote + record[at:end], end

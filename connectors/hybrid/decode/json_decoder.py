@@ -1,22 +1,23 @@
-"""JSON records, as Spark's ``from_json`` reads them.
+"""Decodes JSON records like Spark's ``from_json``.
 
-The fast road is pyarrow's JSON reader over all records at once. It differs from Spark in silence in a few places, and
-each is either kept from it (`_regular`) or found in what it gives (`_Leaf`): a byte order mark, ``Inf`` and ``NaN`` in
-fields that are not read, the sign of an integer 0, decimals beyond their precision, several objects in one record and
-records within each other. Schemas with a map have no fast road: pyarrow reads none.
+The fast path is pyarrow's JSON reader over all records at once. In a few cases it silently differs from Spark. Such
+records are either kept from it (`_regular`) or detected in its result (`_Leaf`): a byte order mark, ``Inf`` and ``NaN``
+in fields that are not read, the sign of an integer 0, decimals beyond their precision, several objects in one record
+and nested records. Schemas with a map have no fast path, because pyarrow cannot read maps.
 
 Differences from Spark that remain:
 
-* A column of strings takes a value that is no string as it is written, as Spark's JSON files do by default;
-  ``from_json`` writes it anew and changes numbers by it (1.50 becomes 1.5).
-* Where Spark takes a time of day for a timestamp of the day of the reading, it is malformed here: a replay after a
-  failure would give another row. Likewise seconds since the epoch that do not fit into a timestamp; Spark wraps around.
-* A record that is no JSON is NULL in all columns. Spark has a column more of a few, where its parser finds back into
-  the text behind a broken array.
-* Numbers and names of any length are read, and 1e-999999999 is 0; Spark gives up at 1,000 digits.
+* A string column takes a value that is not a string as its text, as Spark's JSON files do by default. ``from_json``
+  formats it again and changes numbers (1.50 becomes 1.5).
+* Spark takes a time of day for a timestamp of the present day. Here it is malformed, because a replay after a failure
+  would give another row. Seconds since the epoch that do not fit into a timestamp are malformed too; Spark wraps
+  around.
+* A record that is not JSON is NULL in all columns. In a few cases Spark has a value in one more column, when its parser
+  recovers in the text after a broken array.
+* Numbers and names may have any length, and 1e-999999999 is 0. Spark's limit is 1,000 digits.
 * A number of days for a date before the year 1583 is malformed; Spark shifts it between calendars.
-* Timestamps without a zone are in the option ``timeZone``, by default UTC: a worker does not know the session's.
-* ``from_json`` refuses the mode DROPMALFORMED; here it does what it does for files. A record that is an array of
+* Timestamps without a zone are in the option ``timeZone``, by default UTC: workers do not know the session's zone.
+* ``from_json`` refuses the mode DROPMALFORMED. Here it works as for files. A record that is an array of
   objects is malformed as in ``from_json``; files of Spark give a row for each.
 """
 
@@ -40,16 +41,16 @@ __all__ = ["JsonDecoder"]
 
 _WIDE = pa.decimal256(76, 38)
 _LARGEST_SECONDS = (2**63 - 1) // 1_000_000
-# What pyarrow takes for a number and Spark does not, or only if told so. In text it may be found by chance.
+# Texts that pyarrow takes for numbers and Spark does not, or only with an option. They may also occur in strings.
 _NON_FINITE = r"[:,\[]\s*[-+]?(?:NaN|Inf(?:inity)?)\s*[,}\]]"
 _ODD = (b"\0", b"NaN", b"Inf")
-# pyarrow makes another number of one with a fraction that an exponent makes too large for `_WIDE`, without a word.
+# If an exponent makes a number with a fraction too large for `_WIDE`, pyarrow silently returns another number.
 _MAY_OVERFLOW = r"[0-9][eE]\+?[0-9][0-9]|[0-9.]{28,}[eE]\+?[0-9]"
-# Where pyarrow says which record it could not read.
+# The record number in pyarrow's error.
 _ROW = re.compile(r" in row (\d+)")
-# So many records take as long on the exact road as a try of the fast one that fails.
+# With fewer good records the exact path is as fast as a failed attempt of the fast one.
 _WORTH = 32
-# Deeper records are malformed, and need this many bytes.
+# Deeper records are malformed. They need this many bytes.
 _DEEP_BYTES, _DEEP = 2000, 999
 
 
@@ -59,11 +60,11 @@ class JsonDecoder(TwoRoads):
     Parameters
     ----------
     schema : pyarrow.Schema
-        The declared data. Names are compared with case, as Spark does.
+        The declared data. Names are compared with case, as in Spark.
     mode, corrupt : str
         See `TwoRoads`.
     formats : Formats
-        Of dates and timestamps.
+        Formats of dates and timestamps.
     non_finite : bool
         The option ``allowNonNumericNumbers``.
     """
@@ -72,7 +73,7 @@ class JsonDecoder(TwoRoads):
         super().__init__(schema, mode, corrupt)
         self._formats, self._non_finite = formats, non_finite
         self._read = fields_reader(self.schema, formats, non_finite=non_finite)
-        # How timestamps are read: as text or as seconds. What worked last is tried first.
+        # The ways of reading timestamps: as text or as seconds. The last one that worked is tried first.
         self._kinds: list[pa.DataType] = [pa.string()]
         self._has_decimals = any(_has(pa.types.is_decimal, f.type) for f in self.schema)
         if any(_has(_is_instant, f.type) for f in self.schema):
@@ -100,7 +101,7 @@ class JsonDecoder(TwoRoads):
                 if row is None:
                     return None
                 bad = start + int(np.flatnonzero(seen[start:])[row])
-                # Where nearly all are bad a try costs more than it saves: ever longer runs are left out.
+                # If nearly all records are bad, attempts cost more than they save: skip ever longer runs.
                 skipped = 2 * skipped + 1 if row < _WORTH else 0
                 start = bad + 1 + skipped
                 seen[bad:start] = False
@@ -110,28 +111,28 @@ class JsonDecoder(TwoRoads):
         return found if found is None or seen.all() else spread(found, seen)
 
     def _table(self, values: pa.Array, seen: np.ndarray, start: int) -> tuple[pa.Table | None, int | None]:
-        """What pyarrow reads of the records that it may see; else the record that it could not read, if it says so."""
+        """pyarrow's result for the records that it may see, or else the index of the record that it could not read."""
         values, seen = values.slice(start), seen[start:]
         if not seen.all():
             values = values.take(pa.array(np.flatnonzero(seen)))
         if not len(values):
             return self._schema(pa.string()).empty_table(), None
         buffer = joined(values)
-        places: list[int] = []
+        failed: list[int] = []
         for kind in self._kinds:
             options = pj.ParseOptions(explicit_schema=self._schema(kind), unexpected_field_behavior="ignore")
             whole = pj.ReadOptions(use_threads=False, block_size=buffer.size + 1)
             try:
                 table = pj.read_json(pa.BufferReader(buffer), read_options=whole, parse_options=options)
             except pa.ArrowInvalid as error:
-                place = _ROW.search(str(error))
-                places.append(int(place[1]) if place else len(values))
-                if places[-1]:  # the records before fit, so the kind is right
+                at = _ROW.search(str(error))
+                failed.append(int(at[1]) if at else len(values))
+                if failed[-1]:  # the records before fit, so the kind is right
                     break
             else:
                 self._kinds.sort(key=kind.__ne__)
                 return (table, None) if table.num_rows == len(values) else (None, None)
-        row = max(places)
+        row = max(failed)
         return None, row if row < len(values) else None
 
     def _schema(self, kind: pa.DataType) -> pa.Schema:
@@ -150,7 +151,7 @@ class JsonDecoder(TwoRoads):
         return columns, doubted
 
     def _value(self, found: pa.Array, type: pa.DataType) -> tuple[pa.Array, np.ndarray | None]:
-        """What was read as the declared type, and which of it is in doubt."""
+        """The column as the declared type, and which values are in doubt."""
         if isinstance(found, pa.ChunkedArray):
             found = pa.concat_arrays(found.chunks) if found.num_chunks else pa.nulls(0, found.type)
         if pa.types.is_struct(type):
@@ -199,14 +200,14 @@ class JsonDecoder(TwoRoads):
 
 
 class _Leaf:
-    """The last step of the fast road for columns of one type."""
+    """The last step of the fast path for columns of one type."""
 
     def __init__(self, type: pa.DataType, formats: Formats) -> None:
         self.type = type
         self._texts = Texts(type, formats)
 
     def __call__(self, found: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
-        """What was read as the type, and which of it is in doubt."""
+        """The column as the type, and which values are in doubt."""
         if pa.types.is_floating(self.type):
             return found, _odd_floats(found)
         if pa.types.is_decimal(self.type):
@@ -235,7 +236,7 @@ class _Leaf:
 
 
 def _odd_floats(found: pa.Array) -> np.ndarray | None:
-    """Zeros with a sign, which an integer 0 does not have, and what is not finite."""
+    """Zeros with a sign, which an integer 0 does not have, and values that are not finite."""
     numbers = found.fill_null(1).to_numpy(zero_copy_only=False)
     odd: np.ndarray = ~np.isfinite(numbers) | ((numbers == 0) & np.signbit(numbers))
     return odd if odd.any() else None
@@ -250,10 +251,10 @@ def _decoded(found: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
 
 
 def _regular(values: pa.Array) -> np.ndarray:
-    """Which records the fast road may see.
+    """Which records the fast path may take.
 
-    Each begins and ends with a brace. So one cannot go on in the next: outside of strings braces would follow each
-    other without a comma, and within a string the line feed between records is not allowed.
+    Each begins and ends with a brace. So none can continue in the next one: outside of strings there would be no comma
+    between the braces, and within a string the line feed between records is not allowed.
     """
     braces = pc.and_(pc.starts_with(values, b"{"), pc.ends_with(values, b"}"))
     regular = np.array(braces.to_numpy(zero_copy_only=False))
@@ -271,7 +272,7 @@ def _regular(values: pa.Array) -> np.ndarray:
 
 
 def _read_as(type: pa.DataType, timestamp: pa.DataType) -> pa.DataType:
-    """The type that pyarrow's reader is told, for a declared one."""
+    """The type for pyarrow's reader, given the declared one."""
     if pa.types.is_struct(type):
         return pa.struct([pa.field(f.name, _read_as(f.type, timestamp)) for f in type])
     if pa.types.is_list(type):
@@ -284,7 +285,7 @@ def _read_as(type: pa.DataType, timestamp: pa.DataType) -> pa.DataType:
 
 
 def _has(asked: Callable[[pa.DataType], bool], type: pa.DataType) -> bool:
-    """Whether a type, or one within it, is what is asked for."""
+    """Whether a type, or a type nested in it, satisfies a predicate."""
     if asked(type):
         return True
     return pa.types.is_nested(type) and any(_has(asked, type.field(i).type) for i in range(type.num_fields))

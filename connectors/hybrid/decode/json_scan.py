@@ -1,7 +1,7 @@
-"""JSON text into a tree, with the leniencies that Spark's parser has by default (pure).
+"""Parses JSON text into a tree, with the leniencies of Spark's parser by default (pure).
 
-Strings and names may stand in single quotes, ``NaN`` and infinities may stand where numbers do, and what follows the
-record's object is not looked at. Nothing else is taken that RFC 8259 does not allow.
+Strings and names may be in single quotes, numbers may be ``NaN`` and infinities, and text after the record's object is
+ignored. Everything else must follow RFC 8259.
 
 Source: Jackson's ReaderBasedJsonParser under the features that Spark's JSONOptions sets.
 """
@@ -37,11 +37,11 @@ _LONE = re.compile("[\ud800-\udfff]")
 
 
 class Malformed(Exception):
-    """The text is no JSON, or no object."""
+    """The text is not JSON, or not an object."""
 
 
 class Number(str):
-    """A number as it is written."""
+    """A number as written."""
 
     __slots__ = ()
 
@@ -53,7 +53,7 @@ class NonFinite(str):
 
 
 class Structure:
-    """An object or array; knows its place, as a column of strings takes its text."""
+    """An object or array. It knows its position, because a string column takes its text."""
 
     __slots__ = ("end", "items", "source", "start")
     closing: ClassVar[str]
@@ -64,12 +64,12 @@ class Structure:
 
     @property
     def text(self) -> str:
-        """As it is written."""
+        """Its text as written."""
         return self.source[self.start : self.end]
 
 
 class Object(Structure):
-    """Its items are pairs of name and value, as often as a name is there."""
+    """Its items are pairs of name and value. A name may occur several times."""
 
     __slots__ = ()
     closing = "}"
@@ -83,26 +83,26 @@ class Array(Structure):
 
 
 def scan(text: str, *, non_finite: bool = True) -> Object | None:
-    """The object that a record is; None if there is nothing but white space.
+    """The object of a record; None if there is only white space.
 
     Parameters
     ----------
     text : str
         The record.
     non_finite : bool
-        Whether `NonFinite` values are taken.
+        Whether `NonFinite` values are allowed.
 
     Raises
     ------
     Malformed
-        If there is something else.
+        If the text is anything else.
     """
     blank = _BLANK.match(text)
     at = blank.end() if blank else 0
     if at == len(text):
         return None
     if text[at] != "{":
-        raise Malformed("it is no JSON object")
+        raise Malformed("it is not a JSON object")
     root = Object(text, at)
     stack: list[Structure] = []
     inside: Structure = root
@@ -164,7 +164,7 @@ def scan(text: str, *, non_finite: bool = True) -> Object | None:
                 raise Malformed(_error(text, found.start(8), "a value"))
             _add(inside, name, value)
             after = _NEXT.match(text, at)
-        # After a value: a comma, or the end of one structure or more.
+        # After a value: a comma, or the end of one or more structures.
         while True:
             if closes:
                 inside.end = at
@@ -187,7 +187,7 @@ def _add(inside: Structure, name: str, value: Any) -> None:
 
 
 def _string(text: str, at: int, quote: str) -> tuple[str, int]:
-    """A string with escapes, or in single quotes, from after its quote on; with it the place after it."""
+    """A string with escapes, or in single quotes, after its opening quote, and the index after it."""
     found = _QUOTED[quote].match(text, at)
     if not found:
         raise Malformed(_error(text, at, "the end of a string"))
@@ -210,4 +210,4 @@ def _joined(found: re.Match[str]) -> str:
 
 
 def _error(text: str, at: int, expected: str) -> str:
-    return f"it is no JSON, {expected} is missing after {at} of {len(text)} characters"
+    return f"it is not JSON: {expected} is missing after {at} of {len(text)} characters"

@@ -1,8 +1,7 @@
-"""Values of a declared type out of the tree of a JSON record (pure).
+"""Converts values in the tree of a JSON record to declared types (pure).
 
-Source: Spark's JacksonParser. What can be read of a malformed record is kept as there: of an object the fields that
-fit, of an array or map nothing if an element does not fit, but all of it if an element is an object of which only a
-part fits.
+Source: Spark's JacksonParser. The readable part of a malformed record is kept as in Spark: of an object the fields that
+fit; of an array or map nothing if an element does not fit, but everything if an element is an object that fits partly.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ FLOAT_WORDS = {
     "NaN": float("nan"), "+INF": float("inf"), "+Infinity": float("inf"), "Infinity": float("inf"),
     "-INF": float("-inf"), "-Infinity": float("-inf"),
 }  # fmt: skip
-# Seconds since the epoch that fit into 64 bits as microseconds; Spark wraps around beyond.
+# Most seconds since the epoch that fit into 64 bits as microseconds. Spark wraps around beyond that.
 _MOST_SECONDS = (2**63 - 1) // 1_000_000
-# Base64 as Jackson takes it: white space between groups, padding at the end of any.
+# Base64 as Jackson accepts it: white space between groups, and padding at the end of any group.
 _GROUPS = re.compile(r"(?:[\x00-\x20]*(?:[A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{3}=|[A-Za-z0-9+/]{2}==))*[\x00-\x20]*")
 _GROUP = re.compile(r"[A-Za-z0-9+/=]{4}")
 
@@ -37,18 +36,18 @@ Read = Callable[[Any], Any]
 
 
 class Unfit(Exception):
-    """A value that its column cannot take; the argument says why."""
+    """A value that does not fit its column. The argument says why."""
 
 
 class Partial(Unfit):
-    """The same, of one of which a part fits.
+    """A value of which a part fits.
 
     Parameters
     ----------
     reason : str
         Why.
     value : object
-        What fits.
+        The part that fits.
     """
 
     def __init__(self, reason: str, value: Any) -> None:
@@ -57,26 +56,26 @@ class Partial(Unfit):
 
 
 def value_reader(type: pa.DataType, formats: Formats, *, non_finite: bool = True) -> Read:
-    """What reads a value of the tree that is not null, for a column of a type.
+    """A reader of a value in the tree that is not null, for a type.
 
     Parameters
     ----------
     type : pyarrow.DataType
-        Of the column.
+        Type of the column.
     formats : Formats
-        Of dates and timestamps.
+        Formats of dates and timestamps.
     non_finite : bool
         Whether strings like ``"NaN"`` are floats.
 
     Returns
     -------
     callable
-        Gives what `pyarrow.array` takes for the type; raises `Unfit`.
+        Returns a value in the form that `pyarrow.array` takes for the type; raises `Unfit`.
 
     Raises
     ------
     BacklogError
-        For a type that JSON is not decoded to.
+        For a type that JSON cannot be decoded to.
     """
     if pa.types.is_struct(type) and type.num_fields:
         read = fields_reader(list(type), formats, non_finite=non_finite)
@@ -91,26 +90,26 @@ def value_reader(type: pa.DataType, formats: Formats, *, non_finite: bool = True
     for fits, make in _SCALARS if is_readable(type) else ():
         if fits(type):
             return make(type, formats, non_finite)
-    raise BacklogError(f"JSON is not decoded to {type}.", "Declare the column STRING and cast it in the query.")
+    raise BacklogError(f"JSON cannot be decoded to {type}.", "Declare the column STRING and cast it in the query.")
 
 
 def fields_reader(
     fields: Iterable[pa.Field], formats: Formats, *, non_finite: bool = True
 ) -> Callable[[Object], tuple[list[Any], str]]:
-    """What reads some fields of an object: their values, and why some are not there, or "". Case matters in names."""
+    """A reader of some fields of an object. Returns their values, and why some are missing, or "". Names have case."""
     readers = [(f.name, value_reader(f.type, formats, non_finite=non_finite)) for f in fields]
-    places = {name: (i, read) for i, (name, read) in enumerate(readers)}
-    if len(places) < len(readers):
-        raise BacklogError(f"two fields have one name: {', '.join(name for name, _ in readers)}.", "Rename one.")
+    indexed = {name: (i, read) for i, (name, read) in enumerate(readers)}
+    if len(indexed) < len(readers):
+        raise BacklogError(f"two fields have the same name: {', '.join(name for name, _ in readers)}.", "Rename one.")
 
     def read_fields(value: Object) -> tuple[list[Any], str]:
         row: list[Any] = [None] * len(readers)
         reason = ""
         for name, item in value.items:
-            place = places.get(name)
-            if place is None:
+            found = indexed.get(name)
+            if found is None:
                 continue
-            index, read = place
+            index, read = found
             try:
                 row[index] = None if item is None else read(item)
             except Unfit as unfit:
@@ -192,7 +191,7 @@ def _boolean(type: pa.DataType, formats: Formats, non_finite: bool) -> Read:
 
 def _integer(type: pa.DataType, formats: Formats, non_finite: bool) -> Read:
     low, high = -(1 << type.bit_width - 1), (1 << type.bit_width - 1) - 1
-    # Jackson takes 128 to 255 for bytes too, and they become negative.
+    # Jackson also accepts 128 to 255 as bytes; they become negative.
     highest = 255 if type.bit_width == 8 else high
 
     def read(value: Any) -> Any:
@@ -211,7 +210,7 @@ def _floating(type: pa.DataType, formats: Formats, non_finite: bool) -> Read:
 
     def read(value: Any) -> Any:
         if isinstance(value, Number):
-            # An integer has no sign of its own if it is 0.
+            # An integer 0 has no sign.
             return 0.0 if value == "-0" else convert(value)
         if non_finite and isinstance(value, str) and value in FLOAT_WORDS:
             return FLOAT_WORDS[value]
@@ -276,7 +275,7 @@ def _parsed(value: Any, parse: Parse, what: str) -> Any:
 
 
 def base64_bytes(text: str) -> bytes | None:
-    """The bytes of base64 with its padding; None if the text is something else."""
+    """The bytes of padded base64; None if the text is not base64."""
     if not _GROUPS.fullmatch(text):
         return None
     if "=" not in text[:-2]:

@@ -1,6 +1,6 @@
-"""Numbers and truth values out of text, as Java and Spark read them (pure).
+"""Parses numbers and booleans like Java and Spark (pure).
 
-Each function gives None for a text that is no such value, which makes a record malformed.
+Each function returns None for a text that is not such a value. The record is then malformed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _HEX = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)[pP]
 _JAVA_TRIMMED = "".join(map(chr, range(33)))
 _WORDS = {"true": True, "false": False}
 
-# Digits that a decimal of 38 digits can have before and after rounding, and some.
+# The digits that a decimal of 38 digits can have before and after rounding, and a few more.
 _ROUNDING = Context(prec=100, rounding=ROUND_HALF_UP)
 _MOST_DIGITS = 38
 _INT32 = range(-(2**31) + 1, 2**31)
 
 
 def parse_integer(text: str, bits: int) -> int | None:
-    """As ``Integer.parseInt`` and its like."""
+    """Like ``Integer.parseInt`` and similar methods."""
     # Python refuses to read integers of more than 4300 digits.
     if not _INTEGER.fullmatch(text) or len(text) > 4000:
         return None
@@ -39,7 +39,7 @@ def parse_integer(text: str, bits: int) -> int | None:
 
 
 def parse_double(text: str) -> float | None:
-    """As ``Double.parseDouble``: surrounding white space, a suffix and hexadecimal numbers are taken."""
+    """Like ``Double.parseDouble``: allows surrounding white space, a suffix, and hexadecimal numbers."""
     text = text.strip(_JAVA_TRIMMED)
     found = _FLOAT.fullmatch(text)
     if found:
@@ -54,7 +54,7 @@ def parse_double(text: str) -> float | None:
 
 
 def parse_float(text: str) -> float | None:
-    """As ``Float.parseFloat``; the result is exact in 32 bits."""
+    """Like ``Float.parseFloat``. The result is exact in 32 bits."""
     value = parse_double(text)
     if value is None or not math.isfinite(value):
         return value
@@ -63,12 +63,12 @@ def parse_float(text: str) -> float | None:
 
 
 def to_float(number: str) -> float:
-    """The nearest number of 32 bits to a decimal number, rounded once, not by way of 64 bits."""
+    """The nearest 32-bit number to a decimal number. Rounded once, not first to 64 bits."""
     value = float(number)
     if math.isfinite(value):
         exact, rounded = Decimal(number), Decimal(value)
         if exact != rounded and not struct.unpack("<Q", struct.pack("<d", value))[0] & 1:
-            # Rounded to odd instead of to nearest: no digit of the text is then lost to the second rounding.
+            # Round to odd instead of to nearest: then the second rounding sees every digit.
             value = math.nextafter(value, math.inf if exact > rounded else -math.inf)
     return _narrowed(value)
 
@@ -82,13 +82,13 @@ def _narrowed(value: float) -> float:
 
 
 def parse_decimal(text: str, precision: int, scale: int) -> Decimal | None:
-    """As Spark: commas are dropped, the rest is a ``BigDecimal``, rounded half up; None if it does not fit."""
+    """Like Spark: drops commas, parses a ``BigDecimal``, rounds half up. None if it does not fit."""
     text = text.replace(",", "")
     found = _DECIMAL.fullmatch(text)
     if not found or (found[1] and int(found[1]) not in _INT32):
         return None
     value = Decimal(text)
-    # Else rounding would write out as many zeros as a hostile exponent says.
+    # Otherwise rounding would write as many zeros as a hostile exponent asks for.
     if value and value.adjusted() >= _MOST_DIGITS:
         return None
     if value.adjusted() < -scale - 1:

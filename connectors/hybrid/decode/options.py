@@ -1,4 +1,4 @@
-"""The options of decoding, parsed and checked (pure)."""
+"""Parses and checks the options of decoding (pure)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["FORMATS", "OPTIONS", "DecodeOptions", "parse"]
 
 FORMATS = ("json", "avro", "csv", "raw")
 
-# Beside these the one that names the format, as valueFormat.
+# In addition to the option for the format, such as valueFormat.
 OPTIONS = (
     "mode", "columnNameOfCorruptRecord", "timeZone", "dateFormat", "timestampFormat", "timestampNTZFormat",
     "allowNonNumericNumbers", "sep", "delimiter", "quote", "escape", "nullValue", "avroSchema", "avroSchemaFile",
@@ -42,17 +42,17 @@ class DecodeOptions:
     mode : str
         ``"PERMISSIVE"``, ``"DROPMALFORMED"`` or ``"FAILFAST"``.
     corrupt : str
-        Name of the column that takes the text of malformed records, if the schema has it.
+        Name of the column for the text of malformed records, if the schema has it.
     formats : Formats
-        Of dates and timestamps.
+        Formats of dates and timestamps.
     non_finite : bool
-        Whether JSON may have ``NaN`` and infinities.
+        Whether JSON may contain ``NaN`` and infinities.
     sep, quote, escape, null_value : str
-        Of CSV. ``quote`` and ``escape`` are one character or "" for none.
+        For CSV. ``quote`` and ``escape`` are one character, or "" for none.
     avro_schema, avro_schema_file : str
-        The schema that records were written with, as JSON or the path of a file with it; "" with ``registry``.
+        The writer schema of the records, as JSON or the path of a file with it; "" with ``registry``.
     registry : RegistryOptions or None
-        Where the schemas of Avro records are, if these name them.
+        The registry with the schemas of Avro records, if records have a schema id.
     """
 
     format: str
@@ -70,14 +70,14 @@ class DecodeOptions:
 
 
 def parse(options: Mapping[str, str], prefix: str = "value") -> DecodeOptions:
-    """From the options of a stream; names in any case, those that are not about decoding are left to others.
+    """Parse the options of a stream; names in any case. Options about other things are ignored.
 
     Parameters
     ----------
     options : mapping of str to str
-        As the user gives them.
+        As given by the user.
     prefix : str
-        What the format's option begins with: ``"value"`` for ``valueFormat``. The others have no prefix.
+        Prefix of the format's option: ``"value"`` for ``valueFormat``. The other options have no prefix.
 
     Raises
     ------
@@ -89,16 +89,16 @@ def parse(options: Mapping[str, str], prefix: str = "value") -> DecodeOptions:
     mode = _choice(given, "mode", tuple(m.lower() for m in MODES), PERMISSIVE.lower()).upper()
     corrupt = given.get("columnnameofcorruptrecord", "_corrupt_record")
     if not corrupt:
-        raise SettingError("columnNameOfCorruptRecord", corrupt, "is empty.", "Name a column, or leave the option out.")
+        raise SettingError("columnNameOfCorruptRecord", corrupt, "is empty.", "Name a column, or leave out the option.")
     if "sep" in given and "delimiter" in given:
-        raise SettingError("delimiter", given["delimiter"], "says the same as sep.", "Give one of them.")
+        raise SettingError("delimiter", given["delimiter"], "is the same option as sep.", "Set one of them.")
     avro = [name for name in ("avroSchema", "avroSchemaFile", "schema.registry.url") if given.get(name.lower())]
     if format == "avro" and len(avro) != 1:
         raise SettingError(
             avro[1] if avro else "avroSchema",
             "***" if avro else None,
-            f"is not needed with {avro[0]}." if avro else "Avro needs the schema that records were written with.",
-            "Give one of avroSchema, avroSchemaFile and schema.registry.url.",
+            f"is not needed with {avro[0]}." if avro else "Avro needs the writer schema of the records.",
+            "Set one of avroSchema, avroSchemaFile and schema.registry.url.",
         )
     return DecodeOptions(
         format=format,
@@ -120,7 +120,7 @@ def _formats(given: Mapping[str, str]) -> Formats:
     name = given.get("timezone", "UTC")
     found = zone(name)
     if found is None:
-        raise SettingError("timeZone", name, "is no time zone.", "For example UTC, +02:00 or Europe/Berlin.")
+        raise SettingError("timeZone", name, "is not a time zone.", "For example UTC, +02:00 or Europe/Berlin.")
     patterns = {
         option: Pattern(option, given[option.lower()], kind)
         for option, kind in _PATTERNS.items()
@@ -134,15 +134,15 @@ def _separator(given: Mapping[str, str]) -> str:
     text = given.get(name, ",")
     text = "\t" if text == "\\t" else text
     if not text or "\n" in text or "\r" in text:
-        raise SettingError(name, text, "is no separator.", 'For example ";" or "\\t".')
+        raise SettingError(name, text, "is not a separator.", 'For example ";" or "\\t".')
     return text
 
 
 def _character(given: Mapping[str, str], name: str, default: str) -> str:
-    """One character, "" for none; Spark also takes U+0000 for none."""
+    """One character; "" for none. Spark also takes U+0000 for none."""
     text = given.get(name, default)
     if len(text) > 1:
-        raise SettingError(name, text, "is more than one character.", "Give one, or none to turn it off.")
+        raise SettingError(name, text, "is more than one character.", "Set one character, or none to switch it off.")
     return "" if text == "\0" else text
 
 

@@ -1,7 +1,7 @@
-"""Java's patterns of dates and timestamps, as far as they are of use for reading (pure).
+"""Parses dates and timestamps with Java's patterns, as far as these can be used for reading (pure).
 
 Source: Spark's "Datetime Patterns for Formatting and Parsing" and Iso8601TimestampFormatter, java.time's
-DateTimeFormatterBuilder (what is left out of a pattern is 1970-01-01 00:00; a fraction may have fewer digits).
+DateTimeFormatterBuilder (fields missing in a pattern are those of 1970-01-01 00:00; a fraction may have fewer digits).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Kind = Literal["date", "timestamp", "timestamp_ntz"]
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 _OFFSET_RANGE = r"(?:0[0-9]|1[0-7]):[0-5][0-9]|18:00"
 
-# What each run of letters reads; the name is the field. yy counts from 2000.
+# The regular expression of each run of letters. The group's name is the field. yy counts from 2000.
 _LETTERS: dict[str, tuple[str, str]] = {
     "y": ("year", r"-?[0-9]{1,10}"),
     "yy": ("short", r"[0-9]{2}"),
@@ -48,12 +48,12 @@ _LETTERS: dict[str, tuple[str, str]] = {
     "VV": ("region", r"[a-z0-9/_+:-]+"),
     **{"S" * n: ("fraction", rf"[0-9]{{1,{n}}}") for n in range(1, 10)},
 }
-# Two of these say the same thing.
+# Fields with the same meaning: a pattern may have one of each set.
 _ONE_OF = ({"year", "short"}, {"month", "name"}, {"hour", "half"}, {"zone", "region"})
 _TOKEN = re.compile(r"'((?:[^']|'')*)'|([A-Za-z])\2*|.", re.DOTALL)
 _SUPPORTED = "y yy yyyy M MM MMM d dd H HH h hh a m mm s ss S to SSSSSSSSS X XX XXX Z VV, text in quotes, and [ ]"
 
-# The letters with a fixed width, and where they go in ISO 8601.
+# Letters with a fixed width, and their position in ISO 8601.
 _FIXED = {
     "yyyy": "[0-9]{4}", "MM": "[0-9]{2}", "dd": "[0-9]{2}", "HH": "[0-9]{2}", "mm": "[0-9]{2}", "ss": "[0-9]{2}",
     "XXX": rf"Z|[+-](?:{_OFFSET_RANGE})",
@@ -61,21 +61,21 @@ _FIXED = {
 
 
 class Pattern:
-    """One pattern. Pickled with its text alone.
+    """One pattern. Only its text is pickled.
 
     Parameters
     ----------
     option : str
-        The option that it comes from, for errors.
+        Name of its option, for errors.
     text : str
         Java's pattern.
     kind : "date", "timestamp" or "timestamp_ntz"
-        What it reads.
+        The type of the values.
 
     Raises
     ------
     SettingError
-        A letter that is not supported, or a pattern that can read nothing.
+        For a letter that is not supported, and for a pattern that cannot match anything.
     """
 
     def __init__(self, option: str, text: str, kind: Kind) -> None:
@@ -106,7 +106,7 @@ class Pattern:
         if not found:
             return None
         fields = found.groupdict()
-        # Java's zones with a "Z" are matched in any case; names of regions are not.
+        # Java's zones with "Z" match in any case; names of regions do not.
         name = (fields.get("zone") or "").upper() or fields.get("region")
         of = zone(name) if name else None
         if name and of is None:
@@ -123,9 +123,9 @@ class Pattern:
 
     @cached_property
     def fixed(self) -> tuple[str, str] | None:
-        """A regular expression (RE2) and the replacement with which it writes ISO 8601.
+        """A regular expression (RE2), and a replacement that writes the match in ISO 8601.
 
-        It fits fewer texts than the pattern. None for patterns whose fields have no fixed width.
+        It matches fewer texts than the pattern. None if a field of the pattern has no fixed width.
         """
         expression, at = "", dict[str, int]()
         for quoted, run in self._tokens():
@@ -157,7 +157,7 @@ class Pattern:
         return year, month, int(fields.get("day") or 1)
 
     def _tokens(self) -> list[tuple[str | None, str]]:
-        """Quoted text, or None, and what stands in the pattern."""
+        """The parts of the pattern: None and a run of letters, or quoted text and its source."""
         found = []
         for token in _TOKEN.finditer(self.text):
             quoted = token[1]
@@ -193,15 +193,15 @@ class Pattern:
         if not fields:
             raise self._refused("it has no field")
         if ("noon" in fields) != ("half" in fields):
-            raise self._refused("h and a belong together")
+            raise self._refused("h and a must be used together")
         if self.kind == "timestamp_ntz" and fields & {"zone", "region"}:
-            raise self._refused("a timestamp without a time zone can have none")
+            raise self._refused("a timestamp without time zone cannot have one")
         return re.compile(expression, re.IGNORECASE | re.ASCII)
 
     def _check_field(self, field: str, run: str, fields: set[str]) -> None:
         same = next((group for group in _ONE_OF if field in group), {field})
         if same & fields:
-            raise self._refused(f"{run} gives a field that is there already")
+            raise self._refused(f"{run} repeats a field")
 
     def _refused(self, why: str) -> SettingError:
         return SettingError(self.option, self.text, f"{why}.", f"Patterns may have {_SUPPORTED}.")

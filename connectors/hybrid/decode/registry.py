@@ -1,4 +1,4 @@
-"""Schemas of Avro records out of a schema registry, by the id that each record begins with.
+"""Fetches schemas of Avro records from a schema registry, by the id at the start of each record.
 
 Source: Confluent's documentation of the wire format (a byte 0, the id in four bytes, the Avro binary) and of the REST
 interface (``GET /schemas/ids/{id}``), which Apicurio, Karapace and Redpanda have too.
@@ -29,16 +29,16 @@ _CA, _CERTIFICATE = "schema.registry.ssl.ca.location", "schema.registry.ssl.cert
 _KEY, _PASSWORD = "schema.registry.ssl.key.location", "schema.registry.ssl.key.password"
 REGISTRY_OPTIONS = (_URL, _USER, _CA, _CERTIFICATE, _KEY, _PASSWORD)
 
-# Seconds that one request may take, and before each further round. A registry that restarts is back within these 13 s;
-# longer than that the query had better fail and say why.
+# Seconds for one request, and before each further round. A restarting registry is back within these 13 s. After that
+# the query should fail and say why.
 _TIMEOUT = 10.0
 _PAUSES = (0.2, 0.8, 2.0, 4.0, 6.0)
-# Answers that may be other ones soon.
+# Statuses of failures that may pass.
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
-# What a registry answers where it knows no schema of an id. Any other 404 is of a wrong URL, or of something between.
+# The registry's code for an unknown schema id. Any other 404 comes from a wrong URL, or from a proxy.
 _UNKNOWN = 40403
-# An id that is not known may be so new that this replica of the registry has not heard of it: asked again after these,
-# once for each reader, as records that are no Avro may name any number of ids.
+# An unknown id may be so new that this replica of the registry does not have it yet. It is requested again after these
+# seconds, but only once per reader: records that are not Avro may contain any number of ids.
 _NEWS = (0.2, 0.8, 2.0)
 _LARGEST = 8 << 20
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
@@ -46,18 +46,18 @@ _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
 
 @dataclass(frozen=True)
 class RegistryOptions:
-    """Where a registry is, and how one gets in.
+    """Address of a registry, and the login.
 
     Parameters
     ----------
     urls : tuple of str
-        Tried in their order.
+        Tried in order.
     user_info : str
         ``user:password`` for HTTP's basic authentication; "" for none.
     ca, certificate, key : str
         Paths of PEM files; "" for none.
     key_password : str
-        Of ``key``; "" for none.
+        Password of ``key``; "" for none.
     pauses : tuple of float
         Seconds before each further round of requests.
     """
@@ -72,22 +72,22 @@ class RegistryOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> Self:
-        """From the options, names in lower case.
+        """Parse the options, names in lower case.
 
         Raises
         ------
         SettingError
-            For an option that is malformed or lacks another.
+            For a malformed option, or one that needs another option.
         """
         urls = tuple(url.strip().rstrip("/") for url in given[_URL].split(",") if url.strip())
         for url in urls:
             parts = urllib.parse.urlsplit(url)
             if parts.scheme not in ("http", "https") or not parts.hostname:
                 raise SettingError(
-                    _URL, _without_login(url), "is no URL of a registry.", "For example http://host:8081."
+                    _URL, _without_login(url), "is not a registry's URL.", "For example http://host:8081."
                 )
             if parts.username or parts.password:
-                raise SettingError(_URL, _without_login(url), "holds a login.", f"Give it by {_USER}.")
+                raise SettingError(_URL, _without_login(url), "contains a login.", f"Set {_USER} instead.")
         if not urls:
             raise SettingError(_URL, given[_URL], "has no URL.", "For example http://host:8081.")
         user_info = given.get(_USER, "")
@@ -101,21 +101,21 @@ class RegistryOptions:
             raise SettingError(_PASSWORD, "***", f"needs {_CERTIFICATE}.", "Give both.")
         if (found.ca or found.certificate) and not any(url.startswith("https:") for url in urls):
             name, value = (_CA, found.ca) if found.ca else (_CERTIFICATE, found.certificate)
-            raise SettingError(name, value, f"has no use without TLS, and {_URL} is http.", "Give a URL with https.")
+            raise SettingError(name, value, f"needs TLS, but {_URL} is http.", "Use a URL with https.")
         return found
 
 
 class NoSchema(BacklogError):
-    """A registry that works has no Avro schema of an id: what names it is malformed."""
+    """The registry works but has no Avro schema with an id. The record with that id is malformed."""
 
 
 class Registry:
-    """Fetches schemas; each once. Pickled with its options alone.
+    """Fetches schemas, each one once. Only its options are pickled.
 
     Parameters
     ----------
     options : RegistryOptions
-        Nothing is opened before the first `schema`.
+        No connection is opened before the first `schema`.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
@@ -134,10 +134,10 @@ class Registry:
         Raises
         ------
         NoSchema
-            If the registry does not know the id, or not as one of Avro.
+            If the registry does not know the id, or the schema is not Avro.
         BacklogError
-            If it cannot be reached, refuses the login, answers otherwise than is documented, or with a schema that
-            refers to others.
+            If the registry cannot be reached, refuses the login, or gives an undocumented answer. If the schema refers
+            to other schemas.
         """
         if id in self._missing:
             raise self._missing[id]
@@ -157,16 +157,16 @@ class Registry:
             schema = json.loads(text) if kind == "AVRO" else None
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BacklogError(
-                f"the schema registry's answer for id {id} is not of the form that is documented.",
+                f"the schema registry's answer for id {id} has an undocumented form.",
                 f"Check that {_URL} is a registry's base URL.",
             ) from None
         if kind != "AVRO":
             raise NoSchema(
-                f"schema {id} of the registry is of type {kind}.", "Only Avro is decoded; read the value raw."
+                f"schema {id} of the registry is of type {kind}.", "Only Avro can be decoded. Read the value raw."
             )
         if references:
             raise BacklogError(
-                f"schema {id} of the registry refers to other schemas.", "Register it whole, or give it by avroSchema."
+                f"schema {id} of the registry refers to other schemas.", "Register it as one schema, or set avroSchema."
             )
         return schema
 
@@ -193,7 +193,7 @@ class Registry:
                     if isinstance(reason, ssl.SSLCertVerificationError):
                         raise BacklogError(
                             f"the certificate of the schema registry {url} is not trusted: {reason.verify_message}.",
-                            f"Give the authority's certificate by {_CA}.",
+                            f"Set {_CA} to the authority's certificate.",
                         ) from None
                     failure = f"{url}: {reason}"
             if missing and not self._news:
@@ -202,11 +202,11 @@ class Registry:
                 pauses.insert(0, self._news.pop(0))
         raise BacklogError(
             f"the schema registry did not give schema {id} in {1 + len(self.options.pauses)} tries: {failure}.",
-            f"Check {_URL} and that the registry runs and can be reached from the executors.",
+            f"Check {_URL}, and whether the executors can reach the registry.",
         )
 
     def _check(self, answer: urllib.error.HTTPError, id: int, url: str) -> None:
-        """Raise for an answer that will be the same the next time."""
+        """Raise an error for an answer that will not change."""
         status = answer.code
         if status in _PASSING:
             return
@@ -247,7 +247,7 @@ def _error_code(answer: urllib.error.HTTPError) -> Any:
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The login must not go to another server."""
+    """Refuses redirections: the login must not go to another server."""
 
     def redirect_request(self, *arguments: Any) -> None:
         """None: the redirection itself is the answer."""
@@ -258,7 +258,7 @@ def _made(name: str, path: str, make: Any) -> Any:
     try:
         return make()
     except (OSError, ssl.SSLError) as error:
-        why = error.strerror or "it is no PEM file, or its password is another"
+        why = error.strerror or "it is not a PEM file, or it has another password"
         raise SettingError(name, path, f"cannot be used: {why}.", "Give a PEM file that the executors have.") from None
 
 

@@ -1,8 +1,8 @@
-"""What a decoder is, and what becomes of malformed records in each mode.
+"""The base of all decoders, and the handling of malformed records in each mode.
 
-A decoder has two roads. The fast one takes whole blocks through vectorised code and may refuse a block, or doubt some
-of its records; the exact one takes one record after the other and decides. A refused block is cut in parts, so that few
-records share the fate of a bad one.
+A decoder has two paths. The fast path takes whole blocks through vectorised code. It may refuse a block, or doubt some
+of its records. The exact path takes one record at a time and decides. A refused block is split, so that a bad record
+sends only a few others to the exact path.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ Mode = str
 PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
 MODES: tuple[Mode, ...] = (PERMISSIVE, DROPMALFORMED, FAILFAST)
 
-# A refused block is cut in so many parts: two levels lead from 10,000 records to 160.
+# A refused block is split into this many parts: two levels lead from 10,000 records to 160.
 _PARTS = 8
-# Below this many records the exact road costs no more than to try again.
+# With fewer records the exact path costs no more than another attempt.
 _FEW = 200
-# Blocks are cut above this, so that Arrow's 32-bit offsets and buffers of the same size again stay small.
+# Larger blocks are cut, so that Arrow's 32-bit offsets suffice and buffers of the same size stay small.
 _MOST_BYTES = 64 << 20
-# Java's decoder takes the three bytes of a surrogate for one malformed character, Python's for three.
+# Java's decoder counts the three bytes of a surrogate as one malformed character, Python's as three.
 _SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]")
 
 
@@ -42,9 +42,9 @@ class Decoded:
     Parameters
     ----------
     columns : list of pyarrow.Array
-        In the order of the declared data schema and of its types, all of one length.
+        In the order and types of the declared data schema, all of the same length.
     kept : pyarrow.Array or None
-        For each row the index of its record, int64, ascending; None if each record gave one row.
+        For each row the index of its record (int64, sorted). None: each record gave one row.
     """
 
     columns: list[pa.Array]
@@ -52,7 +52,7 @@ class Decoded:
 
 
 class Decoder(ABC):
-    """Turns records into rows. Pickled to the workers; what it needs there it makes at the first call."""
+    """Turns records into rows. Pickled to the workers. It makes its helpers at the first call."""
 
     @abstractmethod
     def decode(self, values: pa.Array) -> Decoded:
@@ -61,33 +61,33 @@ class Decoder(ABC):
         Parameters
         ----------
         values : pyarrow.Array
-            Binary. A record that is NULL gives a row of NULLs, in each mode.
+            Binary. A NULL record gives a row of NULLs in each mode.
 
         Raises
         ------
         MalformedRecord
-            In the mode FAILFAST, for the first record that is malformed.
+            In the mode FAILFAST, for the first malformed record.
         BacklogError
-            If no record can be decoded, whatever it holds: a schema registry that is away, a schema that does not fit.
+            If no record can be decoded, whatever its content: the registry is away, or a schema does not fit.
         """
 
 
 class MalformedRecord(BacklogError):
-    """A record that is not what it should be, in the mode FAILFAST. The record's content is not in the message.
+    """A malformed record, in the mode FAILFAST. The message does not contain the record.
 
     Parameters
     ----------
     index : int
-        Which of the values of the call.
+        Index in the values of the call.
     reason : str
-        What is wrong with it.
+        The fault.
     """
 
     def __init__(self, index: int, reason: str) -> None:
         self.index, self.reason = index, reason
         super().__init__(
             f"record {index} of its block is malformed: {reason}.",
-            "Set mode to PERMISSIVE, to read it as NULL, or to DROPMALFORMED, to leave it out.",
+            "Set mode to PERMISSIVE to read it as NULL, or to DROPMALFORMED to skip it.",
         )
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -96,14 +96,14 @@ class MalformedRecord(BacklogError):
 
 @dataclass(frozen=True)
 class Parsed:
-    """Rows of records, one each.
+    """Rows of records, one row each.
 
     Parameters
     ----------
     columns : list of pyarrow.Array
-        The data without the column for corrupt records. Of a malformed record what could be read.
+        The data without the column for corrupt records. For a malformed record the values that could be read.
     bad : dict of int to str
-        Malformed records and why.
+        Malformed records, and why.
     """
 
     columns: list[pa.Array]
@@ -120,7 +120,7 @@ class TwoRoads(Decoder):
     mode : str
         One of `MODES`.
     corrupt : str
-        Name of the column that takes the text of malformed records, if the schema has it.
+        Name of the column for the text of malformed records, if the schema has it.
     """
 
     def __init__(self, schema: pa.Schema, mode: Mode, corrupt: str) -> None:
@@ -129,30 +129,30 @@ class TwoRoads(Decoder):
         if self.corrupt_at >= 0:
             if not pa.types.is_string(schema.field(corrupt).type):
                 raise BacklogError(
-                    f"the column {corrupt}, for corrupt records, is declared {schema.field(corrupt).type}.",
-                    "Declare it STRING, or name another by columnNameOfCorruptRecord.",
+                    f"the column {corrupt}, for corrupt records, is declared as {schema.field(corrupt).type}.",
+                    "Declare it STRING, or set columnNameOfCorruptRecord to another column.",
                 )
             schema = schema.remove(self.corrupt_at)
         if not len(schema):
-            raise BacklogError("the schema has no column to decode.", "Declare the columns that the records have.")
+            raise BacklogError("the schema has no column to decode.", "Declare the records' columns.")
         self.schema = schema
 
     @abstractmethod
     def fast(self, values: pa.Array) -> tuple[list[pa.Array], np.ndarray | None] | None:
-        """Rows of a block without NULLs; with them which records are to take the exact road, if any. None: all are."""
+        """Rows of a block without NULLs, and which records need the exact path, if any. None: all do."""
 
     @abstractmethod
     def exact(self, records: Sequence[bytes]) -> Parsed:
         """Rows of some records."""
 
     def shown(self, record: bytes) -> str:
-        """What the column for corrupt records holds of a malformed one."""
+        """The value of a malformed record in the column for corrupt records."""
         return text_of(record)
 
     def decode(self, values: pa.Array) -> Decoded:
         """See `Decoder`."""
         if not pa.types.is_binary(values.type):
-            values = values.cast(pa.binary())  # lines of text are as good
+            values = values.cast(pa.binary())  # text works too
         there = values.is_valid().to_numpy(zero_copy_only=False) if values.null_count else None
         known = values if there is None else values.drop_null()
         pieces: list[Parsed] = []
@@ -171,14 +171,14 @@ class TwoRoads(Decoder):
     def _by_mode(
         self, known: pa.Array, there: np.ndarray | None, columns: list[pa.Array], bad: dict[int, str]
     ) -> Decoded:
-        """Rows of what was parsed, with those of NULL records, and without those that the mode leaves out."""
+        """Rows of parsed records. Adds rows of NULL records, and drops rows as the mode demands."""
         at = np.arange(len(known)) if there is None else np.flatnonzero(there)
         if bad and self.mode == FAILFAST:
             first = min(bad)
             raise MalformedRecord(int(at[first]), bad[first])
         if self.corrupt_at >= 0:
             columns.insert(self.corrupt_at, self._corrupt(known, bad))
-        # For each record the row that it has among the parsed, -1 for none.
+        # For each record the index of its parsed row; -1: none.
         row = np.arange(len(known)) if there is None else np.where(there, np.cumsum(there) - 1, -1)
         dropped = bool(bad) and self.mode == DROPMALFORMED
         kept = None
@@ -219,7 +219,7 @@ class TwoRoads(Decoder):
             self._parse(values.slice(start, size), pieces)
 
     def _completed(self, values: pa.Array, columns: list[pa.Array], doubted: np.ndarray | None) -> Parsed:
-        """The rows of the fast road, with those in doubt by the exact one."""
+        """The rows of the fast path. Rows in doubt come from the exact path."""
         if doubted is None or not doubted.any():
             return Parsed(columns)
         at = np.flatnonzero(doubted)
@@ -229,7 +229,7 @@ class TwoRoads(Decoder):
 
 
 def text_of(record: bytes) -> str:
-    """A record as text; what is no UTF-8 is replaced by U+FFFD, as Java does."""
+    """A record as text. Bytes that are not UTF-8 become U+FFFD, as in Java."""
     try:
         return record.decode()
     except UnicodeDecodeError:

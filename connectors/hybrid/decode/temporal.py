@@ -1,4 +1,4 @@
-"""Dates, times of day and timestamps out of text, in the forms that Spark's cast from string takes (pure).
+"""Parses dates, times of day and timestamps in the forms of Spark's cast from string (pure).
 
 Source: Spark's SparkDateTimeUtils (stringToDate, parseTimestampString) and DateTimeUtils (cleanLegacyTimestampStr).
 """
@@ -16,7 +16,7 @@ _CLOCK = r"(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?([^\d].*)?)?)?"
 _TIMESTAMP = re.compile(rf"([+-]?)(\d{{4,6}})(?:-(\d{{1,2}})(?:-(\d{{1,2}})(?:[ T]{_CLOCK})?)?)?", re.ASCII | re.DOTALL)
 _TIME = re.compile(r"(?:T(?=\d)|(?=\d\d?:))(\d{1,2})(?::(\d{1,2})(?::(\d{1,2})(?:\.(\d*))?)?)?", re.ASCII)
 _DAY_NUMBER = re.compile(r"[+-]?\d{1,10}", re.ASCII)
-# What Spark trims: white space and control characters of one byte.
+# The characters that Spark trims: white space and control characters of one byte.
 _TRIMMED = "".join(map(chr, range(33))) + "\x7f"
 _GMT = "GMT"
 
@@ -27,13 +27,13 @@ _MONTH_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 
 
 def days_of(year: int, month: int, day: int) -> int | None:
-    """Days from 1970-01-01 to a date of the proleptic Gregorian calendar, any year; None if there is no such date."""
+    """Days from 1970-01-01 to a date of the proleptic Gregorian calendar, in any year; None for an invalid date."""
     if not (1 <= month <= 12 and day >= 1):
         return None
     leap = month == 2 and year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
     if day > _MONTH_DAYS[month - 1] + leap:
         return None
-    # Years from March on, so that the leap day is the last one.
+    # Count years from March, so that the leap day is the last day.
     shifted = year - (month <= 2)
     era, of_era = divmod(shifted, 400)
     of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
@@ -43,7 +43,7 @@ def days_of(year: int, month: int, day: int) -> int | None:
 def micros_of(
     date: tuple[int, int, int], clock: tuple[int, int, int], micros: int, of: Zone | None, default: Zone
 ) -> int | None:
-    """Microseconds since the epoch of a local time; None if it does not exist or does not fit into 64 bits."""
+    """Microseconds since the epoch of a local time; None if it is invalid or does not fit into 64 bits."""
     days = days_of(*date)
     hour, minute, second = clock
     if days is None or hour > 23 or minute > 59 or second > 59:
@@ -55,7 +55,7 @@ def micros_of(
 
 
 def parse_date(text: str) -> int | None:
-    """Days since the epoch; None if the text is no date."""
+    """Days since the epoch; None if the text is not a date."""
     found = _DATE.fullmatch(text.strip(_TRIMMED))
     if found:
         sign, year, month, day = found.groups()
@@ -65,15 +65,15 @@ def parse_date(text: str) -> int | None:
 
 
 def day_number(text: str) -> int | None:
-    """A date written as days since the epoch, as JSON of Spark 1.5 has it; None before the Gregorian calendar."""
+    """A date written as days since the epoch, as in JSON of Spark 1.5; None before the Gregorian calendar."""
     days = int(text) if _DAY_NUMBER.fullmatch(text) else None
     return days if days is not None and _FIRST_GREGORIAN <= days in _INT32 else None
 
 
 def parse_timestamp(text: str, default: Zone) -> int | None:
-    """Microseconds since the epoch; a time without a zone is in ``default``. None if the text is no timestamp.
+    """Microseconds since the epoch. ``default``: zone of a time without one. None if the text is not a timestamp.
 
-    Unlike in Spark a time of day alone is none: the day would be that of the reading, another one after a failure.
+    Unlike in Spark, a time of day alone is not accepted: it would get the present day, another one after a failure.
     """
     found = _TIMESTAMP.fullmatch(text.strip(_TRIMMED))
     if found:
@@ -85,13 +85,13 @@ def parse_timestamp(text: str, default: Zone) -> int | None:
 
 
 def parse_ntz(text: str) -> int | None:
-    """Microseconds from the local epoch; None if the text is no timestamp or has a zone."""
+    """Microseconds from the local epoch; None if the text is not a timestamp or has a zone."""
     found = _TIMESTAMP.fullmatch(text.strip(_TRIMMED))
     return _micros(found, 0, 0) if found and not found[9] else None
 
 
 def parse_time(text: str) -> int | None:
-    """Nanoseconds since midnight, of microsecond precision; None if the text is no time of day."""
+    """Nanoseconds since midnight, with microsecond precision; None if the text is not a time of day."""
     found = _TIME.fullmatch(text.strip(_TRIMMED))
     if not found:
         return None
@@ -108,7 +108,7 @@ def _micros(found: re.Match[str], of: Zone | None, default: Zone) -> int | None:
 
 
 def _fraction(digits: str | None) -> int:
-    """Microseconds; what is below is cut off."""
+    """Microseconds. Further digits are cut off."""
     return int(digits[:6].ljust(6, "0")) if digits else 0
 
 

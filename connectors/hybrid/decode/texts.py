@@ -1,4 +1,4 @@
-"""Values of one type out of text: one at a time, exactly, and whole columns of regular texts through Arrow (pure)."""
+"""Parses texts as values of one type: one at a time, exactly, or whole columns of regular texts with Arrow (pure)."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from .zones import Zone
 
 __all__ = ["Formats", "Parse", "Texts", "is_readable", "merged"]
 
-# A value that `pyarrow.array` takes for the type, or None for a text that is no such value.
+# Returns a value that `pyarrow.array` takes for the type, or None if the text is not such a value.
 Parse = Callable[[str], Any]
 
 _OFFSET = r"(?:Z|[+-](?:0[0-9]|1[0-7]):[0-5][0-9]|[+-]18:00)"
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = r"[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?"
-# Below this many texts looking at each of them is cheaper than to go on cutting the column in halves.
+# With fewer texts, parsing each one is cheaper than halving the column further.
 _FEW = 32
 
 
 @dataclass(frozen=True)
 class Formats:
-    """How dates and timestamps are written.
+    """The formats of dates and timestamps.
 
     Parameters
     ----------
     zone : int or ZoneInfo
-        Of timestamps that say none.
+        Zone of timestamps without one.
     date, timestamp, timestamp_ntz : Pattern or None
-        None for the forms that Spark's cast takes.
+        None: the forms that Spark's cast accepts.
     """
 
     zone: Zone = 0
@@ -47,31 +47,31 @@ class Formats:
 
 
 class Texts:
-    """Reads the texts of one type.
+    """Parses the texts of one type.
 
     Parameters
     ----------
     type : pyarrow.DataType
-        Of the values; no nested one.
+        Type of the values; not nested.
     formats : Formats
-        Of dates and timestamps.
+        Formats of dates and timestamps.
     words : mapping of str to float
-        Texts that stand for a float, as ``NaN``.
+        Texts that mean a float, such as ``NaN``.
 
     Attributes
     ----------
     one : callable
-        The value of one text, None if it is none.
+        Parses one text; None if it is not a value.
     """
 
     def __init__(self, type: pa.DataType, formats: Formats, words: dict[str, float] | None = None) -> None:
         self.type = type
         self.one: Parse = _one(type, formats, words or {})
-        # Tried in their order: an expression (RE2), and how texts that fit it become values.
+        # Tried in order: a regular expression (RE2), and a conversion of the matching texts.
         self._regular = _regular(type, formats)
 
     def many(self, texts: pa.Array) -> tuple[pa.Array, np.ndarray | None]:
-        """A column of texts; with it which of them are no values, if any (those are NULL)."""
+        """Parse a column of texts. Also returns which texts are not values, if any; these are NULL."""
         if pa.types.is_string(self.type):
             return texts, None
         left = texts
@@ -84,14 +84,14 @@ class Texts:
             whole = count + left.null_count == len(left)
             values = self._converted(left if whole else pc.if_else(fits, left, None), convert)
             found = values if found is None else pc.coalesce(found, values)
-            # What did not become a value is left, if it was regular or not: 2020-02-30 is one of them.
+            # Texts without a value are left, regular or not: 2020-02-30 is regular.
             left = pc.if_else(pc.is_null(values), left, None)
             if left.null_count == len(left):
                 return found, None
         return self._rest(found, left)
 
     def _converted(self, texts: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> pa.Array:
-        """Arrow refuses a whole column for one bad value, so the column is cut until the value is alone."""
+        """Arrow refuses a whole column for one bad value. So the column is halved until the bad value is alone."""
         try:
             values: pa.Array = convert(texts)
         except pa.ArrowInvalid:
@@ -114,7 +114,7 @@ class Texts:
 
 
 def is_readable(type: pa.DataType) -> bool:
-    """Whether texts can be values of a type, one of those that Spark's have in Arrow."""
+    """Whether texts can be parsed as this type. Takes the Arrow types of Spark's types."""
     if pa.types.is_timestamp(type):
         return bool(type.unit == "us")
     kinds = (
@@ -125,7 +125,7 @@ def is_readable(type: pa.DataType) -> bool:
 
 
 def merged(column: pa.Array, at: np.ndarray, values: pa.Array) -> pa.Array:
-    """The column with other values at some places, which ascend."""
+    """The column with some values replaced. ``at``: their indices, sorted."""
     order = np.arange(len(column))
     order[at] = len(column) + np.arange(len(at))
     return pa.concat_arrays([column, values]).take(pa.array(order))
@@ -161,7 +161,7 @@ def _regular(type: pa.DataType, formats: Formats) -> Sequence[tuple[str, Callabl
     if pa.types.is_boolean(type):
         return [(r"\A(?:true|false)\z", cast)]
     if pa.types.is_integer(type):
-        # One digit fewer than the greatest number has.
+        # One digit fewer than the greatest number.
         return [(rf"\A-?[0-9]{{1,{ {8: 2, 16: 4, 32: 9, 64: 18}[type.bit_width] } }}\z", cast)]
     if pa.types.is_floating(type):
         return [(r"\A-?[0-9]{1,20}(?:\.[0-9]{1,20})?(?:[eE][+-]?[0-9])?\z", cast)]
@@ -173,7 +173,7 @@ def _regular(type: pa.DataType, formats: Formats) -> Sequence[tuple[str, Callabl
         return _by_pattern(formats.date, [(rf"\A{_DAY}\z", cast)])
     if pa.types.is_timestamp(type):
         zone = formats.zone if type.tz else 0
-        # Of a region none: Arrow's rule for times that are skipped is not Java's.
+        # Not for regions: Arrow's rule for skipped times differs from Java's.
         local = [(rf"\A{_DAY}{_CLOCK}\z", partial(_local, type=type, zone=zone))] if isinstance(zone, int) else []
         if type.tz is None:
             return _by_pattern(formats.timestamp_ntz, local)
@@ -182,7 +182,7 @@ def _regular(type: pa.DataType, formats: Formats) -> Sequence[tuple[str, Callabl
 
 
 def _local(texts: pa.Array, type: pa.DataType, zone: int) -> pa.Array:
-    """Timestamps without a zone, all at one offset."""
+    """Timestamps without a zone, all with the same offset."""
     values = pc.cast(texts, pa.timestamp("us"))
     if zone:
         values = pc.subtract(values, pa.scalar(zone * 1_000_000, pa.duration("us")))
@@ -192,7 +192,7 @@ def _local(texts: pa.Array, type: pa.DataType, zone: int) -> pa.Array:
 def _by_pattern(
     pattern: Pattern | None, standard: Sequence[tuple[str, Callable[[pa.Array], pa.Array]]]
 ) -> Sequence[tuple[str, Callable[[pa.Array], pa.Array]]]:
-    """What is regular for a pattern: texts that can be written as ISO 8601 by moving their parts."""
+    """The regular texts of a pattern: those that can be rewritten as ISO 8601 by moving their parts."""
     if pattern is None:
         return standard
     if pattern.fixed is None or not standard:
@@ -201,6 +201,6 @@ def _by_pattern(
     has_zone = "(Z|" in expression
     convert = standard[0][1] if has_zone or pattern.kind != "timestamp" else standard[-1][1]
     if not has_zone and pattern.kind == "timestamp" and len(standard) == 1:
-        return []  # local times of a region
+        return []  # local times of a region are not regular
     rewrite = partial(pc.replace_substring_regex, pattern=expression, replacement=replacement)
     return [(expression, lambda texts: convert(rewrite(texts)))]

@@ -1,4 +1,4 @@
-"""Time zones as Java and Spark write them, and the offset that one has at a local time (pure)."""
+"""Parses time zones in the notation of Java and Spark, and finds the offset at a local time (pure)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Zone", "offset_seconds", "zone"]
 # A fixed offset in seconds east of Greenwich, or a region.
 Zone = int | ZoneInfo
 
-# java.time.ZoneId.SHORT_IDS, which Spark adds to the names of regions.
+# java.time.ZoneId.SHORT_IDS, which Spark accepts too.
 _SHORT: dict[str, str] = {
     "ACT": "Australia/Darwin", "AET": "Australia/Sydney", "AGT": "America/Argentina/Buenos_Aires",
     "ART": "Africa/Cairo", "AST": "America/Anchorage", "BET": "America/Sao_Paulo", "BST": "Asia/Dhaka",
@@ -28,15 +28,15 @@ _SHORT: dict[str, str] = {
 _OFFSET = re.compile(r"([+-])(?:(\d\d?)|(\d\d)(\d\d)(\d\d)?|(\d\d?):(\d\d?)|(\d\d?):(\d\d):(\d\d))", re.ASCII)
 _PREFIXED = re.compile(r"(?:UTC|GMT|UT)([+-].*)?")
 _REGION = re.compile(r"[A-Za-z][A-Za-z0-9~/._+-]+")
-# In the database's directory, but no zones of Java's.
+# Names in the time zone database that are not zones of Java.
 _NOT_REGIONS = re.compile(r"(?:posix|right)/|localtime$|posixrules$|Factory$")
 _MOST = 18 * 3600
-_CYCLE = 400  # years after which the Gregorian calendar is the same again
+_CYCLE = 400  # the Gregorian calendar repeats after this many years
 
 
 @lru_cache(maxsize=1024)
 def zone(name: str) -> Zone | None:
-    """The zone of a name such as ``Z``, ``+02:00``, ``UTC+2``, ``CET`` or ``Europe/Berlin``; None if there is none."""
+    """The zone with a name such as ``Z``, ``+02:00``, ``UTC+2``, ``CET`` or ``Europe/Berlin``; None if unknown."""
     name = _SHORT.get(name, name)
     if name == "Z":
         return 0
@@ -70,8 +70,8 @@ def _offset(text: str) -> int | None:
 def offset_seconds(of: Zone, year: int, month: int, day: int, hour: int, minute: int, second: int) -> int:
     """How far local time is ahead of UTC.
 
-    A local time that occurs twice is the earlier one, and one that is skipped counts with the offset before the gap, as
-    in Java. Any year: outside of Python's calendar the offset is that of the same day near its ends.
+    For a local time that occurs twice the earlier one counts. A skipped one has the offset before the gap. Both as in
+    Java. Works for any year: outside of Python's calendar it takes the same day of a year near the limits.
     """
     if isinstance(of, int):
         return of

@@ -140,7 +140,7 @@ def test_decimals_become_wider_ones() -> None:
     ids=str,
 )
 def test_types_that_do_not_become_others(kind: Any, declared: pa.DataType) -> None:
-    with pytest.raises(BacklogError, match=r"the column a(\[\])? is .* in the Avro schema and declared"):
+    with pytest.raises(BacklogError, match=r"the column a(\[\])? is .* in the Avro schema, but declared"):
         decoded(of(("a", kind)), pa.schema([("a", declared)]), [])
 
 
@@ -197,7 +197,7 @@ NO_BYTES = {"type": "record", "name": "Empty", "fields": []}
         ("string", b"\x06ab", "beyond the record's end"),
         ("string", b"\x01ab", "beyond the record's end"),
         ("bytes", b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01ab", "beyond the record's end"),
-        ("string", b"\x02\xff", "no UTF-8"),
+        ("string", b"\x02\xff", "not UTF-8"),
         (["null", "int"], b"\x04\x00", "no such branch"),
         (["null", "int"], b"\x01\x00", "no such branch"),
         ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, b"\x04", "no such symbol"),
@@ -209,10 +209,10 @@ NO_BYTES = {"type": "record", "name": "Empty", "fields": []}
         (TIME, b"\x80\xf0\xb2\x52", "out of range"),
         (MILLIS, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01", "out of range"),
         ({"type": "array", "items": "int"}, b"\x02\x02", "ends before"),
-        ({"type": "array", "items": "int"}, b"\xfe\xff\xff\xff\x0f\x02", "more items than fit"),
-        ({"type": "array", "items": NO_BYTES}, b"\xfe\xff\xff\xff\x0f\x00", "more items than fit"),
+        ({"type": "array", "items": "int"}, b"\xfe\xff\xff\xff\x0f\x02", "more items than its bytes allow"),
+        ({"type": "array", "items": NO_BYTES}, b"\xfe\xff\xff\xff\x0f\x00", "more items than its bytes allow"),
         ({"type": "map", "values": "int"}, b"\x02\x02a\x02", "ends before"),
-        ({"type": "map", "values": "int"}, b"\xfe\xff\xff\xff\x0f\x02", "more items than fit"),
+        ({"type": "map", "values": "int"}, b"\xfe\xff\xff\xff\x0f\x02", "more items than its bytes allow"),
     ],
 )
 def test_malformed(kind: Any, record: bytes, reason: str) -> None:
@@ -286,15 +286,15 @@ RECURSIVE = of(("v", "int"), ("next", ["null", "R"]))
 @pytest.mark.parametrize(
     ("schema", "why"),
     [
-        (RECURSIVE, "holds itself"),
-        ("int", "not of a record"),
-        ({"type": "array", "items": "int"}, "not of a record"),
-        (of(("a", "unknown")), "'unknown' is no type"),
+        (RECURSIVE, "contains itself"),
+        ("int", "not a record"),
+        ({"type": "array", "items": "int"}, "not a record"),
+        (of(("a", "unknown")), "'unknown' is not a type"),
         (of(("a", {"type": "array"})), "a 'items' is missing"),
         ({"type": "record", "fields": []}, "a 'name' is missing"),
         ({"type": "record", "name": "R"}, "a 'fields' is missing"),
-        (of(("a", "int"), ("a", "int")), "two fields of one name"),
-        (of(("a", ["null"])), "no branch but null"),
+        (of(("a", "int"), ("a", "int")), "two fields with the same name"),
+        (of(("a", ["null"])), "only the branch null"),
         (of(("a", {"type": "bytes", "logicalType": "decimal", "precision": 39})), "wider than Spark's 38"),
         (5, "a 'type' is missing"),
     ],
@@ -319,9 +319,9 @@ def test_schema_in_a_file(tmp_path: Path) -> None:
     declared = pa.schema([("a", pa.int32())])
     assert rows("avro", declared, [b"\x0e"], avroSchemaFile=str(path)) == [(7,)]
     path.write_text("{")
-    with pytest.raises(SettingError, match=r"avroSchemaFile = .* is no JSON"):
+    with pytest.raises(SettingError, match=r"avroSchemaFile = .* is not JSON"):
         rows("avro", declared, [], avroSchemaFile=str(path))
     with pytest.raises(SettingError, match=r"avroSchemaFile = .* cannot be read"):
         rows("avro", declared, [], avroSchemaFile=str(tmp_path / "none"))
-    with pytest.raises(SettingError, match=r"avroSchema = .* is no JSON"):
+    with pytest.raises(SettingError, match=r"avroSchema = .* is not JSON"):
         rows("avro", declared, [], avroSchema="{")

@@ -410,5 +410,5 @@ def test_maps_take_the_exact_road() -> None:
 )
 def test_types_that_are_refused(kind: pa.DataType) -> None:
     for nested in (kind, pa.list_(kind), pa.struct([("x", kind)])):
-        with pytest.raises(BacklogError, match="JSON is not decoded to"):
+        with pytest.raises(BacklogError, match="JSON cannot be decoded to"):
             decoded("json", pa.schema([("a", nested)]), [])

@@ -122,10 +122,10 @@ def test_avro_needs_one_schema(given: dict[str, str], setting: str) -> None:
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [
-        ("url", "ftp://a", "is no URL"),
-        ("url", "a:8081", "is no URL"),
+        ("url", "ftp://a", "is not a registry"),
+        ("url", "a:8081", "is not a registry"),
         ("url", ",", "has no URL"),
-        ("url", "https://me:secret@a", "holds a login"),
+        ("url", "https://me:secret@a", "contains a login"),
         ("basic.auth.user.info", "secret", "is not user:password"),
         ("ssl.key.location", "/key", "needs schema.registry.ssl.certificate.location"),
         ("ssl.key.password", "secret", "needs schema.registry.ssl.certificate.location"),
@@ -139,7 +139,7 @@ def test_what_is_refused_of_a_registry(name: str, value: str, why: str) -> None:
 
 
 def test_tls_files_without_tls() -> None:
-    with pytest.raises(SettingError, match="has no use without TLS"):
+    with pytest.raises(SettingError, match="needs TLS"):
         parse({**REGISTRY, "schema.registry.url": "http://a", "schema.registry.ssl.ca.location": "/ca"})
 
 

@@ -101,14 +101,14 @@ def test_dates(pattern: str, text: str, days: int | None) -> None:
         ("uuuu", "'uuuu' is not supported"),
         ("yyyyy", "'yyyyy' is not supported"),
         ("yyyy#", "'#' is not supported"),
-        ("yyyy MM yyyy", "gives a field that is there already"),
-        ("MM MMM", "gives a field that is there already"),
+        ("yyyy MM yyyy", "repeats a field"),
+        ("MM MMM", "repeats a field"),
         ("yyyyMMddHHmmssSSS", "follows another number"),
         ("[yyyy", "a [ is not closed"),
         ("yyyy]", "']' is not supported"),
         ("yyyy'T", '"\'" is not supported'),
-        ("hh:mm", "h and a belong together"),
-        ("HH a", "h and a belong together"),
+        ("hh:mm", "h and a must be used together"),
+        ("HH a", "h and a must be used together"),
         ("", "it has no field"),
         ("'text'", "it has no field"),
     ],
@@ -121,7 +121,7 @@ def test_what_is_refused(pattern: str, why: str) -> None:
 
 
 def test_a_local_timestamp_has_no_zone() -> None:
-    with pytest.raises(SettingError, match="can have none"):
+    with pytest.raises(SettingError, match="cannot have one"):
         Pattern("timestampNTZFormat", "yyyy-MM-dd HH:mm:ssXXX", "timestamp_ntz")
 
 

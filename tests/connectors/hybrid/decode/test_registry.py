@@ -191,10 +191,10 @@ def test_the_next_registry_is_asked(server: RegistryServer) -> None:
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        (b"<html>", "not of the form that is documented"),
-        ({"id": 1}, "not of the form that is documented"),
-        ([], "not of the form that is documented"),
-        ({"schema": "{"}, "not of the form that is documented"),
+        (b"<html>", "has an undocumented form"),
+        ({"id": 1}, "has an undocumented form"),
+        ([], "has an undocumented form"),
+        ({"schema": "{"}, "has an undocumented form"),
         ({"schema": "{}", "schemaType": "PROTOBUF"}, "is of type PROTOBUF"),
         ({"schema": "{}", "references": [{"name": "x"}]}, "refers to other schemas"),
     ],

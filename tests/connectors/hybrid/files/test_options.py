@@ -59,8 +59,8 @@ def test_all_that_can_be_said() -> None:
         (NEEDED | {"dedupKey": "a"}, "dedupKey", "needs timestampColumn"),
         (NEEDED | {"dedupKey": "a", "timestampColumn": "t"}, "dedupKey", "needs startingOverlap"),
         (NEEDED | {"startingOverlap": "5"}, "startingOverlap", "has no unit"),
-        (NEEDED | {"fileFormat": "orc", "timeZone": "Mars/Olympus"}, "timeZone", "is no time zone"),
-        (NEEDED | {"fileFormat": "orc", "timeZone": "../etc"}, "timeZone", "is no time zone"),
+        (NEEDED | {"fileFormat": "orc", "timeZone": "Mars/Olympus"}, "timeZone", "is not a time zone"),
+        (NEEDED | {"fileFormat": "orc", "timeZone": "../etc"}, "timeZone", "is not a time zone"),
         (NEEDED | {"path": "/a,s3://b/c"}, "path", "is of several file systems: file, s3"),
     ],
 )
