@@ -180,7 +180,7 @@ def test_what_cannot_be_handed_over_is_told(spark: SparkSession, tmp_path: Path)
         bs.hybrid(spark, "orders", phases={"old": old, "live": rate}, dedup_key="n")
     with pytest.raises(bs.SettingError, match=r"starting_overlap = '1 h': needs a timestamp_column"):
         bs.hybrid(spark, "orders", phases={"old": old, "live": rate}, starting_overlap="1 h")
-    with pytest.raises(bs.BacklogError, match="phase old has no column when, but n, at, p"):
+    with pytest.raises(bs.BacklogError, match="phase old has no column when; it has n, at, p"):
         run(spark, tmp_path / "0", {"old": old, "live": rate}, timestamp_column="when")
     with pytest.raises(bs.BacklogError, match=r"timestamp_column n of the phase old is bigint"):
         run(spark, tmp_path / "0", {"old": old, "live": rate}, timestamp_column="n")

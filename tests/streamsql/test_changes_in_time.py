@@ -232,25 +232,25 @@ def test_rows_come_once_over_both_kinds(spark: SparkSession, streams: dict[str, 
 ADDED = "(SELECT * FROM (SELECT id, user, amount, at, _change_type AS change FROM orders) WHERE change = 'insert')"
 WITHIN = "ON a.user = o.user AND o.at BETWEEN a.ts - INTERVAL '4' SECOND AND a.ts + INTERVAL '5' SECOND"
 GAP = "SESSION(TABLE {0} PARTITION BY user, DESCRIPTOR(at), INTERVAL '5' SECOND)"
-# What takes no row back, and who says so. Each reads {0}.
+# Queries that cannot retract rows, and the operator in the message. Each reads {0}.
 REFUSED: list[tuple[str, str]] = [
     (
         f"SELECT user, window_start, count(*) AS n FROM TABLE({GAP}) GROUP BY user, window_start, window_end",
-        "session window takes",
+        "session window cannot",
     ),
-    ("SELECT user, count(*) AS n FROM {0} AS o GROUP BY user, session_window(at, '1 day')", "session window takes"),
+    ("SELECT user, count(*) AS n FROM {0} AS o GROUP BY user, session_window(at, '1 day')", "session window cannot"),
     ("SELECT user, max_by(id, amount) AS n FROM {0} AS o GROUP BY user, window(at, '1 day')", "max_by(id, amount)"),
-    ("SELECT sum(amount) OVER (PARTITION BY user ORDER BY at ROWS 2 PRECEDING) AS t FROM {0} AS o", "over takes"),
-    ("SELECT lag(amount) OVER (PARTITION BY user ORDER BY at) AS t FROM {0} AS o", "over takes"),
+    ("SELECT sum(amount) OVER (PARTITION BY user ORDER BY at ROWS 2 PRECEDING) AS t FROM {0} AS o", "over cannot"),
+    ("SELECT lag(amount) OVER (PARTITION BY user ORDER BY at) AS t FROM {0} AS o", "over cannot"),
     *(
-        (f"SELECT a.seq, o.id FROM a {how} JOIN {{0}} AS o {WITHIN}", "interval_join takes")
+        (f"SELECT a.seq, o.id FROM a {how} JOIN {{0}} AS o {WITHIN}", "interval_join cannot")
         for how in ("INNER", "LEFT", "FULL")
     ),
-    (f"SELECT a.seq, o.id FROM {{0}} AS o JOIN a {WITHIN}", "interval_join takes"),
+    (f"SELECT a.seq, o.id FROM {{0}} AS o JOIN a {WITHIN}", "interval_join cannot"),
     *(
         (
             f"SELECT o.id FROM {{0}} AS o LEFT JOIN b FOR SYSTEM_TIME AS OF {time} AS b ON b.user = o.user",
-            "temporal_join takes",
+            "temporal_join cannot",
         )
         for time in ("o.at", "PROCTIME()")
     ),
