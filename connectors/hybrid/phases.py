@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from .decode.roads import Decoder
+from .decode.base import Decoder
 
 __all__ = ["METADATA", "TIME", "Columns", "DecoderOf", "Limit", "Phase", "Position", "Step"]
 

@@ -8,11 +8,11 @@ from backlog_spark.errors import SettingError
 
 from .avro_decoder import AvroDecoder
 from .avro_schema import load, schemaOf
+from .base import Decoded, Decoder, MalformedRecord
 from .csv_decoder import CsvDecoder
 from .json_decoder import JsonDecoder
 from .options import FORMATS, OPTIONS, DecodeOptions, parse
 from .registry import Registry
-from .roads import Decoded, Decoder, MalformedRecord
 
 __all__ = [
     "FORMATS",

@@ -30,9 +30,9 @@ from .avro_block import Block
 from .avro_columns import column_readers
 from .avro_schema import parse_schema
 from .avro_values import record_reader
+from .base import Mode, Parsed, TwoPathDecoder
 from .blocks import content_of, offsets_of
 from .registry import NoSchema, Registry
-from .roads import Mode, Parsed, TwoRoads
 
 __all__ = ["AvroDecoder"]
 
@@ -40,7 +40,7 @@ __all__ = ["AvroDecoder"]
 _HEADER = 5
 
 
-class AvroDecoder(TwoRoads):
+class AvroDecoder(TwoPathDecoder):
     """Decodes Avro records.
 
     Parameters
@@ -48,7 +48,7 @@ class AvroDecoder(TwoRoads):
     schema : pyarrow.Schema
         The declared data.
     mode, corrupt : str
-        See `TwoRoads`.
+        See `TwoPathDecoder`.
     source : Registry or parsed JSON
         The registry with the records' schemas, or the one schema of all records.
     """
@@ -65,11 +65,11 @@ class AvroDecoder(TwoRoads):
         return (type(self), self._arguments)
 
     def shown(self, record: bytes) -> str:
-        """See `TwoRoads`."""
+        """See `TwoPathDecoder`."""
         return base64.b64encode(record).decode()
 
     def fast(self, values: pa.Array) -> tuple[list[pa.Array], np.ndarray | None] | None:
-        """See `TwoRoads`."""
+        """See `TwoPathDecoder`."""
         if self._registry is None:
             return self._plans[0].fast(values, 0)
         framed = np.array(pc.starts_with(values, b"\0").to_numpy(zero_copy_only=False))
@@ -99,7 +99,7 @@ class AvroDecoder(TwoRoads):
         return [pa.concat_arrays(parts).take(taken) for parts in zip(*columns, strict=True)], doubted
 
     def exact(self, records: Sequence[bytes]) -> Parsed:
-        """See `TwoRoads`."""
+        """See `TwoPathDecoder`."""
         columns: list[list[Any]] = [[] for _ in self.schema]
         bad: dict[int, str] = {}
         nothing: list[Any] = [None] * len(columns)

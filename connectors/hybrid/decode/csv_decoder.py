@@ -26,9 +26,9 @@ import pyarrow.csv
 
 from backlog_spark.errors import BacklogError
 
+from .base import Mode, Parsed, TwoPathDecoder, text_of
 from .blocks import content_of, either, joined, not_utf8, spread
 from .csv_split import Splitter
-from .roads import Mode, Parsed, TwoRoads, text_of
 from .texts import Formats, Texts, is_readable
 
 __all__ = ["CsvDecoder"]
@@ -40,7 +40,7 @@ _MOST_COLUMNS = 1000
 _LINE_END = re.compile(r"(?:\r?\n|\f)\Z")
 
 
-class CsvDecoder(TwoRoads):
+class CsvDecoder(TwoPathDecoder):
     """Decodes lines of CSV, without a header.
 
     Parameters
@@ -48,7 +48,7 @@ class CsvDecoder(TwoRoads):
     schema : pyarrow.Schema
         The declared data, in the order of the fields of a record.
     mode, corrupt : str
-        See `TwoRoads`.
+        See `TwoPathDecoder`.
     formats : Formats
         Formats of dates and timestamps.
     sep, quote, escape, null_value : str
@@ -87,11 +87,11 @@ class CsvDecoder(TwoRoads):
         return (type(self), self._arguments)
 
     def shown(self, record: bytes) -> str:
-        """See `TwoRoads`; without the end of the line, as in Spark."""
+        """See `TwoPathDecoder`; without the end of the line, as in Spark."""
         return _LINE_END.sub("", text_of(record))
 
     def fast(self, values: pa.Array) -> tuple[list[pa.Array], np.ndarray | None] | None:
-        """See `TwoRoads`."""
+        """See `TwoPathDecoder`."""
         if not self._has_fast_road:
             return None
         content = content_of(values)
@@ -164,7 +164,7 @@ class CsvDecoder(TwoRoads):
         return table if table.num_rows == len(values) else None
 
     def exact(self, records: Sequence[bytes]) -> Parsed:
-        """See `TwoRoads`."""
+        """See `TwoPathDecoder`."""
         columns: list[list[Any]] = [[] for _ in self.schema]
         bad: dict[int, str] = {}
         for index, record in enumerate(records):

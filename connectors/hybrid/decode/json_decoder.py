@@ -31,10 +31,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
+from .base import Mode, Parsed, TwoPathDecoder, text_of
 from .blocks import content_of, either, joined, not_utf8, offsets_of, spread
 from .json_scan import Malformed, scan
 from .json_values import base64_bytes, fields_reader
-from .roads import Mode, Parsed, TwoRoads, text_of
 from .texts import Formats, Texts
 
 __all__ = ["JsonDecoder"]
@@ -54,7 +54,7 @@ _WORTH = 32
 _DEEP_BYTES, _DEEP = 2000, 999
 
 
-class JsonDecoder(TwoRoads):
+class JsonDecoder(TwoPathDecoder):
     """Decodes JSON objects.
 
     Parameters
@@ -62,7 +62,7 @@ class JsonDecoder(TwoRoads):
     schema : pyarrow.Schema
         The declared data. Names are compared with case, as in Spark.
     mode, corrupt : str
-        See `TwoRoads`.
+        See `TwoPathDecoder`.
     formats : Formats
         Formats of dates and timestamps.
     non_finite : bool
@@ -88,7 +88,7 @@ class JsonDecoder(TwoRoads):
         return (type(self), (schema, self.mode, self.corrupt, self._formats, self._non_finite))
 
     def fast(self, values: pa.Array) -> tuple[list[pa.Array], np.ndarray | None] | None:
-        """See `TwoRoads`."""
+        """See `TwoPathDecoder`."""
         if not self._has_fast_road:
             return None
         seen = _regular(values)
@@ -180,7 +180,7 @@ class JsonDecoder(TwoRoads):
         return leaf(found)
 
     def exact(self, records: Sequence[bytes]) -> Parsed:
-        """See `TwoRoads`."""
+        """See `TwoPathDecoder`."""
         columns: list[list[object]] = [[] for _ in self.schema]
         bad: dict[int, str] = {}
         nothing: list[object] = [None] * len(columns)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 from backlog_spark.errors import SettingError
 
+from .base import MODES, PERMISSIVE, Mode
 from .patterns import Kind, Pattern
 from .registry import REGISTRY_OPTIONS, RegistryOptions
-from .roads import MODES, PERMISSIVE, Mode
 from .texts import Formats
 from .zones import zone
 

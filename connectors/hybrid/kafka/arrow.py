@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from backlog_spark.errors import BacklogError
 
-from ..decode.roads import Decoded, Decoder, MalformedRecord
+from ..decode.base import Decoded, Decoder, MalformedRecord
 from ..phases import Columns
 from .client import Records
 from .offsets import Partition, shown

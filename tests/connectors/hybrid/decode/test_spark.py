@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 
 from connectors.hybrid.decode import decoder, parse
+from connectors.hybrid.decode.base import text_of
 from connectors.hybrid.decode.json_scan import Malformed, scan
-from connectors.hybrid.decode.roads import text_of
 
 from .plain import plain
 from .records import COLUMNS, CSV_COLUMNS, csv_records, json_records

@@ -19,7 +19,7 @@ from backlog_spark.errors import BacklogError
 
 from .texts import merged
 
-__all__ = ["Decoded", "Decoder", "MalformedRecord", "Mode", "Parsed", "TwoRoads", "text_of"]
+__all__ = ["Decoded", "Decoder", "MalformedRecord", "Mode", "Parsed", "TwoPathDecoder", "text_of"]
 
 Mode = str
 PERMISSIVE, DROPMALFORMED, FAILFAST = "PERMISSIVE", "DROPMALFORMED", "FAILFAST"
@@ -110,7 +110,7 @@ class Parsed:
     bad: dict[int, str] = field(default_factory=dict)
 
 
-class TwoRoads(Decoder):
+class TwoPathDecoder(Decoder):
     """The parts that all formats share.
 
     Parameters
