@@ -1,1 +1,1 @@
-"""Side by side with peers, in one run: ``make bench CASE=name``."""
+"""Benchmarks against peers, interleaved in one run: ``make bench CASE=name``."""

@@ -1,15 +1,16 @@
-"""A MySQL table into a Delta table, all of it backlog: ``DeltaUpsert`` against Spark's JDBC reader written to Delta.
+"""A MySQL table into a Delta table, as backlog: ``DeltaUpsert`` against Spark's JDBC reader that writes to Delta.
 
-Both read the demo's orders table (10 columns of mixed types) from an embedded MySQL at local[2,4]. Nobody writes to it.
+Both read the demo's orders table (10 columns of mixed types) from an embedded MySQL at local[2,4]. The table does not
+change.
 
 * ``ours`` is a query with ``DeltaUpsert`` and an interval during backlog of 0 (one commit) or of 10 seconds. Measured
   from ``start()`` to the last commit of the backlog, by its file's time.
-* ``spark_jdbc`` is ``spark.read.format("jdbc")`` with 8 partitions by ``id``, written to a new Delta table. Measured is
-  the whole ``save()``. It reads row by row, and with the driver's default fetch size; the faster of the two counts.
+* ``spark_jdbc`` is ``spark.read.format("jdbc")`` with 8 partitions by ``id``, written to a new Delta table. The whole
+  ``save()`` is measured. It runs with row-by-row reading and with the driver's default fetch size; the faster counts.
 
-``warm``: in one JVM, after a run of each, interleaved. ``new_jvm``: each run in a process and a JVM of its own, which
-has a Spark session and has done nothing else; at interval 0 this is the time to the first commit. The rows of the first
-tables are compared: their number, and the sum of a hash of all columns.
+``warm``: in one JVM, after a run of each, interleaved. ``new_jvm``: each run in a new process and JVM, with a Spark
+session that has done nothing else. At interval 0 this is the time to the first commit. The rows of the first tables are
+compared: their number, and the sum of a hash of all columns.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ Candidate = Callable[["SparkSession", "_Address", int, Path], float]
 def _ours(during: str, spark: SparkSession, server: _Address, rows: int, folder: Path) -> float:
     orders = bs.source(
         "mysql_cdc", name="orders", host="127.0.0.1", port=server.port, user=server.user, table="shop.orders",
-        **{"ssl.mode": "disabled"},  # as the peer's
+        **{"ssl.mode": "disabled"},  # like the peer
     )  # fmt: skip
     writer = orders.write("backlog").trigger(processing_time="1 second", interval_during_backlog=during)
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
@@ -77,14 +78,14 @@ def _session() -> SparkSession:
     conf = {
         "spark.jars": str(jdbc_jar()),
         "spark.backlog.progress": "off",
-        # Spark's JDBC reader takes an ENUM for a CHAR of its longest label and would pad the others.
+        # Spark's JDBC reader takes an ENUM for a CHAR of its longest label, and would pad the shorter ones.
         "spark.sql.readSideCharPadding": "false",
     }
     return local_session("backlog benchmark", conf=conf)
 
 
 class _Address(NamedTuple):
-    """A server as both readers need it, also in another process."""
+    """Address of a server, in a form that another process can use."""
 
     port: int
     user: str
@@ -92,7 +93,7 @@ class _Address(NamedTuple):
 
 
 class _Tables:
-    """Runs candidates, each into a new table; the first tables of all must have the same rows."""
+    """Runs candidates, each into a new table. The first tables of all candidates must have the same rows."""
 
     def __init__(self, spark: SparkSession, server: _Address, rows: int) -> None:
         self._spark, self._server, self._rows = spark, server, rows
@@ -129,7 +130,7 @@ def _child(candidate: Candidate, server: _Address, rows: int, parent: Connection
 
 
 def measure(server: MySQLServer, rows: int, runs: int) -> None:
-    """Measure a table that is there, warm in this process and in new ones."""
+    """Measure an existing table, warm in this process and in new processes."""
     address = _Address(server.port, server.user, server.password)
     ours = {f"ours interval={during}": functools.partial(_ours, during) for during in _INTERVALS}
     peers = {
@@ -161,7 +162,7 @@ def measure(server: MySQLServer, rows: int, runs: int) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    """Load a table of each size, and measure."""
+    """Load tables of each size and measure them."""
     for rows in arguments.rows:
         with MySQLServer() as server:
             progress(f"loading {rows:,} rows")

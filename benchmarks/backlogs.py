@@ -1,4 +1,4 @@
-"""Queries of ours over Parquet files that are backlog: what several benchmarks run and time."""
+"""Queries over Parquet files that are backlog. Several benchmarks run and time them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Operate = Callable[[Mapping[str, bs.BacklogStream]], bs.BacklogStream]
 
 
 class Written(bs.Sink):
-    """Drops what it is given and notes when; adds up a fingerprint of it if asked to."""
+    """Drops rows and notes the time of each write. Optionally adds up a fingerprint of the rows."""
 
     def __init__(self, *, fingerprint: bool = False) -> None:
         self.at: list[float] = []
@@ -69,18 +69,18 @@ def ours_time(
     spark: SparkSession, inputs: Mapping[str, tuple[Path, str]], operate: Operate, expected: int,
     sink: Written | None = None, *, in_backlog: bool = True, use_processing_time: bool = False,
 ) -> float:  # fmt: skip
-    """Seconds from the start of a new query until so many rows have been written.
+    """Seconds from the start of a new query until this many rows have been written.
 
     Parameters
     ----------
     inputs : mapping of str to (Path, str)
-        A folder of Parquet files for each input, read by Spark's own reader, and its columns.
+        A folder of Parquet files for each input, and its columns. Spark's own reader reads them.
     operate : callable
-        From the inputs' streams to the result.
+        Takes the inputs' streams and returns the result.
     expected : int
     sink : Written, optional
     in_backlog : bool
-        Whether the files are backlog: they come in one batch then. Else they come file by file, as a stream.
+        Whether the files are backlog. Then they come in one batch; otherwise file by file, as a stream.
     use_processing_time : bool
         As of `backlog_spark.stream`.
     """
@@ -118,14 +118,14 @@ def batch_time(frame: DataFrame) -> float:
 def foreach_batch_time(rows: DataFrame, operate: Callable[[DataFrame], DataFrame]) -> float:
     """Seconds of the query that a user would write by hand: one batch with all rows, in ``foreachBatch``.
 
-    It has no state that a stream could go on from, and is the least that Spark's own streaming takes.
+    It has no state that a stream could continue from. It is the minimum that Spark's own streaming takes.
 
     Parameters
     ----------
     rows : DataFrame
         A stream.
     operate : callable
-        From a batch to the result.
+        Takes a batch and returns the result.
     """
 
     def write(batch: DataFrame, _: int) -> None:
@@ -139,7 +139,7 @@ def foreach_batch_time(rows: DataFrame, operate: Callable[[DataFrame], DataFrame
 
 
 def stream_time(spark: SparkSession, build: Callable[[], DataFrame], mode: str) -> float:
-    """Seconds of a streaming query of Spark's own on RocksDB, over what is there now."""
+    """Seconds of one of Spark's own streaming queries on RocksDB, over the present data."""
     from backlog_spark.spark.session import session_conf
 
     provider = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"

@@ -1,19 +1,19 @@
-"""Decoding row changes of a MySQL binary log: this project's source against mysql-replication, by processor time.
+"""Decoding row changes of a MySQL binary log: this project's source against mysql-replication, in processor time.
 
-The table is the demo's orders (10 columns of mixed types) in an embedded MySQL; the log's checksums and its full row
-metadata are on. Three ranges of the log are read, each by both in turn:
+The table is the demo's orders (10 columns of mixed types) in an embedded MySQL. The log has checksums and full row
+metadata. Both read three ranges of the log in turn:
 
 * ``insert``: statements of many rows.
-* ``update``: statements of many rows, of which each has two images.
+* ``update``: statements of many rows. Each row has two images.
 * ``single``: transactions of one row.
 
-``ours`` is all that a task of the source does for a batch: events, rows, and the Arrow batches that Spark is given.
-``mysql_replication`` is the library's own reader over the same events, whose rows are Python objects; nothing is done
-with them. Measured is the processor time of this process, so neither the server nor a wait counts. A further figure,
-``other tables``, is a range in which the captured table has no row: ours skips the rows, the library, told to read that
-table only, does too.
+``ours`` is the work of a task of the source for a batch: events, rows, and the Arrow batches for Spark.
+``mysql_replication`` is the library's own reader over the same events. Its rows are Python objects, which are dropped.
+The figure is the processor time of this process, so the server and waiting do not count. A further figure, ``other
+tables``, is a range without rows of the captured table: ours skips the rows, and so does the library, which is told to
+read that table only.
 
-Before anything is measured the rows that both read are compared: their number, and the sums of two columns.
+Before the measurement the rows that both read are compared: their number, and the sums of two columns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from connectors.mysql_cdc.source import check
 from examples.demo import load
 
 _DATABASE, _NAME = "shop", "orders"
-_SINGLE = 10  # so many times fewer transactions of one row
+_SINGLE = 10  # fewer transactions of one row, by this factor
 _BLOCK = 5_000
 
 Range = tuple[BinlogPosition, BinlogPosition]
@@ -53,7 +53,7 @@ def _end(server: MySQLServer) -> BinlogPosition:
 
 
 def _written(server: MySQLServer, rows: int) -> Iterator[tuple[str, int, Range]]:
-    """Write each range; its name, its output rows and where it is."""
+    """Write each range. Yields its name, its number of output rows and its position."""
     start = _end(server)
     load(server, rows)
     yield "insert", rows, (start, start := _end(server))

@@ -1,6 +1,6 @@
-"""The jobs that a user would write by hand on ``format("mysql_cdc")``: foreachBatch, and Delta's MERGE or append.
+"""The jobs that a user would write by hand on ``format("mysql_cdc")``: foreachBatch with Delta's MERGE or append.
 
-The first batch, which is the whole snapshot, is written as a new table; MERGE would find nothing in it to match.
+The first batch, the whole snapshot, is written as a new table: MERGE would find no match in it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 
 
 def merge(rows: DataFrame, table: Path, key: str) -> None:
-    """MERGE of rows that are the newest of their key; a row whose ``_change_type`` is ``delete`` removes its key."""
+    """MERGE of rows that are the newest of their key. A row with ``_change_type`` ``delete`` removes its key."""
     from delta.tables import DeltaTable
 
     stored = {name: f"s.{name}" for name in rows.columns if name not in METADATA}
@@ -59,7 +59,7 @@ def _start(
 
 
 def append(spark: SparkSession, server: MySQLServer, folder: Path, interval: str) -> list[StreamingQuery]:
-    """The log of changes, with Delta's own mark against a batch that comes twice."""
+    """The log of changes, with Delta's own mark against repeated batches."""
     return [_start(_changes(spark, server, "shop.t"), _appending(folder / "out"), folder / "checkpoint", interval)]
 
 
@@ -74,7 +74,7 @@ def _appending(table: Path) -> Callable[[DataFrame, int], None]:
 def upsert(
     spark: SparkSession, server: MySQLServer, folder: Path, interval: str, name: str = "out"
 ) -> list[StreamingQuery]:
-    """The newest change of each key, by MERGE."""
+    """The newest change of each key, with MERGE."""
     table = folder / name
 
     def write(batch: DataFrame, batch_id: int) -> None:
@@ -89,7 +89,7 @@ def upsert(
 
 
 def keyed_sum(spark: SparkSession, server: MySQLServer, folder: Path, interval: str) -> list[StreamingQuery]:
-    """Spark's aggregation of signed rows in update mode on RocksDB, and MERGE of the keys that changed."""
+    """Spark's aggregation of signed rows in update mode on RocksDB, and MERGE of the changed keys."""
     table = folder / "out"
     sign = "CASE WHEN _change_type IN ('insert', 'update_postimage') THEN 1 ELSE -1 END AS sign"
     signed = _changes(spark, server, "shop.t").selectExpr("k", "v", sign)
@@ -106,7 +106,7 @@ def keyed_sum(spark: SparkSession, server: MySQLServer, folder: Path, interval: 
 
 
 def temporal_join(spark: SparkSession, server: MySQLServer, folder: Path, interval: str) -> list[StreamingQuery]:
-    """One query keeps the users as a Delta table by MERGE; another joins clicks with it as it is, batch by batch."""
+    """One query keeps the users as a Delta table with MERGE. Another joins each batch of clicks with that table."""
     users = upsert(spark, server, folder, interval, "users")
     while users[0].isActive and users[0].lastProgress is None:
         time.sleep(0.1)

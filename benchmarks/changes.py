@@ -1,7 +1,7 @@
 """The application of the freshness benchmark: a process of its own that changes MySQL at a given rate.
 
-A transaction is some statements of many rows: half of its changes update scattered rows, half insert new ones. One of
-them is the *mark*: its value is the number of the transaction, so an output shows up to which transaction it has come.
+A transaction consists of some statements of many rows: half of its changes update scattered rows, half insert new ones.
+One of them is the *mark*: its value is the transaction's number. So an output shows which transaction it has reached.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 __all__ = ["MARK_ID", "MARK_KEY", "Application", "changing", "fill", "reset"]
 
 MARK_ID, MARK_KEY = 0, -1
-"""The mark's row in ``shop.t``, and its value of ``k``; in ``shop.clicks`` it is a click of that user."""
+"""The mark's row in ``shop.t``, and its value of ``k``. In ``shop.clicks`` it is a click of that user."""
 
 _TRANSACTIONS_A_SECOND = 20
 _FILL_STEP = 500_000
 
 
 def fill(server: MySQLServer, rows: int, keys: int) -> None:
-    """Create ``shop.t`` with rows 1 to ``rows`` and the mark, and ``shop.clicks`` without rows."""
+    """Create ``shop.t`` with rows 1 to ``rows`` and the mark, and an empty ``shop.clicks``."""
     with server.connect(autocommit=True) as connection, connection.cursor() as cursor:
         cursor.execute("CREATE DATABASE shop")
         cursor.execute(
@@ -44,7 +44,7 @@ def fill(server: MySQLServer, rows: int, keys: int) -> None:
 
 
 def reset(server: MySQLServer, rows: int) -> None:
-    """Remove what an application has inserted, and put the mark back."""
+    """Remove the rows that an application has inserted, and reset the mark."""
     server.execute(f"DELETE FROM shop.t WHERE id > {rows}")
     server.execute("DELETE FROM shop.clicks")
     server.execute(f"UPDATE shop.t SET v = 0 WHERE id = {MARK_ID}")
@@ -52,21 +52,22 @@ def reset(server: MySQLServer, rows: int) -> None:
 
 @dataclass
 class Application:
-    """What an application did.
+    """The record of an application's changes.
 
     Parameters
     ----------
     changes : int
         Rows that one transaction changes.
     transactions : list of (int, float)
-        Number of each transaction, and when its COMMIT was sent: seconds since 1970. Complete once it has ended.
+        Number of each transaction, and the time of its COMMIT in seconds since 1970. Complete once the application
+        ended.
     """
 
     changes: int
     transactions: list[tuple[int, float]] = field(default_factory=list)
 
     def rate(self, begin: float, end: float) -> float:
-        """Changes a second in a span of time."""
+        """Changes per second between two times."""
         return sum(begin <= at < end for _, at in self.transactions) * self.changes / (end - begin)
 
 
@@ -74,16 +75,16 @@ class Application:
 def changing(
     server: MySQLServer, *, rows: int, keys: int, rate: int, clicks: bool
 ) -> Iterator[tuple[Application, Any]]:
-    """An application that changes the tables; what it did, and a function that ends it.
+    """An application that changes the tables. Yields its record, and a function that ends it.
 
     Parameters
     ----------
     rows, keys : int
-        As the table was filled.
+        The numbers with which the table was filled.
     rate : int
-        Changes a second.
+        Changes per second.
     clicks : bool
-        Insert clicks, also as the mark, in the place of rows of ``shop.t``.
+        Insert clicks, also as the mark, instead of rows of ``shop.t``.
     """
     application = Application(max(3, rate // _TRANSACTIONS_A_SECOND))
     context = multiprocessing.get_context("spawn")
@@ -128,10 +129,10 @@ def _change(port: int, rows: int, keys: int, changes: int, rate: int, clicks: bo
         else:
             cursor.execute("INSERT INTO t VALUES " + ",".join(f"({i},{i % keys},5,'new')" for i in inserted))
             cursor.execute(f"UPDATE t SET v = {number} WHERE id = {MARK_ID}")
-        # Before and not after it: the server may send the rows to its replicas before it answers.
+        # Before the commit, because the server may send rows to replicas before it answers.
         transactions.append((number, time.time()))
         connection.commit()
-        # By the clock, so that a slow transaction is caught up with.
+        # By the clock, so that the next transactions catch up after a slow one.
         time.sleep(max(0.0, began + number * changes / rate - time.time()))
     connection.close()
     parent.send(transactions)

@@ -1,11 +1,11 @@
-"""A co-group of two sets of files that are backlog, against Spark's own full outer join.
+"""A co-group of two sets of files in backlog, against Spark's own full outer join.
 
 All read the same Parquet files with Spark's own reader at local[2,4] and write to the ``noop`` sink. Both sides have
-``--rows`` rows, each of a key of its own, the same keys on both sides; the function puts out 1 for each key.
+``--rows`` rows with distinct keys, the same keys on both sides. The function emits 1 for each key.
 
 Ours is measured from ``start()`` of a new query, with no commit during backlog, until its one backlog batch has been
-written. ``vectorised`` gives the function many keys at once, ``per key`` one after another in Python. The peers:
-``spark_batch``, Spark's full outer join; and ``spark_stream``, the vectorised co-group without backlog, in 100 batches,
+written. ``vectorised`` passes many keys at once to the function, ``per key`` one key at a time in Python. The peers are
+``spark_batch``, Spark's full outer join, and ``spark_stream``, the vectorised co-group without backlog in 100 batches,
 which runs once.
 """
 
@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace) -> None:
         progress(f"making twice {rows:,} rows")
         frames = {}
         for number, side in enumerate(("left", "right")):
-            # All on one day but for a last row, with which the watermark passes that day.
+            # All rows are on one day. One last row lets the watermark pass that day.
             made = spark.range(0, rows + 1, 1, _FILES).selectExpr(
                 f"if(id = {rows}, -1, pmod(xxhash64(id), {2**62})) AS key", f"id * {number + 2} AS value",
                 f"timestamp_millis(1704067200000 + if(id = {rows}, 3 * 86400000, id % 86400000)) AS ts",

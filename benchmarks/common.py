@@ -1,7 +1,7 @@
-"""What every benchmark shares: arguments, interleaved measuring, the equality check and the RESULT line.
+"""The common parts of all benchmarks: arguments, interleaved measuring, the equality check and the RESULT line.
 
 A benchmark is a module with a function that takes the parsed arguments, prints one line per candidate and
-ends with `result`. It hands that function to `main`.
+ends with `result`. It passes that function to `main`.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ __all__ = [
 
 
 class Unequal(Exception):
-    """Two candidates gave different results, so that their times say nothing.
+    """Candidates gave different results, so their times cannot be compared.
 
     Parameters
     ----------
     results : mapping of str to object
-        What each candidate gave, by its name.
+        The result of each candidate, by name.
     """
 
     def __init__(self, results: Mapping[str, object]) -> None:
@@ -44,16 +44,16 @@ class Unequal(Exception):
 def arguments_parser(
     description: str | None, *, rows: int | Sequence[int], keys: int | None = None, runs: int = 3
 ) -> argparse.ArgumentParser:
-    """Parser of a benchmark's arguments, as the Makefile passes them on.
+    """Parser of a benchmark's arguments, as passed on by the Makefile.
 
     Parameters
     ----------
     description : str or None
         The benchmark's module docstring.
     rows : int or sequence of int
-        Default of ``--rows``; where it is a sequence, so is the argument, with commas.
+        Default of ``--rows``. If it is a sequence, the argument is a list, separated by commas.
     keys : int, optional
-        Default of ``--keys``; without it the benchmark has no such argument and refuses it.
+        Default of ``--keys``. Without it the benchmark refuses the argument.
     runs : int
         Default of ``--runs``.
     """
@@ -80,27 +80,27 @@ def _positive(text: str) -> int:
 
 
 def positives(text: str) -> list[int]:
-    """The type of an argument that is whole numbers above 0 with commas."""
+    """Type of an argument: positive integers, separated by commas."""
     return [_positive(number) for number in text.split(",")]
 
 
 def progress(text: str) -> None:
-    """Say on a terminal's standard error what runs now; in a log or a pipe nothing is said."""
+    """Show on a terminal's standard error what is running. Writes nothing to a log or a pipe."""
     if sys.stderr.isatty():
-        # The end of a longer previous text is wiped.
+        # Clears the rest of a longer previous text.
         print(f"\r{text}\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def interleave(candidates: Mapping[str, Callable[[], float]], runs: int) -> dict[str, list[float]]:
     """Seconds of each candidate's runs: one warm-up of each, then ``runs`` rounds in which each runs once.
 
-    A candidate times itself, so that it can prepare and clean up outside of the measured time. Rounds spread
-    what else the machine does over all candidates alike.
+    A candidate times itself, so that it can prepare and clean up outside of the measured time. Rounds spread other load
+    of the machine evenly over all candidates.
 
     Parameters
     ----------
     candidates : mapping of str to callable
-        Name, and a function that runs the candidate once and returns the seconds it took.
+        Name, and a function that runs the candidate once and returns its seconds.
     runs : int
         Measured runs of each.
     """
@@ -130,7 +130,7 @@ def require_equal(results: Mapping[str, object]) -> None:
     Raises
     ------
     Unequal
-        Naming what each gave.
+        With the result of each candidate.
     """
     found = list(results.values())
     if any(other != found[0] for other in found[1:]):
@@ -138,18 +138,18 @@ def require_equal(results: Mapping[str, object]) -> None:
 
 
 def result(case: str, variant: str, ours: float, peers: Mapping[str, float], *, less_is_better: bool = False) -> None:
-    """Print the line that the benchmark contract asks for.
+    """Print the RESULT line of the benchmark contract.
 
     Parameters
     ----------
     case, variant : str
-        The benchmark's name, and which of its figures this is: ``"rows=1000000"``.
+        The benchmark's name, and the name of the figure, such as ``"rows=1000000"``.
     ours : float
         Rows per second.
     peers : mapping of str to float
-        Rows per second of each peer. What is printed is ours divided by it: above 1, ours is faster.
+        Rows per second of each peer. The printed ratio is ours divided by it: above 1, ours is faster.
     less_is_better : bool, default False
-        The figures are a cost, such as seconds: the peer's is divided by ours, and above 1 ours is less.
+        The figures are costs, such as seconds. The ratio is the peer's divided by ours: above 1, ours costs less.
     """
     if less_is_better:
         ratios = {name: round(peer / max(ours, 0.001), 3) for name, peer in peers.items()}
@@ -161,7 +161,7 @@ def result(case: str, variant: str, ours: float, peers: Mapping[str, float], *, 
 
 
 def main(run: Callable[[argparse.Namespace], None], parser: argparse.ArgumentParser) -> int:
-    """Run a benchmark; the exit status is 1, with a line that says why, when results differ."""
+    """Run a benchmark. The exit status is 1, with a line that says why, if results differ."""
     arguments = parser.parse_args()
     # py4j logs each connection that closes with the session.
     logging.getLogger("py4j").setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""A source without rows that is backlog until its first batch: it lends its flag to a native source beside it."""
+"""A source without rows that is backlog until its first batch. It gives a native source next to it the flag."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
 
 
 class FlagDataSource(DataSource):
-    """Option ``ddl``: the columns of the rows that it does not have."""
+    """Option ``ddl``: the columns of its rows (it has none)."""
 
     @classmethod
     def name(cls) -> str:

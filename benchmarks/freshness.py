@@ -1,27 +1,27 @@
-"""Fresh in seconds: from MySQL's commit to the commit of the Delta table that has the change.
+"""Freshness in seconds: from MySQL's commit to the Delta commit with the change.
 
-A table of ``--rows`` rows in an embedded MySQL is changed by a process of its own at a given rate, half updates of
-scattered rows, half new ones. A query streams it into a Delta table at local[2,4], interval one second. Each
-transaction also writes its number, which comes out in the table, so the table's log tells when it was there; a commit's
-time is its file's. After a warm-up of each, transactions count from ten seconds after the snapshot on, for
-``--seconds``.
-Then the application ends, the query idles, and the table is compared with MySQL. Client and server share the machine.
+A process of its own changes a table of ``--rows`` rows in an embedded MySQL at a given rate: half updates of scattered
+rows, half new rows. A query streams the table into a Delta table at local[2,4], with an interval of one second. Each
+transaction also writes its number, which ends up in the Delta table, so the table's log shows when it arrived. The time
+of a commit is that of its file. After a warm-up of each job, transactions count from ten seconds after the snapshot,
+for ``--seconds``. Then the application ends, the query idles, and the table is compared with MySQL. Client and server
+share the machine.
 
 Kinds, and what a user would write by hand on ``readStream.format("mysql_cdc")`` (``handwritten``):
 
 * ``append``: ``DeltaAppend``; foreachBatch that appends with ``txnAppId`` and ``txnVersion``.
 * ``upsert``: ``DeltaUpsert``; foreachBatch with MERGE of the newest change of each key.
 * ``sum``: sum and count of ``--keys`` keys, kept by ``DeltaUpsert``; Spark's aggregation of signed rows on RocksDB in
-  update mode, and foreachBatch with MERGE of the keys that changed.
+  update mode, and foreachBatch with MERGE of the changed keys.
 * ``join``: clicks, a second table, joined with the users' table by processing time; a query that keeps the users as a
   Delta table as in ``upsert``, and a stream-static join of the clicks with it that appends.
-* ``switch``: seconds from the last commit of the backlog to the first live one, of an upsert and of sums with as many
-  keys as rows. No peer: nothing switches there.
-* ``backpressure``: ``upsert`` at 5, 10 and 20 thousand changes a second: latency, seconds and rows of a commit, and
-  the latency of the last third over that of the first, which is 1 where no queue grows. No peer.
+* ``switch``: seconds from the last commit of the backlog to the first live one, for an upsert and for sums with as many
+  keys as rows. No peer: it has no such switch.
+* ``backpressure``: ``upsert`` at 5, 10 and 20 thousand changes per second: latency, seconds and rows of a commit, and
+  the latency of the last third divided by that of the first (1: no queue grows). No peer.
 
-``cpu`` is processor time of the driver's JVM and all Python processes of the query, but for the application and the
-server; ``idle`` is the same in percent of a core while nothing changes.
+``cpu`` is processor time of the driver's JVM and all Python processes of the query, without the application and the
+server. ``idle`` is the same in percent of a core while nothing changes.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _INTERVAL = "1 second"
 _LIMIT_S = 600
 _IDLE_S = 10
 _POLL_S = 0.1
-_WARM_S, _WARM_COMMITS = 10, 2  # at least so long, and so many live commits, before what counts
+_WARM_S, _WARM_COMMITS = 10, 2  # warm-up: at least this long, and this many live commits
 _PERCENTS = (50, 95, 99)
 
 Start = Callable[["SparkSession", MySQLServer, Path, str], Sequence[Any]]
@@ -67,16 +67,16 @@ Start = Callable[["SparkSession", MySQLServer, Path, str], Sequence[Any]]
 
 @dataclass(frozen=True)
 class Kind:
-    """A job in two forms, where its output has the mark, and what must be equal at the end.
+    """A job in two forms, the mark in its output, and the comparison at the end.
 
     Parameters
     ----------
     ours, by_hand : callable
-        Start it; the queries, the one that writes ``out`` first.
+        Start the job. They return the queries; the first one writes ``out``.
     mark : (str, int, str)
-        The output's column that tells the mark, by which value, and the column that has its number.
+        Output column that identifies the mark, its value there, and the column with the transaction's number.
     expected, found : str
-        SQL of MySQL, and expressions over the output: rows, and the sum of a hash of each.
+        SQL for MySQL, and expressions over the output: number of rows, and the sum of a hash of each.
     """
 
     ours: Start
@@ -119,7 +119,7 @@ def _hash(*columns: str) -> str:
 
 _ROW = ("id", "k", "v", "note")
 _TABLE = f"SELECT COUNT(*), SUM({_hash(*_ROW)}) FROM shop.t"
-# Each change of the log taken as often as it is there: only a log without a loss or a doubling gives the table.
+# Counts each change of the log as often as it occurs: only a log without loss or duplicates gives the table.
 _SIGN = "IF(_change_type IN ('insert', 'update_postimage'), 1L, -1L)"
 _SUMS = "SELECT k, SUM(v) AS total, COUNT(*) AS n FROM shop.t GROUP BY k"
 _CLICKS = "SELECT c.id, c.user_id, c.v, t.note FROM shop.clicks c LEFT JOIN shop.t t ON t.id = c.user_id"
@@ -161,14 +161,14 @@ KINDS = {
 
 @dataclass
 class Measured:
-    """What the runs of one candidate gave.
+    """The measurements of one candidate.
 
     Parameters
     ----------
     waits : list of float
-        Seconds from MySQL's commit to Delta's: one for each transaction, which all change as many rows.
+        Seconds from MySQL's commit to Delta's, one per transaction. All transactions change the same number of rows.
     thirds : list of (float, float)
-        Of each run, the median wait in the first and in the last third.
+        For each run, the median wait in the first and in the last third.
     """
 
     waits: list[float] = field(default_factory=list)
@@ -184,7 +184,7 @@ class Measured:
     def add(
         self, marks: Sequence[tuple[float, int | None]], application: Application, begin: float, end: float
     ) -> None:
-        """Take the transactions in that were committed in a span of time."""
+        """Add the transactions that were committed between two times."""
         counted = [(number, at) for number, at in application.transactions if begin <= at < end]
         found = waits(marks, counted)
         require_equal({"transactions": len(counted), "found in the table": len(found)})
@@ -199,7 +199,7 @@ class Measured:
 
 
 def _marks(log: Sequence[Commit], table: Path, mark: tuple[str, int, str]) -> list[tuple[float, int | None]]:
-    """When each commit was made, and the number of the newest transaction in it."""
+    """The time of each commit, and the number of its newest transaction."""
     key, value, number = mark
     found = []
     for commit in log:
@@ -221,7 +221,7 @@ def _await(condition: Callable[[], object], queries: Sequence[Any]) -> None:
 
 
 def _switched(query: Any) -> float | None:
-    """When a query of ours left its backlog; of another, when it had its first batch behind it."""
+    """When our query left its backlog; for another query, when its first batch was done."""
     if isinstance(query, bs.BacklogQuery):
         return query.history[-1].timestamp if query.mode == "stream" and not query.isProcessingBacklog else None
     return time.time() if query.lastProgress is not None else None
@@ -295,7 +295,7 @@ def _compare(spark: SparkSession, server: MySQLServer, arguments: argparse.Names
     kind, variant = KINDS[name], f"{name} rate={rate}"
     candidates = {"ours": kind.ours, "handwritten": kind.by_hand}
     measured = {candidate: Measured() for candidate in candidates}
-    # Without it the JVM would compile Spark's and Delta's code at the cost of the first.
+    # Warm up: otherwise the first candidate would pay for the JVM's compilation of Spark's and Delta's code.
     for candidate, start in candidates.items():
         progress(f"{variant}, warm-up: {candidate}")
         _once(spark, server, kind, start, arguments, rate, arguments.keys, None)
@@ -320,7 +320,7 @@ def _compare(spark: SparkSession, server: MySQLServer, arguments: argparse.Names
 
 
 def _switch(spark: SparkSession, server: MySQLServer, arguments: argparse.Namespace, rate: int) -> None:
-    # The table as it is has fewer keys: a sum by its primary key has one for each row.
+    # The table has fewer keys than rows. A sum by its primary key has one key per row.
     def by_id(server: MySQLServer) -> bs.BacklogStream:
         return _source(server).key_by("id").aggregate("sum(v) AS total, count(*) AS n")
 
@@ -382,11 +382,11 @@ def run(arguments: argparse.Namespace) -> None:
     """Start the server and Spark, and measure."""
     with contextlib.ExitStack() as stack:
         server = stack.enter_context(MySQLServer())
-        # Delta takes 50 tasks to build a table's state: 2 s of each commit on two cores. The sinks set it themselves.
+        # By default Delta uses 50 tasks to build a table's state: 2 s per commit on two cores. The sinks set it too.
         conf = {"spark.backlog.progress": "off", "spark.databricks.delta.snapshotPartitions": "2"}
         spark = local_session("freshness benchmark", conf=conf)
         stack.callback(spark.stop)
-        spark.sparkContext.setLogLevel("ERROR")  # without "falling behind" of each batch
+        spark.sparkContext.setLogLevel("ERROR")  # hides "falling behind" for each batch
         register(spark)
         measure(spark, server, arguments)
 
@@ -401,8 +401,8 @@ def parser() -> argparse.ArgumentParser:
             raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(every)}")
         return text.split(",")
 
-    made.add_argument("--kind", type=kinds, default=every, help="some of them, with commas; default all")
-    made.add_argument("--rate", type=positives, help="changes a second, with commas; default 500,5000")
+    made.add_argument("--kind", type=kinds, default=every, help="some of them, separated by commas; default all")
+    made.add_argument("--rate", type=positives, help="changes per second, separated by commas; default 500,5000")
     made.add_argument("--seconds", type=float, default=120, help="how long each is measured, default 120")
     made.add_argument("--interval", default=_INTERVAL, help="commit interval, default 1 second")
     return made

@@ -1,17 +1,16 @@
 """Files, then Kafka: the source ``hybrid`` and Spark's own readers as phases, against Spark's own sources alone.
 
-All at local[2], into the ``noop`` sink unless said otherwise; broker and client share the machine. Each run has a new
-checkpoint and is measured from ``start()`` to the query's end, so with the starts of the query and of Python.
+All run at local[2], into the ``noop`` sink unless said otherwise. Broker and client share the machine. Each run has a
+new checkpoint and is measured from ``start()`` to the query's end, so the starts of the query and of Python count.
 
-* ``file``: 16 Parquet files of 8 mixed columns. Ours is ``hybrid`` with one phase of files; the peers read them with
-  Spark's own reader, as a stream (``availableNow``), which is what counts, and as a batch, which starts no query.
-* ``native``: the same files as the first phase of `backlog_spark.hybrid`, until the phase has ended; the peer is
+* ``file``: 16 Parquet files of 8 mixed columns. Ours is ``hybrid`` with one phase of files. The peers read them with
+  Spark's own reader: as a stream (``availableNow``), which is the main figure, and as a batch, which starts no query.
+* ``native``: the same files as the first phase of `backlog_spark.hybrid`, until the phase has ended. The peer is
   Spark's own stream of them.
-* ``kafka``: a topic of 4 partitions with records of 120 bytes. Ours is ``hybrid`` with one phase of Kafka, its values
-  as they are; the peer is Spark's own Kafka source.
-* ``delta``: five of the files into a Delta table. Ours is a query with an interval during backlog of 0; the peer is
-  the same source and sink with a trigger of a second and 100,000 rows a batch, as a job has it that is tuned for live
-  data.
+* ``kafka``: a topic of 4 partitions with records of 120 bytes. Ours is ``hybrid`` with one phase of Kafka and raw
+  values. The peer is Spark's own Kafka source.
+* ``delta``: five of the files into a Delta table. Ours is a query with an interval during backlog of 0. The peer is the
+  same source and sink with a trigger of a second and 100,000 rows per batch: a job that is tuned for live data.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ def _write_topic(broker: str, rows: int) -> None:
 
 
 def _count(frame: DataFrame) -> object:
-    """Number of rows and sum of a hash of each, whatever their order."""
+    """Number of rows and sum of a hash of each, in any order."""
     import pyspark.sql.functions as F
 
     hashes = F.sum(F.xxhash64(*frame.columns).cast("decimal(20,0)"))
@@ -94,7 +93,7 @@ class _Bench:
         return self.spark.readStream.format("hybrid").options(**given).load()
 
     def ours(self, kind: str) -> DataFrame:
-        """One phase of ours."""
+        """One phase of our source."""
         if kind == "kafka":
             options = {"kafka.bootstrap.servers": self.broker, "subscribe": _TOPIC, "startingOffsets": "earliest"}
             return self.hybrid(kind, schema="key BINARY, value BINARY, partition INT, offset BIGINT", **options)
@@ -111,7 +110,7 @@ class _Bench:
         return frame.select("key", "value", "partition", "offset")
 
     def stream(self, frame: DataFrame) -> float:
-        """Seconds of a stream to what is there now."""
+        """Seconds of a stream up to the present data."""
         with tempfile.TemporaryDirectory(dir=self.folder) as checkpoint:
             began = time.perf_counter()
             writer = frame.writeStream.format("noop").option("checkpointLocation", checkpoint)

@@ -1,21 +1,19 @@
-"""An interval join of two sets of files: buffered in backlog and joined at its end, against Spark's own range joins.
+"""An interval join of two sets of files, buffered in backlog and joined at its end, against Spark's own range joins.
 
-All at local[2], into the ``noop`` sink, which takes every row and drops it. Each side has ``--rows`` rows in 100
-Parquet files, ordered by time, one row every 10 ms.
+All run at local[2], into the ``noop`` sink, which drops every row. Each side has ``--rows`` rows in 100 Parquet files,
+ordered by time, one row every 10 ms.
 
-Ours reads both sides with the source ``hybrid``, whose phase of files is backlog, at an interval during backlog of 0,
-and is measured from ``start()`` of a new query until the result has been written: with the query's start, the rows'
-way through Python, and the copy of all rows that the stay keeps. Its peers:
+Ours reads both sides with the source ``hybrid``, whose phase of files is backlog, at an interval during backlog of 0.
+It is measured from ``start()`` of a new query until the result has been written. That includes the query's start, the
+rows' way through Python, and the copy of all rows that the stay keeps. Its peers:
 
 * ``spark_batch``: Spark's batch join of the same files, on the key with the range of times as a further condition.
-* ``spark_stream``: Spark's stream-stream join of the same files in 100 batches, on RocksDB. It runs once, since it is
-  slow.
+* ``spark_stream``: Spark's stream-stream join of the same files in 100 batches, on RocksDB. It is slow and runs once.
 
-``even``: keys alike, and an interval in which a row meets about two rows. ``hot``: as many rows, of which every
-hundredth has one and the same key, and an interval of 200 ms; against ``spark_batch`` alone.
+``even``: equally frequent keys, and an interval in which a row matches about two rows. ``hot``: as many rows, but every
+hundredth has the same key, and an interval of 200 ms; only against ``spark_batch``.
 
-Before anything is measured the results of ours and of ``spark_batch`` are compared, and afterwards those of
-``spark_stream``.
+Before the measurement the results of ours and of ``spark_batch`` are compared, afterwards those of ``spark_stream``.
 """
 
 from __future__ import annotations
@@ -56,7 +54,7 @@ _DDL: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class _Case:
-    """Two folders of files and the interval that they are joined with."""
+    """Two folders of files, and the interval of their join."""
 
     folder: Path
     reach_ms: int
@@ -78,13 +76,13 @@ def _write(spark: SparkSession, case: _Case, rows: int, keys: int, hot_every: in
             f"concat('row ', id % 1000) AS {names[3]}",
         )
         frame.write.parquet(case.path(side))
-        # Spark's stream takes files in the order of their age.
+        # Spark's stream takes the oldest files first.
         for age, file in enumerate(sorted(Path(case.path(side)).glob("*.parquet"))):
             os.utime(file, (1_704_067_200 + age, 1_704_067_200 + age))
 
 
 class _Sink(bs.Sink):
-    """Drops what it is given; knows how many rows there were, and their fingerprint if asked to."""
+    """Drops rows and counts them. Optionally computes their fingerprint."""
 
     def __init__(self, *, fingerprint: bool = False) -> None:
         self._fingerprint = fingerprint
@@ -113,14 +111,14 @@ def _sums(frame: DataFrame) -> list[Any]:
 
 
 def _fingerprint(frame: DataFrame) -> tuple[int, int]:
-    """Rows, and the sum of a hash of each, whatever their order."""
+    """Number of rows and sum of a hash of each, in any order."""
     row = frame.agg(*_sums(frame)).first()
     assert row is not None, "an aggregate without keys has one row"
     return row.n, int(row.hashes or 0)
 
 
 def _ours(spark: SparkSession, case: _Case, sink: _Sink, expected: int) -> float:
-    """Seconds from the start of a query until so many rows have been written."""
+    """Seconds from the start of a query until this many rows have been written."""
     left, right = (
         bs.source("hybrid", name=side, phases="files", path=case.path(side), schema=ddl).with_watermark(at, "1 second")
         for (side, ddl), at in zip(_DDL.items(), ("ts", "at"), strict=True)
@@ -162,7 +160,7 @@ def _batch_time(spark: SparkSession, case: _Case) -> float:
 
 
 def _stream(spark: SparkSession, case: _Case) -> tuple[float, tuple[int, int]]:
-    """Seconds of Spark's stream-stream join, and the fingerprint of what it gave."""
+    """Seconds of Spark's stream-stream join, and the fingerprint of its result."""
     sides = [
         spark.readStream.schema(ddl)
         .option("maxFilesPerTrigger", 1)
@@ -192,7 +190,7 @@ def run(arguments: argparse.Namespace) -> None:
         stack.callback(spark.stop)
         bs.register(spark)
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backlog-bench-")))
-        # Rows of one key come every keys * step; one interval to each side finds two of them.
+        # Rows of one key come every keys * step. An interval of that length to each side contains two of them.
         cases = {"even": _Case(folder / "even", keys * _STEP_MS), "hot": _Case(folder / "hot", 100)}
         for name, case in cases.items():
             progress(f"writing 2 x {rows:,} rows, {name}")

@@ -1,12 +1,12 @@
-"""Where the time of one live batch goes: from the server's commit to the sink, each part by itself.
+"""The time of one live batch, part by part: from the server's commit to the sink.
 
-A table in an embedded MySQL is changed all the while; a query without keyed operators takes the changes, a batch a
-second. After a warm-up the medians of each part are printed. There is no peer: this finds what to shorten.
+A table in an embedded MySQL changes continuously. A query without keyed operators takes the changes, one batch a
+second. After a warm-up the median of each part is printed. There is no peer: this shows which part to shorten.
 
-* ``source.*`` is measured in the processes of the Python source: the planner beside the driver and the task's worker.
+* ``source.*`` is measured in the processes of the Python source: the planner next to the driver, and the task's worker.
 * ``spark.*`` is Spark's own ``durationMs``.
-* ``sink`` is the call of the sink within ``addBatch``; ``task`` and ``job`` are what Spark ran for it.
-* ``fresh`` is the time from just before the server's commit to the sink's end, of every row.
+* ``sink`` is the call of the sink within ``addBatch``. ``task`` and ``job`` are the Spark work for it.
+* ``fresh`` is the time from just before the server's commit to the sink's end, for every row.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class _TracedReader(MySqlCdcStreamReader):
 
 
 class TracedDataSource(MySqlCdcDataSource):
-    """The source, which writes down how long each of its calls took."""
+    """The source, which also records the duration of each of its calls."""
 
     @classmethod
     def name(cls) -> str:
@@ -88,7 +88,7 @@ class TracedDataSource(MySqlCdcDataSource):
 
 
 class _Timed(Sink):
-    """Writes into a Delta table, or only takes the rows as Arrow."""
+    """Writes into a Delta table, or only converts the rows to Arrow."""
 
     def __init__(self, kind: str, path: str, slow_s: float) -> None:
         self._slow_s = slow_s
@@ -140,7 +140,7 @@ def _cpu(pid: int) -> float:
 
 
 def _processes(root: int) -> dict[int, str]:
-    """All below a process and itself."""
+    """A process and all processes below it."""
     parents: dict[int, list[int]] = defaultdict(list)
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -264,7 +264,7 @@ if __name__ == "__main__":
     parser = arguments_parser(__doc__, rows=500)
     parser.add_argument("--seconds", type=float, default=25)
     parser.add_argument("--interval", default="1 second")
-    parser.add_argument("--slow", type=float, default=0.0, help="seconds that the sink takes longer")
+    parser.add_argument("--slow", type=float, default=0.0, help="additional seconds in the sink")
     parser.add_argument("--during", default="10 seconds", help="interval during backlog; empty: unset")
     parser.add_argument("--conf", action="append", default=[], help="name=value for the session")
     parser.add_argument("--sink", choices=("arrow", "delta"), default="arrow")

@@ -1,15 +1,15 @@
 """OVER aggregation: sorted in backlog, against Spark's window functions in a batch.
 
 Both read the same Parquet files at local[2] and write to the ``noop`` sink. Ours is a query over the source ``hybrid``
-with one phase of files, which are its backlog, and no commit during it; measured from ``start()`` until its rows have
-been written, so with the start of the query, of Python, and the version of the operator's rows on disk. The peer,
-``spark_batch``, is the same window functions over Spark's own reader, which starts no query and keeps nothing.
+with one phase of files as backlog, and no commit during it. It is measured from ``start()`` until its rows have been
+written, so it includes the start of the query and of Python, and the version of the operator's rows on disk. The peer,
+``spark_batch``, is the same window functions over Spark's own reader. It starts no query and keeps nothing.
 
-* ``unbounded``: running sum and count of a key's rows, from the first one on.
-* ``range``: sum of a key's rows of the last hour.
+* ``unbounded``: running sum and count of a key's rows, from the first row.
+* ``range``: sum of a key's rows in the last hour.
 
-Before anything is measured the results are compared. A last row of a key of its own, a day ahead, lets the watermark
-pass all others; it is left out of the comparison.
+Before the measurement the results are compared. One last row, with a key of its own and a day later, lets the watermark
+pass all others. It does not count in the comparison.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["run"]
 _DDL = "key long, value long, ts timestamp"
 _FILES = 16
 _LIMIT_S = 1_800
-# The functions, the frame of ours, and Spark's.
+# The functions, our frame, and Spark's frame.
 _CASES: dict[str, tuple[str, dict[str, Any], str]] = {
     "unbounded": (
         "sum(value) AS total, count(*) AS n",
@@ -53,7 +53,7 @@ _CASES: dict[str, tuple[str, dict[str, Any], str]] = {
 
 
 class Written(bs.Sink):
-    """Drops what it is given and notes when; keeps a fingerprint of it if asked to."""
+    """Drops rows and notes the time of each write. Optionally keeps a fingerprint of the rows."""
 
     def __init__(self, *, fingerprint: bool = False) -> None:
         self.at: float | None = None
@@ -65,7 +65,7 @@ class Written(bs.Sink):
 
     def write(self, batch_df: DataFrame, batch: Any) -> None:
         if self.fingerprint:
-            # What is measured is the first write, so that one has to have all rows.
+            # The first write is measured, so it must have all rows.
             self.found = self.found or _fingerprint(batch_df)
         else:
             batch_df.write.format("noop").mode("append").save()
@@ -73,7 +73,7 @@ class Written(bs.Sink):
 
 
 def _fingerprint(frame: DataFrame) -> object:
-    """Number of rows and sum of a hash of each but the last one, whatever their order."""
+    """Number of rows and sum of a hash of each, without the last row, in any order."""
     import pyspark.sql.functions as F
 
     hashes = F.sum(F.xxhash64(*frame.columns).cast("decimal(20,0)"))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["PER_KEY_ROWS", "per_key_time"]
 
 PER_KEY_ROWS = 100_000
-"""Rows of the run; it is slow."""
+"""Rows of the run. It is slow."""
 
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 

@@ -1,4 +1,4 @@
-"""Processor time of a Spark driver: its JVM with the Python processes that it has started, and this process."""
+"""Processor time of a Spark driver: its JVM, the Python processes that it has started, and this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TICK = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Usage(NamedTuple):
-    """Processor seconds of a process so far: its own, and those of children that have ended and that it waited for."""
+    """Processor seconds of a process so far: its own, and those of ended children that it waited for."""
 
     parent: int
     own: float
@@ -31,15 +31,15 @@ def jvm_of(spark: SparkSession) -> int:
 
 
 def usage(root: int) -> dict[int, Usage]:
-    """What this process, ``root`` and all below it have used, by process id. Linux only."""
+    """The usage of this process, of ``root`` and of all processes below it, by process id. Linux only."""
     children: dict[int, list[int]] = defaultdict(list)
     found: dict[int, Usage] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = stat.read_text()
-        except OSError:  # it has just ended
+        except OSError:  # the process has just ended
             continue
-        # The second field is a name in brackets, which may have blanks.
+        # The second field is a name in brackets, which may contain blanks.
         fields = text.rpartition(")")[2].split()
         process, parent = int(stat.parent.name), int(fields[1])
         children[parent].append(process)
@@ -55,10 +55,10 @@ def usage(root: int) -> dict[int, Usage]:
 
 
 def spent(before: Mapping[int, Usage], after: Mapping[int, Usage]) -> float:
-    """Processor seconds between two looks.
+    """Processor seconds between two samples.
 
-    The time of a process that has ended is known if it was waited for; then it includes what it had used before. For
-    others nothing counts.
+    The time of an ended process is known if its parent waited for it. Then it includes its usage before the first
+    sample. Other ended processes count as 0.
     """
     gone: dict[int, float] = defaultdict(float)
     for process, used in before.items():

@@ -1,25 +1,25 @@
-"""A sum by key: sorted in backlog and then as stream, against Spark's batch and streaming aggregation.
+"""A sum by key, sorted in backlog and then as stream, against Spark's batch and streaming aggregation.
 
-All read the same Parquet files with Spark's native reader at local[2,4] and write to the ``noop`` sink, which takes
-every row and drops it; the states are real.
+All read the same Parquet files with Spark's native reader at local[2,4] and write to the ``noop`` sink, which drops
+every row. The states are real.
 
 * ``ready``: from ``start()`` of a new query, with no commit during backlog, until its one backlog batch has been
-  written. It includes the query's start, the plan with the stateful branch that stands by, the state's version on disk
-  and the output read back from it. The peers: ``spark_batch``, Spark's ``groupBy(key).sum(value)``; and
-  ``spark_stream``, Spark's streaming aggregation on RocksDB over 100 batches, which runs once, since it is slow; and
-  ``foreach_batch``, the query that a user would write by hand around Spark's ``groupBy``: one batch with
-  ``foreachBatch``, without any state that a stream could go on from.
-* ``live``: from the same ``start()`` until the first live batch has been written: the state's publication, the start
-  of the stream plan and the batch that takes the state in on top. Its peer is ``spark_batch`` again. The live rows are
+  written. It includes the query's start, the plan with the idle stateful branch, the state's version on disk and the
+  output read back from it. The peers: ``spark_batch``, Spark's ``groupBy(key).sum(value)``. ``spark_stream``, Spark's
+  streaming aggregation on RocksDB over 100 batches; it is slow and runs once. ``foreach_batch``, the query that a user
+  would write by hand around Spark's ``groupBy``: one batch with ``foreachBatch``, without state to continue from.
+* ``live``: from the same ``start()`` until the first live batch has been written. It adds the state's publication, the
+  start of the stream plan and the batch that reads the state. Its peer is ``spark_batch`` again. The file with the live
+  rows was made before, because making it takes two jobs on the same cores.
   in a file that was made before: to make it takes two jobs on the same cores.
-* ``stream rows=…``: a live batch over the state of all keys, as Spark reports it, and the same over the state of
-  10,000 keys as peer ``few_keys``, and in Spark's streaming aggregation as peer ``spark_stream``.
+* ``stream rows=…``: a live batch over the state of all keys, as reported by Spark. Its peers: ``few_keys``, the same
+  over the state of 10,000 keys, and ``spark_stream``, Spark's streaming aggregation.
 
-* ``process``: as ``ready``, with a Python function of one line and a state of one value in the place of the sum. Its
+* ``process``: like ``ready``, with a Python function of one line and a state of one value instead of the sum. Its
   further peer, ``tws_per_key``, is Spark's transformWithStateInPandas by key with the same line, over 100,000 rows.
 
-Before anything is measured the results of ours and of ``spark_batch`` are compared. At the end comes what the driver's
-Python process held at its peak, before the first query and at the end, and the JVM's heap after a collection.
+Before the measurement the results of ours and of ``spark_batch`` are compared. At the end come the memory of the
+driver's Python process (peak, before the first query, at the end) and the JVM's heap after a collection.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _LIMIT_S = 600
 
 
 class Written(bs.Sink):
-    """Drops what it is given and notes when; keeps a fingerprint of it if asked to."""
+    """Drops rows and notes the time of each write. Optionally keeps a fingerprint of the rows."""
 
     def __init__(self, *, fingerprint: bool = False) -> None:
         self.at: list[float] = []
@@ -90,7 +90,7 @@ def _rows(spark: SparkSession, first: int, count: int, keys: int, files: int) ->
 
 
 class Total(bs.KeyedProcessFunction):
-    """A sum as a function: one line."""
+    """A sum as a function of one line."""
 
     output = "key long, value long"
     total = bs.ValueState("long", default=0)
@@ -111,7 +111,7 @@ def _total_by_key(keyed: bs.KeyedStream) -> bs.BacklogStream:
 
 
 class Ours:
-    """A query of ours over files that can be added to."""
+    """A query of ours over files. More files can be added."""
 
     def __init__(
         self,
@@ -138,17 +138,17 @@ class Ours:
         self.query = writer.start(spark)
 
     def until(self, batches: int) -> float:
-        """Seconds from the start until so many batches have been written."""
+        """Seconds from the start until this many batches have been written."""
         _wait(lambda: len(self.sink.at) >= batches, self.query)
         return self.sink.at[batches - 1] - self.began
 
     def go_live(self) -> None:
-        """Add the file that was made ahead."""
+        """Add the file that was made before."""
         assert self._live is not None, "made at the start if it was asked for"
         _put(self._live, self._root)
 
     def add(self, rows: int) -> None:
-        """One more file, in one piece."""
+        """Add one more file."""
         _add(self._spark, self._root, rows, self._keys)
 
     def stop(self) -> None:
@@ -163,7 +163,7 @@ def _link(data: Path, to: Path) -> None:
 
 
 def _made(spark: SparkSession, root: Path, rows: int, keys: int) -> Path:
-    """A directory with a file of new rows, beside those that a query reads."""
+    """A directory with a file of new rows, next to the files that a query reads."""
     made = Path(tempfile.mkdtemp(dir=root))
     _rows(spark, time.time_ns() % 10**9, rows, keys, 1).write.mode("overwrite").parquet(str(made))
     return made
@@ -197,7 +197,7 @@ def _batch(spark: SparkSession, data: Path) -> DataFrame:
 
 
 def _driver(spark: SparkSession) -> str:
-    """What the driver holds: its Python process at its peak, and the JVM, which in local mode is the executor too."""
+    """Memory of the driver: its Python process at its peak, and the JVM, which in local mode is the executor too."""
     jvm = spark._jvm
     assert jvm is not None
     jvm.java.lang.System.gc()
@@ -213,7 +213,7 @@ def _batch_time(spark: SparkSession, data: Path) -> float:
 
 
 def _live_times(spark: SparkSession, data: Path, keys: int) -> dict[int, float]:
-    """Median seconds of live batches, by their rows, over the state of the data."""
+    """Median seconds of live batches over the state of the data, by number of rows."""
     ours = Ours(spark, data, keys, Written())
     try:
         ours.add(1_000)
@@ -244,7 +244,7 @@ def _rocksdb(spark: SparkSession) -> Iterator[None]:
 
 
 def _stream_times(spark: SparkSession, data: Path, keys: int) -> tuple[float, dict[int, float]]:
-    """Spark's streaming aggregation: seconds for all data in 100 batches, and of live batches after it."""
+    """Spark's streaming aggregation: seconds for all data in 100 batches, and for live batches after it."""
     from pyspark.sql import functions as F
 
     with tempfile.TemporaryDirectory(prefix="backlog-bench-") as folder, _rocksdb(spark):
@@ -279,7 +279,7 @@ def run(arguments: argparse.Namespace) -> None:
     rows, keys = arguments.rows, arguments.keys
     with contextlib.ExitStack() as stack:
         progress("starting Spark")
-        # Spark lists more than 32 files in a job of its own, half a second for a hundred local ones.
+        # Spark lists more than 32 files in a job of its own: half a second for a hundred local ones.
         spark = local_session(
             "reduce benchmark", conf={"spark.sql.sources.parallelPartitionDiscovery.threshold": "200"}
         )

@@ -1,10 +1,9 @@
 """A live batch into a large Delta table: the ``DeltaUpsert`` sink against Spark's MERGE written by hand.
 
-A batch is 5,000 scattered changes, half updates of keys that the table has and half new keys, in a Parquet file that
-both read. It goes into a table of ``--rows`` rows at local[2,4]. ``ours`` is the sink's ``write``, as a query calls
-it, into a table that the sink filled itself with a batch of backlog; ``spark_merge`` is Delta's MERGE by the key, into
-a table that Spark wrote, with Delta's defaults. Figures are changes per second. At the end both tables must have
-the same rows.
+A batch is 5,000 scattered changes, half updates of existing keys and half new keys, in a Parquet file that both read.
+It goes into a table of ``--rows`` rows at local[2,4]. ``ours`` is the sink's ``write``, as called by a query, into a
+table that the sink filled itself with a backlog batch. ``spark_merge`` is Delta's MERGE by the key, into a table that
+Spark wrote with Delta's defaults. Figures are changes per second. At the end both tables must have the same rows.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _CHANGE = "'insert' AS _change_type", "CAST('2026-01-01' AS TIMESTAMP) AS _commi
 
 
 def _batch(file: Path, number: int, rows: int) -> None:
-    """The changes of one batch; those of another number insert other keys."""
+    """The changes of one batch. Batches with other numbers insert other keys."""
     chance = random.Random(number)
     half = _CHANGES // 2
     old = chance.sample(range(1, rows + 1), min(half, rows))
@@ -58,7 +57,7 @@ def _batch(file: Path, number: int, rows: int) -> None:
 
 
 class _Batches:
-    """Reads batch after batch, each of them once."""
+    """Reads batch after batch, each one once."""
 
     def __init__(self, spark: SparkSession, folder: Path, rows: int) -> None:
         self._spark, self._folder, self._rows, self.number = spark, folder, rows, 0
@@ -106,7 +105,7 @@ def measure(spark: SparkSession, rows: int, runs: int) -> None:
 def run(arguments: argparse.Namespace) -> None:
     """Measure each size."""
     with contextlib.ExitStack() as stack:
-        # As the sink sets it for itself; 50 tasks build a table's state otherwise.
+        # As in the sink itself; the default of 50 tasks makes building a table's state slow.
         conf = {"spark.databricks.delta.snapshotPartitions": "2"}
         spark = local_session("sink benchmark", conf=conf)
         stack.callback(spark.stop)

@@ -1,9 +1,9 @@
-"""An hour of commits to one Delta table, a second apart, with and without the care of small files.
+"""An hour of commits to one Delta table, one per second, with and without the care of small files.
 
-A table without Spark: commits are made by deltalake, as small live batches are. The hour passes as fast as the machine
-can. Kinds are ``append`` (``--rows`` rows a commit) and ``merge`` (as many changes, half of them new keys, into a table
-of 10^5 rows). Per tenth of the hour: median seconds of a commit, the longest pause between two commits, seconds to open
-and read the table, and its files.
+There is no Spark: deltalake makes the commits, as for small live batches. The hour passes as fast as the machine can.
+Kinds are ``append`` (``--rows`` rows per commit) and ``merge`` (as many changes, half of them new keys, into a table of
+10^5 rows). For each tenth of the hour: median seconds of a commit, the longest pause between two commits, seconds to
+open and read the table, and the table's files.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TABLE_ROWS = 100_000
 
 
 class Clock:
-    """A second passes with each commit, besides the time that work takes."""
+    """Each commit advances it by a second, in addition to the time of the work."""
 
     def __init__(self) -> None:
         self.commits = 0
@@ -67,7 +67,7 @@ def commit(table: DeltaTable, kind: str, count: int, batch: int) -> None:
 
 
 def hour(kind: str, cared: bool, count: int, commits: int) -> dict[str, float]:
-    """One hour; figures of its last part, against those of the second."""
+    """One hour. Returns figures of its last part, compared with those of the second part."""
     folder = Path(tempfile.mkdtemp(prefix="small-files-"))
     try:
         write_deltalake(folder, rows(np.arange(count if kind == "append" else TABLE_ROWS), 0))

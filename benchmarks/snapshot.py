@@ -1,21 +1,19 @@
 """Reading a whole MySQL table: the snapshot of ``mysql_cdc`` against Spark's own JDBC reader.
 
-Both read the demo's orders table (10 columns of mixed types) from an embedded MySQL at local[2] into the
-``noop`` sink, which takes every row and column and drops it. Nobody writes to the table. Client and server
-share the machine.
+Both read the demo's orders table (10 columns of mixed types) from an embedded MySQL at local[2] into the ``noop`` sink,
+which drops every row. The table does not change. Client and server share the machine.
 
 * ``ours`` is a streaming query with ``availableNow`` that ends with the backlog, in one micro-batch
-  (``intervalDuringBacklog=0``), each run with a new checkpoint. Measured from ``start()`` to the end of
-  ``awaitTermination()``: the query's start, planning of chunks, checks of server and table, the checkpoint's
-  logs, reading, the rewind to the low watermark over the binary log, and the query's end. It reads the three
-  change columns on top of the table's.
-* ``spark_jdbc`` is ``spark.read.format("jdbc")`` with 8 partitions by ``id``. Measured is the whole
-  ``save()``. It runs twice in each round, once with the driver's default fetch size, by which a partition's
-  result is buffered, and once streaming row by row (``Integer.MIN_VALUE``). The faster of the two is the
-  peer.
+  (``intervalDuringBacklog=0``). Each run has a new checkpoint. It is measured from ``start()`` to the end of
+  ``awaitTermination()``. That includes the query's start, planning of chunks, checks of server and table, the
+  checkpoint's logs, reading, the rewind to the low watermark over the binary log, and the query's end. It reads the
+  three change columns in addition to the table's.
+* ``spark_jdbc`` is ``spark.read.format("jdbc")`` with 8 partitions by ``id``. The whole ``save()`` is measured. It runs
+  twice in each round: with the driver's default fetch size, which buffers the result of a partition, and streaming row
+  by row (``Integer.MIN_VALUE``). The faster one is the peer.
 
-Not measured on either side: ``load()``, which asks the server for the columns. Before the first run the rows
-of all three are compared: their number, and the sum of a hash of all columns.
+``load()``, which asks the server for the columns, is measured on neither side. Before the first run the rows of all
+three are compared: their number, and the sum of a hash of all columns.
 """
 
 from __future__ import annotations
@@ -46,19 +44,19 @@ __all__ = ["STREAMING", "Fingerprint", "fingerprint", "jdbc_frame", "stream_fram
 _TABLE = "shop.orders"
 _PARTITIONS = 8
 _METADATA = ("_change_type", "_commit_timestamp", "_commit_seq")
-# What Connector/J takes as "send the rows one by one"; its default is to buffer the whole result.
+# Connector/J sends the rows one by one with this fetch size. By default it buffers the whole result.
 STREAMING = -(2**31)
 
 
 class Fingerprint(NamedTuple):
-    """What two reads of one table have in common, whatever the order of their rows."""
+    """What two reads of the same table have in common, in any order of rows."""
 
     rows: int
     hashes: Decimal
 
 
 def stream_frame(spark: SparkSession, server: MySQLServer) -> DataFrame:
-    """The table as a stream of ours, which ends with the snapshot."""
+    """The table as a stream of ours that ends with the snapshot."""
     options = {
         "host": "127.0.0.1",
         "port": str(server.port),
@@ -66,16 +64,16 @@ def stream_frame(spark: SparkSession, server: MySQLServer) -> DataFrame:
         "table": _TABLE,
         "intervalDuringBacklog": "0",
         "availableNowTarget": "backlogEnd",
-        "ssl.mode": "disabled",  # as the peer's
+        "ssl.mode": "disabled",  # like the peer
     }
     return spark.readStream.format("mysql_cdc").options(**options).load()
 
 
 def jdbc_frame(spark: SparkSession, server: MySQLServer, rows: int, fetch_size: int) -> DataFrame:
-    """The table by Spark's JDBC reader; a fetch size of 0 is the driver's default."""
+    """The table through Spark's JDBC reader. A fetch size of 0 is the driver's default."""
     url = f"jdbc:mysql://127.0.0.1:{server.port}/?useSSL=false&allowPublicKeyRetrieval=true"
     options = {
-        # Both zones told: the server's may be the machine's.
+        # Set both zones: the server's may be the machine's.
         "url": f"{url}&connectionTimeZone=UTC&forceConnectionTimeZoneToSession=true",
         "driver": "com.mysql.cj.jdbc.Driver",
         "user": server.user,
@@ -92,12 +90,12 @@ def jdbc_frame(spark: SparkSession, server: MySQLServer, rows: int, fetch_size: 
 
 
 def fingerprint(frame: DataFrame, schema: StructType) -> Fingerprint:
-    """Number of rows and sum of their hashes, each column taken as the type that ``schema`` has for it."""
+    """Number of rows and sum of their hashes. Each column is cast to its type in ``schema``."""
     import pyspark.sql.functions as F
 
-    # xxhash64 skips NULLs, so a NULL must become a value: else (NULL, 'a') were as good as ('a', NULL).
+    # xxhash64 skips NULLs, so a NULL becomes a value: otherwise (NULL, 'a') would equal ('a', NULL).
     texts = [F.coalesce(F.col(f.name).cast(f.dataType).cast("string"), F.lit("\0")) for f in schema]
-    # As a decimal, since a sum of longs overflows, which is an error in Spark 4.
+    # As a decimal, because a sum of longs may overflow, which is an error in Spark 4.
     hashes = F.sum(F.xxhash64(*texts).cast("decimal(20,0)"))
     row = frame.agg(F.count("*"), F.coalesce(hashes, F.lit(0))).first()
     assert row is not None, "an aggregate without keys has one row"
@@ -105,7 +103,7 @@ def fingerprint(frame: DataFrame, schema: StructType) -> Fingerprint:
 
 
 def _finish(writer: DataStreamWriter) -> float:
-    """Run a query to its end with a new checkpoint; the seconds from its start."""
+    """Run a query to its end with a new checkpoint. Returns the seconds from its start."""
     with tempfile.TemporaryDirectory(prefix="backlog-bench-") as checkpoint:
         began = time.perf_counter()
         query: StreamingQuery = writer.trigger(availableNow=True).option("checkpointLocation", checkpoint).start()
@@ -140,7 +138,7 @@ def run(arguments: argparse.Namespace) -> None:
         progress("starting Spark")
         conf = {
             "spark.jars": str(jdbc_jar()),
-            # Spark's JDBC reader takes an ENUM for a CHAR of its longest label and would pad the others.
+            # Spark's JDBC reader takes an ENUM for a CHAR of its longest label, and would pad the shorter ones.
             "spark.sql.readSideCharPadding": "false",
         }
         spark = local_session("snapshot benchmark", master="local[2]", conf=conf)

@@ -1,14 +1,14 @@
-"""A temporal join by processing time, over files that are backlog and as a stream.
+"""A temporal join by processing time, over files in backlog and as a stream.
 
-At local[2,4], into the ``noop`` sink. The build side has ``--keys`` rows, each of a key of its own; the probe side has
-``--rows`` rows, of which one in eleven finds nobody. All read the same Parquet files with Spark's own reader.
+At local[2,4], into the ``noop`` sink. The build side has ``--keys`` rows with distinct keys. The probe side has
+``--rows`` rows; one in eleven has no match. All read the same Parquet files with Spark's own reader.
 
-``backlog``: both sides are backlog and the interval during backlog is 0: the probe side waits for the build side, as
+``backlog``: both sides are backlog, and the interval during backlog is 0. The probe side waits for the build side, as
 files, and is joined with all of it. Measured from ``start()`` of a new query until its batch has been written, against
 ``spark_batch``, Spark's batch join of the same files.
 
-``stream``: a tenth of the keys and two fifths of the probe rows, in 20 files a side that come one by one, against
-``tws_per_key``: the same join written with Spark's ``transformWithStateInPandas``, key by key, over fewer rows.
+``stream``: a tenth of the keys and two fifths of the probe rows, in 20 files per side that come one by one, against
+``tws_per_key``: the same join with Spark's ``transformWithStateInPandas``, key by key, over fewer rows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _batch(spark: SparkSession, inputs: Mapping[str, tuple[Path, str]]) -> DataF
 
 
 class _Newest(StatefulProcessor):
-    """Rows of both sides, told apart by whether they have a click."""
+    """Rows of both sides. Rows of the probe side have a click."""
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._name = handle.getValueState("name", "name string")

@@ -1,13 +1,13 @@
-"""Event-time timers that are all due at one watermark: with and without stopping for the commit between two of them.
+"""Event-time timers that are all due at one watermark, with and without a commit between two timers.
 
-At local[2,4]. ``--keys`` keys have a timer each for a later day, all in the state. Then a row of the day after that
-comes, and with it the watermark that makes them all due.
+At local[2,4]. Each of ``--keys`` keys has a timer for a later day in the state. Then a row of the next day comes, and
+with it the watermark that makes all timers due.
 
-``ours`` is with ``spark.backlog.timers.interruptible.enabled``, at commit intervals of ten and of two seconds,
-``uninterrupted`` without, at two. Total: from the start of the batch that is told the watermark, which comes at a tick
-of the interval, until all timers have fired and been written; what a ratio below 1 lacks is the cost of the commits in
-between: some 0.4 s each, of which Spark takes nearly all to plan and to start a batch. The longest gap between two
-commits is printed for each. `on_timer` takes the digest of a text.
+``ours`` is with ``spark.backlog.timers.interruptible.enabled``, at commit intervals of ten and of two seconds.
+``uninterrupted`` is without it, at two seconds. The total is from the start of the batch with the watermark, which
+comes at a tick of the interval, until all timers have fired and their output has been written. A ratio below 1 is the
+cost of the commits in between: some 0.4 s each, nearly all for Spark's planning and start of a batch. The longest gap
+between two commits is printed for each. `on_timer` takes the digest of a text.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Digest(bs.KeyedProcessFunction):
 
 
 class _Fired(Written):
-    """Notes which batch is the first with rows."""
+    """Notes the first batch with rows."""
 
     first_batch: int | None = None
 
@@ -70,7 +70,7 @@ def _begin(log: Path) -> float:
 
 
 def _time(spark: SparkSession, made: Path, keys: int, gaps: list[float], *, interval_s: int, cut: bool) -> float:
-    """Seconds until all timers have fired; the longest time between two commits is added to ``gaps``."""
+    """Seconds until all timers have fired. Adds the longest time between two commits to ``gaps``."""
     sink = _Fired()
     with tempfile.TemporaryDirectory(prefix="backlog-bench-", ignore_cleanup_errors=True) as folder:
         files = Path(folder) / "files"
@@ -132,7 +132,7 @@ def run(arguments: argparse.Namespace) -> None:
         times = interleave({name: timed(name, interval_s) for name, interval_s in systems.items()}, arguments.runs)
         speeds = {name: show(name, keys, taken) for name, taken in times.items()}
         for name in systems:
-            # The first was to warm up.
+            # The first one was the warm-up.
             each = " ".join(f"{gap:.2f}" for gap in gaps[name][1:])
             print(f"{name}: longest gap between commits {each} s", flush=True)
         hourly = {name: 3600 / max(gaps[name][1:]) for name in systems}

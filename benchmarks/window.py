@@ -1,13 +1,12 @@
-"""A sum by window and key over files that are backlog, against Spark's batch and streaming window aggregation.
+"""A sum by window and key over files in backlog, against Spark's batch and streaming window aggregation.
 
 All read the same Parquet files with Spark's own reader at local[2,4] and write to the ``noop`` sink. A row every 10 ms,
 ``--keys`` keys, windows of ten minutes.
 
 Ours is measured from ``start()`` of a new query, with no commit during backlog, until its one backlog batch has been
-written, with the windows that the watermark has reached at its end. The peers: ``spark_batch``, Spark's ``groupBy`` by
-window and key; ``foreach_batch``, the same in ``foreachBatch`` of a streaming query of one batch, without any state
-that a stream could go on from; and ``spark_stream``, Spark's streaming window aggregation on RocksDB over 100 batches,
-which runs once.
+written, with the windows up to the watermark at its end. The peers: ``spark_batch``, Spark's ``groupBy`` by window and
+key. ``foreach_batch``, the same in ``foreachBatch`` of a streaming query of one batch, without state to continue from.
+``spark_stream``, Spark's streaming window aggregation on RocksDB over 100 batches, which runs once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the demos share: following a query through its switch, and the last line."""
+"""The common parts of the demos: follow a query through its switch, and print the last line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["arguments_parser", "follow", "main", "outcome"]
 
 
 def arguments_parser(doc: str | None, *, rows: int, during_backlog: str) -> argparse.ArgumentParser:
-    """The arguments of a demo, as the Makefile passes them on; ``rows`` and ``during_backlog`` are defaults."""
+    """The arguments of a demo, as passed on by the Makefile. ``rows`` and ``during_backlog`` are defaults."""
     parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=rows, help="orders to have first")
+    parser.add_argument("--rows", type=int, default=rows, help="number of orders at the start")
     parser.add_argument("--interval", default="1 second", help="normal commit interval")
     parser.add_argument("--interval-during-backlog", default=during_backlog, help="0: the backlog is one commit")
     parser.add_argument("--seconds", type=float, default=20, help="how long to follow after the switch")
@@ -36,14 +36,14 @@ def follow(
     Parameters
     ----------
     began : float
-        When it was started, seconds since 1970.
+        When the query was started, in seconds since 1970.
     end_of_changes : callable
-        Ends whoever changes what the query reads.
+        Ends the process that changes what the query reads.
     """
     with ProgressLine(query, sys.stdout, force=True) as line:
         line.say(
             f"Query started: a commit every {arguments.interval}, in backlog "
-            f"{arguments.interval_during_backlog}; changes go on all the while"
+            f"{arguments.interval_during_backlog}; the data keep changing"
         )
         while query.isProcessingBacklog and query.isActive:
             time.sleep(0.05)
@@ -57,7 +57,7 @@ def follow(
             time.sleep(0.2)
         _raise_if_ended(query)
         end_of_changes()
-        line.say("No more changes; waiting for the last ones")
+        line.say("No more changes. Waiting for the last commits")
         query.processAllAvailable()
     query.stop()
     return query.backlogProgress
@@ -69,7 +69,7 @@ def _raise_if_ended(query: bs.BacklogQuery) -> None:
 
 
 def outcome(progress: bs.BacklogProgress, compared: tuple[int, int, int, int]) -> str:
-    """The last line; ``compared`` is rows, and how many are lost, duplicated and different."""
+    """The last line. ``compared``: number of rows, and how many are lost, duplicated and different."""
     rows, lost, duplicated, different = compared
     counts = (
         f"rows={rows} commits_in_backlog={progress.commits_in_backlog} commits_after={progress.commits_after} "
@@ -80,7 +80,7 @@ def outcome(progress: bs.BacklogProgress, compared: tuple[int, int, int, int]) -
 
 
 def main(run: Callable[[argparse.Namespace], str], parser: argparse.ArgumentParser) -> int:
-    """Run a demo and print its last line; the exit status is 0 if it is right."""
+    """Run a demo and print its last line. The exit status is 0 if the result is right."""
     arguments = parser.parse_args()
     logging.getLogger("py4j").setLevel(logging.ERROR)
     try:

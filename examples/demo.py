@@ -1,7 +1,7 @@
-"""The main job on a real MySQL server: a large orders table, changed all the while, arrives in a Delta table.
+"""The main job on a real MySQL server: a large orders table that keeps changing is copied to a Delta table.
 
-``make demo`` runs it. The query reads a snapshot of the table in few large commits, goes over to the binary log at
-the exact batch where the snapshot ends, and follows in small commits. At the end the two tables are compared.
+``make demo`` runs it. The query reads a snapshot of the table in few large commits. At the exact batch where the
+snapshot ends it switches to the binary log, and follows in small commits. At the end the two tables are compared.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def load(server: MySQLServer, rows: int) -> None:
 
 @contextlib.contextmanager
 def writer(server: MySQLServer, rows: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The writer's process, ended with the block at the latest."""
+    """The writer's process. It has ended when the block ends."""
     command = [sys.executable, "-m", "examples.demo_writer", "--port", str(server.port), "--keys", str(rows)]
     process = subprocess.Popen(command)
     try:
@@ -71,9 +71,9 @@ def writer(server: MySQLServer, rows: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def compare(spark: Any, server: MySQLServer, target: Path, changed: list[datetime]) -> tuple[int, int, int, int]:
-    """Row by row: rows in MySQL, and how many are lost, duplicated or different in Delta.
+    """Compare row by row: rows in MySQL, and how many are lost, duplicated or different in Delta.
 
-    When each row in Delta was changed last is added to ``changed``, in UTC without a zone.
+    The time of the last change of each row in Delta is added to ``changed``, in UTC without a zone.
     """
     import pyspark.sql.functions as F
 
@@ -89,7 +89,7 @@ def compare(spark: Any, server: MySQLServer, target: Path, changed: list[datetim
             found: dict[int, tuple[Any, ...]] = {}
             columns = [column.to_pylist() for column in piece.columns]
             for row in zip(*columns, strict=True):
-                # MySQL's client tells timestamps without their zone, which is UTC here.
+                # MySQL's client returns timestamps without their zone, which is UTC here.
                 row = (*row[:-1], row[-1].replace(tzinfo=None))
                 duplicated += row[0] in found
                 changed.append(row[-1])
@@ -101,7 +101,7 @@ def compare(spark: Any, server: MySQLServer, target: Path, changed: list[datetim
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """The whole demo; the last line to print."""
+    """The whole demo. Returns the last line to print."""
     say = print
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backlog-demo-")))
@@ -110,7 +110,7 @@ def run(arguments: argparse.Namespace) -> str:
         load(server, arguments.rows)
         say(f"MySQL {server.execute('SELECT VERSION()')[0][0]} on port {server.port}: {arguments.rows:,} orders loaded"
             f" in {time.time() - began:.0f} s", flush=True)  # fmt: skip
-        spark = local_session("backlog_spark demo", conf={"spark.backlog.progress": "off"})  # it draws its own
+        spark = local_session("backlog_spark demo", conf={"spark.backlog.progress": "off"})  # the demo draws its own
         stack.callback(spark.stop)
         process = stack.enter_context(writer(server, arguments.rows))
         orders = bs.source(

@@ -1,8 +1,8 @@
-"""A year of files, then a live topic, as one stream into per-minute sums in a Delta table, on a real Kafka broker.
+"""A year of files, then a live topic, as one stream of sums per minute in a Delta table, with a real Kafka broker.
 
-``make demo-hybrid`` runs it. The files are read as backlog: their sums are folded as one sorted batch and put out in
-one commit. At the exact batch where the topic begins the same query goes on as a stream from that state. At the end
-the sums are compared with those of the files and of all records in the topic.
+``make demo-hybrid`` runs it. The files are backlog: their sums are folded as one sorted batch and written in one
+commit. At the exact batch where the topic begins, the same query continues as a stream from that state. At the end the
+sums are compared with those of the files and of all records in the topic.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ _DAYS = 365
 _PARTITIONS = 3
 _BEGIN = np.datetime64("2025-01-01T00:00:00", "us")
 END = _BEGIN + np.timedelta64(_DAYS, "D")
-"""The files' rows are before it, the topic's records at or after."""
+"""Rows of the files are before this time, records of the topic at or after it."""
 
 
 def write_files(folder: Path, rows: int) -> None:
-    """A file for each day, in a directory for each month."""
+    """One file per day, in one directory per month."""
     day = np.timedelta64(1, "D") // np.timedelta64(1, "us")
     for number in range(_DAYS):
         first, last = rows * number // _DAYS, rows * (number + 1) // _DAYS
@@ -63,7 +63,7 @@ def write_files(folder: Path, rows: int) -> None:
 
 @contextlib.contextmanager
 def producer(broker: str, first: int) -> Iterator[subprocess.Popen[bytes]]:
-    """The topic, and the producer's process, ended with the block at the latest."""
+    """The topic, and the producer's process. It has ended when the block ends."""
     from confluent_kafka.admin import AdminClient, NewTopic
 
     admin = AdminClient({"bootstrap.servers": broker})
@@ -78,7 +78,7 @@ def producer(broker: str, first: int) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def records(broker: str) -> pa.Table:
-    """All that is in the topic: minute and cents."""
+    """All records of the topic: minute and cents."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": broker, "group.id": "demo", "enable.auto.commit": False})
@@ -96,7 +96,7 @@ def records(broker: str) -> pa.Table:
 
 
 def expected(folder: Path, broker: str) -> dict[Any, tuple[int, int]]:
-    """Sum and count of each minute, by another road than the query's."""
+    """Sum and count of each minute, computed without Spark."""
     files = pq.read_table(folder, columns=["at", "cents"])
     minutes = pc.floor_temporal(files["at"].cast(pa.timestamp("us")), unit="minute")
     rows = pa.concat_tables([pa.table({"minute": minutes, "cents": files["cents"]}), records(broker)])
@@ -120,7 +120,7 @@ def by_minute(frame: DataFrame) -> DataFrame:
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """The whole demo; the last line to print."""
+    """The whole demo. Returns the last line to print."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backlog-demo-")))
         began = time.time()
@@ -128,8 +128,8 @@ def run(arguments: argparse.Namespace) -> str:
         print(f"{_DAYS} files with {arguments.rows:,} orders written in {time.time() - began:.0f} s", flush=True)
         broker = stack.enter_context(KafkaServer()).address()
         process = stack.enter_context(producer(broker, arguments.rows))
-        print(f"Kafka on {broker}; a producer adds orders all the while", flush=True)
-        conf = {"spark.backlog.progress": "off"}  # it draws its own
+        print(f"Kafka on {broker}; a producer keeps adding orders", flush=True)
+        conf = {"spark.backlog.progress": "off"}  # the demo draws its own
         spark = local_session("backlog_spark hybrid demo", conf=conf)
         stack.callback(spark.stop)
         orders = bs.source(

@@ -1,4 +1,4 @@
-"""Adds orders to a topic until it is ended, a few hundred a second."""
+"""Adds orders to a topic until it is stopped, a few hundred per second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("--broker", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--first", type=int, required=True, help="id of the first order")
-    parser.add_argument("--begin", required=True, help="its time; ten orders are one second of the orders' time")
+    parser.add_argument("--begin", required=True, help="time of the first order; ten orders per second of event time")
     arguments = parser.parse_args()
     ended: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ended.append(number))

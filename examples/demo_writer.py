@@ -1,4 +1,4 @@
-"""The demo's application: changes the orders table until it is told to stop (SIGTERM)."""
+"""The demo's application: changes the orders table until it is stopped (SIGTERM)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pymysql
 
 
 def change(cursor: Any, chance: random.Random, keys: int) -> None:
-    """One statement of the mix: inserts, updates, deletes, key moves."""
+    """One random statement: insert, update, delete or change of keys."""
     what, key = chance.random(), chance.randrange(1, keys + 1)
     if what < 0.25:
         cursor.execute(

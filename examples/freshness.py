@@ -1,4 +1,4 @@
-"""How fresh a Delta table is: from a change at the source to the commit that has it, told by the table's log (pure)."""
+"""Freshness of a Delta table: time from a change at the source to the commit with it, from the table's log (pure)."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Commit:
     Parameters
     ----------
     at : float
-        When its file in the log was written, seconds since 1970.
+        When its file in the log was written, in seconds since 1970.
     files : sequence of dict
-        The ``add`` actions that bring rows. Those that only rewrite rows, as OPTIMIZE does, are left out.
+        The ``add`` actions with new rows. Those that only rewrite rows, as in OPTIMIZE, are missing.
     """
 
     at: float
@@ -43,22 +43,22 @@ def read_log(table: Path) -> list[Commit]:
 
 
 def greatest(commit: Commit, column: str) -> Any:
-    """The greatest value of a column by the files' statistics, or None; a text if it is a time."""
+    """The greatest value of a column in the files' statistics, or None. A time is a text."""
     stats = [json.loads(file.get("stats") or "{}").get("maxValues", {}).get(column) for file in commit.files]
     return max((value for value in stats if value is not None), default=None)
 
 
 def waits(commits: Iterable[tuple[float, Any]], changes: Iterable[tuple[Any, float]]) -> list[float]:
-    """Seconds from each change to the first commit that has it; changes that no commit has are left out.
+    """Seconds from each change to the first commit with it. Changes that are in no commit are skipped.
 
     Parameters
     ----------
     commits : iterable of (float, mark)
-        When, oldest first, and the newest change that is in it; None if there is none. A commit has all changes up to
-        its newest one, as a micro-batch is a range of the source. A newest change that is older than that of a commit
-        before, in files that were written again, says nothing.
+        Time, oldest first, and the newest change in it; None if there is none. A commit has all changes up to its
+        newest one, because a micro-batch is a range of the source. A newest change that is older than that of an
+        earlier commit comes from rewritten files and is ignored.
     changes : iterable of (mark, float)
-        A change's mark, which grows from one transaction to the next, and when it was committed.
+        A change's mark, which grows with each transaction, and the time of its commit.
 
     Examples
     --------
@@ -72,11 +72,11 @@ def waits(commits: Iterable[tuple[float, Any]], changes: Iterable[tuple[Any, flo
             times.append(at)
             marks.append(mark)
     found = ((bisect.bisect_left(marks, mark), at) for mark, at in changes)
-    return [times[place] - at for place, at in found if place < len(times)]
+    return [times[index] - at for index, at in found if index < len(times)]
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The least of the values that so many percent of them do not exceed (nearest rank).
+    """The smallest value that at least this percentage of the values does not exceed (nearest rank).
 
     Examples
     --------
@@ -103,10 +103,10 @@ def freshness(commits: Iterable[Commit], column: str, changed: Iterable[datetime
     changed : iterable of datetime
         That column of the table's rows, in UTC without a zone.
     since : float
-        Only rows and commits from then on count, seconds since 1970.
+        Only rows and commits from this time on count, in seconds since 1970.
     """
 
-    def milliseconds(time: datetime) -> int:  # statistics are no finer
+    def milliseconds(time: datetime) -> int:  # statistics have milliseconds
         return int(time.timestamp() * 1000)
 
     marks: list[tuple[float, int | None]] = []

@@ -1,4 +1,4 @@
-"""A source for docs/sources.md: the lines of a text file that grows. What it has at the first start is backlog."""
+"""A source for docs/sources.md: the lines of a growing text file. Lines present at the first start are backlog."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LINES_OF_A_TASK = 10_000
 
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:
-    """Check the options, in the driver's own process, before Spark is involved."""
+    """Check the options in the driver's own process, before Spark is involved."""
     given = {name.lower(): text for name, text in options.items()}
     path = Path(given.get("path", ""))
     if not path.is_file():
@@ -35,7 +35,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
 
 
 class LinesDataSource(DataSource):
-    """Option ``path``, and ``maxRowsPerBatch``; the others come from the query."""
+    """Options: ``path`` and ``maxRowsPerBatch``. The query sets the others."""
 
     @classmethod
     def name(cls) -> str:
@@ -50,7 +50,7 @@ class LinesDataSource(DataSource):
 
 @dataclass
 class Lines(InputPartition):
-    """The lines that one task reads: those from ``first`` on, and before ``end``."""
+    """The lines that one task reads: from ``first`` (inclusive) to ``end`` (exclusive)."""
 
     first: int
     end: int
@@ -58,7 +58,7 @@ class Lines(InputPartition):
 
 class LinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Mapping[str, str]) -> None:
-        # Tasks get a copy of this object, so nothing is opened here.
+        # Tasks get a copy of this object, so it opens nothing.
         self._path = Path(options["path"])
         self._most = int(options.get("maxrowsperbatch", 0))
         interval, during = (
@@ -66,20 +66,20 @@ class LinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for name in ("interval", "intervalduringbacklog")
         )
         self._pacer = Pacer(interval or 0, during, QueryBacklog(options.get(QUERY_TOKEN.lower(), "")))
-        self._whole = during == 0  # all of the backlog in one batch
+        self._whole = during == 0  # the whole backlog in one batch
         self._ends_at = options.get("availablenowtarget", "latest")
         self._target: int | None = None
 
     def _there(self) -> int:
         with self._path.open(encoding="utf-8") as file:
-            # One that is still being written has no end yet.
+            # A line that is still being written has no line end yet.
             return sum(line.endswith("\n") for line in file)
 
     def initialOffset(self) -> dict[str, Any]:
         return self._offset(0, self._there(), was_backlog=False)
 
     def _offset(self, line: int, backlog: int, *, was_backlog: bool) -> dict[str, Any]:
-        """Batches end before this line; ``backlog`` lines were there at the first start."""
+        """A batch ends before this line. ``backlog``: number of lines at the first start."""
         return {"line": line, "backlog": backlog, "isProcessingBacklog": line < backlog, "isBacklog": was_backlog}
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -92,7 +92,7 @@ class LinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         line, backlog, in_backlog = start["line"], start["backlog"], start["isProcessingBacklog"]
         end = self._there() if self._target is None else self._target
         if in_backlog:
-            end = min(end, backlog)  # no batch goes on behind the end of the backlog
+            end = min(end, backlog)  # no batch crosses the end of the backlog
         if self._target is not None:
             if self._ends_at == "none" or (self._ends_at == "backlogEnd" and not in_backlog):
                 return start
@@ -101,7 +101,7 @@ class LinesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows) and not (in_backlog and self._whole):
             end = min(end, line + limit.max_rows)
         if end <= line:
-            return start  # Spark begins no batch
+            return start  # Spark starts no batch
         self._pacer.released(time.time() * 1000)
         return self._offset(end, backlog, was_backlog=in_backlog)
 

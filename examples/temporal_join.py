@@ -1,7 +1,7 @@
-"""Clicks joined with the users of a MySQL table: no click is joined before all users of the snapshot are there.
+"""Clicks joined with the users of a MySQL table: no click is joined before the user snapshot is complete.
 
-``make demo-temporal`` runs it; ``--sql`` says the same in SQL. It is the example of FLIP-326: a temporal join by
-processing time, whose probe side, generated clicks, waits until the build side has gone over to the binary log.
+``make demo-temporal`` runs it; ``--sql`` uses the same join in SQL. It is the example of FLIP-326: a temporal join by
+processing time. Its probe side, generated clicks, waits until the build side has switched to the binary log.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def load(server: MySQLServer, users: int, database: str = "shop") -> None:
 def joined(
     spark: SparkSession, server: MySQLServer, users: int, database: str = "shop", *, sql: bool = False
 ) -> bs.BacklogStream:
-    """Generated clicks with the gender of their user; one in eleven is of a user who is not in the snapshot."""
+    """Generated clicks with the gender of their user. One in eleven has a user who is not in the snapshot."""
     generated = spark.readStream.format("rate").option("rowsPerSecond", 2_000).load()
     clicks = generated.selectExpr(f"CAST(value % {users + users // 10} AS INT) AS user_id", "value AS item_id")
     click_event = bs.stream(clicks, use_processing_time=True)
@@ -61,7 +61,7 @@ def joined(
 
 
 def counts(spark: SparkSession, target: Path, users: int) -> tuple[int, int, int, int]:
-    """Clicks, those that found a user, those that came twice, and those of the snapshot's users that found none."""
+    """Number of clicks, of those with a user, of duplicates, and of those of snapshot users without a match."""
     clicks = spark.read.format("delta").load(str(target)).cache()
     found = clicks.where("gender IS NOT NULL").count()
     twice = clicks.groupBy("item_id").count().where("count > 1").count()
@@ -72,7 +72,7 @@ def counts(spark: SparkSession, target: Path, users: int) -> tuple[int, int, int
 
 
 def run(arguments: argparse.Namespace) -> str:
-    """The whole example; the last line to print."""
+    """The whole example. Returns the last line to print."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="backlog-temporal-")))
         server = stack.enter_context(MySQLServer())
@@ -92,7 +92,7 @@ def run(arguments: argparse.Namespace) -> str:
         stack.callback(query.stop)
         while query.isProcessingBacklog and query.isActive:
             time.sleep(0.05)
-        print("The snapshot is there: clicks that waited are joined, and each later one as it comes", flush=True)
+        print("The snapshot is complete: waiting clicks are joined, and later ones as they come", flush=True)
         query.awaitTermination(arguments.seconds)
         query.stop()
         if query.exception() is not None:
@@ -107,7 +107,7 @@ def run(arguments: argparse.Namespace) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, default=100_000, help="users to have first")
+    parser.add_argument("--rows", type=int, default=100_000, help="number of users at the start")
     parser.add_argument("--seconds", type=float, default=20, help="how long to follow after the switch")
     parser.add_argument("--sql", action="store_true", help="join in SQL")
     return parser
