@@ -205,7 +205,7 @@ _REGISTRY: Final = (
         source="backlog_spark; FLIP-327 has sorted input with an interval of 0 only",
         description=(
             "Also run keyed operators sorted with an interval during backlog above 0. Each batch is sorted, merged "
-            "into the state and put out. With 0 they always run sorted."
+            "into the state and emitted. With 0 they always run sorted."
         ),
         parser=_choice("true", "false"),
     ),

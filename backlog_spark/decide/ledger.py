@@ -60,7 +60,7 @@ class Ledger:
     publishing : int
         The newest epoch whose publication was begun. It must be finished first, and the epoch takes no more batches.
     puts_out_each : bool
-        Whether each batch of the first epoch puts out its changes. Else all results come at the epoch's end: from its
+        Whether each batch of the first epoch emits its changes. Else all results come at the epoch's end: from its
         last batch, or from the stream vehicle if no batch was known to be the last.
     in_pandas : bool
         Whether stream mode gives rows to the state in pandas. Spark keeps that with the state and refuses a change.
@@ -109,7 +109,7 @@ class Ledger:
             return Run(first, Vehicle.STREAM)
         if self.unpublished:
             return Run(first, Vehicle.SORTED, self.last_epoch)
-        # Epoch 0 is the one that finds no state: its batches put out what they have. Any other is added to a state.
+        # Epoch 0 is the one that finds no state: its batches emit what they have. Any other is added to a state.
         epoch = max(self.last_epoch + 1, 0 if first == 0 else 1)
         return Run(first, Vehicle.SORTED, epoch) if mergeable or epoch == 0 else Run(first, Vehicle.STREAM)
 

@@ -213,7 +213,7 @@ def next_step(facts: Facts, seen: Seen, ledger: Ledger | None) -> Step:
         if is_replay:
             why = f"batch {seen.planned} is replayed as it was planned"
         elif is_sorted and (book.is_half_published or seen.has_unread_seeds):
-            # A stay in backlog starts on a state that has all earlier ones, and they have been put out.
+            # A stay in backlog starts on a state that has all earlier ones, and they have been emitted.
             run, takes_first, why = Run(run.first_batch, Vehicle.STREAM), True, "state of the last backlog comes first"
         replays_only = sorts and seen.merges and run.vehicle is Vehicle.STREAM
     ends = run is not None and (run.vehicle is Vehicle.SORTED or replays_only)
@@ -288,7 +288,7 @@ def ends_stay(facts: Facts, *, in_backlog: bool, is_known: bool) -> bool:
     is_known : bool
         Whether the checkpoint already says so: the batch is replayed.
     """
-    # A rule's answer is known only afterwards. Then the stream vehicle puts out the results.
+    # A rule's answer is known only afterwards. Then the stream vehicle emits the results.
     return is_known or not (in_backlog or facts.has_rules)
 
 
