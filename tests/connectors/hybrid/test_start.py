@@ -46,7 +46,7 @@ def test_columns_that_no_phase_has(tmp_path: Path, caplog: pytest.LogCaptureFixt
         check([old, raw()], value=pa.binary(), vlaue=pa.binary())
     with caplog.at_level(logging.WARNING):
         check([old, raw()], value=pa.binary(), topic=pa.string())
-    assert "The phase old has no column topic: NULL there" in caplog.text
+    assert "The phase old has no column topic: it is NULL there" in caplog.text
     # Of records that are decoded nobody knows beforehand.
     live = raw()
     live.decoder_of = lambda schema: pytest.fail("not needed")

@@ -295,7 +295,7 @@ RECURSIVE = of(("v", "int"), ("next", ["null", "R"]))
         ({"type": "record", "name": "R"}, "a 'fields' is missing"),
         (of(("a", "int"), ("a", "int")), "two fields with the same name"),
         (of(("a", ["null"])), "only the branch null"),
-        (of(("a", {"type": "bytes", "logicalType": "decimal", "precision": 39})), "wider than Spark's 38"),
+        (of(("a", {"type": "bytes", "logicalType": "decimal", "precision": 39})), "wider than Spark's limit of 38"),
         (5, "a 'type' is missing"),
     ],
     ids=str,
