@@ -33,7 +33,7 @@ from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
 from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.sinks import delta_repair as steps
 from backlog_spark.sinks.delta import DeltaSink
-from backlog_spark.sinks.delta_columns import check_table, quoted
+from backlog_spark.sinks.delta_columns import quoted
 from backlog_spark.sinks.delta_rows import TargetVersion, newest_target, rows_at
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
 from backlog_spark.spark.checkpoint import Checkpoint
@@ -267,7 +267,7 @@ class _Comparison:
         keys = {key.lower() for key in tables.key}
         self._values = [f for f in tables.columns if f.name.lower() in types and f.name.lower() not in keys]
         self._keys = [f for f in tables.columns if f.name.lower() in keys]
-        check_table(at.target.path, tables.key, target.schema, [*self._keys, *self._values])
+        _check_types(at, target.schema, [*self._keys, *self._values])
         names = [f.name for f in (*self._keys, *self._values)]
         known = {name.lower() for name in names}
         # What the source adds to a row to say where it comes from is not a column of its table.
@@ -358,7 +358,11 @@ class _Comparison:
         wanted = first.where(F.col("kind") == DIFFERENT)
         if values:
             wanted = first.where(F.col("kind") != DOUBLED)
-        parts = sorted({row["part"] for row in wanted.collect() if row["part"] is not None})
+        listed = first.orderBy("key").collect()
+        again = [r for r in listed if r["kind"] == DIFFERENT or (values and r["kind"] != DOUBLED)]
+        if not again:
+            return tuple(Difference(row["kind"], row["key"].asDict()) for row in listed)
+        parts = sorted({row["part"] for row in again if row["part"] is not None})
         rows = [f.name for f in self._values]
 
         def side(frame: DataFrame, name: str) -> DataFrame:
@@ -380,15 +384,28 @@ class _Comparison:
                 row["kind"],
                 row["key"].asDict(),
                 tuple(row["columns"] or ()),
-                _values_of(row["source"]) if values else None,
-                _values_of(row["target"]) if values else None,
+                _values_of(row["source"], rows) if values else None,
+                _values_of(row["target"], rows) if values else None,
             )
             for row in listed
         )
 
 
-def _values_of(row: Any) -> dict[str, Any] | None:
-    return None if row is None else dict(row.asDict())
+def _check_types(at: Place, target: StructType, fields: Sequence[StructField]) -> None:
+    """Refuse a target without a key column, or with a column of another type than the source's."""
+    types = {field.name.lower(): field.dataType.simpleString() for field in target.fields}
+    for field in fields:
+        wanted, there = field.dataType.simpleString(), types.get(field.name.lower())
+        if there != wanted:
+            raise BacklogError(
+                f"The column {field.name!r} is {wanted} in the source, and {there or 'missing'} in the Delta table at "
+                f"{at.target.path}.",
+                "If the source was altered, verify again when the query has read the statement and goes on.",
+            )
+
+
+def _values_of(row: Any, names: Sequence[str]) -> dict[str, Any] | None:
+    return None if row is None else {name: row[name] for name in names}
 
 
 def _explained(error: Exception, at: Place) -> BacklogError:

@@ -8,29 +8,32 @@ every transaction of the offset.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 from pymysql.connections import Connection
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StructField, StructType
 
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.tables_at import TablesAt
 
-from .offsets import Offset, SnapshotRange
+from .binlog.reading import read_changes
+from .offsets import BinlogPosition, Offset, SnapshotRange
 from .options import MySqlOptions
 from .output.metadata import METADATA
 from .output.rows import output_of
+from .schema.ddl.history import layouts
+from .schema.ddl.timeline import Statements, Timeline
 from .schema.declared import DeclaredTables
 from .schema.keys import Key
-from .schema.table import TableSchema
+from .schema.table import SchemaChanged, TableSchema
 from .server.continuity import check_history
 from .server.failover import moved
 from .server.gtid import GtidSet, MariaDbGtids
-from .server.mysql import connect, low_watermark, server_identity
-from .server.watermark import GtidWatermark, PositionWatermark, Watermark, watermark
+from .server.mysql import connect, end_position, low_watermark, server_identity
+from .server.watermark import GtidWatermark, PositionWatermark, Watermark, resume_after, watermark
 from .snapshot.chunks import Splitter
 from .snapshot.reading import read_chunk
 from .source import check, inspect
@@ -43,10 +46,14 @@ _VISIBLE_S, _LOOK_S = 60.0, 0.05
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Keys of a table after ``first`` up to ``last``, and its definition at the offset."""
+    """Keys of a table after ``first`` up to ``last``, its definition at the offset, and the names of its columns then.
+
+    ``names``: by the name today; without columns that were added since.
+    """
 
     schema: TableSchema
     known: TableSchema
+    names: Mapping[str, str]
     of: SnapshotRange
     first: Key | None
     last: Key | None
@@ -78,7 +85,10 @@ class MySqlTablesAt(TablesAt):
         # A range of all keys, so that a worker's chunks share one log of changes.
         whole = replace(part.of, end=None)
         for batch in read_chunk(self._options, part.schema, part.known, whole, None, part.first, part.last):
-            yield batch.select(self.columns.names)
+            # A column that was added since may have the name that another one had then.
+            kept = [name for name in batch.schema.names if name in part.names or name in _NAMES]
+            then = batch.select(kept).rename_columns([part.names.get(name, name) for name in kept])
+            yield then.select(self.columns.names)
 
 
 def as_of(offset: Offset, low: str = "") -> str:
@@ -156,20 +166,58 @@ def tables_at(
         check_history(connection, checked, at)
         ranges = [(i, after, r) for i in chosen for after, r in _ranges(at, i)]
         _await_visible(connection, {r.low for _, _, r in ranges})
+        end = end_position(connection, checked)
         parts: list[_Chunk] = []
+        names: dict[tuple[int, str], Mapping[str, str]] = {}
         for i, after, r in ranges:
             schema = declared.of(at.tables[i])
-            splitter = Splitter(connection, schema, checked)
-            ends = (splitter.next(after, None) if r.end is None else splitter.between(after, r.end)).ends
             # A range whose snapshot is newer than what was read of the log has the columns of its snapshot.
             known = at.tables[i] if r.low == as_of(at) else at.form_of(r)
-            parts += [_Chunk(schema, known, r, *k) for k in zip([after, *ends[:-1]], ends, strict=True)]
+            if (i, r.low) not in names:
+                names[i, r.low] = _names(checked, schema, known, r.low, end)
+            splitter = Splitter(connection, schema, checked)
+            ends = (splitter.next(after, None) if r.end is None else splitter.between(after, r.end)).ends
+            chunks = zip([after, *ends[:-1]], ends, strict=True)
+            parts += [_Chunk(schema, known, names[i, r.low], r, *keys) for keys in chunks]
     tables = [declared.of(at.tables[i]) for i in chosen]
-    every = output_of(checked.format, checked.metadata).spark_schema(tables)
-    then = set.intersection(*({c.name.lower() for c in p.known.columns} for p in parts)) | set(checked.metadata)
-    columns = StructType([f for f in every if f.name.lower() in then])
-    place = str(at.position or at.start)
-    return MySqlTablesAt(checked, place, key, parts, columns, tables)
+    columns = _columns(output_of(checked.format, checked.metadata).spark_schema(tables), parts, checked.metadata)
+    key = tuple(parts[0].names.get(name, name) for name in key)
+    return MySqlTablesAt(checked, str(at.position or at.start), key, parts, columns, tables)
+
+
+def _names(
+    options: MySqlOptions, schema: TableSchema, known: TableSchema, low: str, end: BinlogPosition
+) -> Mapping[str, str]:
+    """The columns that a table has and had at a low watermark: their names then, by those of today.
+
+    Raises
+    ------
+    BacklogError
+        The statements since then do not tell.
+    """
+    later = Statements()
+    for _ in read_changes(options, (schema,), resume_after(low), end, timeline=later):
+        pass
+    try:
+        if later.found and not options.evolves:
+            Timeline().altered(later.found[0])
+        then = layouts(known.columns, [f.statement for f in later.found], schema.columns, known.key)[0]
+    except SchemaChanged as error:
+        raise BacklogError(
+            f"The table {schema.name} was altered: {error.problem}",
+            "Verify again when the query has read the statement and goes on.",
+        ) from None
+    return {today: column.name for column, today in zip(then.columns, then.now, strict=True) if today is not None}
+
+
+def _columns(today: StructType, parts: Sequence[_Chunk], added: Collection[str]) -> StructType:
+    """The columns that the rows of all parts have, with their names at the offset and their types of today."""
+    found = []
+    for field in today:
+        names = {field.name if field.name in added else part.names.get(field.name) for part in parts}
+        if len(names) == 1 and (name := names.pop()) is not None:
+            found.append(StructField(name, field.dataType))
+    return StructType(found)
 
 
 def _chosen(at: Offset, table: str) -> list[int]:

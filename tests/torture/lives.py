@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backlog_spark import verify
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.offsets import BinlogPosition
 from tests.connectors.mysql_cdc.replay import options
@@ -207,6 +208,7 @@ def torture_lives(
 
             wait_for(caught_up, "the log's end")
             for query in queries:
+                verify(query).raise_for_differences()
                 query.stop()
             log = Log(server, shape)
             compare(server, shape, log, _rows_of_log(spark, job, shape), "the log of changes", filled=True)
