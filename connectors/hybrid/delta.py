@@ -23,7 +23,7 @@ from .files.bitmaps import packed
 from .files.catalogue import DELTA
 from .files.columnar import ParquetFormat
 from .files.entries import DataFile, Names
-from .files.given import Given
+from .files.given import FilesGiven
 from .files.listed import ListedPhase
 from .files.options import ReadOptions, common_options
 from .files.sparktypes import spark_schema
@@ -72,14 +72,14 @@ class DeltaOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> DeltaOptions:
         """Parse the options of the phase; names in any case. ``others``: known names that other modules read."""
-        given = Given(options, DELTA, others, "a phase of Delta")
+        given = FilesGiven(options, DELTA, others, "a phase of Delta")
         if given.has("versionAsOf") and given.has("timestampAsOf"):
             raise SettingError(
                 "timestampAsOf", given.text("timestampAsOf"), "is given together with versionAsOf.", "Give one of them."
             )
         return cls(
             path=given.required("path", 'Set .option("path", "/data/table").').strip(),
-            version=given.integer("versionAsOf", 0, "Leave it out for the latest version."),
+            version=given.integer("versionAsOf", None, 0, hint="Leave it out for the latest version."),
             time=_time(given.text("timestampAsOf")) if given.has("timestampAsOf") else None,
             read=common_options(given),
         )

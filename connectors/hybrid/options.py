@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.given import Given, unknown_option
 
 from .catalogue import OPTIONS
 from .decode.catalogue import OPTIONS as DECODE_OPTIONS
@@ -83,7 +84,7 @@ class HybridOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> HybridOptions:
         """Parse the options of ``readStream``; names in any case."""
-        given = {k.lower(): v for k, v in options.items()}
+        given = Given(options)
         phases = _phases(given.get("phases", "files, kafka"))
         of_phase: list[dict[str, str]] = [{} for _ in phases]
         decode: dict[str, str] = {}
@@ -106,16 +107,10 @@ class HybridOptions:
             if _file_format(of_phase[index]) != "csv":  # options of the CSV format then belong to other phases
                 of_phase[index] = {o: v for o, v in of_phase[index].items() if o.lower() not in _CSV}
         intervals = resolve_intervals({}, {}, [("hybrid", dict(options))])
-        by_clock = given.get("useprocessingtimeafterbacklog", "false")
-        if by_clock.strip().lower() not in ("true", "false"):
-            raise SettingError("useProcessingTimeAfterBacklog", by_clock, "is neither true nor false.")
-        target = given.get("availablenowtarget", "latest")
-        if target not in _TARGETS:
-            raise SettingError("availableNowTarget", target, f"is none of {', '.join(_TARGETS)}.")
         return cls(
             phases=phases,
             of_phase=tuple(of_phase),
-            by_clock=by_clock.strip().lower() == "true",
+            by_clock=given.flag("useProcessingTimeAfterBacklog", False),
             decoded=tuple(_decode(kind, of, decode) for (_, kind), of in zip(phases, of_phase, strict=True)),
             schema=given.get("schema", "").strip(),
             metadata=_metadata(given.get("metadatacolumns", "")),
@@ -123,7 +118,7 @@ class HybridOptions:
             max_rows_given=any(name.lower() in given for name in _ROWS),
             interval_ms=None if intervals.interval_origin == "default" else intervals.interval_ms,
             during_backlog_ms=intervals.during_backlog_ms,
-            target=target,
+            target=given.choice("availableNowTarget", _TARGETS),
             query_token=given.get("querytoken", ""),
         )
 
@@ -191,11 +186,7 @@ def _unknown(option: str, phases: tuple[tuple[str, str], ...]) -> SettingError:
     known = [o.name for o in (*OPTIONS, *DECODE_OPTIONS)]
     for kind in dict.fromkeys(kind for _, kind in phases):
         known += KINDS[kind].names()
-    lower = {k.lower(): k for k in known}
-    near = [lower[k] for k in difflib.get_close_matches(option.lower(), lower)]
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Options: {', '.join(dict.fromkeys(known))}."
-    # The value is never shown: the name may be a misspelt secret.
-    return SettingError(option, "***", "hybrid has no such option with these phases.", hint)
+    return unknown_option(option, known, "hybrid has no such option with these phases.")
 
 
 def _metadata(text: str) -> tuple[str, ...]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from backlog_spark.common.durations import format_duration, parse_duration
+from backlog_spark.common.durations import format_duration
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.given import Given, unknown_option
 
 from .catalogue import OPTIONS
 from .output.metadata import BY_DEFAULT, by_default, parse_names
@@ -155,63 +153,54 @@ class MySqlOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> MySqlOptions:
         """Parse the options of ``readStream``; names in any case."""
-        given = {k.lower(): v for k, v in options.items()}
+        given = Given(options)
         for name in options:
             if name.lower() not in _KNOWN and name.lower() not in _SPARK_OWN:
-                near = [_KNOWN[k] for k in difflib.get_close_matches(name.lower(), _KNOWN)]
-                hint = f"Did you mean {' or '.join(near)}? " if near else ""
-                # The value is never shown: the name may be a misspelt "password".
-                raise SettingError(
-                    name, "***", "mysql_cdc has no such option.", f"{hint}Options: {', '.join(_KNOWN.values())}."
-                )
+                raise unknown_option(name, _KNOWN.values(), "mysql_cdc has no such option.")
         for name in ("host", "user"):
-            if not given.get(name):
-                raise SettingError(name, given.get(name), "mysql_cdc needs this option.", f'Set .option("{name}", …).')
+            given.required(name, f'Set .option("{name}", …).', "mysql_cdc needs this option.")
         tables, pattern = _tables(given)
-        form = _choice(given, "format", ("row", "debezium"))
+        form = given.choice("format", ("row", "debezium"))
         several = form != "row" or bool(pattern) or len(tables) > 1
         mode = _startup_mode(given)
-        target = given.get("availablenowtarget", "latest")
-        if target not in ("latest", "backlogEnd", "none"):
-            raise SettingError("availableNowTarget", target, "is none of latest, backlogEnd and none.")
         # A query checks the two intervals itself; plain readStream has only this check.
         intervals = resolve_intervals({}, {}, [("mysql_cdc", dict(options))])
         return cls(
             host=given["host"],
-            port=_integer(given, "port", 3306, 1, 65535),
+            port=given.integer("port", 3306, 1, 65535),
             user=given["user"],
             password=given.get("password", ""),
             tables=tables,
             table_pattern=pattern,
             format=form,
             adds_tables=_adds_tables(given, mode),
-            evolves=_choice(given, "schemaChange", ("evolve", "fail")) == "evolve",
-            zero_date_fails=_choice(given, "zeroDate", ("null", "error")) == "error",
-            statement_ignore=_pattern(given, "binlog.statement.ignore", r'For example "audit\.heartbeat".'),
-            chunk_size=_integer(given, "chunkSize", cls.chunk_size, 1),
+            evolves=given.choice("schemaChange", ("evolve", "fail")) == "evolve",
+            zero_date_fails=given.choice("zeroDate", ("null", "error")) == "error",
+            statement_ignore=given.pattern("binlog.statement.ignore", r'For example "audit\.heartbeat".'),
+            chunk_size=given.integer("chunkSize", cls.chunk_size, 1),
             chunk_key_column=given.get("chunkkeycolumn", ""),
-            distribution_factor_lower=_float(given, "distributionFactorLower", cls.distribution_factor_lower, 0, 1),
-            distribution_factor_upper=_float(given, "distributionFactorUpper", cls.distribution_factor_upper, 1),
-            max_rows=_integer(given, "maxRowsPerBatch", cls.max_rows, 1),
+            distribution_factor_lower=given.number("distributionFactorLower", cls.distribution_factor_lower, 0, 1),
+            distribution_factor_upper=given.number("distributionFactorUpper", cls.distribution_factor_upper, 1),
+            max_rows=given.integer("maxRowsPerBatch", cls.max_rows, 1),
             max_rows_given="maxrowsperbatch" in given,
             interval_ms=None if intervals.interval_origin == "default" else intervals.interval_ms,
             during_backlog_ms=intervals.during_backlog_ms,
             backlog_lag_ms=_lag(given),
-            target=target,
-            by_clock=_choice(given, "useProcessingTimeDuringBinlog", ("false", "true")) == "true",
+            target=given.choice("availableNowTarget", ("latest", "backlogEnd", "none")),
+            by_clock=given.flag("useProcessingTimeDuringBinlog", False),
             query_token=given.get("querytoken", ""),
-            poll_wait_ms=_integer(given, "pollWait", 0, 0),
+            poll_wait_ms=given.integer("pollWait", 0, 0),
             startup_mode=mode,
-            startup_timestamp_ms=_integer(given, "startup.timestampMillis", 0, 0),
+            startup_timestamp_ms=given.integer("startup.timestampMillis", 0, 0),
             startup_file=given.get("startup.file", ""),
-            startup_position=_integer(given, "startup.position", 4, 4),
+            startup_position=given.integer("startup.position", 4, 4),
             server_ids=_server_ids(given["serverid"]) if "serverid" in given else _SERVER_IDS,
             login=Login.parse(given),
             connect_timeout_ms=_duration(given, "connect.timeout", cls.connect_timeout_ms, 250, 3_600_000),
-            max_retries=_integer(given, "connect.max-retries", cls.max_retries, 0, 1000),
+            max_retries=given.integer("connect.max-retries", cls.max_retries, 0, 1000),
             backoff_ms=_duration(given, "connect.backoff", cls.backoff_ms, 0, 30_000),
             heartbeat_ms=_duration(given, "heartbeat.interval", cls.heartbeat_ms, 1_000, 3_600_000),
-            max_row_bytes=_integer(given, "maxRowBytes", cls.max_row_bytes, 1 << 24, 1 << 30),
+            max_row_bytes=given.integer("maxRowBytes", cls.max_row_bytes, 1 << 24, 1 << 30),
             metadata=parse_names(given["metadatacolumns"]) if "metadatacolumns" in given else by_default(several),
             startup_gtid_set="".join(given.get("startup.gtidset", "").split()),
         )
@@ -236,16 +225,8 @@ class MySqlOptions:
         return f"MySqlOptions({shown})"
 
 
-def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """One of ``choices``; the first is the default."""
-    text = given.get(name.lower(), choices[0]).strip().lower()
-    if text not in choices:
-        raise SettingError(name, given[name.lower()], f"is none of {', '.join(choices)}.")
-    return text
-
-
-def _adds_tables(given: Mapping[str, str], mode: str) -> bool:
-    found = _choice(given, "scanNewlyAddedTables", ("false", "true")) == "true"
+def _adds_tables(given: Given, mode: str) -> bool:
+    found = given.flag("scanNewlyAddedTables", False)
     if found and mode != "initial":
         raise SettingError(
             "scanNewlyAddedTables", "true", f"has no meaning with startup.mode={mode}.", "Set startup.mode=initial."
@@ -253,7 +234,7 @@ def _adds_tables(given: Mapping[str, str], mode: str) -> bool:
     return found
 
 
-def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]:
+def _tables(given: Given) -> tuple[tuple[tuple[str, str], ...], str]:
     """The options ``table`` and ``tablePattern``; exactly one must be given."""
     text, pattern = given.get("table", ""), given.get("tablepattern", "")
     if bool(text) == bool(pattern):
@@ -261,7 +242,7 @@ def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]
             "table", text or None, "mysql_cdc needs this option or tablePattern, and not both.",
             'Set .option("table", "database.table").',
         )  # fmt: skip
-    _pattern(given, "tablePattern", r'For example "shop\.orders_\d+".')
+    given.pattern("tablePattern", r'For example "shop\.orders_\d+".')
     tables = []
     for part in text.split(",") if text else ():
         database, dot, table = part.strip().partition(".")
@@ -273,21 +254,9 @@ def _tables(given: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], str]
     return tuple(tables), pattern
 
 
-def _pattern(given: Mapping[str, str], name: str, hint: str) -> str:
-    """A regular expression; "" if it is not given."""
-    pattern = given.get(name.lower(), "")
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise SettingError(name, pattern, f"is no regular expression: {error}.", hint) from None
-    return pattern
-
-
-def _startup_mode(given: Mapping[str, str]) -> str:
+def _startup_mode(given: Given) -> str:
     """The mode. Options that belong to it must be given, those of other modes must not."""
-    mode = given.get("startup.mode", "initial").strip().lower()
-    if mode not in _MODES:
-        raise SettingError("startup.mode", given["startup.mode"], f"is none of {', '.join(_MODES)}.")
+    mode = given.choice("startup.mode", _MODES)
     for name, of in _MODE_OF.items():
         if name.lower() in given and mode != of:
             raise SettingError(
@@ -302,13 +271,12 @@ def _startup_mode(given: Mapping[str, str]) -> str:
     return mode
 
 
-def _lag(given: Mapping[str, str]) -> int | None:
-    text = given.get("backloglagthreshold")
-    if text is None:
-        return None
-    found = parse_duration(text, "backlogLagThreshold")
-    if not found:
-        raise SettingError("backlogLagThreshold", text, "must be above 0.", 'For example "5 min".')
+def _lag(given: Given) -> int | None:
+    found = given.duration("backlogLagThreshold")
+    if found == 0:
+        raise SettingError(
+            "backlogLagThreshold", given.text("backlogLagThreshold"), "must be above 0.", 'For example "5 min".'
+        )
     return found
 
 
@@ -323,38 +291,13 @@ def _server_ids(text: str) -> range:
     return found
 
 
-def _duration(given: Mapping[str, str], name: str, default: int, low: int, high: int) -> int:
+def _duration(given: Given, name: str, default: int, low: int, high: int) -> int:
     """Milliseconds."""
-    text = given.get(name.lower())
-    found = default if text is None else parse_duration(text, name)
+    found = given.duration(name)
+    if found is None:
+        return default
     if not low <= found <= high:
-        raise SettingError(name, text, f"is not between {format_duration(low)} and {format_duration(high)}.")
+        raise SettingError(
+            name, given.text(name), f"is not between {format_duration(low)} and {format_duration(high)}."
+        )
     return found
-
-
-def _integer(given: Mapping[str, str], name: str, default: int, low: int, high: int | None = None) -> int:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    try:
-        value = int(text)
-    except ValueError:
-        value = low - 1
-    if value < low or (high is not None and value > high):
-        bounds = f"{low}..{high}" if high is not None else f">= {low}"
-        raise SettingError(name, text, f"is not an integer {bounds}.")
-    return value
-
-
-def _float(given: Mapping[str, str], name: str, default: float, low: float, high: float | None = None) -> float:
-    text = given.get(name.lower())
-    if text is None:
-        return default
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not (low <= value < math.inf if high is None else low <= value <= high):
-        bounds = f"{low:g}..{high:g}" if high is not None else f">= {low:g}"
-        raise SettingError(name, text, f"is not a number {bounds}.")
-    return value

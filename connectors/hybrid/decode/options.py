@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.given import Given
 
 from .base import MODES, PERMISSIVE, Mode
 from .patterns import Kind, Pattern
@@ -84,9 +85,10 @@ def parse(options: Mapping[str, str], prefix: str = "value") -> DecodeOptions:
     SettingError
         For an option that is missing or malformed.
     """
-    given = {name.lower(): value for name, value in options.items()}
-    format = _choice(given, f"{prefix}Format", FORMATS, None)
-    mode = _choice(given, "mode", tuple(m.lower() for m in MODES), PERMISSIVE.lower()).upper()
+    given = Given(options)
+    given.required(f"{prefix}Format", f"Set it to one of {', '.join(FORMATS)}.", "must be given.")
+    format = given.choice(f"{prefix}Format", FORMATS)
+    mode = given.choice("mode", MODES)
     corrupt = given.get("columnnameofcorruptrecord", "_corrupt_record")
     if not corrupt:
         raise SettingError("columnNameOfCorruptRecord", corrupt, "is empty.", "Name a column, or leave out the option.")
@@ -105,7 +107,7 @@ def parse(options: Mapping[str, str], prefix: str = "value") -> DecodeOptions:
         mode=mode,
         corrupt=corrupt,
         formats=_formats(given),
-        non_finite=_choice(given, "allowNonNumericNumbers", ("true", "false"), "true") == "true",
+        non_finite=given.flag("allowNonNumericNumbers", True),
         sep=_separator(given),
         quote=_character(given, "quote", '"'),
         escape=_character(given, "escape", "\\"),
@@ -144,12 +146,3 @@ def _character(given: Mapping[str, str], name: str, default: str) -> str:
     if len(text) > 1:
         raise SettingError(name, text, "is more than one character.", "Set one character, or none to switch it off.")
     return "" if text == "\0" else text
-
-
-def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...], default: str | None) -> str:
-    text = given.get(name.lower(), default)
-    if text is None:
-        raise SettingError(name, None, "must be given.", f"Set it to one of {', '.join(choices)}.")
-    if text.strip().lower() not in choices:
-        raise SettingError(name, text, f"is none of {', '.join(choices)}.", "Set it to one of them.")
-    return text.strip().lower()

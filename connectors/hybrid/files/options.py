@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from backlog_spark.errors import SettingError
 
 from .catalogue import FILES
-from .given import Given
+from .given import FilesGiven
 from .listing import split_paths
 from .stores import scheme_of
 
@@ -112,7 +112,7 @@ class FileOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str], others: Collection[str] = ()) -> FileOptions:
         """Parse the options of the phase; names in any case. ``others``: known names that other modules read."""
-        given = Given(options, FILES, others, "a phase of files")
+        given = FilesGiven(options, FILES, others, "a phase of files")
         form = given.choice("fileFormat", ("parquet", "json", "csv", "orc"))
         paths = tuple(split_paths(given.required("path", 'Set .option("path", "/data/*.parquet").')))
         base = given.text("basePath").strip()
@@ -142,7 +142,7 @@ class FileOptions:
         )
 
 
-def common_options(given: Given) -> ReadOptions:
+def common_options(given: FilesGiven) -> ReadOptions:
     """The options of every phase that reads files."""
     column = given.text("timestampColumn").strip()
     key = given.names("dedupKey")
@@ -159,7 +159,7 @@ def common_options(given: Given) -> ReadOptions:
             "Set it to a directory that stays as long as the checkpoint, such as one next to it, for the keys.",
         )  # fmt: skip
     return ReadOptions(
-        max_files=given.integer("maxFilesPerBatch", 1, "Leave it out for no bound."),
+        max_files=given.integer("maxFilesPerBatch", None, 1, hint="Leave it out for no bound."),
         partition_bytes=given.size("filePartitionBytes", PARTITION_BYTES, 1 << 10),
         fails_on_loss=given.flag("failOnDataLoss", True),
         metadata_location=given.text("metadataLocation").strip(),
@@ -170,7 +170,7 @@ def common_options(given: Given) -> ReadOptions:
     )
 
 
-def _time_zone(given: Given) -> str:
+def _time_zone(given: FilesGiven) -> str:
     name = given.text("timeZone").strip()
     try:
         if name:
@@ -180,7 +180,7 @@ def _time_zone(given: Given) -> str:
     return name
 
 
-def _csv(given: Given, form: str) -> CsvOptions:
+def _csv(given: FilesGiven, form: str) -> CsvOptions:
     for name in _CSV:
         if given.has(name) and form != "csv":
             raise SettingError(name, given.text(name), f"has no meaning with fileFormat={form}.", f"Leave out {name}.")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import SettingError
+from backlog_spark.spi.given import Given, unknown_option
 
 from .backlog import Thresholds
 from .catalogue import OPTIONS
@@ -154,10 +152,10 @@ class KafkaOptions:
         others : collection of str
             Names of options that others read, such as a decoder.
         """
-        given = {name.lower(): value for name, value in options.items()}
+        given = Given(options)
         _check_names(options, {name.lower() for name in others})
-        client = _choice(given, "kafka.client", ("confluent", "kafka-python"))
-        from_files = _choice(given, "startingFrom", ("offsets", "lastFileTimestamp")) == "lastFileTimestamp"
+        client = given.choice("kafka.client", ("confluent", "kafka-python"))
+        from_files = given.choice("startingFrom", ("offsets", "lastFileTimestamp")) == "lastFileTimestamp"
         if "startingoverlap" in given and not from_files:
             raise SettingError(
                 "startingOverlap", given["startingoverlap"], "has no meaning with startingFrom=offsets.",
@@ -169,16 +167,16 @@ class KafkaOptions:
             starting=_starting(given),
             ending=_ending(given),
             from_files=from_files,
-            overlap_ms=parse_duration(given.get("startingoverlap", "0 s"), "startingOverlap"),
+            overlap_ms=given.duration("startingOverlap") or 0,
             dedup_key=_names(given, "dedupKey"),
-            min_partitions=_integer(given, "minPartitions", 1),
-            fail_on_data_loss=_choice(given, "failOnDataLoss", ("true", "false")) == "true",
-            include_headers=_choice(given, "includeHeaders", ("false", "true")) == "true",
-            drop_tombstones=_choice(given, "tombstones", ("null", "drop")) == "drop",
-            may_be_empty=_choice(given, "allowEmpty", ("false", "true")) == "true",
+            min_partitions=given.integer("minPartitions", None, 1),
+            fail_on_data_loss=given.flag("failOnDataLoss", True),
+            include_headers=given.flag("includeHeaders", False),
+            drop_tombstones=given.choice("tombstones", ("null", "drop")) == "drop",
+            may_be_empty=given.flag("allowEmpty", False),
             thresholds=_thresholds(given),
             group_prefix=given.get("groupidprefix", cls.group_prefix),
-            poll_timeout_ms=_integer(given, "kafkaConsumer.pollTimeoutMs", 1) or cls.poll_timeout_ms,
+            poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", cls.poll_timeout_ms, 1),
         )
 
 
@@ -189,15 +187,10 @@ def _check_names(options: Mapping[str, str], others: Collection[str]) -> None:
             continue
         if lower in _ELSEWHERE:
             raise SettingError(name, "***", "is not an option of the Kafka phase.", _ELSEWHERE[lower])
-        near = [_KNOWN[k] for k in difflib.get_close_matches(lower, _KNOWN)]
-        hint = f"Did you mean {' or '.join(near)}? " if near else ""
-        # The value is never shown: the name may be a misspelt password.
-        raise SettingError(
-            name, "***", "the Kafka phase has no such option.", f"{hint}Options: {', '.join(_KNOWN.values())}, kafka.*."
-        )
+        raise unknown_option(name, [*_KNOWN.values(), "kafka.*"], "the Kafka phase has no such option.")
 
 
-def _topics(given: Mapping[str, str]) -> Topics:
+def _topics(given: Given) -> Topics:
     there = [name for name in ("subscribe", "subscribePattern", "assign") if given.get(name.lower(), "").strip()]
     if len(there) != 1:
         raise SettingError(
@@ -210,39 +203,33 @@ def _topics(given: Mapping[str, str]) -> Topics:
         return Topics(partitions=parse_assign("assign", text))
     if there[0] == "subscribe":
         return Topics(names=tuple(sorted(_names(given, "subscribe"))))
-    try:
-        re.compile(text)
-    except re.error as error:
-        raise SettingError(
-            "subscribePattern", text, f"is not a regular expression: {error}.", r'For example "orders_\d+".'
-        ) from None
-    return Topics(pattern=text)
+    return Topics(pattern=given.pattern("subscribePattern", r'For example "orders_\d+".').strip())
 
 
-def _starting(given: Mapping[str, str]) -> Boundary:
-    strategy = _choice(given, "startingOffsetsByTimestampStrategy", ("error", "latest"))
+def _starting(given: Given) -> Boundary:
+    strategy = given.choice("startingOffsetsByTimestampStrategy", ("error", "latest"))
     boundary = _by_time(given, "starting", or_latest=strategy == "latest")
     return boundary or _by_offset(given, "startingOffsets", "earliest", EARLIEST)
 
 
-def _ending(given: Mapping[str, str]) -> Boundary | None:
+def _ending(given: Given) -> Boundary | None:
     boundary = _by_time(given, "ending", or_latest=True)
     if boundary is None and "endingoffsets" in given:
         boundary = _by_offset(given, "endingOffsets", "latest", LATEST)
     return boundary
 
 
-def _by_time(given: Mapping[str, str], which: str, *, or_latest: bool) -> Boundary | None:
+def _by_time(given: Given, which: str, *, or_latest: bool) -> Boundary | None:
     one, each = f"{which}Timestamp", f"{which}OffsetsByTimestamp"
     if one.lower() in given:
-        return Boundary(one, timestamp=_integer(given, one, 0), or_latest=or_latest)
+        return Boundary(one, timestamp=given.integer(one, None, 0), or_latest=or_latest)
     if each.lower() in given:
         times = parse_numbers(each, given[each.lower()], 0, _TIMES_EXAMPLE)
         return Boundary(each, timestamps=times, or_latest=or_latest)
     return None
 
 
-def _by_offset(given: Mapping[str, str], name: str, default: str, least: int) -> Boundary:
+def _by_offset(given: Given, name: str, default: str, least: int) -> Boundary:
     text = given.get(name.lower(), default).strip()
     word = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
     if word is None:
@@ -252,11 +239,11 @@ def _by_offset(given: Mapping[str, str], name: str, default: str, least: int) ->
     return Boundary(name, everywhere=word)
 
 
-def _thresholds(given: Mapping[str, str]) -> Thresholds:
-    lag = _duration(given, "backlogLagThreshold")
-    offsets = _integer(given, "backlogOffsetsThreshold", 1)
-    lag_leave = _duration(given, "backlogLagLeaveThreshold")
-    offsets_leave = _integer(given, "backlogOffsetsLeaveThreshold", 0)
+def _thresholds(given: Given) -> Thresholds:
+    lag = given.duration("backlogLagThreshold")
+    offsets = given.integer("backlogOffsetsThreshold", None, 1)
+    lag_leave = given.duration("backlogLagLeaveThreshold")
+    offsets_leave = given.integer("backlogOffsetsLeaveThreshold", None, 0)
     if lag == 0:
         raise SettingError("backlogLagThreshold", given["backloglagthreshold"], "must be above 0.", 'Such as "5 min".')
     for enter, leave, name in (
@@ -272,15 +259,11 @@ def _thresholds(given: Mapping[str, str]) -> Thresholds:
         lag_leave_ms=(lag or 0) // 2 if lag_leave is None else lag_leave,
         offsets=offsets,
         offsets_leave=(offsets or 0) // 2 if offsets_leave is None else offsets_leave,
-        min_stay_ms=_duration(given, "backlogMinStay") or 0,
+        min_stay_ms=given.duration("backlogMinStay") or 0,
     )
 
 
-def _duration(given: Mapping[str, str], name: str) -> int | None:
-    return parse_duration(given[name.lower()], name) if name.lower() in given else None
-
-
-def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
+def _names(given: Given, name: str) -> tuple[str, ...]:
     text = given.get(name.lower(), "")
     found = [part.strip() for part in text.split(",")] if text.strip() else []
     for part in found:
@@ -289,25 +272,3 @@ def _names(given: Mapping[str, str], name: str) -> tuple[str, ...]:
         if found.count(part) > 1:
             raise SettingError(name, text, f"names {part} twice.", "Name each once.")
     return tuple(found)
-
-
-def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> str:
-    """One of ``choices``, in any case; the first is the default."""
-    text = given.get(name.lower(), choices[0])
-    found = {choice.lower(): choice for choice in choices}.get(text.strip().lower())
-    if found is None:
-        raise SettingError(name, text, f"is none of {', '.join(choices)}.")
-    return found
-
-
-def _integer(given: Mapping[str, str], name: str, least: int) -> int | None:
-    text = given.get(name.lower())
-    if text is None:
-        return None
-    try:
-        value = int(text)
-    except ValueError:
-        value = least - 1
-    if value < least:
-        raise SettingError(name, text, f"is not an integer >= {least}.")
-    return value
