@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic
 
 from backlog_spark.api.rows import Stream
+from backlog_spark.common import sql_names
 from backlog_spark.model.changes import METADATA, is_change_stream
 from backlog_spark.operators.sides import quoted
 
@@ -86,5 +87,5 @@ class Aggregations(ABC, Generic[Stream]):
         return made
 
     def _one(self, function: str, column: str) -> Stream:
-        quoted = "`" + column.replace("`", "``") + "`"
-        return self.aggregate(f"{function}({quoted}) AS {quoted}", name="_".join([*self._keys, function, column]))
+        name = sql_names.quoted(column)
+        return self.aggregate(f"{function}({name}) AS {name}", name="_".join([*self._keys, function, column]))

@@ -28,12 +28,12 @@ from backlog_spark.api.verification import Difference, Verification
 from backlog_spark.api.verify_reading import ChunkReader, ReadingLine
 from backlog_spark.common.failure_causes import first_line
 from backlog_spark.common.familiar_names import told
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
 from backlog_spark.runner.query import BacklogQuery
 from backlog_spark.sinks import delta_repair as steps
 from backlog_spark.sinks.delta import DeltaSink
-from backlog_spark.sinks.delta_columns import quoted
 from backlog_spark.sinks.delta_rows import TargetVersion, newest_target, rows_at
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
 from backlog_spark.spark.checkpoint import Checkpoint

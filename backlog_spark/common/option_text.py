@@ -8,9 +8,10 @@ from datetime import timedelta
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.common.familiar_names import told
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import SettingError
 
-__all__ = ["option_text", "quoted"]
+__all__ = ["option_text"]
 
 
 def option_text(option: str, value: object) -> str:
@@ -22,7 +23,7 @@ def option_text(option: str, value: object) -> str:
     if isinstance(value, list | tuple):
         return ",".join(option_text(option, each) for each in value)
     if isinstance(value, StructType):
-        return ", ".join(f"{quoted(f.name)} {f.dataType.simpleString()}" for f in value)
+        return ", ".join(f"{_name(f.name)} {f.dataType.simpleString()}" for f in value)
     if isinstance(value, timedelta):
         return f"{parse_duration(value, option)} ms"
     if isinstance(value, str | int | float | os.PathLike):
@@ -30,6 +31,5 @@ def option_text(option: str, value: object) -> str:
     raise SettingError(option, "***", f"is {told(value)}, not a text, a number, a list of them or a schema.")
 
 
-def quoted(name: str) -> str:
-    """A column's name in SQL, in backquotes if it needs them."""
-    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else "`" + name.replace("`", "``") + "`"
+def _name(name: str) -> str:
+    return name if re.fullmatch(r"[A-Za-z_]\w*", name) else quoted(name)

@@ -10,7 +10,6 @@ switch interrupts no batch.
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 __all__ = ["ForeignQuery", "backlog_query"]
-
-_log = logging.getLogger(__name__)
 
 
 def backlog_query(

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from backlog_spark.common import sql_names
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.watermarks import event_time_of
 from backlog_spark.state.keys import check_keys
@@ -31,7 +32,7 @@ def quoted(name: str) -> Column:
     """The column with exactly this name."""
     from pyspark.sql import functions as F
 
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(sql_names.quoted(name))
 
 
 def tagged(left: DataFrame | None, right: DataFrame | None, schemas: tuple[StructType, StructType]) -> list[DataFrame]:

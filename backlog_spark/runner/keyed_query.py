@@ -12,7 +12,6 @@ After a crash the query resumes from the files in the checkpoint. Each step can 
 from __future__ import annotations
 
 import functools
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -44,8 +43,6 @@ if TYPE_CHECKING:
     from backlog_spark.operators.fold import Fold
 
 __all__ = ["KeyedPlan"]
-
-_log = logging.getLogger(__name__)
 
 _LEDGER = "plan"
 # Spark fixes a stream's number of partitions and switches adaptive execution off. A backlog batch needs neither, and

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.types import StructField, StructType
 
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.base import BatchInfo, Sink, SinkContext, Written
 from backlog_spark.sinks.delta_access import TableAccess
-from backlog_spark.sinks.delta_columns import RESERVED, check_table, quoted, refuse_reserved
+from backlog_spark.sinks.delta_columns import RESERVED, check_table, refuse_reserved
 from backlog_spark.sinks.delta_history import TableState
 from backlog_spark.sinks.delta_known import KnownBatches
 from backlog_spark.sinks.delta_roads import DirectRoad, FilesRoad, PendingBatch, Road, SparkRoad, retriable
@@ -84,9 +85,9 @@ class DeltaSink(Sink):
         self,
         path: str,
         *,
-        partition_by: Sequence[str],
-        properties: Mapping[str, str],
-        merge_schema: bool,
+        partition_by: Sequence[str] = (),
+        properties: Mapping[str, str] = MappingProxyType({}),
+        merge_schema: bool = False,
         small_batch_rows: int = SMALL_BATCH_ROWS,
         small_batch_bytes: int = SMALL_BATCH_BYTES,
         storage_options: Mapping[str, str] = MappingProxyType({}),

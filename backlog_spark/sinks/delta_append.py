@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
+from backlog_spark.sinks.delta import DeltaSink
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,29 +63,6 @@ class DeltaAppend(DeltaSink):
     >>> DeltaAppend("/lake/clicks", partition_by=["day"])
     DeltaAppend('/lake/clicks')
     """
-
-    def __init__(
-        self,
-        path: str,
-        *,
-        partition_by: Sequence[str] = (),
-        properties: Mapping[str, str] = MappingProxyType({}),
-        merge_schema: bool = False,
-        small_batch_rows: int = SMALL_BATCH_ROWS,
-        small_batch_bytes: int = SMALL_BATCH_BYTES,
-        storage_options: Mapping[str, str] = MappingProxyType({}),
-        compact: bool = True,
-    ) -> None:
-        super().__init__(
-            path,
-            partition_by=partition_by,
-            properties=properties,
-            merge_schema=merge_schema,
-            small_batch_rows=small_batch_rows,
-            small_batch_bytes=small_batch_bytes,
-            storage_options=storage_options,
-            compact=compact,
-        )
 
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
         return list(context.schema.fields)

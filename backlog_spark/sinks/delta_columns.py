@@ -7,9 +7,10 @@ from typing import Final
 
 from pyspark.sql.types import StructField, StructType
 
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
 
-__all__ = ["ALWAYS", "CHANGE_DATA_FEED", "RESERVED", "check_table", "quoted", "refuse_reserved"]
+__all__ = ["ALWAYS", "CHANGE_DATA_FEED", "RESERVED", "check_table", "refuse_reserved"]
 
 ALWAYS: Final = ""
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
@@ -19,11 +20,6 @@ RESERVED: Final = {
     ALWAYS: frozenset({"__delta_internal_is_row_deleted", "_tmp_metadata_row_index"}),
     CHANGE_DATA_FEED: frozenset({"_change_type", "_commit_version", "_commit_timestamp"}),
 }
-
-
-def quoted(name: str) -> str:
-    """A column's name as Spark SQL takes it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def refuse_reserved(

@@ -60,11 +60,8 @@ def create_table(
     ----------
     path : str
         Qualified.
-    storage_options : mapping of str to str
     columns : str
         JSON of the table's columns.
-    partition_by : sequence of str
-    properties : mapping of str to str
 
     Raises
     ------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.sinks.delta_history import Commit, TableState, commits_back, read_commits, undoing
 
@@ -173,7 +174,7 @@ class KnownBatches:
 
     @property
     def _name(self) -> str:
-        return "delta.`" + self._path.replace("`", "``") + "`"
+        return f"delta.{quoted(self._path)}"
 
     def _accepting(self, version: int) -> str:
         return f"ALTER TABLE {self._name} SET TBLPROPERTIES ('{ACCEPTED}' = '{version}')."

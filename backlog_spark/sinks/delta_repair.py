@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import functions as F
 
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.delta_columns import quoted
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.session import session_conf
 

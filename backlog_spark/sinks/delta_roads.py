@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from backlog_spark.common.failure_causes import was_interrupted
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
-from backlog_spark.sinks.delta_columns import quoted
 from backlog_spark.sinks.delta_rules import CommitConflict
 from backlog_spark.spark import delta_log
 from backlog_spark.spark.batch_frames import kept, nullable
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     from backlog_spark.sinks.delta_rules import RowBudget
 
 __all__ = ["DirectRoad", "FilesRoad", "PendingBatch", "Road", "SparkRoad", "retriable"]
-
-_log = logging.getLogger(__name__)
 
 _TXN_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"

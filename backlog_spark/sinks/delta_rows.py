@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE
-from backlog_spark.sinks.delta_columns import quoted
 from backlog_spark.sinks.delta_upsert import DeltaUpsert
 from backlog_spark.sinks.newest import DELETES
 from backlog_spark.spark import delta_log

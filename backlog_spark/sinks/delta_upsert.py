@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import SettingError
 from backlog_spark.model.changes import CHANGE_TYPE, METADATA
 from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
-from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED, quoted
+from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED
 from backlog_spark.sinks.delta_rules import is_comparable
 from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
 from backlog_spark.spark.session import session_conf

@@ -23,7 +23,7 @@ from backlog_spark.model.nodes import (
 )
 from backlog_spark.model.watermarks import EVENT_TIME, observation_name
 from backlog_spark.operators.fold import Fold, StayEnd
-from backlog_spark.operators.sides import tagged
+from backlog_spark.operators.sides import quoted, tagged
 from backlog_spark.operators.sorted_loop import DATA, TAG
 from backlog_spark.spark.batch_frames import empty_frame, is_repeatable
 from backlog_spark.spark.group_processor import GroupProcessor, PandasProcessor
@@ -35,7 +35,7 @@ from backlog_spark.state.tables import EMIT, GROUP, arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.accumulators import Accumulator
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 __all__ = [
@@ -137,7 +137,7 @@ class Plans:
         columns = []
         for column in frame.schema:
             kept = {name: value for name, value in column.metadata.items() if name not in _MARKS}
-            columns.append(_column(column.name).alias(column.name, metadata=kept))
+            columns.append(quoted(column.name).alias(column.name, metadata=kept))
         return frame.select(*columns)
 
     def _stream(self, node: Node) -> DataFrame:
@@ -183,7 +183,7 @@ class Plans:
 
         marked = with_event_time(node, frame)
         number, self._inputs = self._inputs, self._inputs + 1
-        return marked.observe(observation_name(number), F.max(F.unix_millis(_column(node.column))).alias("greatest"))
+        return marked.observe(observation_name(number), F.max(F.unix_millis(quoted(node.column))).alias("greatest"))
 
     def _paired(self, node: PairNode, frames: dict[int, DataFrame]) -> DataFrame:
         """Both sides in one table. ``frames``: by the identity of the node."""
@@ -333,7 +333,7 @@ def with_event_time(node: WatermarkNode, frame: DataFrame) -> DataFrame:
             f"with_watermark: column {node.column!r} is {kind.simpleString()}; event time must be a timestamp.",
             "Convert it first, for example with .map('*', 'timestamp_millis(ms) AS ts').",
         )
-    return frame.withColumn(node.column, _column(node.column).alias(node.column, metadata={EVENT_TIME: node.column}))
+    return frame.withColumn(node.column, quoted(node.column).alias(node.column, metadata={EVENT_TIME: node.column}))
 
 
 @dataclass
@@ -358,7 +358,7 @@ class RawRows:
         """A node's raw rows in a batch."""
         number, schema = self.leaves[id(node)]
         # Keep names and metadata: the metadata marks the column of the event time.
-        columns = [_column(f"r{number}_{i}").alias(f.name, metadata=f.metadata) for i, f in enumerate(schema)]
+        columns = [quoted(f"r{number}_{i}").alias(f.name, metadata=f.metadata) for i, f in enumerate(schema)]
         return batch.where(f"{_RAW} = {number}").select(*columns)
 
 
@@ -385,12 +385,6 @@ def put_after(node: Node, last: KeyedNode, frame: DataFrame) -> DataFrame:
         return frame
     assert isinstance(node, TransformNode), "unions and watermarks after a keyed operator are refused"
     return node.apply(put_after(node.parent, last, frame))
-
-
-def _column(name: str) -> Column:
-    from pyspark.sql import functions as F
-
-    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def union_of(frames: list[DataFrame]) -> DataFrame:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, FloatType
 
+from backlog_spark.common.sql_names import quoted
+
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructField
@@ -28,10 +30,6 @@ PART: Final = "__backlog_spark_part"
 _DIGESTS: Final = ("a", "b")
 
 
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
-
-
 def _plain(field: StructField, column: Column) -> Column:
     # Spark's hash takes -0.0 for 0.0. A number's text is another one for each value.
     return column.cast("string") if isinstance(field.dataType, FloatType | DoubleType) else column
@@ -41,7 +39,7 @@ def _digests(fields: Sequence[StructField]) -> list[Column]:
     """Two hashes of a row's values. A hash skips NULL, so each value comes with a flag."""
     values: list[Column] = []
     for field in fields:
-        column = F.col(_quoted(field.name))
+        column = F.col(quoted(field.name))
         values += [column.isNull(), _plain(field, column)]
     return [F.xxhash64(F.lit(seed), *values).alias(name) for seed, name in enumerate(_DIGESTS)]
 
@@ -68,7 +66,7 @@ def compared(source: DataFrame, target: DataFrame, keys: Sequence[str], values: 
         the key more than once. ``part`` is NULL where the source does not have the key.
     """
     # In a struct: a table may have columns with any name.
-    key = F.struct(*(F.col(_quoted(name)).alias(name) for name in keys)).alias("key")
+    key = F.struct(*(F.col(quoted(name)).alias(name) for name in keys)).alias("key")
     sides = [
         rows.select(key, *_digests(values), part.alias("part"), F.lit(side).alias("side"))
         for rows, part, side in ((source, F.col(PART), 1), (target, F.lit(None).cast("int"), 0))
@@ -103,7 +101,7 @@ def is_same(keys: DataFrame, rows: DataFrame, names: Sequence[str]) -> Column:
     """Condition that joins `compared`'s struct ``key`` with rows, NULL with NULL."""
     found = F.lit(True)
     for name in names:
-        found = found & keys["key"].getField(name).eqNullSafe(rows[_quoted(name)])
+        found = found & keys["key"].getField(name).eqNullSafe(rows[quoted(name)])
     return found
 
 

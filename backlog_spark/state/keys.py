@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def normalised(key: str, schema: StructType) -> Column:
     """The key column with one representation per value, as in Spark's own grouping."""
     from pyspark.sql import functions as F
 
-    column = F.col(_quoted(key))
+    column = F.col(quoted(key))
     kind = schema[key].dataType
     if type(kind).__name__ in ("FloatType", "DoubleType"):
         # Spark groups 0.0 with -0.0 and NaN with NaN, but their bits differ.
@@ -151,8 +152,8 @@ def labelled(group: str, labels: Sequence[int]) -> Column:
     from pyspark.sql import functions as F
 
     # Spark plans one text per batch faster than many literals. Nullable like the group: the state keeps that.
-    array, quoted = f"CAST(split('{','.join(map(str, labels))}', ',') AS array<int>)", _quoted(group)
-    return F.expr(f"CASE WHEN {quoted} IS NOT NULL THEN element_at({array}, {quoted} + 1) END")
+    array, name = f"CAST(split('{','.join(map(str, labels))}', ',') AS array<int>)", quoted(group)
+    return F.expr(f"CASE WHEN {name} IS NOT NULL THEN element_at({array}, {name} + 1) END")
 
 
 def order_of(numbers: np.ndarray) -> np.ndarray:
@@ -241,7 +242,3 @@ def _codes(key: pa.Array) -> np.ndarray:
     encoded = pc.dictionary_encode(key, null_encoding="encode")
     indices: np.ndarray = encoded.indices.to_numpy(zero_copy_only=False)
     return indices
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"

@@ -9,6 +9,7 @@ from typing import Final
 from sqlglot import exp
 
 from backlog_spark.common.failure_causes import nearest_function
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE, DELETE, INSERT
 from backlog_spark.operators.declare import AGGREGATES, function_name, parse_aggregates
 from backlog_spark.operators.windows.columns import WINDOW_COLUMNS
@@ -16,7 +17,7 @@ from backlog_spark.streamsql.items import Item
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.span import Span
 from backlog_spark.streamsql.spans import SPARK_WINDOWS, span_of_call, window_column
-from backlog_spark.streamsql.translation import Translation, quoted_name, results_change
+from backlog_spark.streamsql.translation import Translation, results_change
 
 __all__ = ["distinct", "grouped", "is_grouped"]
 
@@ -236,7 +237,7 @@ def _name_results(
             if text not in groups.results:
                 groups.results[text] = names.get(text) or tr.hidden("result")
             with tr.statement.at(call):
-                parse_aggregates(f"{text} AS {quoted_name(groups.results[text])}")
+                parse_aggregates(f"{text} AS {quoted(groups.results[text])}")
 
 
 def _aggregated(tr: Translation, rows: Rows, groups: _Groups, node: exp.Select) -> Rows:
@@ -244,7 +245,7 @@ def _aggregated(tr: Translation, rows: Rows, groups: _Groups, node: exp.Select) 
     if not keys:
         keys = [tr.unseen(_ALL)]
         made = {keys[0]: exp.Literal.number(0)}
-    texts = [f"{text} AS {quoted_name(name)}" for text, name in groups.results.items()]
+    texts = [f"{text} AS {quoted(name)}" for text, name in groups.results.items()]
     texts = texts or [f"count(*) AS {tr.unseen(_COUNT)}"]
     keyed = tr.with_columns(rows, made, node.args.get("group") or node).stream.key_by(*keys)
     name = tr.operator(*keys, "aggregate")
@@ -306,4 +307,4 @@ def distinct(tr: Translation, rows: Rows, node: exp.Expr) -> Rows:
         return tr.projected(result, [(key, column_of(key), node) for key in keys])
     # Without deletes the result has only inserts, so the change type can go.
     first = told.stream.filter(f"{CHANGE_TYPE} = '{INSERT}'")
-    return replace(told, stream=tr.selected(first, [quoted_name(key) for key in keys], node), pseudo=())
+    return replace(told, stream=tr.selected(first, [quoted(key) for key in keys], node), pseudo=())

@@ -9,13 +9,14 @@ from typing import Final
 
 from sqlglot import exp
 
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE
 from backlog_spark.operators.over.select_list import parse_over
 from backlog_spark.streamsql.items import Item
 from backlog_spark.streamsql.rows import Rows, Visible, column_of, text_of
 from backlog_spark.streamsql.spans import event_time
 from backlog_spark.streamsql.times import milliseconds
-from backlog_spark.streamsql.translation import Translation, quoted_name
+from backlog_spark.streamsql.translation import Translation
 
 __all__ = ["has_over", "with_over"]
 
@@ -84,10 +85,10 @@ def with_over(tr: Translation, select: exp.Select, rows: Rows, items: Sequence[I
             results[text] = name
             function = _function(tr, made, call.this)
             with tr.statement.at(call):
-                parse_over(f"{function} AS {quoted_name(name)}")
+                parse_over(f"{function} AS {quoted(name)}")
             functions[name] = function
     prepared = tr.with_columns(rows, made, calls[0][0])
-    texts = [f"{function} AS {quoted_name(name)}" for name, function in functions.items()]
+    texts = [f"{function} AS {quoted(name)}" for name, function in functions.items()]
     with tr.statement.at(calls[0][0]):
         keyed = prepared.stream.key_by(*keys, order=spec.tie)
         operator = tr.operator(*keys, "over")

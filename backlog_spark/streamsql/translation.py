@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 from sqlglot import exp
 
 from backlog_spark.api.streams import BacklogStream
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.model.changes import CHANGE_TYPE, MARK
 from backlog_spark.model.nodes import KeyedNode, Node, TransformNode, state_name
 from backlog_spark.spark.schemas import Schemas
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-__all__ = ["Translation", "conjuncts", "quoted_name", "results_change"]
+__all__ = ["Translation", "conjuncts", "results_change"]
 
 # Names of internal columns. The statement may not use such names.
 _HIDDEN: Final = re.compile(r"__\w+")
@@ -135,7 +136,7 @@ class Translation:
         """The rows with further columns, from translated expressions."""
         if not columns:
             return rows
-        stream = rows.stream.map("*", *(f"{text_of(e)} AS {quoted_name(n)}" for n, e in columns.items()))
+        stream = rows.stream.map("*", *(f"{text_of(e)} AS {quoted(n)}" for n, e in columns.items()))
         self._stateless(stream, node, "")
         return replace(rows, stream=stream)
 
@@ -153,7 +154,7 @@ class Translation:
         chosen = [name for name in names if name in needed]
         if len(chosen) == len(names) or not chosen:
             return rows
-        stream = rows.stream.map(*(quoted_name(name) for name in chosen))
+        stream = rows.stream.map(*(quoted(name) for name in chosen))
         self.schema(stream, node)
         return replace(rows, stream=stream, columns=kept)
 
@@ -239,12 +240,7 @@ def results_change(node: Node) -> bool:
 
 def _item(name: str, expression: exp.Expr) -> str:
     text = text_of(expression)
-    return text if text == quoted_name(name) else f"{text} AS {quoted_name(name)}"
-
-
-def quoted_name(name: str) -> str:
-    """A name in backticks."""
-    return "`" + name.replace("`", "``") + "`"
+    return text if text == quoted(name) else f"{text} AS {quoted(name)}"
 
 
 def conjuncts(condition: exp.Expr) -> list[exp.Expr]:

@@ -31,6 +31,7 @@ from pyspark.sql.types import (
     VariantType,
 )
 
+from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.aggregates.aggregate import Aggregate
 
@@ -144,9 +145,9 @@ class ArgumentAggregate(DeclaredAggregate):
 def column(schema: StructType, text: str) -> Column:
     """The column with this name, all columns as one struct for ``*``, or else the expression in ``text``."""
     if text in schema.fieldNames():
-        return F.col(_quoted(text))
+        return F.col(quoted(text))
     if text == "*":
-        return F.struct(*(F.col(_quoted(name)) for name in _users(schema).fieldNames()))
+        return F.struct(*(F.col(quoted(name)) for name in _users(schema).fieldNames()))
     return F.expr(text)
 
 
@@ -220,10 +221,6 @@ def order_field(schema: StructType, order: str, owner: DeclaredAggregate) -> Str
 def without_negative_zero(value: Column, kind: DataType) -> Column:
     """The value with -0.0 replaced by 0.0: they are equal, but their bits differ."""
     return value + F.lit(0).cast(kind) if isinstance(kind, FloatType | DoubleType) else value
-
-
-def _quoted(name: str) -> str:
-    return "`" + name.replace("`", "``") + "`"
 
 
 @lru_cache(maxsize=256)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,6 @@ from backlog_spark.operators.aggregates.base import (
     order_field,
     without_negative_zero,
 )
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["CollectList", "CollectSet"]
 

@@ -132,7 +132,7 @@ class Planner:
         gone = {p: at for p, at in pin.earliest.items() if p not in wanted}
         start = KafkaPosition({**wanted, **gone}, pin.topics)
         offsets, losses = reconciled(start, cluster.topics, cluster.earliest, cluster.latest)
-        offsets, losses = self._judged(start, cluster, offsets, losses)
+        offsets, losses = self._judged(start, offsets, losses)
         self._report({**gaps, **losses})
         if last_ms is None:
             dedup = ""
@@ -150,7 +150,7 @@ class Planner:
         names = start.topics if start.until is not None else None
         cluster = self._look(names)
         begins, losses = reconciled(start, cluster.topics, cluster.earliest, cluster.latest)
-        begins, losses = self._judged(start, cluster, begins, losses)
+        begins, losses = self._judged(start, begins, losses)
         bounds = self._bounds(start, target, cluster)
         if bounds is not None:
             begins = {p: at for p, at in begins.items() if p in bounds or p in start.offsets}
@@ -323,7 +323,7 @@ class Planner:
         )  # fmt: skip
 
     def _judged(
-        self, start: KafkaPosition, cluster: _Cluster, begins: dict[Partition, int], losses: dict[Partition, Loss]
+        self, start: KafkaPosition, begins: dict[Partition, int], losses: dict[Partition, Loss]
     ) -> tuple[dict[Partition, int], dict[Partition, Loss]]:
         """Look again at partitions whose log seems to end before what was read of it."""
         short = [p for p, loss in losses.items() if loss.is_short]
