@@ -54,8 +54,6 @@ class KafkaServer(EmbeddedServer):
     ----------
     datadir : Path or str, optional
         See `EmbeddedServer`.
-    port : int, optional
-        See `EmbeddedServer`. Of the listener without login.
     options : mapping of str to str, optional
         Properties of the broker, which replace the defaults: ``{"message.max.bytes": "4000000"}``.
     protocols : sequence of str, optional
@@ -63,8 +61,6 @@ class KafkaServer(EmbeddedServer):
         of the last two are given in ``options``.
     users : mapping of str to str, optional
         Names and passwords that the mechanism PLAIN takes.
-    memory : str, default "512m"
-        Most heap of the broker.
 
     Notes
     -----
@@ -82,20 +78,17 @@ class KafkaServer(EmbeddedServer):
     def __init__(
         self,
         datadir: Path | str | None = None,
-        port: int | None = None,
         options: Mapping[str, str] | None = None,
         *,
         protocols: Sequence[str] = (),
         users: Mapping[str, str] | None = None,
-        memory: str = "512m",
     ) -> None:
         unknown = [protocol for protocol in protocols if protocol not in _PROTOCOLS]
         if unknown:
             raise BacklogError(f"{unknown[0]!r} is none of {', '.join(_PROTOCOLS)}.", "PLAINTEXT is always there.")
-        super().__init__(datadir, port)
+        super().__init__(datadir)
         self._options = dict(options or {})
         self._users = dict(users or {})
-        self._memory = memory
         self._ports = {protocol: free_port() for protocol in (*protocols, "CONTROLLER")}
         self._log_start = 0
 
@@ -139,7 +132,7 @@ class KafkaServer(EmbeddedServer):
         path.touch(mode=0o600)  # the users' passwords are in it
         path.write_text(_text({**_properties(self.datadir, ports), **self._login(), **self._options}))
         self._log_start = self.log_path.stat().st_size
-        return [*_java(self._memory), "kafka.Kafka", str(path)]
+        return [*_java("512m"), "kafka.Kafka", str(path)]
 
     def _login(self) -> dict[str, str]:
         if not any(protocol.startswith("SASL") for protocol in self._ports):

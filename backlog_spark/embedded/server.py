@@ -272,8 +272,8 @@ def _sweep() -> None:
             shutil.rmtree(home, ignore_errors=True)
 
 
-def _tail(log: Path, lines: int = 15) -> str:
+def _tail(log: Path) -> str:
     try:
-        return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) or "(empty)"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-15:]) or "(empty)"
     except OSError as error:
         return f"(cannot be read: {error.strerror})"

@@ -51,6 +51,10 @@ class MultisetFold(RowsFold):
             schema = schema.append(self.state.arrow().field(name))
         return schema
 
+    def is_late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
+        """None is: what such an operator emits, it can retract."""
+        return np.zeros(live.num_rows, dtype=bool)
+
     def net(self, lifted: DataFrame) -> DataFrame:
         """The placed rows that exist after all rows have been counted."""
         if not self.takes_back:

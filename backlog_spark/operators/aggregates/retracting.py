@@ -212,9 +212,6 @@ class RowsAggregateFold(MultisetFold):
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
-    def is_late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
-        return np.zeros(live.num_rows, dtype=bool)
-
     def advance(
         self, kept: pa.RecordBatch, fresh: pa.RecordBatch, clock: Clock
     ) -> tuple[pa.RecordBatch, list[pa.RecordBatch]]:

@@ -227,9 +227,6 @@ class JoinFold(MultisetFold):
 
     # -- the stream vehicle ---------------------------------------------------------------------------------
 
-    def is_late(self, live: pa.RecordBatch, watermark: int, kept: pa.RecordBatch) -> np.ndarray:
-        return np.zeros(live.num_rows, dtype=bool)
-
     def due(self, state: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
         event = processing = np.full(state.num_rows, NEVER, dtype=np.int64)
         side = state.column(SIDE_OF).to_numpy()

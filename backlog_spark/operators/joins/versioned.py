@@ -48,7 +48,6 @@ _COMMIT_SEQ: Final = "_commit_seq"
 _NEWEST: Final = "__backlog_newest"
 
 Integers = npt.NDArray[np.int64]
-Bits = npt.NDArray[np.bool_]
 
 
 class VersionedJoinFold(RowsFold):

@@ -33,7 +33,7 @@ from backlog_spark.operators.sorted_loop import DATA, ORIGIN, TAG, SortedLoop, k
 from backlog_spark.operators.user_types import state_type, struct_of
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
 from backlog_spark.state.seeds import ChosenRows, Unpack
-from backlog_spark.state.store import AT_EVERY_TICK, NEVER
+from backlog_spark.state.store import NEVER
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ class ProcessFold(Fold):
             event = np.minimum(event, _AT_END)
         processing = _first(state.column(_PROCESSING_TIMERS))
         for value, times, ttl in self._ttls:
-            expires = due_of_stamps(state.column(value), state.column(times), ttl, AT_EVERY_TICK, NEVER)
+            expires = due_of_stamps(state.column(value), state.column(times), ttl)
             processing = np.minimum(processing, expires)
         return event, processing
 

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from backlog_spark.common.durations import parse_duration
 from backlog_spark.errors import BacklogError, SettingError
+from backlog_spark.state.store import AT_EVERY_TICK, NEVER
 
 __all__ = ["Stamps", "StateTtlConfig", "due_of_stamps", "state_column", "times_column", "with_times"]
 
@@ -183,17 +184,9 @@ def times_column(name: str) -> str:
     return f"w_{name}"
 
 
-def due_of_stamps(values: pa.Array, times: pa.Array, config: StateTtlConfig, unknown: int, never: int) -> np.ndarray:
-    """When to process each row of state because values have expired.
-
-    Parameters
-    ----------
-    values, times : pyarrow.Array
-    config : StateTtlConfig
-    unknown, never : int
-        Results for rows with a value that has no time yet, and for rows without values.
-    """
-    found = np.full(len(times), never, dtype=np.int64)
+def due_of_stamps(values: pa.Array, times: pa.Array, config: StateTtlConfig) -> np.ndarray:
+    """When to process each row of state because values have expired. A value without a time yet gets one at a tick."""
+    found = np.full(len(times), NEVER, dtype=np.int64)
     counts = _counts(values, times)
     has = np.flatnonzero(counts)
     if not len(has):
@@ -201,7 +194,7 @@ def due_of_stamps(values: pa.Array, times: pa.Array, config: StateTtlConfig, unk
     flat = pc.list_flatten(times) if pa.types.is_list(times.type) else times.take(pa.array(has))
     step = config.step_ms
     later = -(-(np.asarray(pc.fill_null(flat, 0), dtype=np.int64) + config.ttl_ms) // step) * step
-    later = np.where(flat.is_valid().to_numpy(zero_copy_only=False), later, unknown)
+    later = np.where(flat.is_valid().to_numpy(zero_copy_only=False), later, AT_EVERY_TICK)
     found[has] = np.minimum.reduceat(later, np.concatenate(([0], np.cumsum(counts[has])[:-1])))
     return found
 

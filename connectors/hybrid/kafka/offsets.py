@@ -86,21 +86,21 @@ def parse_numbers(name: str, text: str, least: int, example: str) -> dict[Partit
     return found
 
 
-def parse_assign(name: str, text: str) -> tuple[Partition, ...]:
+def parse_assign(text: str) -> tuple[Partition, ...]:
     """The JSON of the option ``assign``: ``{"topic": [0, 1]}``."""
     example = '{"orders": [0, 1]}'
     found: list[Partition] = []
-    for topic, numbers in _object(name, text, example).items():
+    for topic, numbers in _object("assign", text, example).items():
         if not isinstance(numbers, list) or not numbers:
-            raise SettingError(name, text, f"{topic!r} has no list of partitions.", f"For example {example}.")
+            raise SettingError("assign", text, f"{topic!r} has no list of partitions.", f"For example {example}.")
         for number in numbers:
             if not isinstance(number, int) or isinstance(number, bool) or number < 0:
-                raise SettingError(name, text, f"{number!r} is not a partition number.", f"For example {example}.")
+                raise SettingError("assign", text, f"{number!r} is not a partition number.", f"For example {example}.")
             if (topic, number) in found:
-                raise SettingError(name, text, f"names {topic}-{number} twice.", "Name each partition once.")
+                raise SettingError("assign", text, f"names {topic}-{number} twice.", "Name each partition once.")
             found.append((topic, number))
     if not found:
-        raise SettingError(name, text, "names no partition.", f"For example {example}.")
+        raise SettingError("assign", text, "names no partition.", f"For example {example}.")
     return tuple(sorted(found))
 
 

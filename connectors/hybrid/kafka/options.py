@@ -200,7 +200,7 @@ def _topics(given: Given) -> Topics:
         )  # fmt: skip
     text = given[there[0].lower()].strip()
     if there[0] == "assign":
-        return Topics(partitions=parse_assign("assign", text))
+        return Topics(partitions=parse_assign(text))
     if there[0] == "subscribe":
         return Topics(names=tuple(sorted(_names(given, "subscribe"))))
     return Topics(pattern=given.pattern("subscribePattern", r'For example "orders_\d+".').strip())
