@@ -150,7 +150,14 @@ def test_what_cannot_be_compared_says_why(spark: SparkSession, mysql: MySQLServe
     for name, value in (("max_differences", -1), ("max_rows_per_second", 0)):
         with pytest.raises(SettingError, match=name):
             bs.verify(query, **{name: value})  # type: ignore[arg-type]
-    # Files of the version that VACUUM has removed.
+
+
+@pytest.mark.grid
+def test_files_and_logs_that_are_gone_are_named(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+    create(mysql, "gone", 10)
+    query = run_to_the_end(
+        source(mysql, "verify.gone"), tmp_path, bs.DeltaUpsert(str(tmp_path / "t"), keys=["id"]), spark
+    )
     at = place(query, None)
     spark.sql(f"UPDATE delta.`{tmp_path}/t` SET v = 'x'")
     spark.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
@@ -163,7 +170,7 @@ def test_what_cannot_be_compared_says_why(spark: SparkSession, mysql: MySQLServe
     assert bs.verify(query).different == 10
     # The log that takes rows back, purged before a chunk is read.
     at = place(query, None)
-    mysql.execute("UPDATE verify.plain SET n = n + 1")
+    mysql.execute("UPDATE verify.gone SET n = n + 1")
     forget_log(mysql)
     with pytest.raises(BacklogError, match=r"(?s)comparison with .* failed: .*purged"):
         compare(at)
