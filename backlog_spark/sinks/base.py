@@ -15,7 +15,7 @@ __all__ = ["BatchInfo", "Sink", "SinkContext", "Written"]
 
 @dataclass(frozen=True)
 class SinkContext:
-    """What a sink gets to know about its query before the first batch of a run.
+    """What a sink learns about its query before the first batch of a run.
 
     Parameters
     ----------
@@ -28,12 +28,12 @@ class SinkContext:
     schema : pyspark.sql.types.StructType
         Schema of every batch of the run.
     key_is_unique_in_backlog : bool
-        True if all batches with ``is_backlog`` true together have at most one row per key, each an insert: the
-        snapshot of a table by its primary key, or the final rows of a keyed operator. False when in doubt, if
-        any input of the query can send changes in such a batch, and on a second stay in backlog.
+        True if all batches with ``is_backlog`` true together have at most one row per key, and each row is an insert:
+        the snapshot of a table by its primary key, or the final rows of a keyed operator. False when in doubt, when
+        any input of the query can send changes in such a batch, and when the query returns to backlog.
     newest_planned, newest_committed : int or None
-        Newest batch id in Spark's offset log and in its commit log; None if there is none. An output does not
-        belong to this checkpoint if it lacks a committed batch, or has a batch that was never planned.
+        Newest batch id in Spark's offset log and in its commit log; None if there is none. An output that lacks a
+        committed batch, or has a batch that was never planned, does not belong to this checkpoint.
     rows_are_results : bool
         The rows come from a keyed operator: each is the newest result of its key, not a change.
     """
@@ -54,9 +54,9 @@ class BatchInfo:
     Parameters
     ----------
     batch_id : int
-        Spark's batch id: from 0, one more each time; a replay has the same id.
+        Spark's batch id: 0 for the first batch, then ascending without gaps; a replay has the same id.
     is_backlog : bool
-        RecordAttributes of the batch; a replay has the same.
+        RecordAttributes of the batch; a replay has the same value.
     """
 
     batch_id: int
@@ -71,14 +71,14 @@ class Written:
     ----------
     batch_id : int
     road : "direct", "files", "spark" or "none"
-        By delta-rs from the driver; its files by Spark and its commit by delta-rs; by Spark; or not at all, as the
-        output had it.
+        ``direct``: delta-rs wrote it from the driver. ``files``: Spark wrote its files and delta-rs committed them.
+        ``spark``: Spark wrote and committed it. ``none``: it was not written, as the output already had it.
     reason : str
         Why it was not ``direct``; empty if it was.
     rows : int or None
         None if the rows were not counted.
     attempts : int
-        More than 1 if other writers committed in between.
+        More than 1 if other writers committed meanwhile.
     seconds : float
     """
 
@@ -91,10 +91,10 @@ class Written:
 
 
 class Sink(ABC):
-    """An output that takes whole micro-batches. Each takes effect exactly once, however often `write` gets it.
+    """An output that takes whole micro-batches. Each batch takes effect exactly once, however often `write` gets it.
 
     The runner calls `open`, and then `write` once per batch, in ascending batch ids, never two at a time.
-    Nothing is called at the end of a run. A run may end by a crash, so the next `open` must accept any state
+    It calls nothing at the end of a run. A run may end by a crash, so the next `open` must accept any state
     of the target. An error from either method fails the query. The runner may restart it, and then calls
     `write` with the same batch again.
     """
@@ -103,7 +103,7 @@ class Sink(ABC):
     """How the newest batch was written, if the sink reports it."""
 
     def for_output(self) -> Sink:
-        """The object for one output of one query; by default this one.
+        """The sink object for one output of one query; by default this one.
 
         A sink that keeps state from `open` returns a copy, as several queries may get the same object.
         """
@@ -111,7 +111,7 @@ class Sink(ABC):
 
     @abstractmethod
     def open(self, context: SinkContext) -> None:
-        """Prepare the target, or refuse it.
+        """Prepare the target, or reject it.
 
         Called on the driver before each start and restart of the query, before any row is read. It must not write
         rows. Called again with the same `txn_app_id`, also after a crash inside an earlier call, it must not
@@ -120,7 +120,7 @@ class Sink(ABC):
         Raises
         ------
         BacklogError
-            If the target or the schema does not fit. It names the column or setting and the next step.
+            If the target or the schema does not fit. The error names the column or setting and the next step.
         """
 
     @abstractmethod

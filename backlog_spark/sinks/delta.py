@@ -1,4 +1,4 @@
-"""What the sinks of Delta tables share: one transaction a batch, and all that is checked before it."""
+"""What the sinks of Delta tables share: one transaction per batch, and all checks before it."""
 
 from __future__ import annotations
 
@@ -42,44 +42,44 @@ CREATED_BY: Final = "backlog_spark.createdBy"
 SMALL_BATCH_ROWS: Final = 100_000
 SMALL_BATCH_BYTES: Final = 64 * 1024 * 1024
 
-# Each try begins anew at the newest version; another writer that is faster so many times in a row writes without pause.
+# Each attempt starts at the newest version. 20 failed attempts in a row mean that another writer never pauses.
 _ATTEMPTS: Final = 20
 
 
 class DeltaSink(Sink):
     """A sink that makes each batch one transaction of a Delta table, with ``(txn_app_id, batch_id)`` in it.
 
-    Delta keeps the newest batch id of every query with the table. A batch that the table has is skipped before
-    anything is read; one that does not follow the last is refused, as rows in between are missing. An empty
-    batch is a transaction too, so that this can be told. RESTORE, REPLACE TABLE and CLONE take rows out of a table
-    and keep the batch ids; so all commits beside the sink's own are looked through for them, before a batch is
-    written or skipped and, as one may come meanwhile, before it counts as written.
+    Delta stores the newest batch id of every query in the table. The sink skips a batch that the table already has
+    before it reads any row. It rejects a batch that does not directly follow the last one, as rows in between are
+    missing. An empty batch is a transaction too; otherwise the sink could not detect a gap. RESTORE, REPLACE TABLE and
+    CLONE remove rows but keep the batch ids. So the sink searches all commits of other writers for them before it
+    writes or skips a batch, and again afterwards, before the batch counts as written.
 
-    A batch takes one of three roads (`backlog_spark.sinks.delta_roads`). When another writer's commit comes in
-    between, it is tried again at the newest version, if its rows or files are at hand.
+    A batch takes one of three roads (`backlog_spark.sinks.delta_roads`). If another writer commits meanwhile, the sink
+    tries again at the newest version, provided that the batch's rows or files are still available.
 
-    Subclasses say which columns are stored and how a batch's rows come into the table.
+    Subclasses define which columns are stored and how a batch's rows are written.
 
     Parameters
     ----------
     path : str
-        Location of the table, in any form that Hadoop takes. Created at the first start if nothing is there.
+        Location of the table, as a Hadoop path or URL. The first start creates the table if nothing is there.
     partition_by : sequence of str
         Partition columns of a table that the sink creates.
     properties : mapping of str to str
         Table properties of a table that the sink creates.
     merge_schema : bool
-        Whether columns that the table lacks are added to it, NULL in the rows that it has.
+        Whether to add columns that the table lacks. They are NULL in existing rows.
     small_batch_rows, small_batch_bytes : int
-        The most that a live batch may have to be committed by delta-rs; 0 rows: never.
+        Maximum size of a live batch that delta-rs commits; 0 rows: Spark commits all batches.
     storage_options : mapping of str to str
-        delta-rs's options for the table's store.
+        delta-rs's options for the table's storage.
     compact : bool
-        Whether small files are merged between batches.
+        Whether to merge small files between batches.
     """
 
     keys: tuple[str, ...] = ()
-    """Columns that identify a row, where a sink has such."""
+    """Columns that identify a row; empty if the sink has none."""
 
     def __init__(
         self,
@@ -110,19 +110,19 @@ class DeltaSink(Sink):
         self._context: SinkContext | None = None
         self._stored: tuple[StructField, ...] = ()
         self._columns: tuple[str, ...] = ()
-        self._fitting = ""  # the table's columns that the stream's are known to fit
+        self._fitting = ""  # the table's schema that the stream's columns were last checked against
         self._is_ours = False
         self._known: KnownBatches | None = None
         self._access: TableAccess | None = None
         self._budget = RowBudget(0, 0, ())
-        self._replayed = -1  # up to this batch they may have failed before
+        self._replayed = -1  # batches up to this id may have failed in an earlier run
 
     def for_output(self) -> DeltaSink:
         return copy.copy(self)
 
     @abstractmethod
     def _stored_fields(self, context: SinkContext) -> list[StructField]:
-        """The batch's columns that go into the table. First of all at each `open`.
+        """The batch's columns that are stored in the table. `open` calls this first.
 
         Raises
         ------
@@ -131,20 +131,20 @@ class DeltaSink(Sink):
         """
 
     def _reserved(self) -> dict[str, frozenset[str]]:
-        """Names in small letters that Delta takes for columns of its own in what this sink does.
+        """Column names, in lower case, that Delta reserves for itself in the operations of this sink.
 
-        Each under the table's property that has to be true for it, or under `ALWAYS`.
+        The key is the table property that must be true for Delta to reserve them, or `ALWAYS`.
         """
         return RESERVED
 
     @abstractmethod
     def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
-        """The rows of a batch that are added as they are; None if they are to be merged."""
+        """The rows of a batch if they are only appended; None if they must be merged."""
 
     def _write_rows(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> None:
-        """Write a batch that the table lacks by Spark, in exactly one commit, also where it has no rows.
+        """Write a batch that the table lacks with Spark, in exactly one commit, even if the batch has no rows.
 
-        Called with the session's confs set so that Delta puts the transaction's id into that commit.
+        The session's confs are set so that Delta puts the transaction's id into that commit.
         """
         rows = self._added(batch_df, batch, context)
         if rows is None:
@@ -153,15 +153,15 @@ class DeltaSink(Sink):
             rows.select(*map(quoted, self._columns)).write.format("delta").mode("append").save(self.path)
 
     def _merge(self, batch_df: DataFrame) -> None:
-        """Write a batch whose rows are not added as they are."""
+        """Write a batch whose rows must be merged."""
         raise AssertionError(f"{self!r} merges nothing")
 
     def _unfit(self, fields: Sequence[StructField]) -> str | None:
-        """Why no batch of these columns can be written by `_write_small`; None if some can. Once per `open`."""
+        """Why `_write_small` cannot write batches with these columns; None if it can. Called once per `open`."""
         return None
 
     def _needed(self) -> Sequence[str]:
-        """The columns that `_write_small` is given."""
+        """The columns that `_write_small` receives."""
         return self._columns
 
     @abstractmethod
@@ -171,27 +171,27 @@ class DeltaSink(Sink):
         Raises
         ------
         CommitConflict
-            Nothing was written, as another writer was faster.
+            Nothing was written, as another writer committed first.
         """
 
     def open(self, context: SinkContext) -> None:
-        """Create the table if there is none, else check that it fits. See :meth:`Sink.open`.
+        """Create the table if there is none; otherwise check that it fits. See :meth:`Sink.open`.
 
         Raises
         ------
         SettingError
             If a setting names a column that is not in the schema.
         BacklogError
-            If `path` holds files that are no Delta table, or a table without one of the columns or with
-            another type; if the table lacks batches that the checkpoint has, or has some that it lacks; if it was
+            If `path` holds files that are not a Delta table; if the table lacks one of the columns or has it with
+            another type; if the table lacks batches that the checkpoint has, or the reverse; if the table was
             restored or replaced.
         """
         stored = self._stored_fields(context)
         self._check_columns("partition_by", self.partition_by, stored)
-        # Other queries of the session get none of our settings.
+        # Other queries of the session must not get our settings.
         spark = session_copy(context.spark)
         delta_log.refuse_without_delta(spark)
-        # Delta compares locations as texts in places, and resolves a relative one in others.
+        # Delta compares some paths as texts, and resolves a relative path in some calls only.
         self.path = delta_log.qualified_text(spark, self.path)
         log_path = delta_log.log_path(spark, self.path)
         self._known = KnownBatches(self.path, log_path, context)
@@ -205,7 +205,7 @@ class DeltaSink(Sink):
                 properties = {**self.properties, CREATED_BY: context.txn_app_id}
                 access.create(spark, stored, self.partition_by, properties)
                 state = access.state(spark, context.txn_app_id)
-        # After a creation too: another query may have been faster, and its table wins.
+        # Checked after a creation too: if another query created the table first, its table is used.
         table = StructType.fromJson(json.loads(state.schema))
         refuse_reserved(
             self.path, self._reserved(), [*table.names, *(field.name for field in stored)], state.configuration
@@ -224,7 +224,7 @@ class DeltaSink(Sink):
         self._context = context
 
     def _refusal_of_direct(self, fields: Sequence[StructField]) -> str | None:
-        """Why delta-rs is not to write a table here, whichever it is."""
+        """Why delta-rs must not write any table here; None if it may."""
         if not self.small_batch_rows:
             return "small_batch_rows is 0"
         if importlib.util.find_spec("deltalake") is None:
@@ -232,13 +232,13 @@ class DeltaSink(Sink):
         return refusal_of_store(self.path, self.storage_options, os.environ) or self._unfit(fields)
 
     def write(self, batch_df: DataFrame, batch: BatchInfo) -> None:
-        """Write a batch in one transaction, or nothing if the table has it already. See :meth:`Sink.write`.
+        """Write a batch in one transaction, or nothing if the table already has it. See :meth:`Sink.write`.
 
         Raises
         ------
         BacklogError
-            If the sink is not open, the table lacks the batch before this one, it was restored or replaced, another
-            query has written a batch under this one's id, or the table's columns no longer fit.
+            If the sink is not open, if the table lacks the previous batch, if it was restored or replaced, if another
+            query has written a batch under this query's id, or if the table's columns no longer fit.
         """
         context, known, access = self._context, self._known, self._access
         if context is None or known is None or access is None:
@@ -271,7 +271,7 @@ class DeltaSink(Sink):
             self.written = Written(batch.batch_id, road.name, direct.reason, road.rows, attempt, seconds)
 
     def _roads(self, batch: PendingBatch, access: TableAccess, context: SinkContext) -> tuple[DirectRoad, Road, Road]:
-        """The roads for a batch, in the order in which they are tried."""
+        """The roads for a batch, in the order in which the sink tries them."""
         merges = bool(self.keys)
         return (
             DirectRoad(batch, access, self._budget, self._needed(), merges, self._write_small),
@@ -280,7 +280,7 @@ class DeltaSink(Sink):
         )
 
     def _check_fit(self, state: TableState) -> None:
-        """Refuse a table whose columns another writer has changed so that the stream's no longer fit."""
+        """Reject the table if another writer has changed its columns so that the stream's columns no longer fit."""
         if state.schema != self._fitting:
             found = StructType.fromJson(json.loads(state.schema)) if state.schema else StructType()
             check_table(self.path, self.keys, found, self._stored)
@@ -293,7 +293,7 @@ class DeltaSink(Sink):
                 raise SettingError(
                     f"{type(self).__name__} {setting}",
                     list(names),
-                    f"there is no column {name!r} to store; there are {', '.join(sorted(found))}.",
+                    f"there is no column {name!r} to store; the columns are {', '.join(sorted(found))}.",
                 )
 
     def __repr__(self) -> str:

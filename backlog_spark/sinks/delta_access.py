@@ -1,4 +1,4 @@
-"""A Delta table as a sink gets at it: by delta-rs while that may write to it, else by Spark."""
+"""A sink's access to its Delta table: with delta-rs while that may write to it, otherwise with Spark."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ _NO_TABLE: Final = "there is no table"
 
 
 class TableAccess:
-    """The table of one output of a query, through all its starts.
+    """The table of one output of a query, across all starts of the query.
 
     Parameters
     ----------
     path : str
-        Qualified.
+        Qualified path of the table.
     storage_options : mapping of str to str
-        delta-rs's, for the table's store.
+        delta-rs's options for the table's storage.
     compact : bool
         Whether delta-rs merges small files.
 
     Attributes
     ----------
     direct : DirectTable or str
-        The table as delta-rs sees it, or why Spark has to write to it.
+        The table as delta-rs reads it, or the reason why Spark has to write to it.
     adds_no_files : str
-        Why delta-rs commits no files that Spark has written; empty if it does.
+        Why delta-rs must not commit files that Spark has written; empty if it may.
     """
 
     def __init__(self, path: str, storage_options: Mapping[str, str], *, compact: bool) -> None:
@@ -56,7 +56,7 @@ class TableAccess:
         self.adds_no_files = ""
 
     def open(self, refusal: str | None) -> None:
-        """Look for the table at a start of the query. `refusal`: why delta-rs is not to write it, whichever it is."""
+        """Open the table when the query starts. `refusal`: why delta-rs must not write any table, or None."""
         self._refusal = refusal
         self.direct = refusal or self._opened()
 
@@ -70,11 +70,11 @@ class TableAccess:
         except TableNotFoundError:
             return _NO_TABLE
         except (DeltaError, OSError, ValueError) as error:
-            # Its text may show storage options.
+            # The error's text may contain storage options.
             return f"delta-rs cannot open the table ({type(error).__name__})"
 
     def state(self, spark: SparkSession, txn_app_id: str) -> TableState:
-        """The table's newest version. delta-rs needs a few milliseconds for it, Spark a job."""
+        """The table's newest version. delta-rs needs a few milliseconds for it, Spark needs a job."""
         if isinstance(self.direct, str):
             return TableState(*delta_log.newest_version(spark, self.path, txn_app_id))
         try:
@@ -84,13 +84,13 @@ class TableAccess:
             return self.state(spark, txn_app_id)
 
     def give_up(self, error: Exception) -> str:
-        """From now on Spark writes, until the query starts again. Only the class is told: texts may show secrets."""
+        """Let Spark write until the query starts again. Only the error's class is logged: texts may be secret."""
         self.direct = f"delta-rs failed with {type(error).__name__}"
         _log.warning("The table at %s is written by Spark from now on: %s", self.path, self.direct)
         return self.direct
 
     def add_no_files(self, reason: str) -> None:
-        """From now on Spark commits what it writes."""
+        """Let Spark commit the files that it writes, from now on."""
         self.adds_no_files = reason
         _log.warning("Spark commits to the table at %s: %s", self.path, reason)
 
@@ -101,12 +101,12 @@ class TableAccess:
         partition_by: Sequence[str],
         properties: Mapping[str, str],
     ) -> None:
-        """Create the table; another query may be faster, and its table wins.
+        """Create the table. If another query creates it first, that table is used.
 
         Raises
         ------
         BacklogError
-            There are files that are no Delta table.
+            The directory holds files that are not a Delta table.
         """
         foreign = delta_log.foreign_file(spark, self.path)
         if foreign is not None:
@@ -114,8 +114,8 @@ class TableAccess:
                 f"{self.path} is not a Delta table but holds {foreign!r}.",
                 "Use an empty path, or convert the files first (CONVERT TO DELTA).",
             )
-        # All nullable: whether a stream's column is nullable is an accident of its plan and may change with
-        # it. Field metadata is left out: Spark keeps an event-time column's watermark there.
+        # All columns are nullable: whether a stream's column is nullable depends on its plan and may change with it.
+        # Field metadata is left out: Spark keeps an event-time column's watermark there.
         columns = StructType([StructField(field.name, field.dataType) for field in stored])
         defaults = delta_log.default_properties(spark)
         is_direct = self.direct == _NO_TABLE and not refusal_of_creation(columns, partition_by, properties, defaults)
@@ -134,9 +134,9 @@ class TableAccess:
         return False
 
     def add_columns(self, spark: SparkSession, table: StructType, new: Sequence[StructField]) -> StructType:
-        """Add columns to the table; its columns then."""
+        """Add columns to the table and return all its columns."""
         wider = StructType([*table.fields, *(StructField(f.name, f.dataType) for f in new)])
-        # Not by ALTER TABLE: that needs Delta's catalog in the session.
+        # ALTER TABLE would need Delta's catalog in the session.
         empty = empty_frame(spark, wider).write.format("delta").mode("append")
         empty.option("mergeSchema", "true").save(self.path)
         return wider

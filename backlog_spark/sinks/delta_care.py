@@ -1,11 +1,12 @@
-"""Keeps a Delta table that small commits go to healthy: merges small files, writes checkpoints, cleans the log up.
+"""Maintains a Delta table that receives small commits: merges small files, writes checkpoints, cleans up the log.
 
-Without it each commit adds a file, and a commit's time grows with the number of files: from 8 ms with 25 files to over
-100 ms after an hour of a commit a second; a query that reads the table has thousands of files to open.
+Without maintenance each commit adds a file, and the time of a commit grows with the number of files: from 8 ms with
+25 files to over 100 ms after an hour of one commit per second. A query that reads the table has to open thousands of
+files.
 
-deltalake's own ``optimize.compact`` is not used. It commits with retries, and deltalake does not notice that another
-OPTIMIZE removed the same files meanwhile: every row would be there twice (1.6.6). A merge here is committed at exactly
-the version behind the one that was looked at, or not at all.
+deltalake's ``optimize.compact`` is not used. It commits with retries, and does not notice that another OPTIMIZE
+removed the same files meanwhile: every row would then be in the table twice (deltalake 1.6.6). A merge here is
+committed at exactly the version after the one that was read, or not at all.
 """
 
 from __future__ import annotations
@@ -35,23 +36,23 @@ _log = logging.getLogger(__name__)
 _TARGET_SIZE: Final = "delta.targetFileSize"
 _CHECKPOINT_INTERVAL: Final = "delta.checkpointInterval"
 _CLEAN_UP: Final = "delta.enableExpiredLogCleanup"
-# Delta's own default.
+# Delta's default.
 _CHECKPOINT_EVERY: Final = 10
 
-# Of the driver's time. A merge of 64 MB takes about a second, and then there is none for ten seconds.
+# Maximum share of the driver's time. A merge of 64 MB takes about a second; the next one starts ten seconds later.
 _SHARE: Final = 0.1
-# The list of files costs 20 microseconds a file to look at.
+# Reading the list of files takes 20 microseconds per file.
 _LOOK_EVERY: Final = 8
 # A clean-up lists the whole log.
 _CLEAN_UP_EVERY_S: Final = 600.0
-# After an error that is not another writer's commit, such as a store that is out of reach.
+# Pause after an error other than a conflict, for example when the storage is unreachable.
 _REST_S: Final = 60.0
 
-# What deltalake says of a path may be decoded; these characters are the same either way, so the path that is removed
-# is the one that the log has.
+# deltalake may return a path decoded. These characters are the same encoded and decoded, so the path to remove equals
+# the path in the log.
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_.=-]+(/[A-Za-z0-9_.=-]+)*")
 _READER_FEATURES: Final = frozenset({"timestampNtz"})
-# Other writers' commits that a merge lets pass before it gives way.
+# How many commits of other writers a merge follows before it gives up.
 _TRIES: Final = 5
 _NOTE: Final = "backlog_spark merged small files"
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
@@ -59,22 +60,22 @@ _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_exp
 
 @dataclass(frozen=True)
 class Care:
-    """What was done for a table between two batches.
+    """What maintenance did for a table between two batches.
 
     Parameters
     ----------
     files, into : int
-        How many small files were merged, and how many files they became.
+        How many small files were merged, and into how many files.
     size : int
         Bytes of the small files.
     version : int or None
-        The table's version that the merge made.
+        The table version that the merge created.
     checkpoint : int or None
-        The version that a checkpoint was written of.
+        The version for which a checkpoint was written.
     seconds : float
-        How long all took.
+        Duration of all steps.
     problem : str
-        Why something was left for later; empty if nothing was.
+        Why a step was postponed; empty if none was.
     """
 
     files: int = 0
@@ -87,18 +88,18 @@ class Care:
 
 
 class TableCare:
-    """The care of one table by the query that writes to it; see the module.
+    """Maintains one table on behalf of the query that writes to it; see the module.
 
     Parameters
     ----------
     storage_options : mapping of str to str, optional
-        deltalake's, for the table's store.
+        deltalake's options for the table's storage.
     compact : bool, default True
-        Merge small files. Without it there are only checkpoints and clean-ups of the log.
+        Merge small files. If False, only write checkpoints and clean up the log.
     share : float, default 0.1
-        The most time that care may take, as a share of all.
+        Maximum share of the total time that maintenance may take.
     clock : callable, optional
-        Seconds that never go back.
+        Returns seconds that never decrease.
     """
 
     def __init__(
@@ -114,22 +115,23 @@ class TableCare:
         self._clock = clock
         self._share = TimeShare(share)
         self._batches = 0
-        self._more = False  # the last look left something for the next
+        self._more = False  # the last call left files to merge for the next
         self._left: set[str] = set()
         self._checkpointed: int | None = None
         self._cleaned_at: float | None = None
         self._resting_until: float | None = None
 
     def after_batch(self, table: DeltaTable, *, merge: bool = True) -> Care | None:
-        """Do what is due, within the budget. Called once after each batch of the sink's own, when it is committed.
+        """Do what is due, within the time budget. Called once after each committed batch of the sink.
 
-        Called by the thread that commits, so never beside a commit of the query. Rows stay as they are, whatever
-        happens. An error is logged and ends in the result, as the batch is in the table.
+        The committing thread calls this, so it never runs during a commit of the query. It never changes the rows. An
+        error is logged and reported in the result, as the batch is already in the table.
 
         Parameters
         ----------
         table : deltalake.DeltaTable
-            At any version; afterwards at the newest one that was seen. It must be one that deltalake may write to.
+            At any version. Afterwards it is at the newest version that was read. deltalake must be allowed to write to
+            it.
         merge : bool, default True
             Whether small files may be merged now.
 
@@ -155,13 +157,13 @@ class TableCare:
                 return None
         except CommitFailedError:
             problem = "another writer was faster"
-            _log.info("Small files of %s are left for later: %s", table.table_uri, problem)
+            _log.info("Merging small files of %s is postponed: %s", table.table_uri, problem)
         except Exception as error:
             problem = type(error).__name__
-            if not self._storage_options:  # which it may show, with their secrets
+            if not self._storage_options:  # the error's text may contain them, with their secrets
                 problem += f": {error}"
             self._resting_until = self._clock() + _REST_S
-            _log.warning("The table at %s is not looked after for %d s: %s", table.table_uri, _REST_S, problem)
+            _log.warning("Maintenance of the table at %s pauses for %d s: %s", table.table_uri, _REST_S, problem)
         ended = self._clock()
         self._share.spent(began, ended)
         done = merged or Care()
@@ -170,11 +172,11 @@ class TableCare:
         return Care(done.files, done.into, done.size, done.version, checkpoint, ended - began, problem)
 
     def _checkpoint(self, table: DeltaTable, properties: Mapping[str, str], now: float) -> int | None:
-        """Write one when `interval` versions have come since the last, as Delta's other writers do."""
+        """Write a checkpoint when `interval` versions have followed the last one, as Delta's other writers do."""
         interval = _number(properties, _CHECKPOINT_INTERVAL, _CHECKPOINT_EVERY)
         version = table.version()
         if self._checkpointed is None:
-            # The first of a run may come early; nobody knows when the last was.
+            # The first checkpoint of a run may come early: the version of the last one is unknown.
             self._checkpointed = version - version % interval
         if version // interval <= self._checkpointed // interval:
             return None
@@ -184,7 +186,8 @@ class TableCare:
         if properties.get(_CLEAN_UP, "true").lower() == "true" and (
             self._cleaned_at is None or now >= self._cleaned_at + _CLEAN_UP_EVERY_S
         ):
-            # Keeps what `delta.logRetentionDuration` says, and all behind the checkpoint that this needs.
+            # Keeps what `delta.logRetentionDuration` demands, and all commits after the checkpoint that this range
+            # needs.
             table.cleanup_metadata()
             self._cleaned_at = now
         return version
@@ -193,7 +196,7 @@ class TableCare:
         self._more = False
         table.update_incremental()
         protocol = table.protocol()
-        # Deletion vectors and mapped columns need a reader that knows them.
+        # Deletion vectors and mapped columns need a reader that supports them.
         if protocol.min_reader_version not in (1, 3) or set(protocol.reader_features or ()) - _READER_FEATURES:
             return None
         added = pa.table(table.get_add_actions())
@@ -216,17 +219,17 @@ class TableCare:
 
 
 def _drop_checksum(uri: str) -> None:
-    """Remove the checksum that Hadoop keeps beside a local file, of the one that deltalake has written anew.
+    """Remove Hadoop's checksum file of ``_last_checkpoint`` in a local table, after deltalake has rewritten that file.
 
-    With a wrong one Spark takes the pointer to the newest checkpoint for corrupt, and lists and reads the whole log.
+    With a wrong checksum Spark treats ``_last_checkpoint`` as corrupt, and lists and reads the whole log.
     """
-    place = urlparse(uri)
-    if place.scheme == "file":
-        Path(unquote(place.path), "_delta_log", "._last_checkpoint.crc").unlink(missing_ok=True)
+    url = urlparse(uri)
+    if url.scheme == "file":
+        Path(unquote(url.path), "_delta_log", "._last_checkpoint.crc").unlink(missing_ok=True)
 
 
 def _commit(table: DeltaTable, actions: Sequence[AddAction | RemoveAction]) -> None:
-    """Commit at the next version; behind other writers' commits, if the files that are to go are still there.
+    """Commit at the next version. After other writers' commits, commit only if the files to remove still exist.
 
     Raises
     ------
@@ -261,7 +264,7 @@ def _declared(table: DeltaTable) -> tuple[Any, ...]:
 
 
 def _files(added: pa.Table) -> list[DataFile]:
-    """All whose paths and partitions can be said as the log says them, oldest first."""
+    """The files whose paths and partitions can be written exactly as in the log, oldest first."""
     names = ["path", "size_bytes", "modification_time", *({"partition"} & set(added.column_names))]
     found = sorted(added.select(names).to_pylist(), key=lambda row: row["modification_time"])
     files = []
@@ -279,5 +282,5 @@ def _is_plain(value: Any) -> bool:
 def _number(properties: Mapping[str, str], name: str, default: int) -> int:
     try:
         return max(1, int(properties.get(name, default)))
-    except ValueError:  # such as "64mb", which Databricks takes
+    except ValueError:  # for example "64mb", which Databricks accepts
         return default

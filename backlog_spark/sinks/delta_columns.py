@@ -1,4 +1,4 @@
-"""Columns that a Delta table has, or cannot have, for the rows of a stream (pure)."""
+"""Checks the columns of a Delta table against the rows of a stream (pure)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["ALWAYS", "CHANGE_DATA_FEED", "RESERVED", "check_table", "refuse_rese
 
 ALWAYS: Final = ""
 CHANGE_DATA_FEED: Final = "delta.enableChangeDataFeed"
-# By the table's property that makes them so. The first two Delta's reader takes for columns that it makes itself, and
-# reads other values without a word.
+# By the table property that reserves them. Delta's reader takes the first two columns for columns that it computes
+# itself, and returns other values without an error.
 RESERVED: Final = {
     ALWAYS: frozenset({"__delta_internal_is_row_deleted", "_tmp_metadata_row_index"}),
     CHANGE_DATA_FEED: frozenset({"_change_type", "_commit_version", "_commit_timestamp"}),
@@ -25,17 +25,17 @@ RESERVED: Final = {
 def refuse_reserved(
     path: str, reserved: Mapping[str, Collection[str]], names: Sequence[str], properties: Mapping[str, str]
 ) -> None:
-    """Refuse names that Delta takes for columns of its own.
+    """Reject column names that Delta reserves for itself.
 
     Parameters
     ----------
     path : str
-        Of the table.
+        Path of the table.
     reserved : mapping of str to collection of str
-        Such names in small letters, by the property that has to be true for them, or by `ALWAYS`.
+        Reserved names in lower case, by the property that must be true for Delta to reserve them, or by `ALWAYS`.
     names : sequence of str
     properties : mapping of str to str
-        The table's.
+        Properties of the table.
     """
     for name in names:
         for by, taken in reserved.items():
@@ -49,8 +49,8 @@ def refuse_reserved(
 
 
 def check_table(path: str, keys: Collection[str], table: StructType, stored: Sequence[StructField]) -> None:
-    """Refuse a table that lacks one of the stream's columns, or has it with another type."""
-    # Delta resolves column names without regard to case.
+    """Reject a table that lacks one of the stream's columns, or has it with another type."""
+    # Delta ignores case in column names.
     types = {field.name.lower(): field.dataType.simpleString() for field in table.fields}
     for field in stored:
         wanted, found = field.dataType.simpleString(), types.get(field.name.lower())

@@ -1,7 +1,7 @@
 """Small commits to a Delta table, by delta-rs from the driver, without a Spark job.
 
-Each commit is made at exactly the version behind the one that was looked at, or not at all: nothing can have come in
-between, so what was checked of the table still holds.
+Each commit is made at exactly the version after the one that was read, or not at all. So no other commit can come in
+between, and everything that was checked about the table still holds.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from backlog_spark.sinks.key_ranges import key_ranges
 
 __all__ = ["DirectTable", "create_table"]
 
-_CONFLICT: Final = "Another writer made the version that was to be made."
-# Footers that are read before one batch.
+_CONFLICT: Final = "Another writer committed this version first."
+# Maximum number of Parquet footers that are read before one batch.
 _MOST_FOOTERS: Final = 256
 _SOURCE: Final = "c"
 _IS_DELETE: Final = "is_delete"
-# The care of the table writes checkpoints and cleans the log up, between batches.
+# `TableCare` writes checkpoints and cleans up the log, between batches.
 _NO_HOOKS: Final = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -59,14 +59,14 @@ def create_table(
     Parameters
     ----------
     path : str
-        Qualified.
+        Qualified path of the table.
     columns : str
         JSON of the table's columns.
 
     Raises
     ------
     DeltaError
-        Nothing was created. There may be a table: another query was faster.
+        Nothing was created. The table may exist, if another query was faster.
     """
     DeltaTable.create(
         _root(path),
@@ -74,28 +74,28 @@ def create_table(
         partition_by=list(partition_by),
         configuration=dict(properties),
         storage_options=dict(storage_options) or None,
-        raise_if_key_not_exists=False,  # ours is none of Delta's
+        raise_if_key_not_exists=False,  # our own property is unknown to Delta
         commit_properties=CommitProperties(max_commit_retries=0),
         post_commithook_properties=_NO_HOOKS,
     )
 
 
 class DirectTable:
-    """A Delta table as delta-rs sees it.
+    """A Delta table as delta-rs reads it.
 
     Parameters
     ----------
     path : str
-        Qualified.
+        Qualified path of the table.
     storage_options : mapping of str to str
-        delta-rs's, for the table's store. They may hold secrets.
+        delta-rs's options for the table's storage. They may contain secrets.
     compact : bool
         Whether `look_after` merges small files.
 
     Raises
     ------
     DeltaError
-        If it cannot be opened. The text may hold secrets.
+        If the table cannot be opened. The text may contain secrets.
     """
 
     def __init__(self, path: str, storage_options: Mapping[str, str], *, compact: bool = True) -> None:
@@ -103,8 +103,8 @@ class DirectTable:
         self._storage_options = dict(storage_options) or None
         self._table = self._opened()
         self._care = TableCare(storage_options, compact=compact)
-        self._looked = -1  # the version whose files are all read as Spark does
-        self._readable: set[str] = set()  # those that were looked at
+        self._looked = -1  # the version whose files are all known to be readable as Spark reads them
+        self._readable: set[str] = set()  # paths of files that were checked
 
     def _opened(self) -> DeltaTable:
         return DeltaTable(self._root, storage_options=self._storage_options)
@@ -115,7 +115,7 @@ class DirectTable:
             self._table.update_incremental()
             batch = self._table.transaction_version(txn_app_id)
         except DeltaError:
-            # Files of the log are gone: an older copy, or no table.
+            # Files of the log are missing: an older copy was restored, or the table was removed.
             try:
                 self._table = self._opened()
             except TableNotFoundError:
@@ -124,12 +124,12 @@ class DirectTable:
         return TableState(self._table.version(), batch, self._configuration(), self._table.schema().to_json())
 
     def refusal(self, *, merges: bool) -> str | None:
-        """Why Spark has to write to the version that `state` has found; None if it need not.
+        """Why Spark has to write to the version that `state` found; None if delta-rs may write.
 
         Parameters
         ----------
         merges : bool
-            Whether files of the table are to be read and written anew.
+            Whether files of the table must be read and rewritten.
         """
         protocol, metadata = self._table.protocol(), self._table.metadata()
         fields = json.loads(self._table.schema().to_json())["fields"]
@@ -144,7 +144,7 @@ class DirectTable:
         return self._unread() if reason is None and merges else reason
 
     def declared(self) -> tuple[str, str]:
-        """Metadata and protocol of the version that `state` has found, as actions of its log."""
+        """Metadata and protocol of the version that `state` found, as actions of its log."""
         metadata, protocol = self._table.metadata(), self._table.protocol()
         declared = {
             "id": str(metadata.id),
@@ -167,7 +167,7 @@ class DirectTable:
         return json.dumps({"metaData": declared}, sort_keys=True), json.dumps({"protocol": versions})
 
     def fits(self, rows: pa.Table) -> bool:
-        """Whether delta-rs takes these rows' partitions as Spark does: '' is NULL to Spark alone."""
+        """Whether delta-rs writes the partitions of these rows as Spark does: only Spark treats '' as NULL."""
         partitions = {name.lower() for name in self._table.metadata().partition_columns}
         return not any(
             (pa.types.is_string(field.type) or pa.types.is_large_string(field.type))
@@ -177,7 +177,7 @@ class DirectTable:
         )
 
     def append(self, rows: pa.Table, txn_app_id: str, batch_id: int) -> None:
-        """Add rows; columns that they lack are NULL.
+        """Append rows. Columns that the rows lack are NULL.
 
         Raises
         ------
@@ -185,7 +185,7 @@ class DirectTable:
             Nothing was written.
         """
         schema = self._schema()
-        # Of the same types; but names within them and the zone of a timestamp may differ.
+        # The types are the same, but names of nested fields and the zone of a timestamp may differ.
         columns = {name.lower(): column for name, column in zip(rows.column_names, rows.columns, strict=True)}
         arrays = [
             columns[f.name.lower()].cast(f.type) if f.name.lower() in columns else pa.nulls(rows.num_rows, f.type)
@@ -198,7 +198,7 @@ class DirectTable:
                 whole,
                 mode="append",
                 writer_properties=_writer(schema),
-                # By this Spark knows that the rows depend on nothing in the table.
+                # This tells Spark that the rows depend on nothing in the table.
                 commit_properties=_commit(txn_app_id, batch_id, isBlindAppend=True),
                 post_commithook_properties=_NO_HOOKS,
             )
@@ -207,12 +207,12 @@ class DirectTable:
         self._has_written()
 
     def add_files(self, files: Sequence[Mapping[str, Any]], txn_app_id: str, batch_id: int) -> None:
-        """Add files that Spark has written; as little as one commit if there are none.
+        """Add files that Spark has written. Without files the commit has only the transaction.
 
         Parameters
         ----------
         files : sequence of mapping
-            Delta's actions that add them.
+            Delta's ``add`` actions.
 
         Raises
         ------
@@ -221,7 +221,7 @@ class DirectTable:
         """
         actions: list[AddAction | RemoveAction] = [
             AddAction(
-                unquote(file["path"]),  # delta-rs quotes it
+                unquote(file["path"]),  # delta-rs quotes the path again
                 file["size"],
                 file["partitionValues"],
                 file["modificationTime"],
@@ -252,9 +252,10 @@ class DirectTable:
         Parameters
         ----------
         rows : pyarrow.Table
-            One row a key. Columns of the table that they lack are left as they are, and NULL in new rows.
+            One row per key. In existing rows, table columns that `rows` lacks keep their values; in new rows they are
+            NULL.
         deletes : pyarrow.ChunkedArray of bool
-            Which rows are deletes.
+            Whether each row is a delete.
         keys : sequence of str
             NULL is a value like any other.
 
@@ -266,7 +267,7 @@ class DirectTable:
         before, schema = self._table.version(), self._schema()
         if rows.num_rows:
             types = {field.name.lower(): field for field in schema}
-            # delta-rs resolves names of source and table in one scope.
+            # delta-rs resolves column names of source and table in one scope.
             source, values, on, found = {}, {}, [], {}
             for number, name in enumerate(rows.column_names):
                 field = types[name.lower()]
@@ -274,8 +275,8 @@ class DirectTable:
                 values[_quoted(field.name)] = f"s.{_SOURCE}{number}"
                 if name in keys:
                     found[field.name] = source[f"{_SOURCE}{number}"]
-                    # Only "=" leaves out files by their statistics, which have to be exact then. In parentheses: the
-                    # other operator takes the rest of a conjunction for its right side.
+                    # Only "=" lets delta-rs skip files by their statistics, so the statistics must be exact. In
+                    # parentheses: the other operator would take the rest of a conjunction as its right side.
                     prunes = has_exact_statistics(field.type) and not rows[name].null_count
                     compare = "=" if prunes else "IS NOT DISTINCT FROM"
                     on.append(f"(t.{_quoted(field.name)} {compare} s.{_SOURCE}{number})")
@@ -287,7 +288,7 @@ class DirectTable:
                 " AND ".join(on),
                 source_alias="s",
                 target_alias="t",
-                # Held as a table, the source's least and greatest keys leave out files of the table.
+                # With a materialized source, its minimum and maximum keys let delta-rs skip files of the table.
                 streamed_exec=False,
                 writer_properties=_writer(schema),
                 commit_properties=_commit(txn_app_id, batch_id),
@@ -302,13 +303,13 @@ class DirectTable:
                 )
             except CommitFailedError:
                 raise CommitConflict(_CONFLICT) from None
-        # It makes no version of a merge that changes nothing, and a batch must leave its number.
+        # delta-rs commits nothing for a merge without effect, but every batch must leave its id in the table.
         if self._table.version() == before:
             self.append(schema.empty_table(), txn_app_id, batch_id)
         self._has_written()
 
     def look_after(self, *, merge: bool = True) -> None:
-        """Merge small files and write a checkpoint, if that is due. Called after a commit, whoever made it."""
+        """Merge small files and write a checkpoint, if they are due. Called after each commit."""
         if self.refusal(merges=False) is None:
             self._care.after_batch(self._table, merge=merge)
 
@@ -319,11 +320,11 @@ class DirectTable:
         return {name: value for name, value in self._table.metadata().configuration.items() if value is not None}
 
     def _unread(self) -> str | None:
-        """Why delta-rs may see other rows than Spark in files of the table; None if it does not.
+        """Why delta-rs may read some files of the table differently from Spark; None if it does not.
 
-        A merge writes rows anew that it does not change. delta-rs takes INT96, Spark's default form, for nanoseconds,
-        which end in 2262, does not know of the calendar that Spark used before 3.0, and finds no column that a file has
-        in other letters' case.
+        A merge also rewrites rows that it does not change. delta-rs reads INT96, Spark's default form of timestamps, as
+        nanoseconds, which end in the year 2262. It does not support the calendar that Spark used before 3.0. It does
+        not find a column that a file has in another letter case.
         """
         if self._looked == self._table.version():
             return None
@@ -339,12 +340,12 @@ class DirectTable:
                 return f"{action['path']} may be read wrongly (INT96, the old calendar, or another case of a name)"
             self._readable.add(action["path"])
         if len(new) > _MOST_FOOTERS:
-            return f"{len(new) - _MOST_FOOTERS} files are still to be looked at"
+            return f"{len(new) - _MOST_FOOTERS} files are not checked yet"
         self._looked = self._table.version()
         return None
 
     def _has_written(self) -> None:
-        """The files of the newest version beyond those that were looked at are our own."""
+        """The newest version's unchecked files are our own, so they count as checked."""
         if self._looked == self._table.version() - 1:
             self._looked += 1
 
@@ -354,7 +355,7 @@ def _root(path: str) -> str:
 
 
 def _is_readable(store: pafs.FileSystem, action: Mapping[str, Any], names: Sequence[str]) -> bool:
-    # Paths in the log are escaped as in URLs; one that is absolute is of another table, as in a clone.
+    # Paths in the log are escaped as in URLs. An absolute path belongs to another table, as in a clone.
     path = unquote(action["path"])
     if "://" in path or path.startswith(("/", "file:")):
         return False
@@ -378,7 +379,7 @@ def _is_readable(store: pafs.FileSystem, action: Mapping[str, Any], names: Seque
 
 
 def _writer(schema: pa.Schema) -> WriterProperties:
-    """Without statistics where delta-rs makes them wrong: Spark would leave out files that have the rows."""
+    """Omit statistics that delta-rs writes wrongly: Spark would skip files that have matching rows."""
     exact = ColumnProperties(statistics_enabled="CHUNK")
     return WriterProperties(
         compression="SNAPPY",
@@ -388,7 +389,7 @@ def _writer(schema: pa.Schema) -> WriterProperties:
 
 
 def _commit(txn_app_id: str, batch_id: int, **information: bool) -> CommitProperties:
-    # The time is what delta.setTransactionRetentionDuration goes by.
+    # delta.setTransactionRetentionDuration is measured from this time.
     transaction = Transaction(txn_app_id, batch_id, int(time.time() * 1000))
     return CommitProperties(information or None, max_commit_retries=0, app_transactions=[transaction])
 

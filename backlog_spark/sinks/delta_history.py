@@ -1,7 +1,7 @@
-"""Tells from a Delta table's log whether batches that it counts as written have been taken out again.
+"""Detects in a Delta table's log whether batches that count as written have been removed again.
 
-The transaction numbers by which a sink knows its batches outlive RESTORE, REPLACE TABLE and CLONE, the rows do not.
-Edits of rows (DELETE, UPDATE, MERGE, an overwrite, OPTIMIZE) are the owner's business and say nothing about batches.
+A sink knows its batches by transaction numbers. These survive RESTORE, REPLACE TABLE and CLONE; the rows do not.
+Edits of rows (DELETE, UPDATE, MERGE, an overwrite, OPTIMIZE) are the owner's decision and say nothing about batches.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Commit", "TableState", "commits_back", "parse_commit", "read_commits", "undoing"]
 
-# After a long stop beside busy writers there may be thousands of small files, each a round trip.
+# After a long stop, busy writers may have left thousands of small files, and each takes a round trip.
 _READERS: Final = 8
 
 
 @dataclass(frozen=True)
 class TableState:
-    """What a sink has to know of a version of its table, whoever looked.
+    """What a sink has to know about a version of its table, read by delta-rs or by Spark.
 
     Parameters
     ----------
     version : int
         -1 if there is no table.
     batch : int or None
-        The newest batch of the query that the table has.
+        The newest batch of this query in the table.
     configuration : mapping of str to str
         Table properties.
     schema : str
@@ -52,14 +52,14 @@ class Commit:
     Parameters
     ----------
     version : int
-        The table's version that it made.
+        The table version that it created.
     operation : str
-        As in ``DESCRIBE HISTORY``; empty if its writer has not said.
+        As in ``DESCRIBE HISTORY``; empty if its writer did not record it.
     batch : int or None
-        The batch of our query that it wrote.
+        The batch of this query that it wrote.
     restored : int or None
-        The version that its content comes from, if that is not the one before: -1 for a table that takes the place of
-        the old one, and for a RESTORE by time, which does not tell the version.
+        The version that its content comes from, if that is not the previous one. -1 for a new table in place of the old
+        one, and for a RESTORE by time, which does not record the version.
     """
 
     version: int
@@ -69,20 +69,20 @@ class Commit:
 
 
 def undoing(commits: Iterable[Commit], base: int) -> Commit | None:
-    """The commit by which rows of ours have left the table without a trace in its transaction numbers.
+    """The commit that removed rows of this query but kept its transaction numbers.
 
     Parameters
     ----------
     commits : iterable of Commit
-        All commits from some version on to the newest, in any order.
+        All commits from some version to the newest one, in any order.
     base : int
-        Up to this version all is known to be well; -1 if the query had written nothing then.
+        A version up to which everything is known to be correct; -1 if the query had written nothing then.
 
     Returns
     -------
     Commit or None
-        None if the newest version still descends from `base` and from each commit of a batch. So a RESTORE that took
-        out other writers' work alone is none of ours, and one may be undone by another.
+        None if the newest version still descends from `base` and from each commit of a batch. So a RESTORE that removed
+        only other writers' work is not returned, and a second RESTORE may undo the first.
     """
     newest_first = sorted(commits, key=lambda commit: -commit.version)
     needed = [base, *(commit.version for commit in newest_first if commit.batch is not None)]
@@ -97,10 +97,10 @@ def undoing(commits: Iterable[Commit], base: int) -> Commit | None:
 
 
 def parse_commit(version: int, text: str, txn_app_id: str) -> Commit:
-    """A commit's file: one action a line."""
+    """Parse a commit's file: one action per line."""
     operation, batch, restored = "", None, None
     for line in text.splitlines():
-        # Most lines are files, with their statistics.
+        # Most lines are files with their statistics; skip them without parsing.
         if '"commitInfo"' not in line and '"txn"' not in line:
             continue
         action = json.loads(line)
@@ -120,18 +120,18 @@ def _restored(operation: str, parameters: dict[str, Any]) -> int | None:
 
 
 def read_commits(spark: SparkSession, log_path: Any, versions: Sequence[int], txn_app_id: str) -> list[Commit | None]:
-    """Commits of these versions; None where the log has none any more.
+    """Commits of these versions; None where the log no longer has one.
 
     Parameters
     ----------
     spark : SparkSession
         Any classic session.
     log_path : object
-        Hadoop's path of the table's ``_delta_log``.
+        Hadoop path of the table's ``_delta_log``.
     versions : sequence of int
-        In any order, which the result has too.
+        In any order; the result has the same order.
     txn_app_id : str
-        Whose batches to look for.
+        The query whose batches to look for.
     """
 
     def read(version: int) -> Commit | None:
@@ -145,7 +145,7 @@ def read_commits(spark: SparkSession, log_path: Any, versions: Sequence[int], tx
 
 
 def commits_back(spark: SparkSession, log_path: Any, newest: int, txn_app_id: str) -> Iterator[Commit]:
-    """Commits from the newest back to the oldest that the log has, read a few at a time."""
+    """Commits from the newest to the oldest one in the log, read a few at a time."""
     at, count = newest, 2
     while at >= 0:
         versions = range(at, max(-1, at - count), -1)

@@ -1,4 +1,4 @@
-"""Which batches of a query a Delta table has, and whether they are still there."""
+"""Tracks which batches of a query a Delta table has, and whether they are still there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["ACCEPTED", "KnownBatches"]
 
 ACCEPTED: Final = "backlog_spark.acceptedVersion"
-"""Table property by which its owner says: go on, whatever became of batches up to this version of the table."""
+"""Table property. The table's owner accepts with it whatever happened to batches up to this version of the table."""
 
 _TXN_RETENTION: Final = "delta.setTransactionRetentionDuration"
 
@@ -26,9 +26,9 @@ class KnownBatches:
     Parameters
     ----------
     path : str
-        Of the table, qualified.
+        Qualified path of the table.
     log_path : object
-        Hadoop's path of its log.
+        Hadoop path of its log.
     context : SinkContext
     """
 
@@ -37,27 +37,27 @@ class KnownBatches:
         self._log_path = log_path
         self._context = context
         self._planned = -1 if context.newest_planned is None else context.newest_planned
-        self._checked = -1  # the table's version up to which its log has been looked through
+        self._checked = -1  # the table version up to which the log has been checked
 
     def check_at_start(self, state: TableState) -> None:
-        """Called before the first batch of a run.
+        """Check the table before the first batch of a run.
 
         Raises
         ------
         BacklogError
-            If the table lacks batches that the checkpoint has, or has some that it lacks, or was restored or replaced.
+            If the table lacks batches that the checkpoint has, or the reverse, or was restored or replaced.
         """
         self._check_history(state)
         self._check_since_committed(state)
 
     def has(self, state: TableState, batch_id: int) -> bool:
-        """Whether the table has a batch. If so, those before it are there too.
+        """Whether the table has a batch. If so, it also has all earlier ones.
 
         Raises
         ------
         BacklogError
-            If the table lacks the batch before this one, it was restored or replaced, or another query has written a
-            batch under this one's id.
+            If the table lacks the previous batch, if it was restored or replaced, or if another query has written a
+            batch under this query's id.
         """
         done = state.batch
         if done is not None:
@@ -65,20 +65,20 @@ class KnownBatches:
         if done is not None and done > self._planned:
             raise BacklogError(
                 f"The Delta table at {self._path} already has batch {done} of this query, which it has not run: "
-                "another query writes under its id, and what differs would be dropped.",
+                "another query writes under the same id, and differing rows would be dropped.",
                 "Run one query on a checkpoint. A copy of a checkpoint cannot write to the same table.",
             )
         self._planned = max(self._planned, batch_id)
         self._checked = state.version
         if done is not None and done >= batch_id:
             return True
-        # Every batch is a transaction, an empty one too, so one that is missing is rows that are missing.
+        # Every batch is a transaction, even an empty one, so a missing transaction means missing rows.
         if (-1 if done is None else done) < batch_id - 1:
             raise self._lacks(batch_id - 1, done)
         return False
 
     def wrote(self, before: TableState, after: TableState) -> None:
-        """A batch was written between two versions.
+        """Note that a batch was written between two versions.
 
         Raises
         ------
@@ -97,18 +97,18 @@ class KnownBatches:
         if done is not None and (planned is None or done > planned):
             raise BacklogError(
                 f"The Delta table at {self._path} has batch {done} of this query, but the newest batch in its "
-                f"checkpoint is {planned}: Delta would take the next batches for ones that it has, and drop them.",
+                f"checkpoint is {planned}: Delta would skip the next batches as already written.",
                 "Restore the checkpoint's directories offsets and commits, or start with a new checkpointLocation "
                 "and a new table.",
             )
 
     def _check_since_committed(self, state: TableState) -> None:
-        """Look through the log back to the newest batch that counts as written, which was checked then."""
+        """Check the log back to the newest batch that counts as written. Earlier commits were checked then."""
         context, done = self._context, state.batch
         self._checked = state.version
         if self._checked < 0:
             return
-        # Only then a batch that was planned and not counted may have been written and be unknown to the table.
+        # Only then can a planned, uncommitted batch have been written without the table still knowing it.
         forgets = _TXN_RETENTION in state.configuration and context.newest_planned is not None
         if done is None and not forgets:
             return
@@ -129,7 +129,7 @@ class KnownBatches:
         self._refuse_undone(seen, accepted)
 
     def _check_since(self, base: int, state: TableState) -> None:
-        """Look through the commits behind `base`, up to which all was well; -1 if no batch had been written."""
+        """Check the commits after `base`, up to which everything was correct; -1 if no batch had been written."""
         first, newest = max(base, self._checked) + 1, state.version
         if first > newest:
             return
@@ -167,8 +167,8 @@ class KnownBatches:
     def _lacks(self, wanted: int, done: int | None) -> BacklogError:
         return BacklogError(
             f"The Delta table at {self._path} lacks batches of this query: the checkpoint has committed up to {wanted},"
-            f" the table {'none of them' if done is None else f'has them up to {done}'}. It was removed, "
-            f"replaced or put back to an older copy, or {_TXN_RETENTION} let it forget them.",
+            f" the table {'none of them' if done is None else f'has them up to {done}'}. The table was removed, "
+            f"replaced or restored from an older copy, or {_TXN_RETENTION} made it forget them.",
             "Put the table back, or start with a new checkpointLocation and an empty path.",
         )
 
@@ -187,7 +187,7 @@ def _accepted(state: TableState) -> int:
         return -1
     if not (text.isascii() and text.isdigit() and int(text) <= state.version):
         raise SettingError(
-            f"table property {ACCEPTED}", text, f"must be a version that the table has; its newest is {state.version}.",
+            f"table property {ACCEPTED}", text, f"must be a version of the table; the newest is {state.version}.",
             "DESCRIBE HISTORY lists them.",
         )  # fmt: skip
     return int(text)

@@ -1,4 +1,4 @@
-"""Brings keys of a Delta table to given rows, in one commit on the version that was compared, for ``bs.verify``."""
+"""Changes keys of a Delta table to given rows, in one commit on the version that was compared, for ``bs.verify``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
 _COLUMN: Final = "__backlog_spark_c"
 _SETTINGS: Final = {
-    # MERGE evaluates its source twice unless it keeps a copy.
+    # MERGE evaluates its source twice unless it materializes it.
     "spark.databricks.delta.merge.materializeSource": "all",
     "spark.databricks.delta.commitInfo.userMetadata": "backlog_spark: repair after a verification",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -32,31 +32,31 @@ _SETTINGS: Final = {
 
 
 def repair(target: TargetVersion, steps: DataFrame, keys: Sequence[str]) -> None:
-    """Carry out steps in one commit.
+    """Apply repair steps in one commit.
 
     Parameters
     ----------
     target : TargetVersion
-        The version that was compared.
+        The table version that was compared.
     steps : DataFrame
         Columns of the table, and `STEP`. Each key has one step, or a `DELETE` of all its rows and an `INSERT`. An
-        `UPDATE` leaves columns that are not given as they are; an `INSERT` makes them NULL.
+        `UPDATE` keeps the values of columns that are not given; an `INSERT` makes them NULL.
     keys : sequence of str
         Columns that identify a row; NULL is a value like any other.
 
     Raises
     ------
     BacklogError
-        If somebody has written since that version, before or while this did.
+        If another writer has committed since that version, before or during the repair.
     """
     from delta.tables import DeltaTable
 
     spark = steps.sparkSession
     names = [name for name in steps.columns if name != STEP]
-    # Delta resolves columns of its own beside the source's; so the source has names that nobody else has.
+    # Delta resolves its internal columns together with the source's, so the source's columns get unique names.
     source = {name: f"s.{_COLUMN}{number}" for number, name in enumerate(names)}
     given = steps.select(*(F.col(quoted(n)).alias(f"{_COLUMN}{i}") for i, n in enumerate(names)), STEP)
-    # An insert matches nothing: a key's old rows go in the same commit.
+    # An insert matches no row: a key's old rows are deleted in the same commit.
     on = " AND ".join([f"s.{STEP} <> '{INSERT}'", *(f"t.{quoted(key)} <=> {source[key]}" for key in keys)])
     values: dict[str, Any] = {quoted(name): source[name] for name in names}
     with session_conf(spark, {**_SETTINGS, **delta_log.snapshot_conf(spark)}):
@@ -73,7 +73,7 @@ def _check_newest(table: Any, target: TargetVersion, wanted: int) -> None:
     if found != wanted:
         before = wanted == target.version
         raise BacklogError(
-            f"Somebody has written to the Delta table at {target.path} since its version {target.version} was "
-            f"compared: {'nothing was repaired' if before else 'rows that were written meanwhile may be older now'}.",
+            f"Another writer has written to the Delta table at {target.path} since its version {target.version} was "
+            f"compared: {'nothing was repaired' if before else 'rows that were written meanwhile may now be older'}.",
             "Stop the query and other writers, then verify with repair=True again.",
         )

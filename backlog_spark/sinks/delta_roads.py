@@ -1,7 +1,7 @@
-"""The three roads of a batch into a Delta table. The first one that can take it does; the rows are the same on each.
+"""The three roads of a batch into a Delta table. The first road that can take it writes it, with equal results.
 
-1. A small live batch goes to the driver as Arrow, and delta-rs commits it.
-2. Spark writes the files of a batch whose rows are added as they are, and delta-rs commits them.
+1. delta-rs writes and commits a small live batch, which goes to the driver as Arrow.
+2. Spark writes the files of a batch that is only appended, and delta-rs commits them.
 3. Spark writes and commits any other batch.
 """
 
@@ -35,22 +35,22 @@ __all__ = ["DirectRoad", "FilesRoad", "PendingBatch", "Road", "SparkRoad", "retr
 
 _TXN_APP_ID: Final = "spark.databricks.delta.write.txnAppId"
 _TXN_VERSION: Final = "spark.databricks.delta.write.txnVersion"
-# A form that delta-rs reads as Spark does, whatever the year.
+# delta-rs reads this form as Spark does, in all years.
 _TIMESTAMPS: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
 class _GivenUp(Exception):
-    """delta-rs failed. Spark writes the batch, if the table lacks it."""
+    """delta-rs failed. Spark writes the batch if the table lacks it."""
 
 
 def retriable() -> tuple[type[Exception], ...]:
-    """Errors after which the table is looked at again. Most say that another writer was faster."""
+    """Errors after which the sink reads the table again. Most mean that another writer committed first."""
     return CommitConflict, _GivenUp, *delta_log.conflicts()
 
 
 @dataclass
 class PendingBatch:
-    """A batch on its way into the table.
+    """A batch that is being written.
 
     Attributes
     ----------
@@ -58,11 +58,11 @@ class PendingBatch:
     info : BatchInfo
     txn_app_id : str
     is_replayed : bool
-        Whether it may have failed before.
+        Whether an earlier run may have failed to write it.
     until_written : ExitStack
-        Frees what the roads hold.
+        Frees resources of the roads.
     at_hand : bool
-        Whether another try needs no second run of the plan.
+        Whether another attempt needs no second run of the plan.
     """
 
     rows: DataFrame
@@ -73,7 +73,7 @@ class PendingBatch:
     at_hand: bool = False
 
     def keep(self) -> None:
-        """Let the first action on the rows keep them for others."""
+        """Cache the rows in the first action on them."""
         if not self.at_hand:
             self.rows = self.until_written.enter_context(kept(self.rows))
             self.at_hand = True
@@ -81,21 +81,21 @@ class PendingBatch:
 
 @dataclass
 class Road(ABC):
-    """A way for one batch into the table.
+    """One way to write a batch into the table.
 
-    The sink calls `refusal` and then `write`, and both again if the table has changed meanwhile.
+    The sink calls `refusal` and then `write`, and repeats both if the table has changed meanwhile.
     """
 
     name: ClassVar[Literal["direct", "files", "spark"]]
     makes_next_version: ClassVar[bool] = True
-    """Whether `write` makes exactly the version behind the one that was looked at, or none."""
+    """Whether `write` creates exactly the version after the one that was read, or none."""
 
     batch: PendingBatch
     access: TableAccess
 
     @abstractmethod
     def refusal(self) -> str:
-        """Why this road cannot take the batch into the table as it is now; empty if it can. Makes ready to write."""
+        """Why this road cannot write the batch into the table as it is now; empty if it can. Prepares `write`."""
 
     @abstractmethod
     def write(self) -> None:
@@ -104,12 +104,12 @@ class Road(ABC):
         Raises
         ------
         Exception
-            One of `retriable`: look at the table, and try again if the batch is still `PendingBatch.at_hand`.
+            One of `retriable`: read the table, and try again if `PendingBatch.at_hand` is still true.
         """
 
     @property
     def rows(self) -> int | None:
-        """How many rows were written; None if they were not counted."""
+        """How many rows were written; None if unknown."""
         return None
 
 
@@ -120,13 +120,13 @@ class DirectRoad(Road):
     Parameters
     ----------
     budget : RowBudget
-        How large a small batch is.
+        Maximum size of a small batch.
     columns : sequence of str
-        Those that `commit` needs.
+        The columns that `commit` needs.
     merges : bool
-        Whether files of the table are written anew.
+        Whether files of the table are rewritten.
     commit : callable
-        Gets the rows, the table, and the transaction's id and number.
+        Receives the rows, the table, the transaction's app id and the batch id.
     """
 
     name = "direct"
@@ -134,7 +134,7 @@ class DirectRoad(Road):
     columns: Sequence[str]
     merges: bool
     commit: Callable[[pa.Table, DirectTable, str, int], None]
-    reason: str = ""  # why it is closed: it does not open again for the batch
+    reason: str = ""  # why this road refused the batch; it stays refused
     _small: pa.Table | None = None
 
     def refusal(self) -> str:
@@ -145,23 +145,23 @@ class DirectRoad(Road):
         return self.reason
 
     def _refusal_of_batch(self) -> str:
-        """Why Spark writes the batch, whatever its size."""
+        """Why Spark writes the batch, whatever its size; empty if delta-rs may."""
         if self.batch.info.is_backlog:
             return "it is backlog"
         if self.batch.is_replayed:
-            return "it is replayed"  # it may have been too large for the driver
+            return "it is replayed"  # the batch may have been too large for the driver
         table = self.access.direct
         return table if isinstance(table, str) else table.refusal(merges=self.merges) or ""
 
     def _collected(self) -> tuple[pa.Table | None, str]:
-        """The batch, or why it is not small."""
+        """The batch, or the reason why it is not small."""
         most = self.budget.rows
         needed = self.batch.rows.select(*map(quoted, self.columns))
-        # Where a struct is NULL, Spark's Arrow has NULL in its fields too, and refuses that of one that cannot be.
+        # Spark's Arrow has NULL in all fields of a NULL struct, and rejects that for a field that is not nullable.
         try:
             found = needed.limit(most + 1).to(nullable(needed.schema)).toArrow()
         except Exception:
-            self.budget.shrink()  # they may have been too large for the driver
+            self.budget.shrink()  # the rows may have been too large for the driver
             raise
         self.budget.take(found.num_rows, found.nbytes)
         if found.num_rows > most:
@@ -191,20 +191,20 @@ class DirectRoad(Road):
 
 @dataclass
 class FilesRoad(Road):
-    """Spark writes files of rows that are added as they are, and delta-rs commits them.
+    """Spark writes the files of a batch that is only appended, and delta-rs commits them.
 
     Parameters
     ----------
     columns : sequence of str
-        Those that are stored.
+        The columns that are stored.
     added : callable
-        Gets the batch's rows and gives those to add; None if they are to be merged.
+        Receives the batch's rows and returns the rows to append; None if they must be merged.
     """
 
     name = "files"
     columns: Sequence[str]
     added: Callable[[DataFrame], DataFrame | None]
-    _declared: tuple[str, str] | None = None  # metadata and protocol of the table that the files were written for
+    _declared: tuple[str, str] | None = None  # metadata and protocol of the table when the files were written
     _files: list[dict[str, Any]] | None = None
 
     def refusal(self) -> str:
@@ -214,7 +214,7 @@ class FilesRoad(Road):
         if self._files is not None:
             if declared == self._declared:
                 return ""
-            # The rows are not at hand any more, unless they were counted.
+            # The rows are no longer available, unless they were counted.
             raise BacklogError(
                 f"Another writer changed columns or properties of the Delta table at {path} while batch "
                 f"{self.batch.info.batch_id} was written.",
@@ -226,7 +226,7 @@ class FilesRoad(Road):
         with session_conf(rows.sparkSession, _TIMESTAMPS):
             self._files = delta_log.write_files(rows.select(*map(quoted, self.columns)), path, *declared)
         if self._files is None:
-            self.access.add_no_files("its Delta is another one than expected")
+            self.access.add_no_files("this version of Delta has other internals than expected")
             return self.access.adds_no_files
         self._declared, self.batch.at_hand = declared, True
         return ""
@@ -239,11 +239,11 @@ class FilesRoad(Road):
         except CommitConflict:
             raise
         except Exception as error:
-            # The rows are not at hand any more; so the batch is replayed, if the table lacks it still.
+            # The rows are no longer available, so the batch is replayed if the table still lacks it.
             self.access.add_no_files(type(error).__name__)
             raise BacklogError(
                 f"delta-rs failed to commit to the Delta table at {self.access.path} ({type(error).__name__}).",
-                "Spark commits when the query starts again; small_batch_rows=0 leaves all to it.",
+                "Start the query again; Spark then commits. With small_batch_rows=0 Spark commits all batches.",
             ) from None
 
     @property
@@ -253,15 +253,14 @@ class FilesRoad(Road):
 
 @dataclass
 class SparkRoad(Road):
-    """Spark writes and commits, whatever the batch is.
+    """Spark writes and commits any batch.
 
     Parameters
     ----------
     merges : bool
-        Whether the batch's rows are merged, unless it is backlog. Then another writer's commit is likely to conflict.
+        Whether live batches are merged. Then a commit of another writer is likely to conflict.
     write_rows : callable
-        Gets the batch's rows. Called with the session's confs set so that Delta puts the transaction's id into the
-        commit.
+        Receives the batch's rows. The session's confs are set so that Delta puts the transaction's id into the commit.
     """
 
     name = "spark"
@@ -275,7 +274,7 @@ class SparkRoad(Road):
     def write(self) -> None:
         if self.merges and not self.batch.info.is_backlog:
             self.batch.keep()
-        # Unset at once: these confs would mark, and so silently drop, any further write on this session.
+        # Unset at once: Delta would otherwise mark, and so silently drop, any later write of this session.
         transaction = {_TXN_APP_ID: self.batch.txn_app_id, _TXN_VERSION: str(self.batch.info.batch_id)}
         with session_conf(self.batch.rows.sparkSession, {**transaction, **_TIMESTAMPS}):
             self.write_rows(self.batch.rows)

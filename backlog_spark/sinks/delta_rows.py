@@ -1,4 +1,4 @@
-"""The rows that a sink's Delta table has at one version, and the batch that made that version, for ``bs.verify``."""
+"""The rows of a sink's Delta table at one version, and the batch that created that version, for ``bs.verify``."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class TargetVersion:
     Parameters
     ----------
     path : str
-        Qualified.
+        Qualified path of the table.
     version : int
     batch : int
-        The newest batch of the query that it has.
+        The newest batch of the query in this version.
     """
 
     path: str
@@ -65,12 +65,12 @@ def newest_target(spark: SparkSession, sink: DeltaSink, txn_app_id: str) -> Targ
 
 
 def rows_at(spark: SparkSession, sink: DeltaSink, target: TargetVersion, keys: Sequence[str]) -> DataFrame:
-    """The rows at a version. Of `DeltaAppend`, the newest row of each key that was not deleted.
+    """The rows at a version; for `DeltaAppend`, the newest row of each key that was not deleted.
 
     Raises
     ------
     BacklogError
-        If a `DeltaAppend` has no change type or sequence, by which a key's newest row is told.
+        If a `DeltaAppend` does not store the change type or the sequence, which determine a key's newest row.
     """
     with session_conf(spark, delta_log.snapshot_conf(spark)):
         found = spark.read.format("delta").option("versionAsOf", str(target.version)).load(target.path)

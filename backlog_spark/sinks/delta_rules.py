@@ -1,8 +1,8 @@
-"""What delta-rs may write to a Delta table in place of Spark, and how much of it (pure).
+"""What delta-rs may write to a Delta table instead of Spark, and how much of it (pure).
 
-delta-rs commits a small batch in a few tenths of a second, where Spark takes seconds. A large one should not go through
-the driver. Only what delta-rs is known to write as Spark does is left to it: the lists below are of what is allowed,
-never of what is not.
+delta-rs commits a small batch in a few tenths of a second; Spark takes seconds. A large batch should not go through
+the driver. delta-rs gets only what it is known to write exactly as Spark does: the lists below name what is allowed,
+never what is forbidden.
 """
 
 from __future__ import annotations
@@ -46,25 +46,25 @@ __all__ = [
     "refusal_of_table",
 ]
 
-# It takes a path for a URL, in places twice.
-_OTHER_PLACE: Final = re.compile(r"[#?%\[\]\\^|\x00-\x1f\x7f]|\s$")
-# By whichever name delta-rs takes them; first in other stores, then in the local filesystem.
+# delta-rs parses a path as a URL, some paths twice, and with such characters it finds another location.
+_OTHER_LOCATION: Final = re.compile(r"[#?%\[\]\\^|\x00-\x1f\x7f]|\s$")
+# All names that delta-rs accepts for the option; first for object storage, then for the local filesystem.
 _UNSAFE_RENAME: Final = (
     ("aws_s3_allow_unsafe_rename", "allow_unsafe_rename"),
     ("mount_allow_unsafe_rename", "allow_unsafe_rename"),
 )
 _CONDITIONAL_PUT: Final = ("aws_conditional_put", "conditional_put")
 _FALSE: Final = ("", "0", "false", "no", "n", "off")
-# 64 bits of nanoseconds.
+# Timestamps with 64 bits of nanoseconds.
 _FIRST_YEAR, _LAST_YEAR = 1677, 2262
-# What an empty table may be declared to have, and delta-rs then does as Spark does.
+# Features of an empty table with which delta-rs writes as Spark does.
 _WRITER_FEATURES: Final = frozenset({"appendOnly", "deletionVectors", "invariants", "timestampNtz"})
-# Writer version 2 is appendOnly and invariants; what later versions add cannot be told apart without features.
+# Version 2 means appendOnly and invariants. Versions 3 to 6 add features that cannot be told apart.
 _WRITER_VERSIONS: Final = (2, 7)
 _TRUE_MEANS_SPARK: Final = ("delta.enableChangeDataFeed", "delta.appendOnly")
 # delta-rs writes other types' values into a path without their zone, or not at all.
 _PARTITION_TYPES: Final = ("boolean", "byte", "short", "integer", "long", "date", "string")
-# It takes longer decimals for floating-point numbers there.
+# delta-rs treats longer decimals in partition columns as floating-point numbers.
 _EXACT_DIGITS: Final = 15
 _CONSTRAINT: Final = "delta.constraints."
 _FIELD_METADATA: Final = ("delta.", "__CHAR_VARCHAR_TYPE_STRING")
@@ -72,16 +72,16 @@ _COMPARABLE: Final = (
     BinaryType, BooleanType, ByteType, DateType, DecimalType, IntegerType, LongType, ShortType, TimestampNTZType,
     TimestampType,
 )  # fmt: skip
-# Of columns; Spark refuses some others, as Parquet does.
+# Column names. Spark rejects some others, as Parquet does.
 _NAME: Final = re.compile(r"[\w.$@#:/+-]+")
-# Bytes of a value whose type says nothing of its size, before a batch has been seen.
+# Assumed bytes of a value of variable size, before a batch has been seen.
 _UNKNOWN_SIZE: Final = 256
-# A batch may be so many times wider than those before it.
+# How many times wider a batch may be than earlier ones.
 _SLACK: Final = 4
 
 
 class CommitConflict(Exception):
-    """Another writer made the version of the table that was to be made; nothing was written."""
+    """Another writer committed the intended version of the table first; nothing was written."""
 
 
 def refusal_of_table(
@@ -107,7 +107,7 @@ def refusal_of_table(
         Columns as in the JSON of the table's schema.
     partition_columns : iterable of str
     merges : bool
-        Whether files of the table are to be written anew.
+        Whether files of the table are rewritten.
     """
     if writer_version not in _WRITER_VERSIONS and writer_version > 1:
         return f"the table has writer version {writer_version}"
@@ -128,7 +128,7 @@ def refusal_of_table(
     for name in partition_columns:
         if columns[name]["type"] not in _PARTITION_TYPES:
             return f"partition column {name} is {columns[name]['type']}"
-        # A merge of delta-rs misses files of Spark's below a path that is not ASCII.
+        # A merge by delta-rs does not find Spark's files under a path that is not ASCII.
         if merges and (columns[name]["type"] == "string" or not name.isascii()):
             return f"partition column {name} may have a path that is not ASCII"
     return None
@@ -145,13 +145,14 @@ def refusal_of_creation(
     Parameters
     ----------
     columns : StructType
-        Of the table.
+        Columns of the table.
     partition_by : sequence of str
-        Those of them that are partition columns.
+        Partition columns of the table.
     properties : mapping of str to str
-        Of the table. Spark looks at those of Delta: it refuses wrong ones, and some need features of the protocol.
+        Table properties. Spark checks Delta's properties: it rejects wrong ones, and some need features of the
+        protocol.
     default_properties : iterable of str
-        Settings of the session by which Spark adds some.
+        Names of session settings by which Spark adds table properties.
     """
     for name in (*(name for name in properties if name.lower().startswith("delta.")), *default_properties):
         return f"{name} is set"
@@ -188,10 +189,10 @@ def _refusal_of_type(type: DataType) -> str | None:
 
 
 def has_exact_statistics(type: pa.DataType) -> bool:
-    """Whether delta-rs writes the least and greatest value of a column as they are.
+    """Whether delta-rs writes the exact minimum and maximum of a column.
 
-    Not of long decimals, which it rounds, and of floating-point numbers, whose NaN it leaves out. Fields of structs
-    cannot be told apart.
+    It rounds long decimals and leaves out NaN of floating-point columns. Statistics of struct fields cannot be
+    checked.
     """
     if pa.types.is_decimal(type):
         return bool(type.precision <= _EXACT_DIGITS)
@@ -205,12 +206,12 @@ def has_exact_statistics(type: pa.DataType) -> bool:
 
 
 def in_range_of_int96(least: datetime | None, greatest: datetime | None) -> bool:
-    """Whether timestamps, stored as INT96, come out of delta-rs as they went in: within the range of nanoseconds.
+    """Whether timestamps stored as INT96 keep their values in delta-rs: they are within the range of nanoseconds.
 
     Parameters
     ----------
     least, greatest : datetime or None
-        Of a file; None if unknown, or if there are none.
+        Minimum and maximum of a file; None if unknown, or if the file has no timestamps.
     """
     return least is not None and greatest is not None and least.year > _FIRST_YEAR and greatest.year < _LAST_YEAR
 
@@ -218,20 +219,20 @@ def in_range_of_int96(least: datetime | None, greatest: datetime | None) -> bool
 def refusal_of_store(
     path: str, storage_options: Mapping[str, str], environment: Mapping[str, str] = MappingProxyType({})
 ) -> str | None:
-    """Why delta-rs must not commit in a store; None if it may.
+    """Why delta-rs must not commit to a storage system; None if it may.
 
     Parameters
     ----------
     path : str
-        Qualified: with its scheme.
+        Qualified path of the table, with its scheme.
     storage_options : mapping of str to str
-        Given by the user for delta-rs.
+        delta-rs's options, given by the user.
     environment : mapping of str to str
-        Variables of the process, where delta-rs looks for options that it was not given.
+        Environment variables of the process, where delta-rs looks for options that it was not given.
     """
     scheme = path.split(":", 1)[0]
-    if _OTHER_PLACE.search(path):
-        return "delta-rs would look for the table in another place, by a character of its path"
+    if _OTHER_LOCATION.search(path):
+        return "delta-rs would use another location, because of a character in the table's path"
     unsafe_rename = _UNSAFE_RENAME[scheme == "file"]
     for name, value in [*environment.items(), *storage_options.items()]:
         option, given = name.lower(), value.strip().lower()
@@ -247,20 +248,21 @@ def refusal_of_store(
 
 
 def is_comparable(type: DataType) -> bool:
-    """Whether keys and sequences of a type are the same, and in the same order, for Spark and Arrow."""
-    # Not by isinstance: a string with a collation is a subclass. Floats have NaN and two zeros.
+    """Whether Spark and Arrow compare keys and sequences of a type in the same way."""
+    # isinstance would not do: a string with a collation is a subclass. Floats have NaN and two zeros.
     return isinstance(type, _COMPARABLE) or type == StringType()
 
 
 class RowBudget:
     """How many rows of a batch may come to the driver.
 
-    Spark can limit rows and not bytes; so bytes become rows by the width of the rows seen so far.
+    Spark can limit the number of rows but not of bytes. So the limit in bytes is converted to rows, by the width of
+    the rows seen so far.
 
     Parameters
     ----------
     most_rows, most_bytes : int
-        Of a small batch; 0 rows means that there is none.
+        Maximum size of a small batch; 0 rows: no batch is small.
     fields : sequence of StructField
         Columns of a batch.
     """
@@ -272,15 +274,15 @@ class RowBudget:
 
     @property
     def rows(self) -> int:
-        """The most rows that the next batch may have."""
+        """Maximum number of rows of the next batch."""
         return min(self.most_rows, self.most_bytes // self._width)
 
     def shrink(self) -> None:
-        """A batch could not be brought to the driver: the next ones are to be smaller."""
+        """Allow fewer rows from now on, as the driver could not collect a batch."""
         self.most_rows //= 2
 
     def take(self, rows: int, nbytes: int) -> None:
-        """Note how large a batch in Arrow was."""
+        """Note the size of a batch in Arrow."""
         if rows:
             self._width = max(1, _SLACK * nbytes // rows)
 

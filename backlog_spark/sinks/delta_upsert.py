@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 __all__ = ["DeltaUpsert"]
 
 _VECTORS: Final = "delta.enableDeletionVectors"
-# The columns of a change stream, as the sources name them.
+# Names that the sources give to the columns of a change stream.
 _SEQUENCE: Final = "_commit_seq"
 
-# Delta resolves columns of its own by name beside the source's and the table's; so the source has none of the user's.
+# Delta resolves its internal columns together with the source's and the table's, so the source gets names of our own.
 _SOURCE: Final = "__backlog_spark_c"
 _RANK: Final = "__backlog_spark_rank"
 _IS_DELETE: Final = "__backlog_spark_is_delete"
 
-# Columns that MERGE adds to the table, by name, in small letters: MergeIntoCommandBase has those of every merge and of
-# its first step, which looks for keys, DeletionVectorBitmapGenerator those of deletion vectors. The first set ends with
-# ours.
+# Columns that MERGE adds to the table, by name, in lower case. MergeIntoCommandBase defines those of every merge and of
+# its first step, which looks for keys. DeletionVectorBitmapGenerator defines those of deletion vectors. The first set
+# ends with our own columns.
 _OF_MERGE: Final = frozenset({"_source_row_present_", "_target_row_present_", "_row_dropped_", _RANK, _IS_DELETE})
 _OF_FEED: Final = frozenset({"__is_cdc"})
 _OF_FIRST_STEP: Final = frozenset({"_file_name_", "_row_id_"})
@@ -184,7 +184,7 @@ class DeltaUpsert(DeltaSink):
 
     def _inserts(self, rows: DataFrame) -> DataFrame:
         if self.change_type is not None:
-            # Costs next to nothing; a wrong promise of unique inserts would leave stale rows for ever.
+            # Cheap, and necessary: if inserts are promised to be unique but are not, stale rows would stay for ever.
             kind = F.col(quoted(self.change_type))
             rows = rows.where(
                 F.when(kind == "insert", F.lit(True)).otherwise(
@@ -215,12 +215,12 @@ class DeltaUpsert(DeltaSink):
             .whenMatchedUpdate(set=values)
             .whenNotMatchedInsert(f"NOT s.{_IS_DELETE}", values)
         )
-        # MERGE evaluates its source twice unless it keeps a copy; one that we persist it would refuse.
+        # MERGE evaluates its source twice unless it materializes it; it rejects a source that we cache.
         with session_conf(batch_df.sparkSession, {_MATERIALIZE: "all"}):
             merge.execute()
 
     def _newest(self, batch_df: DataFrame) -> DataFrame:
-        """The newest change of each key: the stored columns, in their order, and `_IS_DELETE`."""
+        """The newest change of each key: the stored columns in order, then `_IS_DELETE`."""
         stored = [F.col(quoted(name)).alias(f"{_SOURCE}{number}") for number, name in enumerate(self._columns)]
         keys = [F.col(quoted(key)) for key in self.keys]
         is_delete = F.lit(False)
@@ -244,8 +244,8 @@ class DeltaUpsert(DeltaSink):
             order = Window.partitionBy(*keys).orderBy(F.col(quoted(self.sequence)).desc_nulls_last(), _IS_DELETE)
             newest = rows.withColumn(_RANK, F.row_number().over(order)).where(F.col(_RANK) == 1)
         else:
-            # MERGE itself refuses two rows of one key only if the key is in the table: new keys would be
-            # doubled.
+            # MERGE rejects two rows of one key only if the key is already in the table. New keys would be inserted
+            # twice.
             twice = F.raise_error(
                 F.lit(f"DeltaUpsert({self.path!r}): two rows of one key in a batch; name a sequence column.")
             ).cast("boolean")
@@ -272,7 +272,7 @@ class DeltaUpsert(DeltaSink):
                     f"DeltaUpsert {setting}",
                     name,
                     f"the stream has no such column; it has {', '.join(schema.names)}.",
-                    "For rows that are no changes, append with DeltaAppend(path), or upsert each row with "
+                    "For rows that are not changes, append them with DeltaAppend(path), or upsert each row with "
                     "DeltaUpsert(…, change_type=None, sequence=None, metadata_columns=()).",
                 )
         stored = [field for field in schema.fields if field.name not in self.metadata_columns]

@@ -1,4 +1,4 @@
-"""Writes small files of a Delta table as one file, with Delta's statistics of it, and commits nothing."""
+"""Writes small files of a Delta table as one file, with Delta's statistics, and commits nothing."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from backlog_spark.sinks.small_files import DataFile
 __all__ = ["FileMerger", "OldCalendar", "is_of_old_calendar"]
 
 _INDEXED_COLUMNS: Final = "delta.dataSkippingNumIndexedCols"
-# Delta's own default.
+# Delta's default.
 _INDEXED: Final = 32
-# Not in Parquet's form but Arrow's, ten times as large.
+# Size in Arrow, which is ten times the size in Parquet.
 _ROW_GROUP_BYTES: Final = 128 << 20
 _SPARK_VERSION: Final = b"org.apache.spark.version"
 _LEGACY: Final = frozenset({b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96"})
@@ -35,7 +35,7 @@ _DAY_US: Final = 86_400_000_000
 
 
 class FileMerger:
-    """Writes groups of files as one file each."""
+    """Writes each group of files as one file."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class FileMerger:
         added: pa.Table,
         properties: Mapping[str, str],
     ) -> None:
-        # With the sizes, opening a file asks the store nothing.
+        # With the sizes given, opening a file needs no request to the storage.
         sizes = dict(zip(added["path"].to_pylist(), added["size_bytes"].to_pylist(), strict=True))
         self._handler = DeltaStorageHandler(table.table_uri, storage_options or None, sizes)
         self._partition_columns = table.metadata().partition_columns
@@ -56,7 +56,7 @@ class FileMerger:
         self._indexed = self._schema.names if indexed < 0 else self._schema.names[:indexed]
 
     def merge(self, group: Sequence[DataFile]) -> list[AddAction | RemoveAction]:
-        # Spark writes timestamps as INT96 unless told not to, and as nanoseconds they end in 2262.
+        # By default Spark writes timestamps as INT96; as nanoseconds they would end in the year 2262.
         options = pads.ParquetReadOptions(coerce_int96_timestamp_unit="us")
         rows: pads.FileSystemDataset = pads.dataset(
             [file.path for file in group],
@@ -67,11 +67,11 @@ class FileMerger:
         for fragment in rows.get_fragments():
             if is_of_old_calendar(fragment.metadata.metadata or {}):
                 raise OldCalendar(fragment.path)
-            # Arrow would take another case for another column, and this one for NULL.
+            # Arrow would treat a name in another case as another column, and this column as NULL.
             lower = {name.lower() for name in self._schema.names}
             for name in fragment.physical_schema.names:
                 if name.lower() in lower and name not in self._schema.names:
-                    raise ValueError(f"{fragment.path} has the column {name!r} in another case than the table")
+                    raise ValueError(f"{fragment.path} has the column {name!r}, which the table writes in another case")
         sink = pa.BufferOutputStream()
         with pq.ParquetWriter(sink, self._schema, compression="zstd", store_schema=False) as writer:
             for table in _row_groups(rows.scanner(batch_readahead=4, fragment_readahead=4).to_batches()):
@@ -80,11 +80,12 @@ class FileMerger:
         written = pq.read_metadata(pa.BufferReader(content))
         known = [self._rows[file.path] for file in group]
         if None not in known and sum(known) != written.num_rows:
-            raise RuntimeError(f"{sum(known)} rows were to be merged, and {written.num_rows} were read")
+            raise RuntimeError(f"merged {written.num_rows} rows, but the files have {sum(known)}")
         directory = group[0].path.rpartition("/")[0]
         name = f"part-00000-{uuid.uuid4()}-c000.zstd.parquet"
         path = f"{directory}/{name}" if directory else name
-        # By the handler below it, as the file that `open_output_stream` returns hands it buffers, and it takes bytes.
+        # Uses the inner handler directly: the file that `open_output_stream` returns passes it buffers, but it needs
+        # bytes.
         stream: Any = self._handler._handler.open_output_stream(path)
         try:
             stream.write(content.to_pybytes())
@@ -98,16 +99,16 @@ class FileMerger:
 
 
 class OldCalendar(Exception):
-    """Its argument is the path of a file whose dates mean other days than they do elsewhere."""
+    """Its argument is the path of a file whose dates use another calendar."""
 
 
 def is_of_old_calendar(metadata: Mapping[bytes, bytes]) -> bool:
-    """Whether Spark wrote a file with the calendar of its versions 1 and 2, which the file's metadata say."""
+    """Whether Spark wrote a file with the calendar of Spark 1 and 2, according to the file's metadata."""
     return metadata.get(_SPARK_VERSION, b"3").startswith((b"1.", b"2.")) or not _LEGACY.isdisjoint(metadata)
 
 
 def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Together what was in many small files: a file of small row groups is no better than small files."""
+    """Combine the batches of many small files: small row groups are as slow as small files."""
     held: list[pa.RecordBatch] = []
     for batch in batches:
         held.append(batch)
@@ -119,7 +120,7 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 
 def _written(columns: Sequence[str], partition: Any) -> dict[str, str | None]:
-    """A partition as the log writes it."""
+    """A partition in the form of the log."""
     values = dict(partition)
     return {name: _text(values[name]) for name in columns}
 
@@ -131,17 +132,17 @@ def _text(value: Any) -> str | None:
 
 
 def _statistics(written: pq.FileMetaData, schema: pa.Schema, indexed: Sequence[str]) -> dict[str, Any]:
-    """Delta's statistics of a file, of columns whose order is the same for every reader."""
+    """Delta's statistics of a file, for columns whose order is the same for every reader."""
     least: dict[str, Any] = {}
     most: dict[str, Any] = {}
     nulls: dict[str, int] = {}
     groups = [written.row_group(number) for number in range(written.num_row_groups)]
-    places = {written.schema.column(number).path: number for number in range(written.num_columns)}
+    indices = {written.schema.column(number).path: number for number in range(written.num_columns)}
     for name in indexed:
         # Nested columns have other paths.
-        if name not in places or pa.types.is_nested(schema.field(name).type):
+        if name not in indices or pa.types.is_nested(schema.field(name).type):
             continue
-        chunks = [group.column(places[name]).statistics for group in groups if group.num_rows]
+        chunks = [group.column(indices[name]).statistics for group in groups if group.num_rows]
         if not chunks or not all(chunk is not None and chunk.has_null_count for chunk in chunks):
             continue
         nulls[name] = sum(chunk.null_count for chunk in chunks)
@@ -154,9 +155,10 @@ def _statistics(written: pq.FileMetaData, schema: pa.Schema, indexed: Sequence[s
 
 
 def _bounds(chunk: pq.Statistics, type: pa.DataType) -> tuple[Any, Any] | None:
-    """The least and greatest value as Delta's JSON has them, texts in the order of their values; None if unsure.
+    """Minimum and maximum in Delta's JSON, as texts in the order of their values; None if unsure.
 
-    No floats: NaN is greatest for Spark, and Parquet leaves it out. No decimals: JSON's numbers are floats to some.
+    Floats have none: NaN is the greatest value in Spark, and Parquet leaves it out. Decimals have none: some readers
+    parse numbers in JSON as floats.
     """
     if not chunk.has_min_max:
         return None
@@ -164,12 +166,12 @@ def _bounds(chunk: pq.Statistics, type: pa.DataType) -> tuple[Any, Any] | None:
         return chunk.min, chunk.max
     if pa.types.is_string(type):
         return (chunk.min, chunk.max) if max(len(chunk.min), len(chunk.max)) <= _LONGEST_TEXT else None
-    # By the numbers in the file: Python's dates and times have the years 1 to 9999 only.
+    # From the raw numbers of the file: Python's dates and times are limited to the years 1 to 9999.
     if pa.types.is_date32(type):
         low, high = _time(chunk.min_raw * _DAY_US), _time(chunk.max_raw * _DAY_US)
         return (low[:10], high[:10]) if low and high else None
     if pa.types.is_timestamp(type):
-        # In milliseconds, which is all that some readers look at.
+        # Some readers look at milliseconds only.
         low, high = _time(chunk.min_raw // 1000 * 1000), _time(-(-chunk.max_raw // 1000) * 1000)
         zone = "Z" if type.tz else ""
         return (low[:23] + zone, high[:23] + zone) if low and high else None
@@ -177,7 +179,7 @@ def _bounds(chunk: pq.Statistics, type: pa.DataType) -> tuple[Any, Any] | None:
 
 
 def _time(microseconds: int) -> str:
-    """Empty if that is outside the years with four digits."""
+    """The timestamp as text; empty if its year does not have four digits."""
     try:
         return (_EPOCH + timedelta(microseconds=microseconds)).isoformat(timespec="microseconds")
     except OverflowError:

@@ -1,11 +1,11 @@
-"""Where the keys of a batch lie: a predicate by which a merge leaves files unread.
+"""Builds a predicate from the keys of a batch, so that a merge can skip files.
 
-deltalake's merge reads all files of the table and rewrites those that have a key of the batch. By such a predicate it
-skips files, by the least and greatest value of their columns in Delta's log. With 2,500 changes around the middle of
-10^7 keys and 2,500 new keys, in 16 files, a merge takes 0.45 s; 1.6 s by the least and the greatest key of the batch
-alone, and 2.5 s when it reads all files. Without the predicate the result is the same.
+deltalake's merge reads all files of the table and rewrites those that have a key of the batch. With this predicate it
+skips files whose minimum and maximum in Delta's log do not match. Example: 2,500 changes around the middle of 10^7 keys
+and 2,500 new keys, in 16 files. A merge takes 0.45 s with the predicate, 1.6 s with only the minimum and maximum key of
+the batch, and 2.5 s when it reads all files. The result is the same without the predicate.
 
-deltalake finds the least and the greatest key itself, but only for ``=``, which no NULL passes.
+deltalake computes the minimum and maximum key itself, but only for ``=``, which does not match NULL.
 """
 
 from __future__ import annotations
@@ -19,45 +19,45 @@ import pyarrow.compute as pc
 
 __all__ = ["key_ranges"]
 
-# More of them skip hardly more files: the widest gaps between keys are the ones that files fit into.
+# More ranges skip hardly more files: most files that can be skipped lie in the widest gaps between keys.
 _RANGES: Final = 32
-# Longer texts would make long predicates, and Delta's statistics have only the first 32 characters.
+# Longer texts would make long predicates, and Delta's statistics keep only the first 32 characters.
 _LONGEST_TEXT: Final = 256
-# Statistics of decimals that deltalake wrote went through double, which is exact for 15 digits. A value beyond them
-# stays beyond when it is rounded, so only the batch's own keys matter and not the column's precision.
+# deltalake writes statistics of decimals as doubles, which are exact up to 15 digits. Keys have at most 15 digits here;
+# a value with more digits is greater than all of them, also after rounding. So the column's precision does not matter.
 _DIGITS: Final = 15
-# The years 1 to 9999: others have no literal.
+# The years 1 to 9999; other years have no literal.
 _DAYS: Final = (-719_162, 2_932_896)
 _DAY_US: Final = 86_400_000_000
 
 
 class _Keys(NamedTuple):
-    """The distinct keys of a batch in one column, in order."""
+    """The distinct keys of a batch in one column, ascending."""
 
     lows: Sequence[Any]
-    """What a range that begins with the key begins with."""
+    """The lower bound of a range that begins with the key."""
     highs: Sequence[Any]
-    places: np.ndarray[Any, Any]
-    """Numbers about as far from each other as the keys."""
+    positions: np.ndarray[Any, Any]
+    """Numbers whose distances approximate the distances of the keys."""
     literal: Callable[[Any], str]
 
 
 def key_ranges(keys: pa.Table, target: str = "t") -> str | None:
-    """A predicate on the table's key columns that holds for every row that a key of the batch can match.
+    """A predicate on the table's key columns. It is true for every row that a key of the batch can match.
 
     Parameters
     ----------
     keys : pyarrow.Table
-        The batch's key columns, by the table's names and types. NULL is a key like any other.
+        The batch's key columns, with the table's names and types. NULL is a key like any other.
     target : str, default "t"
         The table's alias in the merge.
 
     Returns
     -------
     str or None
-        For deltalake's ``merge``, to be added to its predicate by AND. One condition for each key column whose type has
-        exact literals and trustworthy statistics: integers, strings, dates, timestamps and decimals up to 15 digits in
-        use. None: there is none, or no row.
+        For deltalake's ``merge``: append it to the merge predicate with AND. It has one condition for each key column
+        whose type has exact literals and reliable statistics: integers, strings, dates, timestamps, and decimals with
+        up to 15 digits. None if there is no such column, or no row.
 
     Examples
     --------
@@ -82,8 +82,8 @@ def _condition(target: str, name: str, column: pa.ChunkedArray) -> str | None:
 
 
 def _ranges(keys: _Keys) -> Iterator[tuple[Any, Any]]:
-    """Ranges that have all keys, parted where the gaps between keys are widest."""
-    gaps = np.diff(keys.places)
+    """Ranges that contain all keys, split at the widest gaps between keys."""
+    gaps = np.diff(keys.positions)
     widest = np.argsort(gaps)[max(0, len(gaps) - _RANGES + 1) :]
     ends = [*np.sort(widest[gaps[widest] > 1]).tolist(), len(keys.highs) - 1]
     begin = 0
@@ -118,7 +118,7 @@ def _keys(column: pa.ChunkedArray) -> _Keys | None:
     texts = values.to_pylist()
     if any(len(text) > _LONGEST_TEXT for text in texts):
         return None
-    return _Keys(texts, texts, _places(texts), lambda text: "'{}'".format(text.replace("'", "''")))
+    return _Keys(texts, texts, _positions(texts), lambda text: "'{}'".format(text.replace("'", "''")))
 
 
 def _timestamps(values: pa.Array) -> _Keys | None:
@@ -130,7 +130,7 @@ def _timestamps(values: pa.Array) -> _Keys | None:
     def literal(at: Any) -> str:
         return f"arrow_cast('{np.datetime64(int(at), 'us')}{utc}', 'Timestamp(Microsecond, {zone})')"
 
-    # The greatest timestamp that a file's statistics have is cut to its millisecond.
+    # The maximum timestamp in a file's statistics is truncated to milliseconds.
     return _Keys(micros // 1000 * 1000, micros, micros.astype(np.float64), literal)
 
 
@@ -144,8 +144,8 @@ def _decimals(values: pa.Array) -> _Keys | None:
     return _Keys(decimals, decimals, values.cast(pa.float64()).to_numpy(), lambda value: f"CAST('{value:f}' AS {sql})")
 
 
-def _places(texts: Sequence[str]) -> np.ndarray[Any, Any]:
-    """The eight bytes behind what all of the sorted `texts` begin with, as numbers."""
+def _positions(texts: Sequence[str]) -> np.ndarray[Any, Any]:
+    """The eight bytes after the common prefix of the sorted `texts`, as numbers."""
     encoded = [text.encode() for text in texts]
     same = 0
     if encoded:

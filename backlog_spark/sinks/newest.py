@@ -13,33 +13,33 @@ from backlog_spark.model.changes import DELETE, INSERT, POSTIMAGE, PREIMAGE
 __all__ = ["DELETES", "UPSERTS", "newest_changes"]
 
 UPSERTS = (INSERT, POSTIMAGE)
-# A before-image removes its key unless the after-image puts it back: the same as dropping it when the key
-# stays, and right when the update changed the key or a filter upstream kept only the before-image.
+# A before-image removes its key unless the after-image follows with the same key. If the key stays, this equals
+# dropping the before-image. If the update changed the key, or a filter dropped the after-image, the key must go.
 DELETES = (DELETE, PREIMAGE)
 
 
 def newest_changes(
     rows: pa.Table, keys: Sequence[str], change_type: str | None, sequence: str | None, sink: str
 ) -> tuple[pa.Table, pa.ChunkedArray]:
-    """The rows that are their key's newest change, and whether each is a delete.
+    """The newest change of each key, and whether it is a delete.
 
     Parameters
     ----------
     rows : pyarrow.Table
-        A batch; column names differ.
+        A batch; all column names are different.
     keys : sequence of str
         NULL is a value like any other.
     change_type : str or None
         None: each row is an upsert.
     sequence : str or None
-        NULL is oldest; with ties an upsert wins. None: at most one upsert of a key.
+        NULL is oldest; an upsert wins over a delete with an equal sequence. None: a key has at most one upsert.
     sink : str
-        For messages.
+        The sink's name for messages.
 
     Raises
     ------
     BacklogError
-        For an unknown change type, and for two upserts of a key without a sequence.
+        For an unknown change type, and for two upserts of one key without a sequence.
     """
     deletes = pa.chunked_array([pa.repeat(pa.scalar(False), rows.num_rows)])
     if change_type is not None:
@@ -60,12 +60,12 @@ def newest_changes(
         columns["sequence"] = rows[sequence]
         order.append(("sequence", "descending", "at_end"))
     order.append(("delete", "ascending", "at_end"))
-    places = pc.sort_indices(pa.table(columns), order)
-    ranked = pa.table({name: columns[name] for name in (*names, "delete")}).take(places)
-    ranked = ranked.append_column("place", pa.array(range(len(places)), pa.int64()))
+    order_of_rows = pc.sort_indices(pa.table(columns), order)
+    ranked = pa.table({name: columns[name] for name in (*names, "delete")}).take(order_of_rows)
+    ranked = ranked.append_column("rank", pa.array(range(len(order_of_rows)), pa.int64()))
     ranked = ranked.append_column("upsert", pc.cast(pc.invert(ranked["delete"]), pa.int64()))
-    first = ranked.group_by(names, use_threads=False).aggregate([("place", "min"), ("upsert", "sum")])
+    first = ranked.group_by(names, use_threads=False).aggregate([("rank", "min"), ("upsert", "sum")])
     if sequence is None and (pc.max(first["upsert_sum"]).as_py() or 0) > 1:
         raise BacklogError(f"{sink}: two rows of one key in a batch; name a sequence column.")
-    chosen = places.take(first["place_min"].combine_chunks())
+    chosen = order_of_rows.take(first["rank_min"].combine_chunks())
     return rows.take(chosen), deletes.take(chosen)

@@ -22,7 +22,7 @@ class Outputs:
     Parameters
     ----------
     sinks : mapping of str to Sink
-        The main output's under ``""``, those of side outputs by name.
+        The main output's sink under ``""``, the side outputs' sinks by name.
     """
 
     def __init__(self, sinks: Mapping[str, Sink]) -> None:
@@ -40,14 +40,14 @@ class Outputs:
         Parameters
         ----------
         context : SinkContext
-            The main output's.
+            The main output's context.
         side_outputs : mapping of str to StructType
-            Columns of the side outputs that there are.
+            Columns of the existing side outputs.
 
         Raises
         ------
         SettingError
-            For a sink of a side output that there is not.
+            For a sink of a side output that does not exist.
         BacklogError
             For a side output without a sink: its rows would be lost.
         """
@@ -73,7 +73,7 @@ class Outputs:
         self.main.open(context)
 
     def write(self, rows: DataFrame, sides: Mapping[str, DataFrame], batch: BatchInfo) -> None:
-        """Write a batch of each output; one that has it already is skipped, whatever the others have."""
+        """Write a batch of each output. Each output that already has the batch skips it."""
         self.main.write(rows, batch)
         for name, side in sides.items():
             self._sinks[name].write(side, batch)

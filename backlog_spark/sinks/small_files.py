@@ -1,4 +1,4 @@
-"""Decides which small files of a Delta table are merged, when, and within which budget. No I/O, no clock."""
+"""Decides which small files of a Delta table to merge, when, and within which budget. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ TARGET_SIZE: Final = 64 << 20
 
 _SMALLEST_TIER: Final = 128 << 10
 _TIER_RATIO: Final = 16
-# More than the ratio: so many files of one tier make a file of the next one, even if they shrink by a third when they
-# are one. Then no row is rewritten more than once a tier: three times from 10 kB to 64 MB.
+# More than the ratio of two tiers: so many files of one tier make a file of the next tier, even if merging shrinks them
+# by a third. So no row is rewritten more than once per tier: three times from 10 kB to 64 MB.
 _ENOUGH: Final = 24
 
 
@@ -38,7 +38,7 @@ class DataFile:
 
 
 def tiers(target_size: int = TARGET_SIZE) -> tuple[int, ...]:
-    """Upper bounds of file sizes in bytes, ascending; a file from half of `target_size` on is in none."""
+    """Upper bounds of file sizes in bytes, ascending. Files of at least half of `target_size` are in no tier."""
     sizes = [max(1, target_size // 2)]
     while sizes[0] // _TIER_RATIO >= _SMALLEST_TIER:
         sizes.insert(0, sizes[0] // _TIER_RATIO)
@@ -48,22 +48,22 @@ def tiers(target_size: int = TARGET_SIZE) -> tuple[int, ...]:
 def merges(
     files: Iterable[DataFile], target_size: int = TARGET_SIZE, *, enough: int = _ENOUGH, most_bytes: int | None = None
 ) -> list[list[DataFile]]:
-    """What to merge next: each list becomes one file, all of them in one commit.
+    """What to merge next: each list becomes one file. All lists go into one commit.
 
-    A partition is due when it has `enough` files of one tier. Smaller tiers come first, as they take more files away
-    for a byte; then partitions with more files.
+    A partition is due when it has `enough` files of one tier. Smaller tiers come first, as they remove more files per
+    byte; then partitions with more files.
 
     Parameters
     ----------
     files : iterable of DataFile
-        All files of the table, oldest first: neighbours are merged, so a file's rows stay close in time.
+        All files of the table, oldest first. Neighbours are merged, so a file's rows stay close in time.
     target_size : int
-        No list is larger, in bytes.
+        Maximum bytes of one list.
     enough : int
         At least 2.
     most_bytes : int, optional
-        All lists together are not larger, unless two files are; `target_size` by default. The rest waits for the next
-        call.
+        Maximum bytes of all lists together, `target_size` by default; two files are always allowed. The rest waits for
+        the next call.
 
     Returns
     -------
@@ -90,7 +90,7 @@ def merges(
 
 
 def _cut(files: Iterable[DataFile], target_size: int) -> Iterator[list[DataFile]]:
-    """Runs of neighbours up to the target; a single file is not rewritten."""
+    """Runs of neighbours up to the target size. Runs of one file are left out."""
     run: list[DataFile] = []
     size = 0
     for file in files:
@@ -105,12 +105,12 @@ def _cut(files: Iterable[DataFile], target_size: int) -> Iterator[list[DataFile]
 
 
 class TimeShare:
-    """Keeps work to a share of the time: after a second of work, `1 / share` seconds pass before there is more.
+    """Limits work to a share of the time: after a second of work, no work starts for `1 / share` seconds.
 
     Parameters
     ----------
     share : float
-        Above 0, 1 at most.
+        Greater than 0, at most 1.
     """
 
     def __init__(self, share: float) -> None:
@@ -118,9 +118,9 @@ class TimeShare:
         self._free_at: float | None = None
 
     def allows(self, now: float) -> bool:
-        """Whether there is time for work at `now`, in seconds of a clock that never goes back."""
+        """Whether work may start at `now`, in seconds of a clock that never goes back."""
         return self._free_at is None or now >= self._free_at
 
     def spent(self, began: float, ended: float) -> None:
-        """Note work that was done."""
+        """Note completed work."""
         self._free_at = began + (ended - began) / self._share

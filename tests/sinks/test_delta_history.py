@@ -221,7 +221,7 @@ def test_the_owner_can_accept_what_is_gone(spark: SparkSession, tmp_path: Path) 
         opened(spark, sink_of("append", tmp_path), planned=3, committed=3)
     for wrong in ("99", "x"):
         accept(spark, tmp_path, wrong)
-        with pytest.raises(SettingError, match="must be a version that the table has; its newest is"):
+        with pytest.raises(SettingError, match="must be a version of the table; the newest is"):
             opened(spark, sink_of("append", tmp_path), planned=3, committed=3)
 
 

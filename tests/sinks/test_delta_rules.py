@@ -33,7 +33,7 @@ from backlog_spark.sinks.delta_rules import (
 )
 from backlog_spark.sinks.newest import newest_changes
 
-ELSEWHERE = "delta-rs would look for the table in another place, by a character of its path"
+ELSEWHERE = "delta-rs would use another location, because of a character in the table's path"
 ID = {"name": "id", "type": "long", "nullable": True, "metadata": {}}
 
 
