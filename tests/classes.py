@@ -1,4 +1,4 @@
-"""An archive of the classes that Spark loads, so that the many JVMs of the tests start in half the time.
+"""Archives the classes that Spark loads, so that the tests' JVMs start in half the time.
 
 A test that kills a driver starts a JVM for each kill, which loads and verifies 20,000 classes before it does anything:
 most of its processor time. Java keeps them in a file as they are once loaded (class data sharing). A JVM that cannot
@@ -27,7 +27,7 @@ _LIMIT_S = 300
 
 
 def java_options() -> dict[str, str]:
-    """What the environment of the tests, and of what they start, has to have."""
+    """Environment variables for the tests and the processes that they start."""
     archive = _archive()
     # It says nothing when it cannot be used: some tests compare what is said.
     shared = f" -Xlog:disable -Xlog:all=error:stderr -XX:SharedArchiveFile={archive}" if archive.exists() else ""
@@ -35,7 +35,7 @@ def java_options() -> dict[str, str]:
 
 
 def _archive() -> Path:
-    """Where it is, if it is there: in the environment that the tests run in."""
+    """Its path in the tests' environment, if it exists."""
     from backlog_spark.embedded.jars import java_executable
 
     java = java_executable()
@@ -45,7 +45,7 @@ def _archive() -> Path:
 
 
 def _make() -> None:
-    """Make it unless it is there, with a session in a process of its own."""
+    """Make it unless it exists, with a session in a separate process."""
     archive = _archive()
     if archive.exists():
         return
@@ -60,7 +60,7 @@ def _make() -> None:
 
 
 def _use_spark() -> None:
-    """Load what queries of the tests load: files, Delta, a keyed operator in both modes."""
+    """Load the classes that the tests' queries load: files, Delta, a keyed operator in both modes."""
     import pyspark.sql.functions as F
     from pyspark import SparkContext
 

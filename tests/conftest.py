@@ -45,13 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _refuse_processes(event: str, arguments: tuple[Any, ...]) -> None:
-    """`make test-fast` runs what starts no process, and notices what does."""
+    """`make test-fast` runs tests that start no process. This fixture fails tests that do."""
     if event == "subprocess.Popen" and "PYTEST_CURRENT_TEST" in os.environ:  # xdist starts some too
         raise AssertionError(f"a test that starts {arguments[0]} needs the mark `process`")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses a process; files that do come first, those of pure tests fill the workers' last seconds."""
+    """Mark tests that use a process. Their files come first; pure tests fill the workers' last seconds."""
     for item in items:
         if _PROCESSES & set(getattr(item, "fixturenames", ())):
             item.add_marker("process")

@@ -1,4 +1,4 @@
-"""What of a source's options Spark does not show: every secret, and what the user has hidden."""
+"""Options of a source that Spark hides: every secret, and those that the user has hidden."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel holds the package and the connectors, and nothing that only a checkout needs."""
+"""The wheel has the package and the connectors, and nothing that only a checkout needs."""
 
 from __future__ import annotations
 

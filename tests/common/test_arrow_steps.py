@@ -1,4 +1,4 @@
-"""Steps in Python over Arrow batches: NULL arrays and maps get there as they are."""
+"""Python steps over Arrow batches: NULL arrays and maps arrive unchanged."""
 
 from __future__ import annotations
 

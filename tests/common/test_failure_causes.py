@@ -1,4 +1,4 @@
-"""What a failed query says of its error."""
+"""The error texts of failed queries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stream answers to names that users of DataFrames and of Flink try, and to values that do not fit."""
+"""Hints for names from DataFrames and from Flink, and errors for wrong values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of variable length, against what writes them."""
+"""Numbers of variable length, compared with independent writers."""
 
 import pytest
 from hypothesis import given

@@ -137,7 +137,7 @@ STEPS = st.one_of(
 
 
 def model(history: list[Step]) -> bool:
-    """Whether the job is in backlog, read off the whole history backwards, source by source."""
+    """Whether the job is in backlog: each source's newest report, found by reading the history backwards."""
     for source in "abc":
         mine = [(what, flag) for what, name, flag in history if name == source]
         if ("finish", None) in mine:

@@ -1,4 +1,4 @@
-"""Which run follows, whatever the checkpoint holds."""
+"""The next run, for any content of the checkpoint."""
 
 from __future__ import annotations
 

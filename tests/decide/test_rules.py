@@ -1,4 +1,4 @@
-"""Rules: what is backlog of sources that carry no flag."""
+"""Rules: when sources without a flag are in backlog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of docs/changes.md runs and puts out what the page says."""
+"""The example of docs/changes.md runs and emits what the page says."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ __all__ = ["UnlimitedDataSource", "inspect"]
 
 
 class UnlimitedReader(DataSourceStreamReader):
-    """In the older form: it gives all that there is, backlog or not."""
+    """A reader without a read limit: it returns everything, backlog or not."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._reader = LinesReader(options)

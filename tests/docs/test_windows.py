@@ -1,4 +1,4 @@
-"""The example of docs/windows.md runs and puts out what a reader would expect."""
+"""The example of docs/windows.md runs and emits what a reader would expect."""
 
 from __future__ import annotations
 

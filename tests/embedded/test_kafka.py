@@ -1,4 +1,4 @@
-"""The embedded Kafka, on the real thing: what is its own; a server's life is tested with MySQL's."""
+"""The embedded Kafka server: its own features. Start and stop are tested with MySQL."""
 
 from __future__ import annotations
 

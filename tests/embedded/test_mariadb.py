@@ -1,4 +1,4 @@
-"""The embedded MariaDB servers, on the real thing: what is theirs; a server's life is tested with MySQL's."""
+"""The embedded MariaDB servers: their own features. Start and stop are tested with MySQL."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_both_run_at_once_each_on_its_own_data() -> None:
 
 
 def test_one_that_starts_leaves_the_temporary_tables_of_the_others() -> None:
-    """It removes those that it finds, and the server that has them in use would end."""
+    """A starting server must not remove temporary tables that another server uses: that server would end."""
     with MariaDBServer(fast=True) as one, one.connect() as connection, connection.cursor() as cursor:
         pid = one.pid
         cursor.execute("CREATE TEMPORARY TABLE test.t (a TEXT) ENGINE=Aria")

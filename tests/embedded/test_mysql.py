@@ -1,4 +1,4 @@
-"""The embedded MySQL server, on the real thing: starts, restarts, crashes, and leaves nothing behind."""
+"""The embedded MySQL server: starts, restarts, crashes, and leaves nothing behind."""
 
 from __future__ import annotations
 

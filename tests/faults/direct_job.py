@@ -1,4 +1,4 @@
-"""A query's side of the direct road without Spark, for tests that kill it: rows follow from batch ids."""
+"""The direct road of a query without Spark, for tests that kill it. Rows are computed from batch ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def changes(batch_id: int) -> list[tuple[int, str, bool]]:
 
 
 def after(batches: int) -> dict[int, str]:
-    """The table by a model, behind so many batches."""
+    """The table after this many batches, from a model."""
     rows: dict[int, str] = {}
     for batch_id in range(batches):
         for key, value, is_delete in changes(batch_id):
@@ -33,7 +33,7 @@ def after(batches: int) -> dict[int, str]:
 
 
 def main() -> None:
-    """Write batches for ever, behind the newest one that is noted as committed."""
+    """Write batches for ever, after the newest one recorded as committed."""
     kind, path, noted = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     table = DirectTable(f"file:{path}", {})
     batch_id = int(noted.read_text()) + 1 if noted.exists() else 0

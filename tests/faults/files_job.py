@@ -1,4 +1,4 @@
-"""A sink whose driver is killed at a named moment of a batch of backlog; rows follow from batch ids."""
+"""A sink whose driver is killed at a given point of a backlog batch. Rows are computed from batch ids."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def batch(spark: SparkSession, batch_id: int) -> DataFrame:
 
 
 def opened(spark: SparkSession, table: Path, noted: Path, small_batch_rows: int) -> tuple[DeltaAppend, int]:
-    """The sink as a query opens it, and the first batch that is not noted as committed."""
+    """The sink, opened like in a query, and the first batch not recorded as committed."""
     first = int(noted.read_text()) + 1 if noted.exists() else 0
     # Whether a batch was planned is not written down; so the next one may have been.
     planned, committed = (first, first - 1) if first else (0, None)
@@ -42,7 +42,7 @@ def opened(spark: SparkSession, table: Path, noted: Path, small_batch_rows: int)
 
 
 def note(noted: Path, batch_id: int) -> None:
-    """As Spark's commit log does, behind the sink's commit."""
+    """Record a commit after the sink's, like Spark's commit log."""
     noted.with_suffix(".new").write_text(str(batch_id))
     noted.with_suffix(".new").rename(noted)
 
@@ -60,7 +60,7 @@ def main() -> None:
         os.killpg(group, signal.SIGKILL)
 
     def half(batches: Iterator[Any]) -> Iterator[Any]:
-        """Die in the second task when the first one's file is there."""
+        """Die in the second task after the first one's file exists."""
         from pyspark import TaskContext
 
         context = TaskContext.get()

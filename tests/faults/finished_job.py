@@ -1,4 +1,4 @@
-"""Three bounded sources and one unbounded, as a program of its own that kills itself when so many have finished."""
+"""A program with three bounded sources and an unbounded one. It kills itself when enough sources have finished."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def start(spark: Any, job: dict[str, Any]) -> BacklogQuery:
 
 
 def kill_when_finished(count: int) -> None:
-    """Kill in the batch after the one with which so many sources had finished: that one is committed."""
+    """Kill in the batch after the one in which enough sources had finished. That one is committed."""
     original = BacklogQuery._hand_over
 
     def hand_over(self: BacklogQuery, batch: Any, info: Any) -> None:

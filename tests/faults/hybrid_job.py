@@ -1,4 +1,4 @@
-"""Files, then a topic, into Delta, as a program of its own for tests that kill it; by either road."""
+"""A program that copies files, then a topic, into Delta, for tests that kill it. By our source or Spark's readers."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _native(spark: Any, job: dict[str, Any], *, hands_over: bool) -> bs.ForeignQ
 
 
 def _die_when_the_log_is_mended(how: str) -> None:
-    """In the midst of replacing an entry of Spark's log.
+    """Kill while an entry of Spark's log is being replaced.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The main job as a program of its own, for tests that kill it; runs until it is killed."""
+"""A program with the main job, for tests that kill it. Runs until it is killed."""
 
 from __future__ import annotations
 

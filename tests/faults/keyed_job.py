@@ -1,4 +1,4 @@
-"""A keyed query as a program of its own that ends itself, and all its processes, at a given point."""
+"""A program with a keyed query. It kills itself and all its processes at a given point."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Groups(bs.CoGroupFunction):
 
 
 def paired(left: bs.BacklogStream, right: bs.BacklogStream, shape: str, *, cut: bool = False) -> bs.BacklogStream:
-    """The operator of two streams that is tested; ``cut``: joins may stop between two pairs."""
+    """The tested operator of two streams. ``cut``: joins may stop between two pairs."""
     if shape == "join":
         # Sums change, and with them the pairs; their numbers by value are made of what is added and taken back.
         sums = left.key_by("k").sum("v").map("k", "v % 10 AS v")
@@ -132,12 +132,12 @@ def kill(*_: object, **__: object) -> None:
 
 
 def kill_soon(*_: object, **__: object) -> None:
-    """In the middle of what comes next."""
+    """Kill in the middle of the next step."""
     threading.Timer(0.2, kill).start()
 
 
 def before(owner: type, name: str, act: Callable[..., None] = kill) -> None:
-    """Call ``act`` where a method is about to run."""
+    """Call ``act`` before a method runs."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -149,7 +149,7 @@ def before(owner: type, name: str, act: Callable[..., None] = kill) -> None:
 
 
 def after(owner: type, name: str) -> None:
-    """Kill where a method has just run."""
+    """Kill after a method has run."""
     original = getattr(owner, name)
 
     @functools.wraps(original)
@@ -161,7 +161,7 @@ def after(owner: type, name: str) -> None:
 
 
 def half_published(self: Any, name: str, to: str) -> None:
-    """Kill when the second of the seeds is about to appear."""
+    """Kill before the second seed appears."""
     if "/seed/" in to and to.endswith(".parquet"):
         half_published.seen += 1  # type: ignore[attr-defined]
         if half_published.seen == 2:  # type: ignore[attr-defined]
@@ -182,7 +182,7 @@ def only_in_stream(act: Callable[..., None]) -> Callable[..., None]:
 
 
 def on_call(number: int, act: Callable[..., None] = kill) -> Callable[..., None]:
-    """Only at the so many-th call."""
+    """Only at the n-th call."""
     calls = iter(range(1, 1_000))
 
     def counted(*args: Any, **kwargs: Any) -> None:
@@ -281,7 +281,7 @@ SMALL = {"_WORTH_IT_BYTES": 0, "_SAMPLED_ROWS": 500, "_MANY_KEYS": 50, "_KEYS_A_
 
 
 def bring_together(mark: Path) -> None:
-    """Have rows of small files brought together by key; ``mark`` is there when some have been."""
+    """Shuffle rows of small files by key. ``mark`` exists after the first shuffle."""
     vars(cardinality).update(SMALL)
     original = cardinality.brought_together
 
@@ -295,7 +295,7 @@ def bring_together(mark: Path) -> None:
 
 
 def fire_few(timers: int = FEW_TIMERS) -> None:
-    """Let each key group fire so many timers in a batch, whatever they take."""
+    """Let each key group fire this many timers per batch."""
     FiringBudget.of = lambda self, reports: timers  # type: ignore[method-assign]
 
 

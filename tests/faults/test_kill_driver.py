@@ -103,7 +103,7 @@ def between_the_two_commits_in_binary_log(job: Job) -> bool:
 
 
 def before_the_commits_in_binary_log(job: Job) -> bool:
-    """Rows that the planner has read are on their way; the next life reads them from the log."""
+    """The planner has read rows that are not committed. The next life reads them from the log again."""
     return in_binary_log(job) and job.newest("offsets") not in job.transactions()
 
 

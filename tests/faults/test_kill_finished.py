@@ -1,4 +1,4 @@
-"""Bounded sources that finish beside one that does not, killed after each: each row once, and none read again."""
+"""Bounded sources next to an unbounded one, killed after each has finished: each row once, nothing read again."""
 
 from __future__ import annotations
 

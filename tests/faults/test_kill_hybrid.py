@@ -1,4 +1,4 @@
-"""SIGKILL of the driver in each phase of files and Kafka and at the switch, by both roads; the exact rows."""
+"""SIGKILL of the driver in each phase of files and Kafka and at the switch, with both kinds of readers: exact rows."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Job:
 
 
 def live_until(job: Job, planned: int, *, is_written: bool = False, exists: str = "") -> None:
-    """One life, which ends when a batch is planned, or written and not committed; or when there is a file."""
+    """One life. It ends when a batch is planned, or written but not committed, or when a file exists."""
     log = job.root / "driver.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -147,7 +147,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(
 
 @pytest.mark.grid
 def test_killed_while_the_old_phase_hands_over(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
-    """Of Spark's own readers: rows that are in files and in the topic come once, and all that are in one of them."""
+    """With Spark's own readers: rows that are in files and in the topic appear once, and no other row is lost."""
     topic = Topic(kafka, "killed_handover", 1)
     (tmp_path / "files").mkdir()
     for n in range(FILES):
@@ -212,7 +212,7 @@ def test_killed_workers_lose_and_repeat_nothing(spark: SparkSession, kafka: Kafk
 
 
 def test_killed_while_an_entry_of_the_log_is_mended(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark would plan the batch anew, with other rows, and Delta leave them out: it has a batch of that number."""
+    """Otherwise Spark would plan the batch again with other rows, and Delta would skip it because of its number."""
     for folder, count in (("files", 2), ("later", 1)):
         (tmp_path / folder).mkdir()
         for n in range(count):

@@ -86,7 +86,7 @@ def test_killed_at_every_step(spark: SparkSession, tmp_path: Path, points: list[
 def killed_and_ended(
     spark: SparkSession, job: dict[str, str], points: list[str], tables: list[pa.Table]
 ) -> bs.BacklogQuery:
-    """A life up to each point, and one to the end, with the last of the tables as live rows of its own."""
+    """One life up to each kill point, and one to the end. The last table has separate live rows."""
     for point in points:
         live_until_killed(job, point, Path(job["checkpoint"]).parent / "driver.log")
     query = start(spark, job)
@@ -211,7 +211,7 @@ def test_time_and_side_outputs_survive(
     ],
 )
 def test_a_later_stay_survives(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
-    """Its rows are behind the watermark of before, of keys of their own: none is late, and none comes twice."""
+    """Its rows have new keys and times before the old watermark: none is late or duplicated."""
     chance = random.Random(13)
     job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target", "odd")}
     live = [timed_rows(chance, 200, n * 200) for n in range(5, 9)]
@@ -226,7 +226,7 @@ def test_a_later_stay_survives(spark: SparkSession, tmp_path: Path, points: list
 def timed_and_compared(
     spark: SparkSession, job: dict[str, str], points: list[str], tables: list[pa.Table], given: int = 3
 ) -> None:
-    """A life up to each point, one to the end with tables that are not given yet as live rows, and what comes out."""
+    """One life up to each kill point, one to the end with the remaining tables as live rows, and the output."""
     for point in points:
         live_until_killed(job, point, Path(job["checkpoint"]).parent / "driver.log")
     query = start(spark, job)
@@ -355,7 +355,7 @@ def test_two_streams_survive(
     ],
 )
 def test_rows_that_waited_are_joined_once(spark: SparkSession, tmp_path: Path, points: list[str]) -> None:
-    """Which live row of the build side a live row meets is a matter of time; of those in backlog it is not."""
+    """Which build row a live row is joined with depends on timing. In backlog it does not."""
     chance = random.Random(23)
     job = {name: str(tmp_path / name) for name in ("script", "right", "checkpoint", "target")} | {"shape": "temporal"}
     tables = {name: [timed_rows(chance, 200, n * 200) for n in range(4)] for name in ("script", "right")}
@@ -440,7 +440,7 @@ def test_killed_workers(spark: SparkSession, tmp_path: Path) -> None:
 
 @pytest.mark.grid
 def test_killed_before_a_table_is_restored(spark: SparkSession, tmp_path: Path) -> None:
-    """The batch is in the table and not committed. What RESTORE took away is noticed where it would be skipped."""
+    """The batch is in the table but not committed. RESTORE removed it, and the sink notices instead of skipping it."""
     from delta.tables import DeltaTable
 
     job = {name: str(tmp_path / name) for name in ("script", "checkpoint", "target")}

@@ -1,4 +1,4 @@
-"""Sources that tell of their backlog beside streaming DataFrames, which Spark's trigger paces."""
+"""Sources with a backlog flag next to streaming DataFrames, which Spark's trigger paces."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _scripted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def given(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str | None]]:
-    """What the runner adds to the options of declared sources, at each start of a run."""
+    """The options that the runner adds to declared sources, at each start of a run."""
     seen: list[dict[str, str | None]] = []
     completed = SourceSpec.completed
 
@@ -43,7 +43,7 @@ def given(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, str | None]]:
 
 
 def both(spark: SparkSession, root: Path) -> BacklogStream:
-    """Five rows of a source, four of them backlog in as many micro-batches, and one of a file."""
+    """Five rows of a source (four of them backlog, one per micro-batch), and one row of a file."""
     for n in range(5):
         append(root / "s", pa.table({"k": [n], "v": [n]}), backlog=n < 4)
     (root / "f").mkdir()

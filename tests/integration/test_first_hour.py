@@ -1,4 +1,4 @@
-"""Mistakes and surroundings of a first hour, in real sessions: what is said, and what is not."""
+"""Typical mistakes and setups of the first hour, in real sessions: clear errors, and no noise."""
 
 from __future__ import annotations
 

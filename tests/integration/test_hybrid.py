@@ -133,7 +133,7 @@ def test_a_delta_table_then_files_then_a_topic(spark: SparkSession, kafka: Kafka
 
 
 def test_a_topic_that_begins_where_the_files_end(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
-    """The files' last hour is in the topic too; what is older in it is not read, what is in both is read once."""
+    """The files' last hour is in the topic too. Older records are not read; common ones are read once."""
     topic = Topic(kafka, "overlap", 2)
     begin = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
     times = [begin + dt.timedelta(minutes=n) for n in range(240)]

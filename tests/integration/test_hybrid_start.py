@@ -1,4 +1,4 @@
-"""Mistakes in the options of the source hybrid are refused before `start` returns; a later start looks no more."""
+"""Wrong options of the source hybrid are refused before `start` returns. A later start does not check them again."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_plain_read_stream_works_after_register(spark: SparkSession, mysql: MySQ
 
 
 def test_from_now_on(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
-    """Where the stream starts is decided once, also when nothing comes before the query is stopped."""
+    """The start position is decided once, even if the query stops before any row comes."""
     create(mysql, "later")
     source = bs.source("mysql_cdc", name="s", options=options(mysql, "job.later", **{"startup.mode": "latest"}))
     made = source.write("later").option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(available_now=True)

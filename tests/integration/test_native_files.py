@@ -1,4 +1,4 @@
-"""Spark's own readers as phases, all of them of files: what a query has to itself, and the rule on files."""
+"""Spark's own readers as phases of files: a query's own state, and the rule for files."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_other_queries_start_while_a_phase_is_made(spark: SparkSession, tmp_path
 
 
 def test_a_phase_that_finds_no_file_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
-    """A misspelt pattern is no empty history: Spark itself takes it for one."""
+    """A misspelt pattern must not count as an empty history, as it does in Spark."""
     (tmp_path / "old").mkdir()
     (tmp_path / "new").mkdir()
     (tmp_path / "new/a.json").write_text('{"n": 1}\n')

@@ -1,4 +1,4 @@
-"""Spark's own readers as phases, where the last one begins at the newest time of those before: on a real broker."""
+"""Spark's own readers as phases: the last one begins at the newest time of the earlier ones, on a real broker."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def run(spark: SparkSession, root: Path, phases: dict[str, Any], **options: Any)
 
 
 def reads(path: str, by: str) -> Any:
-    """The ways in which a phase of files is written down."""
+    """The ways to declare a phase of files."""
     calls = {
         "parquet": lambda reader: reader.schema(DDL).parquet(path),
         "load": lambda reader: reader.format("parquet").schema(DDL).option("maxFilesPerTrigger", 1).load(path),

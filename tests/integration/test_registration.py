@@ -39,7 +39,7 @@ READ = """
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What ``pip install`` puts into site-packages, apart from the packages that it needs."""
+    """The content that ``pip install`` puts into site-packages, without dependencies."""
     source = tmp_path_factory.mktemp("source")
     for name in (
         "setup.cfg",

@@ -1,4 +1,4 @@
-"""Starts of keyed queries: in a second session, ones that fail, and checkpoints with names that are patterns."""
+"""Starts of keyed queries: in a second session, after failures, and with checkpoint paths that look like patterns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Same(bs.KeyedProcessFunction):
-    """Gives the keys; of the kind that may have timers."""
+    """Emits the keys. A kind of function that may have timers."""
 
     output = "k long"
 

@@ -1,4 +1,4 @@
-"""What a query says that was stopped through Spark, and two queries on one checkpoint."""
+"""Queries that are stopped through Spark, and two queries on one checkpoint."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def phases(spark: SparkSession, root: Path, *names: str) -> Any:
 
 @pytest.mark.parametrize("after", ["no batch", "a batch"])
 def test_a_phase_that_spark_was_told_to_stop_is_not_over(spark: SparkSession, tmp_path: Path, after: str) -> None:
-    """Stopped between two of its batches; its files are read at the next start, and then those of the next phase."""
+    """The query is stopped between two batches. The next start reads the rest of its files, then the next phase."""
     files(tmp_path / "old", 0, 4, rows=1)
     files(tmp_path / "live", 10, 2, rows=1)
     checkpoint = tmp_path / "checkpoint"
@@ -121,7 +121,7 @@ def test_a_phase_that_spark_was_told_to_stop_is_not_over(spark: SparkSession, tm
 def test_a_phase_is_over_only_where_spark_tells(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tells: bool
 ) -> None:
-    """Another version may lack a field: then what the phase has still to read must not be left out."""
+    """Another version of Spark may lack a field. Then the rest of the phase must not be skipped."""
     files(tmp_path / "old", 0, 2)
     files(tmp_path / "live", 10, 1)
 
@@ -178,7 +178,7 @@ def test_a_refused_query_leaves_the_checkpoint_as_it_is(spark: SparkSession, tmp
 
 
 class FailsWhileItLeaves(Collect):
-    """Fails once, in a batch at whose end the run is to end anyway."""
+    """Fails once, in a batch after which the run should end."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What the tree of a query says without Spark: where sources stand, and which rows are backlog where."""
+"""The tree of a query without Spark: the positions of sources, and which rows are backlog."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from backlog_spark.model.record_attributes import OneInputFunction, RecordAttrib
 
 
 class Passes:
-    """A fold of which only this is asked."""
+    """A fold with only this method."""
 
     def attributes_of_output(self, *inputs: RecordAttributes) -> RecordAttributes:
         return propagate_join(inputs)
@@ -89,7 +89,7 @@ def test_frames_are_what_is_said_of_them() -> None:
 
 
 def test_attributes_are_emitted_before_the_rows() -> None:
-    """They hold for a batch of all keys: from anywhere but where they are told nothing could follow from them."""
+    """They apply to a whole batch, so a function may only emit them when it gets attributes."""
 
     class Late(OneInputFunction):
         def process_record_attributes(self, attributes: RecordAttributes) -> None:
@@ -148,7 +148,7 @@ def test_two_inputs(a: bool, b: bool) -> None:
 @pytest.mark.parametrize(("a", "b"), list(itertools.product((True, False), repeat=2)))
 @pytest.mark.parametrize("keyed_side", ["left", "right", "both", "none"])
 def test_each_input_of_a_pair_has_its_own(a: bool, b: bool, keyed_side: str) -> None:
-    """Whichever of them Spark meets first; behind the operator it is backlog if either is (FLIP-309)."""
+    """In any order of sources. After the operator rows are backlog if either input is (FLIP-309)."""
     left = keyed(source("a"), "l") if keyed_side in ("left", "both") else source("a")
     right = keyed(source("b"), "r") if keyed_side in ("right", "both") else source("b")
     pair = TransformNode(pair_of(left, right), lambda f: f)

@@ -50,7 +50,7 @@ def test_the_choice(
 
 
 def test_a_connector_says_its_own() -> None:
-    """In its `SourceInfo`, which is known when the query is started; FLIP-326's default is UNDEFINED."""
+    """The connector reports it in its `SourceInfo`, at the start. FLIP-326's default is UNDEFINED."""
     clicks, users = (bs.source("mysql_cdc", name=name) for name in ("clicks", "users"))
     waiting = clicks.temporal_join(users, on="id").node
     any_watermark = SourceInfo(watermark_characteristic=ANY)

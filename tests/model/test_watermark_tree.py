@@ -1,4 +1,4 @@
-"""The watermark of each operator of a tree, by what its inputs say, whether they have ended, and the clock."""
+"""The watermark of each operator in a tree, from its inputs, their ends, and the clock."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ CLOCKED = SourceInfo(watermark_characteristic=WatermarkCharacteristic.ANY_WATERM
 
 
 def clocked(name: str) -> bs.BacklogStream:
-    """A source whose event time goes by the clock when it has left backlog, as its connector says."""
+    """A source whose connector says that event time follows the clock after the backlog."""
     return bs.BacklogStream(informed(bs.source("mysql_cdc", name=name).node, [CLOCKED]))
 
 

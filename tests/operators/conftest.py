@@ -1,4 +1,4 @@
-"""What the tests of keyed operators share."""
+"""Fixtures for the tests of keyed operators."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def small_plans(spark: SparkSession) -> Iterator[None]:
 
 
 def wait(condition: Callable[[], bool], query: bs.BacklogQuery, seconds: float = 300) -> None:
-    """Until it is so, or the query ends."""
+    """Wait until a condition holds or the query ends."""
     limit = time.monotonic() + seconds
     while not condition():
         assert query.isActive, query.exception()

@@ -58,7 +58,7 @@ def events(seed: int, count: int, first: int, disorder_s: float = 4, *, millis: 
 
 
 def flush(after: Sequence[pa.Table]) -> pa.Table:
-    """A row of a user of its own, so far ahead that the watermark passes all others."""
+    """A row with a new user and a late time, so that the watermark passes all other rows."""
     last = max(max(table["ts"].to_pylist()) for table in after)
     row = ("~flush", 0, 0, Decimal(0), 10**9, last + dt.timedelta(days=1))
     return pa.table([[value] for value in row], schema=SCHEMA)

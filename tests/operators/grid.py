@@ -1,4 +1,4 @@
-"""Random keyed queries: their rows, where backlog begins and ends, and what a run of each kind gives."""
+"""Random keyed queries: rows, begin and end of backlog, and the result of each kind of run."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ Stream = Callable[[bs.BacklogStream], bs.BacklogStream]
 def result(
     spark: SparkSession, root: Path, example: Example, batches: list[pa.Table], operator: Stream, *, mixed: bool
 ) -> tuple[dict[Any, Any], list[str]]:
-    """What an upserting sink has at the end: with backlog in the sorted vehicle, or all of it in the stream vehicle.
+    """The final content of an upserting sink: with backlog in the sorted vehicle, or everything in the stream vehicle.
 
     The values of each key, and the names of the columns that they are in.
     """
@@ -147,7 +147,7 @@ def _add(script: Path, stays: list[Stay]) -> int:
 
 
 def _add_later(query: bs.BacklogQuery, root: Path, script: Path, before: list[Stay], later: list[Stay]) -> None:
-    """Go into backlog again, as often as it is written, and see that it really was in the sorted vehicle."""
+    """Return to backlog as often as the script says, and check that the sorted vehicle ran."""
     rows = sum(batch.num_rows for _, batches in before for batch in batches)
     for flag, batches in later:
         if flag:
@@ -163,7 +163,7 @@ def _add_later(query: bs.BacklogQuery, root: Path, script: Path, before: list[St
 
 
 def _in_sorted_vehicle(root: Path) -> bool:
-    """Whether the checkpoint's ledger says so of the present run."""
+    """Whether the present run is sorted, from the checkpoint's ledger."""
     while True:
         newest = max((root / "checkpoint" / "backlog").glob("plan-*.json"), key=lambda p: int(p.stem.partition("-")[2]))
         try:

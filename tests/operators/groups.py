@@ -1,4 +1,4 @@
-"""A key group as a worker of the stream vehicle drives it, with a state store that is a dictionary."""
+"""Drives a key group like a worker of the stream vehicle, with a dictionary as state store."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def run(
     seeds: Sequence[pa.RecordBatch] = (),
     watermark: int | None = None,
 ) -> list[bytes]:
-    """One batch, in a process of its own: the packed rows that it puts out; its report is added to ``reports``.
+    """Run one batch as a new process would. Returns its packed output and adds its report to ``reports``.
 
     ``seeds`` is state whose results are out, by a stay in backlog that ended with this watermark.
     """

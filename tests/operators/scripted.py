@@ -1,4 +1,4 @@
-"""A source that does what a test wrote down: Parquet files as micro-batches, each said to be backlog or not."""
+"""A source that follows a script: Parquet files as micro-batches, each with a backlog flag."""
 
 from __future__ import annotations
 

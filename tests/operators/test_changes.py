@@ -1,4 +1,4 @@
-"""Change streams: rows that are taken back, and operators behind operators whose results change.
+"""Change streams: retracted rows, and operators after operators with changing results.
 
 However the input is cut into backlog and live batches, what is there at the end is what Spark's batch SQL makes of the
 rows that are there at the end.
@@ -59,7 +59,7 @@ SCHEMA = pa.schema(
 
 
 class Table:
-    """A table that is changed, and its change stream."""
+    """A changing table and its change stream."""
 
     def __init__(self, seed: object) -> None:
         self._chance = random.Random(str(seed))
@@ -107,7 +107,7 @@ class Table:
 
 
 def there(sink: Collect) -> Counter[Any]:
-    """What a reader of the changes has."""
+    """The rows that a reader of the changes has."""
     out: Counter[Any] = Counter()
     for _, batch in sorted(sink.batches.items()):
         for row in batch:
@@ -195,7 +195,7 @@ def test_aggregates_of_what_is_there(
 
 @pytest.mark.usefixtures("small_plans")
 def test_picked_rows_replace_each_other_in_a_table(spark: SparkSession, tmp_path: Path) -> None:
-    """An older row that is picked again counts, although the change that brought it is the older one."""
+    """An older row that is chosen again counts, although its change is older."""
 
     def change(*rows: tuple[Any, ...]) -> pa.Table:
         columns = ("id", "user", "amount", CHANGE_TYPE, "_commit_seq")
@@ -228,7 +228,7 @@ def test_a_row_is_found_again_in_another_time_zone(spark: SparkSession) -> None:
 
 @pytest.mark.usefixtures("small_plans")
 def test_rows_that_are_only_added_have_results_that_change(spark: SparkSession, tmp_path: Path) -> None:
-    """Aggregate, filter, join and aggregate: a result that no longer passes the filter takes its pairs with it."""
+    """Aggregate, filter, join, aggregate: a result that no longer passes the filter retracts its pairs."""
     chance = random.Random(5)
     orders = [{"user": chance.choice("abcdef"), "amount": chance.randrange(-9, 10)} for _ in range(90)]
     users = [{"id": name, "country": country} for name, country in zip("abcdefg", "xxyyzzz", strict=True)]
@@ -265,7 +265,7 @@ def test_rows_that_are_only_added_have_results_that_change(spark: SparkSession, 
 def test_both_inputs_are_results(
     spark: SparkSession, tmp_path: Path, backlog: tuple[int, int], ttl: str | None
 ) -> None:
-    """One of them of the source that the other reads too."""
+    """Both inputs are results, and both read the same source."""
     tables = [Table("left"), Table("right")]
     logs = {name: [table.change(60) for _ in range(3)] for table, name in zip(tables, "lr", strict=True)}
     for name, count in zip("lr", backlog, strict=True):
@@ -317,7 +317,7 @@ def test_both_inputs_are_results(
 
 
 def test_state_is_read_with_changes_that_are_kept_apart(spark: SparkSession, tmp_path: Path) -> None:
-    """In one key group of many buckets, of which live batches take some keys back, change some and add some."""
+    """In one key group with many buckets. Live batches delete, change and add some keys."""
     keys = 12_000
 
     def changes(kind: str, ids: Iterable[int], amount: int) -> list[dict[str, Any]]:
@@ -356,7 +356,7 @@ def test_state_is_read_with_changes_that_are_kept_apart(spark: SparkSession, tmp
 
 @pytest.mark.usefixtures("small_plans")
 def test_changes_that_are_asked_for(spark: SparkSession, tmp_path: Path) -> None:
-    """Of an aggregate over rows that are only added, in several sorted batches and in stream mode."""
+    """For an aggregate over rows that are only added, in several sorted batches and in stream mode."""
     tables = [pa.table({"k": list("aab"), "v": [1, 2, 3]}), pa.table({"k": list("bc"), "v": [4, 5]})]
     tables.append(pa.table({"k": list("cd"), "v": [6, 7]}))
     for number, each in enumerate(tables):
@@ -393,7 +393,7 @@ def test_changes_that_are_asked_for(spark: SparkSession, tmp_path: Path) -> None
 def test_a_checkpoint_is_with_changes_or_without(
     spark: SparkSession, tmp_path: Path, kind: str, asks_first: bool
 ) -> None:
-    """What one kind of version has, the other would take for rows that hold, or for none."""
+    """Each kind would misread the versions of the other."""
     append(tmp_path / "s", pa.table({"k": list("aab"), "v": [1, 2, 3]}), backlog=True)
 
     def start(*, asks: bool) -> bs.BacklogQuery:
@@ -524,7 +524,7 @@ def test_rows_that_differ_have_other_identities(spark: SparkSession) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.sampled_from([1, -1]), st.booleans()), max_size=12))
 def test_counting_rows(rows: list[tuple[int, int, bool]]) -> None:
-    """The same in a worker and in a model; kept rows come first and have the sign 1."""
+    """Compares a worker with a model. Kept rows come first and have the sign 1."""
     kept = [(number, 1, True) for number, _, old in rows if old]
     every = [*kept, *((number, s, False) for number, s, old in rows if not old)]
     import numpy as np

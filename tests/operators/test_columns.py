@@ -1,4 +1,4 @@
-"""Columns of users with names that operators have within, and of types with parts that are never NULL."""
+"""User columns with the names of internal columns, and types with parts that are never NULL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AT = pa.timestamp("us", "UTC")
 def put_out(
     spark: SparkSession, root: Path, stream: bs.BacklogStream, is_complete: Callable[[list[Any]], bool]
 ) -> list[Any]:
-    """All rows that come out until they are all there."""
+    """All emitted rows, until they are complete."""
     sink = Collect()
     writer = stream.write("q").trigger(processing_time="50 ms", interval_during_backlog=0)
     query = writer.option("checkpointLocation", str(root / "check")).to(sink).start(spark)

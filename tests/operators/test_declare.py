@@ -1,4 +1,4 @@
-"""Aggregates from SQL: what is understood, what is refused and why."""
+"""Aggregates from SQL: which are supported, and which are refused and why."""
 
 from __future__ import annotations
 

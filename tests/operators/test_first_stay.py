@@ -1,4 +1,4 @@
-"""The first stay in backlog, in pieces: nothing is put out before all sources have left, then each key once."""
+"""The first stay in backlog in several batches: no output before all sources have left, then each key once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIVE = ((2, 100), (9, 8))
 
 
 class Sums(bs.KeyedProcessFunction):
-    """A row for each row, and one on the side for each that is not the key's first."""
+    """Emits a row for each row, and one to the side output for each but the key's first."""
 
     output = "k long, v long, total long"
     again = bs.OutputTag("k long, v long")
@@ -47,7 +47,7 @@ def totals(stream: bs.BacklogStream) -> bs.BacklogStream:
 
 
 def parities(stream: bs.BacklogStream) -> bs.BacklogStream:
-    """How many keys there are with even and odd totals: what changes is taken back."""
+    """Number of keys with even and odd totals. Changed results are retracted."""
     by = totals(stream).map("total % 2 AS odd", "total").key_by("odd")
     return by.aggregate("count(*) AS keys, max(total) AS greatest", name="parities")
 
@@ -57,7 +57,7 @@ def functions(stream: bs.BacklogStream) -> bs.BacklogStream:
 
 
 def counted(stream: bs.BacklogStream) -> bs.BacklogStream:
-    """What a function has put out, counted."""
+    """A count of a function's output."""
     return functions(stream).key_by("k").aggregate("count(*) AS n, sum(v) AS total", name="counted")
 
 
@@ -94,7 +94,7 @@ SOME = {("aggregate", True), ("chain", False), ("function", True)}
     ],
 )
 def test_nothing_is_put_out_before_the_end(spark: SparkSession, tmp_path: Path, shape: str, ends: bool) -> None:
-    """Be it known within the last batch or only afterwards: then the stream vehicle puts out what there is."""
+    """The end may be known within the last batch or only afterwards. Then the stream vehicle emits the results."""
     operators, whole, after, together = SHAPES[shape]
     width = len(whole[0])
     sink, aside = Collect(), Collect()

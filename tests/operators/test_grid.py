@@ -1,4 +1,4 @@
-"""Every keyed operator, random rows, random places of the switch: one batch, backlog then stream, and stream agree."""
+"""Every keyed operator with random rows and a random switch: one batch, backlog then stream, and stream agree."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def flags(least: int) -> st.SearchStrategy[list[bool]]:
 
 @st.composite
 def examples(draw: st.DrawFn) -> Example:
-    """Any script, with those more often that switch once, at the first row of all or at the last."""
+    """Any script. Scripts with one switch, at the very first or last row, are more frequent."""
     where = draw(st.sampled_from(["", "", "", "first", "last"]))
     number = draw(st.integers(1, 4))
     script = {"first": [True] + [False] * number, "last": [True] * number + [False]}.get(where) or draw(flags(1))

@@ -1,4 +1,4 @@
-"""Functions without Spark: batches cut at random, state and timers as a simple model has them."""
+"""Functions without Spark: random batches, with state and timers compared with a simple model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ NAN = float("nan")
 
 
 class Alarm(bs.KeyedProcessFunction):
-    """A timer for each row, ten milliseconds after it; rows are counted and remembered."""
+    """Sets a timer ten milliseconds after each row. Counts and stores rows."""
 
     output = OUTPUT
     n = bs.ValueState(LongType(), default=0)
@@ -79,7 +79,7 @@ def hash_of(key: Any, level: Any) -> int:
 
 
 def drive(operator: ProcessFold, batches: list[tuple[list[Any], int | None]]) -> tuple[Counter[Any], pa.RecordBatch]:
-    """Batches of rows, each with the watermark that it brings."""
+    """Batches of rows, each with a watermark."""
     state = combine([], operator.state.arrow())
     watermark = MIN_WATERMARK
     out: Counter[Any] = Counter()
@@ -100,7 +100,7 @@ ROWS = st.lists(st.tuples(KEYS, st.integers(0, 200)), max_size=30)
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(ROWS, st.one_of(st.none(), st.integers(-50, 250))), min_size=1, max_size=6))
 def test_stream(script: list[tuple[list[Any], int | None]]) -> None:
-    """Against a model: a row is late or counts, a timer fires once, as soon as the watermark has reached it."""
+    """Against a model: each row is late or counts, and each timer fires once when the watermark reaches it."""
     batches, seq = [], 0
     for given_rows, mark in script:
         rows = []
@@ -140,7 +140,7 @@ def test_stream(script: list[tuple[list[Any], int | None]]) -> None:
 def sorted_run(
     operator: ProcessFold, rows: list[Any], cuts: list[int], base: pa.RecordBatch | None = None
 ) -> tuple[Counter[Any], pa.RecordBatch]:
-    """The sorted vehicle's worker side on rows that Spark would have sorted, cut anywhere."""
+    """The worker side of the sorted vehicle, on sorted rows in random batches."""
     from pyspark.sql.types import IntegerType
 
     new = live(operator, rows)
@@ -193,7 +193,7 @@ def sorted_run(
 @settings(max_examples=150, deadline=None)
 @given(ROWS, ROWS, st.lists(st.integers(0, 100), max_size=6), st.lists(st.integers(0, 100), max_size=6))
 def test_sorted_then_stream_is_stream(first: list[Any], second: list[Any], cuts: list[int], more: list[int]) -> None:
-    """Two batches of backlog, wherever Arrow cuts them, then the switch with the greatest watermark."""
+    """Two backlog batches with any Arrow batches, then the switch with the greatest watermark."""
     numbered = [(key, level, at, seq) for seq, ((key, level), at) in enumerate(first + second)]
     one, two = numbered[: len(first)], numbered[len(first) :]
     operator = fold()

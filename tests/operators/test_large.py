@@ -1,4 +1,4 @@
-"""Hot keys and large key groups: what has to fit into memory is bounded, however much there is of a key."""
+"""Hot keys and large key groups: memory is bounded, however many rows a key has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows on their way to workers: in fewer columns, and the same when they have arrived."""
+"""Narrow rows: fewer columns on the way to workers, and unchanged after it."""
 
 from __future__ import annotations
 

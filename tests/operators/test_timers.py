@@ -1,4 +1,4 @@
-"""Timers that can be interrupted, and the end of input: a key group as a worker drives it, and real queries."""
+"""Interruptible timers and the end of input: single key groups, and real queries."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ KEYS = "abcd"
 
 
 class Chatty(bs.KeyedProcessFunction):
-    """Tells of each row and timer in the order in which a key sees them."""
+    """Emits each row and timer in the order in which a key sees them."""
 
     # Types as objects, as texts are read by a Spark session.
     output = (
@@ -69,7 +69,7 @@ class Chatty(bs.KeyedProcessFunction):
 
 
 class Ending(Chatty):
-    """And of the end of the input."""
+    """Also emits the end of input."""
 
     def on_end(self, ctx: Any) -> Any:
         yield self._tell(ctx, "end", 0)
@@ -87,7 +87,7 @@ Batch = tuple[list[Row], int | None]
 
 
 class Group:
-    """One key group, in one life after another."""
+    """One key group, across several lives of its process."""
 
     def __init__(self, function: bs.KeyedProcessFunction, *, control_first: bool) -> None:
         self.fold = ProcessFold(["key"], function, SCHEMA, 1, control_first=control_first)
@@ -97,7 +97,7 @@ class Group:
         self.fired = 0
 
     def run(self, rows: list[Row], watermark: int | None, budget: int | None = None) -> list[Any]:
-        """A batch, and what it puts out; with a new process each time."""
+        """Run a batch in a new process. Returns its output."""
         made = [
             {"__hash": ord(k) % 3 << 32, "k0": k, "r0": k, "r1": n, "r2": EPOCH + dt.timedelta(milliseconds=t)}
             for k, n, t in rows
@@ -141,7 +141,7 @@ batches = st.lists(
 def test_an_interrupted_run_is_the_golden_run(
     function: type[Chatty], data: Any, script: list[Batch], first: bool
 ) -> None:
-    """Interrupted anywhere, killed anywhere, ended in the middle: each key sees and tells the same, in one order."""
+    """Interrupted, killed or ended anywhere: each key sees and emits the same, in the same order."""
     with pytest.MonkeyPatch.context() as patch:
         # Some of the keys in each bucket.
         patch.setattr("backlog_spark.state.tables.BUCKET_KEYS", 2)
@@ -271,7 +271,7 @@ class Echo(bs.KeyedProcessFunction):
 
 
 class Minutes(bs.KeyedProcessFunction):
-    """Behind `Echo`: how many rows of a minute had come when the watermark closed it."""
+    """Follows `Echo`: number of rows of a minute when the watermark closed it."""
 
     output = "minute timestamp, rows long"
     rows = bs.ValueState("long", default=0)
@@ -287,7 +287,7 @@ class Minutes(bs.KeyedProcessFunction):
 
 @pytest.fixture
 def interrupted(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Two key groups that may fire thirty timers a batch each, whatever they take."""
+    """Two key groups that may fire thirty timers per batch each."""
     conf = {"spark.backlog.timers.interruptible.enabled": "true", "spark.backlog.keyGroups": "2"}
     monkeypatch.setattr(FiringBudget, "of", lambda self, reports: 30)
     for name, value in conf.items():
@@ -304,7 +304,7 @@ def put_out(sink: Collect) -> Counter[Any]:
 @pytest.mark.usefixtures("small_plans", "interrupted")
 @pytest.mark.parametrize("during", [0, pytest.param(None, marks=pytest.mark.grid)])
 def test_fired_timers_and_commits_alternate(spark: SparkSession, tmp_path: Path, during: Any) -> None:
-    """At the switch, where all that was registered in backlog is due, and in the stream; to the end of the input."""
+    """At the switch, when all timers of the backlog are due, and in stream mode, up to the end of input."""
     # Of other keys: one that has rows has what is due fired before them.
     tables = [events(0, 200), events(200, 100, first_key=50)]
     for number, table in enumerate(tables):
@@ -368,7 +368,7 @@ class NextDay(Echo):
 
 @pytest.mark.usefixtures("interrupted")
 def test_what_is_left_does_not_wait_for_the_next_tick(spark: SparkSession, tmp_path: Path) -> None:
-    """The first batch after a start is told the watermark that the last one had, and there is no second tick."""
+    """The first batch after a start gets the earlier watermark, and there is no second tick."""
     (tmp_path / "rows").mkdir()
     sink = Collect()
     rows = bs.stream(spark.readStream.schema("k long, n long, ts timestamp").parquet(str(tmp_path / "rows")))

@@ -1,4 +1,4 @@
-"""Keyed operators through real queries: however backlog and live rows are cut, the result is that of one batch."""
+"""Keyed operators in real queries: the result equals one batch, however backlog and live rows are cut."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_state_is_handed_over_by_its_files_or_by_rows(
 def test_a_query_that_was_begun_in_pandas_goes_on_so(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark refuses the state of the one form to the other."""
+    """Spark refuses to read the state of one form with the other."""
     tables = [rows(random.Random(n), 300, n * 1_000) for n in range(3)]
     append(tmp_path / "s", tables[0], backlog=True)
     append(tmp_path / "s", tables[1], backlog=False)
@@ -198,7 +198,7 @@ def test_sorted_batches_with_an_interval(spark: SparkSession, tmp_path: Path) ->
 
 
 def test_state_is_whole_at_any_time(spark: SparkSession, tmp_path: Path) -> None:
-    """Read over and over while it is made, handed over and changed, it is never a part of itself."""
+    """Read repeatedly while it is written, handed over and changed, it is always complete."""
     chance = random.Random(4)
     tables = [rows(chance, 400, 0)]
     append(tmp_path / "s", tables[0], backlog=True)
@@ -364,7 +364,7 @@ def test_a_first_stay_after_live_rows(spark: SparkSession, tmp_path: Path, befor
 
 @pytest.mark.grid
 def test_a_chain_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
-    """The second operator sees what the first would have put out, never what it has only collected."""
+    """The second operator sees emitted results of the first, never rows that it only collected."""
     schema = pa.schema([("k", pa.int64()), ("v", pa.int64())])
 
     def table(*made: tuple[int, int]) -> pa.Table:
@@ -522,7 +522,7 @@ def test_mistakes_are_told_at_the_start(spark: SparkSession, tmp_path: Path) -> 
 
 
 class Watching(Collect):
-    """Looks whether the first batch's state stores are committed when it is put out; may fail once, after that."""
+    """Checks whether the first batch's state stores are committed when it is written. May fail once after that."""
 
     def __init__(self, checkpoint: Path, *, fails: bool) -> None:
         super().__init__()
@@ -558,7 +558,7 @@ class Watching(Collect):
 def test_what_stands_by_is_run_when_a_batch_has_been_put_out(
     spark: SparkSession, tmp_path: Path, shape: str, fails: bool
 ) -> None:
-    """And a replay of a batch whose state is there reads its rows once, for their event times."""
+    """A replayed batch with an existing state reads its rows once, for their event times."""
     start_at = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
     def table(first: int, count: int) -> pa.Table:

@@ -1,4 +1,4 @@
-"""What control sources are told, and that nobody else can ask."""
+"""Messages of control sources, and that no other process can ask for them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Clock:
 def settled(
     messages: ControlMessages, operator: str = "f", *, next_event: int = NEVER, next_processing: int = NEVER
 ) -> None:
-    """All key groups have answered, and fire nothing."""
+    """All key groups have reported, and none has timers to fire."""
     messages.report(operator, next_event=next_event, next_processing=next_processing, is_firing=False, budget=None)
 
 

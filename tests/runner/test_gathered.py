@@ -1,4 +1,4 @@
-"""A stay's last batch of operators that wait for its end: executed once, and no version is written of it."""
+"""The last batch of a stay for waiting operators: executed once, without writing a version."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def ends_at(second: int) -> StayEnd:
 
 
 def totals(numbers: range) -> Counter[tuple[int, int]]:
-    """Of each window the total of each key, each as often as it comes out."""
+    """The totals of each window and key, each as often as it is emitted."""
     by_window: Counter[tuple[int, int]] = Counter()
     for n in numbers:
         by_window[n // WINDOW_S, n % KEYS] += n
@@ -140,7 +140,7 @@ JOINS = {
 
 @pytest.mark.parametrize("kind", ["over", *JOINS])
 def test_spark_knows_that_rows_are_together(spark: SparkSession, tmp_path: Path, kind: str) -> None:
-    """Its windows and joins need no other exchange, and what comes out is what a version gives."""
+    """Its windows and joins need no other exchange, and the results equal those of a version."""
     given = rows(spark, 0, 3_000)
     operator: Fold
     if kind == "over":
@@ -170,7 +170,7 @@ def test_spark_knows_that_rows_are_together(spark: SparkSession, tmp_path: Path,
 def test_a_small_build_side_is_a_hash_table(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    """Either way the newest of a build side's rows is met, of equal ones the same."""
+    """In both cases the newest build row is joined, and of equal ones always the same."""
     given = rows(spark, 0, 3_000).withColumn("k", F.expr("nullif(k, 3)"))
     right = given.where("k <> 5").selectExpr("k", "v AS w", "date_trunc('MINUTE', ts) AS at")
     schemas = given.schema, right.schema
@@ -220,7 +220,7 @@ def test_without_adaptive_execution_nothing_is_run(spark: SparkSession, tmp_path
 
 @pytest.mark.parametrize("columns", ["1 AS one, id % 7 AS k", "id % 7 AS k, id % 7 AS one"], ids=["constant", "equal"])
 def test_spark_knows_it_whatever_it_makes_of_the_keys(spark: SparkSession, columns: str) -> None:
-    """The exchange itself is by what the optimiser has put in a column's place."""
+    """The exchange uses the expression with which the optimiser replaced a column."""
     there = exchanged(spark.range(100).selectExpr(*columns.split(", ")), ["one", "k"])
     assert there is not None
     made = there.rows
@@ -232,7 +232,7 @@ def test_spark_knows_it_whatever_it_makes_of_the_keys(spark: SparkSession, colum
 
 @pytest.mark.parametrize("key", ["id % 100", "nullif(id % 5, 0)", "collate(chr(65 + id % 60), 'UTF8_LCASE')"])
 def test_each_of_two_sides_is_read_alone(spark: SparkSession, key: str) -> None:
-    """And joined as it is; of collated texts, which Spark compares by other ones, after another exchange."""
+    """Each side is joined without another exchange, except for collated texts, which Spark compares by another key."""
     given = spark.range(2_000).selectExpr("id AS v", f"{key} AS k", "CAST(id % 3 = 0 AS INT) AS side")
     there = exchanged(given, ["k"], sides="side")
     assert there is not None
@@ -255,7 +255,7 @@ def test_each_of_two_sides_is_read_alone(spark: SparkSession, key: str) -> None:
 
 
 def test_a_plug_in_may_have_an_exchange_of_its_own(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then Spark shuffles again where it joins the two."""
+    """Then Spark shuffles again for the join."""
     monkeypatch.setattr(exchange, "_exchange_of", lambda *_: None)
     given = spark.range(100).selectExpr("id AS v", "id % 10 AS k", "CAST(id < 50 AS INT) AS side")
     there = exchange.exchanged(given, ["k"], sides="side")
@@ -277,7 +277,7 @@ def test_a_join_has_as_many_partitions_as_are_asked_for(spark: SparkSession) -> 
 
 
 def test_the_largest_partition_of_each_side_is_told(spark: SparkSession) -> None:
-    """About: of 400 bytes a row on the one side, and of 16 and little more on the other, all of them of one key."""
+    """Approximately: 400 bytes per row on one side, little more than 16 on the other, all of the same key."""
     given = spark.range(20_000).selectExpr(
         "IF(id % 2 = 0, id, 7) AS k",
         "IF(id % 2 = 0, left(sha2(CAST(id AS STRING), 512) || sha2(CAST(-id AS STRING), 512), 200), '') AS v",
@@ -351,7 +351,7 @@ CLOCK = "ts < current_timestamp() AND window_end > current_timestamp() - INTERVA
 def test_rows_that_a_replay_may_not_give_again_are_kept(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shape: str, written: list[str]
 ) -> None:
-    """Or what was handed over before a crash would be of other rows than what is put out after it."""
+    """Otherwise the state saved before a crash and the results written after it could come from different rows."""
     seen: list[str] = []
     save = BatchState._save
 

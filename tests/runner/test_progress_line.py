@@ -11,7 +11,7 @@ from backlog_spark.runner.query_progress import BacklogProgress
 
 
 def in_backlog() -> Any:
-    """What the line asks a query."""
+    """The query's properties that the line reads."""
     query = SimpleNamespace(isProcessingBacklog=True, backlogProgress=BacklogProgress(), done=(0.0, 100))
     query.backlogRows = lambda: query.done
     return query

@@ -1,4 +1,4 @@
-"""What the runner makes of the key groups' reports: nothing before all of them have answered."""
+"""The runner uses the key groups' reports only after all groups have reported."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Kept:
         self._batch = 0
 
     def report(self, *groups: int, watermark: int, **more: Any) -> None:
-        """A batch has been written in which some key groups answered."""
+        """A batch has been written in which some key groups reported."""
         self.time.reports.add({("op", group): GroupReport(watermark, partition=group % 2, **more) for group in groups})
         self._batch += 1
         self.time.take(self._batch, "no query of this name", [False], [False], sorted_run=False)

@@ -1,4 +1,4 @@
-"""What a user is shown of a keyed operator's state."""
+"""The state of a keyed operator, as shown to a user."""
 
 from __future__ import annotations
 

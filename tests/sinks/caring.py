@@ -35,7 +35,7 @@ def eager() -> TableCare:
 
 
 def care_of(table: DeltaTable) -> list[Care]:
-    """All that is due now."""
+    """Everything that is due now."""
     care, found = eager(), []
     for _ in range(20):
         if (done := care.after_batch(table)) is not None:

@@ -1,4 +1,4 @@
-"""Tables that are looked after keep every row: beside other writers, with all types, and when the process is killed."""
+"""The care of tables keeps every row: with other writers, all types, and a killed process."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_another_writers_commit_costs_a_try_and_no_row(
     begun, edited, runs = str(reached), str(go), spark.sparkContext.accumulator(0)
 
     def held(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Hand the rows on when the other writer is done."""
+        """Return the rows after the other writer is done."""
         runs.add(1)
         Path(begun).touch()
         while not Path(edited).exists():

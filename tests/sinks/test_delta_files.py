@@ -1,4 +1,4 @@
-"""Large batches whose files Spark writes and delta-rs commits: what comes out is what Delta's own append makes."""
+"""Large batches whose files Spark writes and delta-rs commits: the same result as Delta's own append."""
 
 from __future__ import annotations
 

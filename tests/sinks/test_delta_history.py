@@ -1,4 +1,4 @@
-"""Tables whose rows went back in time: RESTORE and its like are refused, edits of rows are their owner's business."""
+"""Tables that were reset: RESTORE and similar commands are refused, edits of rows are allowed."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ VALUES: list[tuple[Any, ...]] = [
 
 
 def same(value: Any) -> Any:
-    """A value by which NaN is itself and -0.0 is not 0.0."""
+    """A comparable value: NaN equals itself and -0.0 differs from 0.0."""
     if isinstance(value, float):
         return "NaN" if value != value else struct.pack(">d", value)
     if isinstance(value, Mapping):
@@ -104,7 +104,7 @@ def same(value: Any) -> Any:
 
 
 def rows_of(frame: DataFrame) -> list[Any]:
-    """Sorted; by Arrow, as Python's own dates and local times lack some."""
+    """Sorted rows, read with Arrow: Python's dates and local times cannot represent all values."""
     return sorted((same(list(row.values())) for row in frame.toArrow().to_pylist()), key=repr)
 
 
@@ -113,7 +113,7 @@ def table(spark: SparkSession, path: Path) -> DataFrame:
 
 
 def opened(spark: SparkSession, sink: DeltaSink, schema: str, newest: int | None = None) -> DeltaSink:
-    """A sink that is open behind a batch."""
+    """An open sink, after a batch."""
     sink.open(SinkContext(spark, "app", StructType.fromDDL(schema), False, newest, newest))
     return sink
 
@@ -135,7 +135,7 @@ def as_changes(frame: DataFrame, kind: str = "insert") -> DataFrame:
 
 
 def lost(found: DataFrame, values: DataFrame, columns: Iterable[str]) -> list[str]:
-    """Columns by whose value a row is not found."""
+    """Columns by whose value a filter does not find the row."""
     conditions = {
         f"{row['id']} {column}": f"{column} = CAST('{row['v']}' AS {type})"
         for column in columns

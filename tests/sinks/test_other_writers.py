@@ -26,7 +26,7 @@ PLAIN = {"properties": {"delta.enableDeletionVectors": "false"}}
 
 @contextmanager
 def beside(act: Callable[[], object]) -> Iterator[list[int]]:
-    """Run something again and again in a thread; how often it was done."""
+    """Repeat something in a thread. Yields how often it ran."""
     done, stop, failed = [0], threading.Event(), list[BaseException]()
 
     def run() -> None:

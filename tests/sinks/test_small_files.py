@@ -76,7 +76,7 @@ def test_a_merge_takes_neighbours_of_one_partition_up_to_the_target(
 def test_a_row_is_rewritten_three_times_and_the_number_of_files_stays(
     size: int, commits: int, shrinks_to: float
 ) -> None:
-    """A commit a second for half a day: files that stay small are few, and all others are of the target's size."""
+    """One commit per second for half a day: few files stay small, the others have the target size."""
     table: list[DataFile] = []
     written = rewritten = most = 0
     for commit in range(commits):

@@ -1,4 +1,4 @@
-"""What the tests of this room share."""
+"""Fixtures for the tests of this package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Backlog with many keys is brought together by key before it is aggregated, and nothing else changes."""
+"""Backlog with many keys is shuffled by key before it is aggregated, and nothing else changes."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ MANAGERS = "org.apache.spark.sql.execution.streaming.checkpointing"
 
 @pytest.fixture(params=["FileContextBasedCheckpointFileManager", "FileSystemBasedCheckpointFileManager"])
 def either_manager(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[None]:
-    """Spark's own two: the second one cannot put a file in the place of another, and does not say so."""
+    """Spark's two managers. The second one cannot replace a file, and does not report it."""
     with session_conf(spark, {MANAGER: f"{MANAGERS}.{request.param}"}):
         yield
 
@@ -131,7 +131,7 @@ def test_is_backlog(
 
 
 def test_sources_of_the_second_format_are_told_by_their_names(spark: SparkSession, tmp_path: Path) -> None:
-    """Unnamed sources have their index for a name, stand in any order, and are left out without an offset."""
+    """Unnamed sources have their index as name, are in any order, and are missing without an offset."""
     ours, other = flags(1, True, True), flags(1, False, False)
     write_log(tmp_path, 4, f"2:{json.dumps(other)}", f"0:{json.dumps(ours)}", version="v2")
     moved = flags(2, False, True)

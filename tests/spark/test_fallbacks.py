@@ -209,7 +209,7 @@ def test_phases_of_sparks_own_files(spark: SparkSession, tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("plainly")
 def test_a_keyed_query_goes_to_stream_mode_and_back(spark: SparkSession, tmp_path: Path) -> None:
-    """Sorted batches, the hand-over, live batches, and a run that is ended for backlog that comes later."""
+    """Sorted batches, hand-over, live batches, and a run that ends because of later backlog."""
 
     def add(*rows: tuple[str, int], backlog: bool) -> None:
         keys, values = zip(*rows, strict=True)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class FlaggedRun:
-    """What is left of the query of `flagged_run`; `offsets` is `FLAGGED_OFFSETS`."""
+    """The traces of the query of `flagged_run`; `offsets` is `FLAGGED_OFFSETS`."""
 
     offsets: list[dict[str, Any]]
     query_id: str

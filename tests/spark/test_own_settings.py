@@ -30,7 +30,7 @@ DELAY = "spark.sql.streaming.pollingDelay"
 
 
 class AtStart(StreamingQueryListener):
-    """Starts something in another thread while a query named ``ours`` starts, and lets it wait for that."""
+    """Starts something in another thread while a query named ``ours`` starts, and makes the query wait for it."""
 
     def __init__(self, act: Callable[[], None]) -> None:
         self._act = act

@@ -1,4 +1,4 @@
-"""What a session is set to while a batch of backlog runs, and what its sources' processes start with."""
+"""Session settings during a backlog batch, and the environment of the sources' processes."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_plans_without_python_are_left_alone(spark: SparkSession) -> None:
 
 
 def test_a_source_that_comes_first_starts_fast_too(spark: SparkSession, monkeypatch: Any) -> None:
-    """Spark keeps the environment of the moment in which a source is registered."""
+    """Spark keeps the environment that it had when a source was registered."""
 
     class Early(DataSource):
         @classmethod

@@ -48,7 +48,7 @@ def started(spark: SparkSession, tmp_path: Path, stream: BacklogStream, sink: bs
 
 
 def newest(sink: Collect, *, keyed: bool) -> dict[str, int]:
-    """What has come of each key: its last result, or the sum of its rows."""
+    """The output for each key: its last result, or the sum of its rows."""
     found: dict[str, int] = {}
     for _, batch in sorted(sink.batches.items()):
         for row in batch:
@@ -115,7 +115,7 @@ def test_a_declared_source_that_comes_twice_is_read_twice(spark: SparkSession, t
 
 
 def test_sources_in_another_order_are_refused(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark would go on reading each from the offset of the other: here rows would be left out."""
+    """Spark would continue each one from the offset of the other, and skip rows."""
     append(tmp_path / "a", rows(("a", 1), ("a", 2)), backlog=False)
     append(tmp_path / "a", rows(("a", 3)), backlog=False)
     append(tmp_path / "b", rows(("b", 1)), backlog=False)

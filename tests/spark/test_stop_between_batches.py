@@ -1,4 +1,4 @@
-"""Queries that end between two batches, whenever they are told to."""
+"""Queries end between two batches, whenever they are asked to."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def over(query: Any) -> None:
 
 
 def until_planned(query: Any, done: list[int]) -> None:
-    """Wait until a batch is being planned: what it reads is in the log, its plan is not made."""
+    """Wait until a batch is being planned: its offsets are logged, its plan is not made yet."""
     while is_running(query) and len(done) < 12:
         context = query._jsq.streamingQuery().getLatestExecutionContext()
         if context.getDuration("walCommit").isDefined() and context.getDuration("queryPlanning").isEmpty():
@@ -180,7 +180,7 @@ class Renamed:
 
 @pytest.fixture
 def runs(spark: SparkSession, tmp_path: Path) -> dict[str, Any]:
-    """Runs that have ended: one was stopped between two batches, one came to its end, one found nothing to do."""
+    """Runs that have ended: one stopped between two batches, one reached its end, one found nothing to do."""
     numbers(spark, tmp_path / "source", 2)
     frame = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "source"))
 

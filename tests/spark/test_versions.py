@@ -1,4 +1,4 @@
-"""Batch state: each key is read once and written once a batch, and a replayed batch takes what is there."""
+"""Batch state: each key is read and written once per batch, and a replayed batch uses the existing version."""
 
 from __future__ import annotations
 

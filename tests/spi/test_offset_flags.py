@@ -1,4 +1,4 @@
-"""What offsets say."""
+"""Flags in offsets."""
 
 from __future__ import annotations
 

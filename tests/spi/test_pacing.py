@@ -19,7 +19,7 @@ from backlog_spark.spi.pacing import (
 
 
 def durations(fixed_ms: float, rows_per_ms: float, target_ms: int, batches: int, warm_up_ms: float = 0) -> list[float]:
-    """What each batch takes on a source with a fixed cost a batch and a steady rate."""
+    """The duration of each batch on a source with a fixed cost per batch and a steady rate."""
     sizer, now, took = BacklogSizer(target_ms), 0.0, []
     for number in range(batches):
         rows = sizer.next_rows(now)

@@ -35,7 +35,7 @@ def _as_before() -> Iterator[None]:
 
 
 def install(root: Path, line: str) -> None:
-    """What pip leaves of a package with one entry point."""
+    """The files of an installed package with one entry point."""
     (root / "found_source.py").write_text(SOURCE)
     info = root / "found_source-1.0.dist-info"
     info.mkdir()

@@ -1,4 +1,4 @@
-"""How keys are sorted, and where Spark puts key groups."""
+"""How keys are sorted, and in which partition Spark puts key groups."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def partitions_of(spark: SparkSession, checkpoint: Path) -> Counter[int]:
 
 
 def run(spark: SparkSession, root: Path) -> Collect:
-    """The counts of the keys among what is new in the folder."""
+    """The counts of keys in the folder's new files."""
     rows = bs.stream(spark.readStream.schema("k long").parquet(str(root / "rows")))
     sink = Collect()
     writer = rows.key_by("k").count().write("q").trigger(available_now=True).to(sink)

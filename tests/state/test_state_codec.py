@@ -1,4 +1,4 @@
-"""Bytes that travel as text come back as they were."""
+"""Bytes encoded as text are decoded unchanged."""
 
 from __future__ import annotations
 

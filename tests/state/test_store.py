@@ -1,4 +1,4 @@
-"""A key group's store, batch after batch, against a dictionary; its state is what a map and a value of Spark's have."""
+"""A key group's store against a dictionary, batch after batch. Its state is in one map and one value of Spark."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def due_at_seven(rows: pa.RecordBatch) -> tuple[np.ndarray, np.ndarray]:
 
 
 class Group:
-    """Drives a store as a batch does: changes of keys, None for those that go."""
+    """Drives a store like a batch: new values of keys, None for deleted keys."""
 
     def __init__(self, schema: StateSchema = STATE, due: Any = None) -> None:
         self.handle = Handle()
@@ -72,7 +72,7 @@ class Group:
         self.known = {key: value for key, value in {**self.known, **changes}.items() if value is not None}
 
     def check(self) -> None:
-        """All that is there, read at once."""
+        """Read and check everything."""
         store = GroupStore(self.handle, self.schema, self.due)  # type: ignore[arg-type]
         store.open(MIN_WATERMARK)
         every = np.array([hash_of(f"a{n}") for n in range(41)], dtype=np.int64)
@@ -166,7 +166,7 @@ def test_what_is_large_is_not_kept_apart(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_many_rows_of_a_key_are_paid_for() -> None:
-    """A join keeps rows, not sums: what it keeps apart counts by them."""
+    """A join keeps rows, not sums: its overlay is charged by row count."""
     group = Group()
     rows = {f"a{n}": n for n in range(41)}
 

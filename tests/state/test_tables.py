@@ -1,4 +1,4 @@
-"""State as Arrow: equal keys are found whatever their hashes, and buckets partition a group."""
+"""State in Arrow: equal keys are found with any hashes, and buckets partition a group."""
 
 from __future__ import annotations
 

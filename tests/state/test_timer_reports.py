@@ -1,4 +1,4 @@
-"""What key groups report, and how many timers they may fire after that."""
+"""Reports of key groups, and the resulting number of timers that they may fire."""
 
 from __future__ import annotations
 

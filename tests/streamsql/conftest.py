@@ -1,4 +1,4 @@
-"""What the tests of SQL share: streams of each kind, which no query reads."""
+"""Fixtures for the tests of SQL: streams of each kind, which no query reads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statements that go by time, over a table that changes: each is right for the rows that are left, or refused."""
+"""Statements with time over a changing table: each is right for the remaining rows, or refused."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ AT_THE_END = {2: ("ann", 9), 6: ("ann", 2)}
 def test_versions_of_a_table_that_changes(
     spark: SparkSession, tmp_path: Path, how: str, time: str, backlog: int
 ) -> None:
-    """At the time of a click its version; at processing time, as all clicks come last here, what is left."""
+    """A click is joined with its version at its time; at processing time with the final row, as clicks come last."""
     made = AT_ITS_TIME if time == "c.clicked" else [(o, s, *AT_THE_END.get(o, (None, None))) for o, s in CLICKED]
     start = int(EPOCH.timestamp())
     expected: Counter[Any] = Counter((o, start + s, *rest) for o, s, *rest in made if how == "LEFT" or rest[0])
@@ -219,7 +219,7 @@ ONCE = {name: query for name, (query, _) in WINDOWS.items()} | {t: BUILD.format(
 
 @pytest.mark.parametrize("name", ONCE)
 def test_rows_come_once_over_both_kinds(spark: SparkSession, streams: dict[str, bs.BacklogStream], name: str) -> None:
-    """The columns are the same, and none tells changes: a window's result comes when it is over, as a click does."""
+    """The columns are the same, without a change type: results of windows and clicks are emitted once."""
     orders = streams["orders"]
     added = orders.transform(lambda frame: frame.drop(CHANGE_TYPE, "_commit_timestamp", "_commit_seq"))
     told, plain = (
@@ -261,7 +261,7 @@ REFUSED: list[tuple[str, str]] = [
 def test_what_takes_no_row_back(
     spark: SparkSession, streams: dict[str, bs.BacklogStream], query: str, message: str
 ) -> None:
-    """It is refused; the rows that are added, taken for data, are not."""
+    """Changes are refused; added rows, taken as data, are accepted."""
     with pytest.raises(bs.SqlError, match=r"retracts rows|cannot retract rows") as caught:
         bs.sql(spark, query.format("orders"), **streams)
     assert message in str(caught.value)

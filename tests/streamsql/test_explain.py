@@ -1,4 +1,4 @@
-"""What `explain` tells of streams and of queries that run."""
+"""The output of `explain` for streams and for running queries."""
 
 from __future__ import annotations
 

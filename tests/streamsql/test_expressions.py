@@ -1,4 +1,4 @@
-"""Expressions reach Spark as they are written: they give what Spark gives for them."""
+"""Expressions reach Spark unchanged: they have Spark's results."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_operators_and_types(spark: SparkSession, text: str) -> None:
 
 
 def written(text: str) -> Iterator[str]:
-    """An expression on its way through a list of aggregates and through a statement."""
+    """An expression after it went through a list of aggregates and through a statement."""
     yield ", ".join(text_of(item) for item in select_items(text, "items", ""))
     yield ", ".join(text_of(item) for item in parsed(f"SELECT {text} FROM t")[1].expressions)
 
@@ -81,7 +81,7 @@ OTHERS = re.compile(
 
 
 def examples(spark: SparkSession) -> list[str]:
-    """Those that stand in the descriptions of Spark's own functions, of one row."""
+    """The examples in the descriptions of Spark's functions that give one row."""
     found: dict[str, None] = {}
     for (name,) in spark.sql("SHOW SYSTEM FUNCTIONS").collect():
         told = "\n".join(row[0] for row in spark.sql(f"DESCRIBE FUNCTION EXTENDED `{name}`").collect())
@@ -92,7 +92,7 @@ def examples(spark: SparkSession) -> list[str]:
 
 
 def rewritten(text: str, found: Callable[[str], Iterator[str]]) -> set[str]:
-    """What becomes of an expression beyond blanks and the case of its names."""
+    """The changes of an expression other than blanks and the case of names."""
     try:
         made = set(found(text))
     except bs.BacklogError:

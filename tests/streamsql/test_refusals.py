@@ -1,4 +1,4 @@
-"""What SQL over streams refuses: the construct by its name, where it stands, and what to do."""
+"""Refusals of SQL over streams: the construct, its position, and what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQL over streams: wherever the switch falls, what Spark's batch SQL gives for all rows at once."""
+"""SQL over streams equals Spark's batch SQL over all rows, for any switch."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def of_spark(spark: SparkSession, query: str, tables: dict[str, list[pa.Table]])
 
 
 def left_over(sink: Collect) -> Counter[Any]:
-    """The rows of a change stream that have not been taken back."""
+    """The rows of a change stream that have not been retracted."""
     found: Counter[Any] = Counter()
     for _, batch in sorted(sink.batches.items()):
         for row in batch:
@@ -168,7 +168,7 @@ def left_over(sink: Collect) -> Counter[Any]:
 def settled(
     state: Callable[[Collect], Counter[Any]], expected: Counter[Any]
 ) -> Callable[[bs.BacklogQuery, Collect], None]:
-    """For `run`, which cannot tell by the number of rows when all that is replaced has been."""
+    """Tells `run` when all replaced results have come: the number of rows does not show it."""
 
     def check(query: bs.BacklogQuery, sink: Collect) -> None:
         wait(lambda: state(sink) == expected, query)
@@ -178,7 +178,7 @@ def settled(
 
 
 def known(root: Path, tables: dict[str, list[pa.Table]]) -> None:
-    """Let the sources tell their columns before they have a row."""
+    """Make the sources' columns known before they have rows."""
     for name, parts in tables.items():
         (root / name).mkdir()
         pq.write_table(parts[0].slice(0, 0), root / name / "0000.parquet")
@@ -227,7 +227,7 @@ def test_rows_that_are_replaced(spark: SparkSession, tmp_path: Path, name: str, 
 
 
 def history(seed: int, batches: int) -> tuple[list[pa.Table], list[tuple[Any, ...]]]:
-    """Random changes of a table as ``mysql_cdc`` tells them, and the table that is left."""
+    """Random changes of a table in the form of ``mysql_cdc``, and the final table."""
     chance = random.Random(seed)
     table: dict[int, tuple[str, int | None]] = {}
     parts: list[Sequence[tuple[Any, ...]]] = []
@@ -308,7 +308,7 @@ def test_statements_over_a_table_that_changes(spark: SparkSession, tmp_path: Pat
 def test_statements_are_taken_over_both_kinds_of_rows(
     spark: SparkSession, streams: dict[str, bs.BacklogStream], name: str
 ) -> None:
-    """And in rows that change the change type is the last that comes, once and by its mark."""
+    """In changing rows the change type is the last column, present once and marked."""
     told = schema_of(spark, bs.sql(spark, CHANGED[name], orders=streams["orders"]).node)
     plain = streams["orders"].transform(lambda frame: frame.drop("_change_type", "_commit_timestamp", "_commit_seq"))
     added = schema_of(spark, bs.sql(spark, CHANGED[name], orders=plain).node)

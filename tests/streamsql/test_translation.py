@@ -366,7 +366,7 @@ def test_bounds_narrow() -> None:
 
 
 def test_state_ttl(spark: SparkSession, streams: dict[str, bs.BacklogStream], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of each table that a join keeps, by its name in FROM; of what is joined already, and of 0, for ever."""
+    """For each table of a join, by its name in FROM. For earlier joins, and for 0, rows are kept for ever."""
     given: list[Any] = []
     made = JoinFold.__init__
 

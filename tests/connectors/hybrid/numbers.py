@@ -1,4 +1,4 @@
-"""Phases of numbers, which are there as soon as somebody says so: for what is not about any real source."""
+"""Phases of numbers, for tests that need no real source. Tests decide which numbers are available."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Range(InputPartition):
 
 
 class Numbers(Phase):
-    """The numbers from one to another, which cannot be cut but at multiples of ``step``."""
+    """A range of numbers. Batches can only be cut at multiples of ``step``."""
 
     is_bounded = True  # type: ignore[misc]
 
@@ -63,7 +63,7 @@ class Numbers(Phase):
 
 
 class Live(Numbers):
-    """Numbers without an end. Backlog while more than ``threshold`` are not read."""
+    """Unbounded numbers. Backlog while more than ``threshold`` are unread."""
 
     is_bounded = False  # type: ignore[misc]
 

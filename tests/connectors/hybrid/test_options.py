@@ -1,4 +1,4 @@
-"""The options of hybrid: what goes to the source, to each phase, and to what decodes; what is refused."""
+"""The options of hybrid: which belong to the source, to each phase and to decoding, and which are refused."""
 
 from __future__ import annotations
 

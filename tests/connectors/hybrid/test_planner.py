@@ -1,4 +1,4 @@
-"""Batches over phases, without any source: which rows, which flags."""
+"""Batches over phases, without a real source: their rows and flags."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def planner(*phases: Numbers) -> HybridPlanner:
 
 
 def rows(phases: tuple[Numbers, ...], start: HybridOffset, end: HybridOffset) -> list[int]:
-    """What a batch reads, planned by another process from what Spark has logged."""
+    """The rows of a batch, planned by another process from Spark's log."""
     start, end = (HybridOffset.from_json(json.loads(json.dumps(o.to_json()))) for o in (start, end))
     found: list[int] = []
     for span in planner(*phases).spans(start, end):

@@ -1,4 +1,4 @@
-"""What the source hybrid refuses before a query starts, without Spark."""
+"""Checks of the source hybrid before a query starts, without Spark."""
 
 from __future__ import annotations
 

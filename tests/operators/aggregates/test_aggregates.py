@@ -1,4 +1,4 @@
-"""The declared aggregates: folds against a second implementation, and all four ways through Spark against its own."""
+"""Declared aggregates: folds against a second implementation, and all four execution paths against Spark's own."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_sum_of_doubles_keeps_nan_and_infinity_and_starts_from_zero() -> None:
 
 
 def sparks_order(left: Any, right: Any) -> int:
-    """Spark's comparison, straight from its documentation: NULL first, NaN last, -0.0 equal to 0.0."""
+    """Spark's order as documented: NULL first, NaN last, -0.0 equal to 0.0."""
     if left is None or right is None:
         return (left is not None) - (right is not None)
     if isinstance(left, dict):  # the structs of these tests have their fields in alphabetical order, dicts may not
@@ -372,7 +372,7 @@ def test_a_group_without_values_has_no_sketch() -> None:
 
 
 def registers(sketch: bytes) -> list[int]:
-    """What a sketch holds, in any of its three modes (Apache DataSketches, HllSketch's preamble)."""
+    """The registers of a sketch in any of its three modes (Apache DataSketches, HllSketch's preamble)."""
     compact = hll_sketch.deserialize(sketch).serialize_compact()
     mode = compact[7] & 3
     if mode == 2:

@@ -1,4 +1,4 @@
-"""Aggregates that keep how often each value is there, against Spark's own over the rows that are left."""
+"""Aggregates that count each value, against Spark's own over the remaining rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VALUES: dict[str, list[Any]] = {
 
 
 def changes(random: random.Random, values: list[Any]) -> tuple[list[Any], list[tuple[str, Any, int]]]:
-    """Rows that are left, and all changes; a row may be taken back before it comes."""
+    """The remaining rows, and all changes. A row may be retracted before it comes."""
     left, made = [], []
     for key in "abc":
         for _ in range(random.randrange(12)):
@@ -54,7 +54,7 @@ def changes(random: random.Random, values: list[Any]) -> tuple[list[Any], list[t
 
 @pytest.mark.parametrize("kind", VALUES)
 def test_what_is_left(spark: SparkSession, kind: str) -> None:
-    """Counted by Spark in one go and in two, and in a worker batch by batch."""
+    """Counted by Spark in one and in two steps, and in a worker batch by batch."""
     seeded = random.Random(kind)
     left, made = changes(seeded, VALUES[kind])
     while not any(value is not None for _, value in left):

@@ -57,7 +57,7 @@ def test_any_cut_gives_each_key_once(rows: list[tuple[Any, int, bool]], cuts: li
 
 
 class Words(bs.AggregateFunction):
-    """How often each value is there, and of all of them the sum: a map, which is changed in place."""
+    """Counts and sum of the values: a map that is changed in place."""
 
     accumulator = MapType(StringType(), LongType())
     output = StructType().add("sum", LongType())

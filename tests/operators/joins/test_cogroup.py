@@ -89,7 +89,7 @@ def test_co_group(spark: SparkSession, tmp_path: Path, function: bs.CoGroupFunct
 
 
 class WhatIsKept(Collect):
-    """Notes which states the checkpoint has when the backlog's batch is put out."""
+    """Records which states the checkpoint has when the backlog batch is written."""
 
     def __init__(self, checkpoint: Path) -> None:
         super().__init__()
@@ -219,7 +219,7 @@ class Balance(bs.KeyedCoProcessFunction):
 
 
 class Told(bs.KeyedCoProcessFunction):
-    """Each row with what its stream, and the other one, was said to be."""
+    """Each row with the record attributes of both streams."""
 
     output = "side int, seq long, first boolean, second boolean"
     first = second = False
@@ -239,7 +239,7 @@ class Told(bs.KeyedCoProcessFunction):
 
 
 class Behind(bs.KeyedProcessFunction):
-    """Each row with what the operator in front says of it."""
+    """Each row with the record attributes from the operator before."""
 
     output = "side int, seq long, first boolean, second boolean, emitted boolean"
     backlog = True

@@ -1,4 +1,4 @@
-"""The interval join against models of it: worked out pair by pair, in Spark SQL and in DuckDB."""
+"""The interval join against models: pair by pair, in Spark SQL and in DuckDB."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Bounds(NamedTuple):
         return left.key is not None and left.key == right.key and above and below
 
     def until(self, row: Row) -> int:
-        """The last time of the other side that can match, which is the watermark at which a row is done with."""
+        """The last time of the other side that can match: at this watermark the row can be dropped."""
         return row.time + self.last if row.side == LEFT else row.time - self.first
 
 
@@ -94,7 +94,7 @@ def fold_of(bounds: Bounds, how: str = "inner", **more: Any) -> IntervalJoinFold
 
 
 def joined(rows: Iterable[Row], bounds: Bounds, how: str, watermark: int = FOREVER) -> Counter[Any]:
-    """What is to have come out when the watermark is there: numbers of the left and the right row."""
+    """The expected output at a watermark: numbers of the left and the right row."""
     lefts = [row for row in rows if row.side == LEFT]
     rights = [row for row in rows if row.side == RIGHT]
     pairs = [(a, b) for a in lefts for b in rights if bounds.holds(a, b)]
@@ -117,7 +117,7 @@ def batch(
     hash_of: Callable[[str | None], int],
     matched: Sequence[Any] | None = None,
 ) -> pa.RecordBatch:
-    """Live rows, or rows of state if it is given what they have in ``matched``."""
+    """Live rows, or with ``matched`` rows of state."""
     kept = [
         {
             "__hash": hash_of(row.key),
@@ -146,7 +146,7 @@ def shared(hashes: int) -> Callable[[str | None], int]:
 
 
 class Group:
-    """One key group that is driven as a worker does it, a batch at a time."""
+    """Drives one key group like a worker, batch by batch."""
 
     def __init__(self, fold: IntervalJoinFold, hash_of: Callable[[str | None], int]) -> None:
         self.fold = fold
@@ -223,7 +223,7 @@ def is_needed(row: Row, bounds: Bounds, watermark: int) -> bool:
 def test_rows_of_a_stay_in_backlog(
     data: Any, before: list[Any], after: list[Any], bounds: Bounds, how: str, was_put_out: bool
 ) -> None:
-    """They are given as they are; of what has been put out, nothing comes again, and what is matched is found."""
+    """Handed-over rows: emitted results do not come again, and earlier matches are found."""
     rows = made(before + after)
     backlog, live = rows[: len(before)], rows[len(before) :]
     end = data.draw(st.integers(-100, min((row.time for row in live), default=100) - 1))
@@ -324,7 +324,7 @@ def test_columns_of_the_output() -> None:
 
 
 def version_of(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
-    """Rows of a stay as the sorted vehicle has them."""
+    """Rows of a stay in the form of the sorted vehicle."""
     plain = []
     for row in rows:
         own = (row.key, instant(row.time), row.number)
@@ -348,7 +348,7 @@ def version_of(spark: SparkSession, rows: Iterable[Row]) -> DataFrame:
     ],
 )
 def test_a_stay_and_what_follows(spark: SparkSession, how: str, bounds: Bounds, late_end: bool) -> None:
-    """What Spark puts out at the end of a stay and what the stream vehicle makes of what it is given."""
+    """The results of Spark at the end of a stay, and of the stream vehicle after the hand-over."""
     chance = random.Random(f"{how}{bounds}")
     rows = [
         Row(chance.randrange(2), chance.choice(["a", "b", None]), chance.randrange(-9_000, 9_000), number)
@@ -397,7 +397,7 @@ def table(chance: random.Random, side: int, count: int, first: int) -> pa.Table:
 
 
 def flush(side: int) -> pa.Table:
-    """A row without a key, and later than all others: with it they are all over."""
+    """A row without a key and later than all others: it completes them."""
     return pa.table([[None], [EPOCH + dt.timedelta(days=1)], [-1]], schema=TABLES[side])
 
 
@@ -510,7 +510,7 @@ def test_a_row_without_event_time_fails_both_vehicles(spark: SparkSession) -> No
 
 
 class Apart(bs.ProcessJoinFunction):
-    """How far apart two rows are; twice for every other pair."""
+    """The time between two rows, emitted twice for every other pair."""
 
     output = "user string, apart long, at long"
     is_open = False
@@ -530,7 +530,7 @@ class Apart(bs.ProcessJoinFunction):
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize("backlog", [0, 1, 2])
 def test_pairs_are_processed_and_have_the_later_time(spark: SparkSession, tmp_path: Path, backlog: int) -> None:
-    """Windows behind the function go by that time."""
+    """Windows after the function use that time."""
     given = {name: [events.events(ord(name) + n, 60, n * 60, millis=True) for n in range(2)] for name in "ab"}
     given = {name: [*tables, events.flush(tables)] for name, tables in given.items()}
     one, other = (events.source(tmp_path, name).key_by("user") for name in "ab")

@@ -1,4 +1,4 @@
-"""Large rows in many pairs: what comes out travels in pieces that Arrow and Spark take."""
+"""Large rows in many pairs: the output is cut into pieces that Arrow and Spark accept."""
 
 from __future__ import annotations
 

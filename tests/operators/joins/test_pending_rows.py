@@ -1,4 +1,4 @@
-"""A join that is cut between any two pairs: through the state store, in any order of arrival, killed anywhere."""
+"""A join that stops between any two pairs: through the state store, in any order of arrival, killed anywhere."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOUNDS = intervals.Bounds(0, 100)
 
 
 class Group:
-    """One key group of small buckets, of which only some are looked at in a batch."""
+    """One key group with small buckets. A batch reads only some of them."""
 
     def __init__(self, fold: JoinFold) -> None:
         self.fold = fold
@@ -58,7 +58,7 @@ class Group:
         return out
 
     def take(self, rows: list[Row], budget: int | None, shuffled: list[Row]) -> None:
-        """A batch, killed when it was written, and repeated with its rows in another order."""
+        """Run a batch, then repeat it with its rows in another order, as after a kill."""
         before = copy.deepcopy((self.handle.head, self.handle.buckets))
         first = self.run(rows, budget)
         self.handle.head, self.handle.buckets = before
@@ -127,7 +127,7 @@ def test_nan_is_a_key_like_any_other() -> None:
 
 
 class IntervalGroup:
-    """The same of an interval join: numbers of left and right rows come out."""
+    """The same for an interval join. Emits numbers of left and right rows."""
 
     def __init__(self, fold: IntervalJoinFold) -> None:
         self.fold = fold
@@ -155,7 +155,7 @@ class IntervalGroup:
         return Counter((row["v"], row["w"]) for data in found for row in from_bytes(data, self.fold._arrow).to_pylist())
 
     def take(self, rows: list[intervals.Row], watermark: int, budget: int | None, shuffled: list[Any]) -> None:
-        """A batch, killed when it was written, and repeated with its rows in another order."""
+        """Run a batch, then repeat it with its rows in another order, as after a kill."""
         before = copy.deepcopy((self.handle.head, self.handle.buckets))
         first = self.run(rows, watermark, budget)
         self.handle.head, self.handle.buckets = before
@@ -201,7 +201,7 @@ def test_a_hot_key_of_an_interval_join_comes_in_batches() -> None:
 
 @pytest.mark.parametrize("kind", ["join", "interval join"])
 def test_what_was_handed_over_may_come_in_any_order(kind: str) -> None:
-    """Six right rows in two pieces, which a repeated batch gets the other way round, and a left row that is cut."""
+    """Six right rows in two pieces, which a repeated batch gets in reverse order, and an interrupted left row."""
     fold = fold_of("inner", changes=False, cuts=True) if kind == "join" else intervals.fold_of(BOUNDS, cuts=True)
 
     def rows(schema: pa.Schema, *given: tuple[int, int]) -> pa.RecordBatch:

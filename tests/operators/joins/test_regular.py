@@ -1,4 +1,4 @@
-"""The regular join against models of it: worked out from the rows that are there, in Spark SQL and in DuckDB."""
+"""The regular join against models: from the present rows, in Spark SQL and in DuckDB."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ OUTER = {"inner": (), "left": (LEFT,), "right": (RIGHT,), "full": (LEFT, RIGHT)}
 
 
 class Row(NamedTuple):
-    """A row of either side, added or taken back; equal values make equal rows."""
+    """A row of either side, added or retracted. Rows with equal values are equal."""
 
     side: int
     key: str | None
@@ -56,7 +56,7 @@ def fold_of(how: str, *, changes: bool, ttl_ms: int | None = None, cuts: bool = 
 
 
 def joined(rows: Iterable[Row], how: str) -> Counter[Any]:
-    """The join of the rows that are there."""
+    """The join of the present rows."""
     there: Counter[Row] = Counter()
     for row in rows:
         there[row._replace(sign=1)] += row.sign
@@ -72,7 +72,7 @@ def joined(rows: Iterable[Row], how: str) -> Counter[Any]:
 
 
 class Group:
-    """One key group that is driven as a worker does it, a batch at a time."""
+    """Drives one key group like a worker, batch by batch."""
 
     def __init__(self, fold: JoinFold) -> None:
         self.fold = fold
@@ -82,7 +82,7 @@ class Group:
     def take(
         self, rows: Sequence[Row], now: int | None = None, at: int | None = None, budget: int | None = None
     ) -> int:
-        """Work on a batch; how many rows it put out."""
+        """Process a batch. Returns the number of emitted rows."""
         fold = self.fold
         made = [
             {
@@ -137,7 +137,7 @@ def test_any_cut_into_batches_gives_the_join(data: Any, plain: list[Any], how: s
 
 @given(st.data(), plain_rows, st.sampled_from(list(OUTER)), st.booleans())
 def test_cut_between_any_two_pairs_it_gives_the_join(data: Any, plain: list[Any], how: str, changes: bool) -> None:
-    """With few keys and many pairs; a batch puts out no more than it may, and what was cut goes on before the rest."""
+    """With few keys and many pairs: no batch exceeds its budget, and interrupted rows continue first."""
     rows = [Row(*row) for row in plain]
     if changes:
         rows = [row._replace(sign=data.draw(st.sampled_from([1, 1, -1]))) for row in rows]
@@ -276,7 +276,7 @@ def table(rows: Sequence[Row], value: str) -> pa.Table:
 
 
 def life(chance: random.Random, side: int, count: int) -> list[Row]:
-    """Rows that come and, some of them, go."""
+    """Rows that are added, and some of them retracted."""
     rows: list[Row] = []
     for number in range(count):
         there = list(Counter(r for r in rows if r.sign > 0) - Counter(r._replace(sign=1) for r in rows if r.sign < 0))
@@ -288,7 +288,7 @@ def life(chance: random.Random, side: int, count: int) -> list[Row]:
 
 
 def of_databases(spark: SparkSession, left: Sequence[Row], right: Sequence[Row], how: str) -> Counter[Any]:
-    """The join of what is there at the end, by Spark and by DuckDB."""
+    """The join of the final rows, by Spark and by DuckDB."""
     there = {}
     for name, rows in (("l", left), ("r", right)):
         counts: Counter[Any] = Counter()

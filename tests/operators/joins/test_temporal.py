@@ -1,4 +1,4 @@
-"""The temporal join against a model, and through real queries: no row is joined before the build side is there."""
+"""The temporal join against a model and in real queries: no row is joined before the build side is complete."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def fold_of(how: str, *, changes: bool) -> TemporalJoinFold:
 
 
 class Model:
-    """What is there and what came out, a batch at a time."""
+    """The present rows and the output, batch by batch."""
 
     def __init__(self, how: str, *, changes: bool) -> None:
         self.how = how
@@ -78,7 +78,7 @@ class Model:
 
 
 class Group:
-    """One key group that is driven as a worker does it, a batch at a time."""
+    """Drives one key group like a worker, batch by batch."""
 
     def __init__(self, fold: TemporalJoinFold) -> None:
         self.fold = fold
@@ -269,7 +269,7 @@ def test_a_run_that_ends_when_all_is_read_joins_what_waited(spark: SparkSession,
 def test_the_newest_row_where_the_order_is_null_or_no_number(
     spark: SparkSession, tmp_path: Path, backlog: bool
 ) -> None:
-    """As in Spark NULL is the least, and a row all the same, and NaN the greatest; in either vehicle."""
+    """As in Spark NULL is smallest (and still a row) and NaN greatest, in both vehicles."""
     nan = float("nan")
     given = [(0, "none", None), (1, "old", None), (1, "one", 1.0), (2, "nan", nan), (2, "two", 2.0), (3, "x", -0.5)]
     kinds = [pa.int64(), pa.string(), pa.float64()]
@@ -299,7 +299,7 @@ def test_the_newest_row_where_the_order_is_null_or_no_number(
 
 @pytest.mark.usefixtures("small_plans")
 def test_of_rows_that_the_order_leaves_equal_all_meet_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """Results of the backlog and what is handed over are made one after the other."""
+    """The results of the backlog and the handed-over state are computed one after the other."""
     kinds = {"user_id": pa.int64(), "name": pa.string(), "more": pa.map_(pa.string(), pa.int64()), "at": pa.int64()}
     for part in range(8):  # in tasks of their own
         rows = [(user, f"name {part}", [("n", part)], 1) for user in range(6)]

@@ -65,14 +65,14 @@ class Row(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What the build side is: whether it tells changes, and has a sequence."""
+    """The kind of build side: with or without changes and a sequence."""
 
     changes: bool
     seq: bool
 
 
 def schema(kind: Kind, build_time: str = "rts") -> StructType:
-    """The rows of both sides: key, event time, value, and what tells of the build side's changes."""
+    """The rows of both sides: key, event time, value, and the build side's change columns."""
     out = StructType().add(SIDE, IntegerType())
     for prefix, time, value in (("l:", "ts", "v"), ("r:", build_time, "w")):
         marked = StructField(prefix + time, TimestampType(), True, {EVENT_TIME: time})
@@ -103,7 +103,7 @@ def batch(rows: Iterable[Row], fold: VersionedJoinFold, *, state: bool = False) 
 
 
 class Model:
-    """All of it row by row: what is kept, what waits, and what came out as numbers of both rows."""
+    """Everything row by row: kept rows, waiting rows, and the output as numbers of both rows."""
 
     def __init__(self, how: str, *, control_first: bool = True) -> None:
         self.how, self.control_first = how, control_first
@@ -146,7 +146,7 @@ class Model:
 
 
 class Group:
-    """One key group that is driven as a worker does it, a batch at a time."""
+    """Drives one key group like a worker, batch by batch."""
 
     def __init__(self, fold: VersionedJoinFold) -> None:
         self.fold = fold
@@ -183,7 +183,7 @@ ways = st.sampled_from(["left", "inner"])
 
 
 def made(plain: Sequence[Any], kind: Kind) -> list[Row]:
-    """Rows of which those of a build side of that kind have what it tells."""
+    """Rows. Those of the build side have the change columns of its kind."""
     found = [Row(side, key, micros, n, seq, gone) for n, (side, key, micros, seq, gone) in enumerate(plain)]
     told = [(kind.seq and r.side == RIGHT, kind.changes and r.side == RIGHT) for r in found]
     return [r._replace(seq=r.seq if s else None, gone=r.gone and g) for r, (s, g) in zip(found, told, strict=True)]
@@ -193,7 +193,7 @@ def made(plain: Sequence[Any], kind: Kind) -> list[Row]:
 def test_each_row_meets_the_version_of_its_time(
     data: Any, before: list[Any], after: list[Any], kind: Kind, how: str, control_first: bool, was_put_out: bool
 ) -> None:
-    """Of a stay in backlog that has been put out nothing comes again; rows of another one are as if they were new."""
+    """After a stay with results nothing is emitted again; rows of another stay count as new."""
     rows = made(before + after, kind)
     stay, rows = rows[: len(before)], rows[len(before) :]
     group, model = Group(fold_of(kind, how, control_first=control_first)), Model(how, control_first=control_first)
@@ -304,7 +304,7 @@ def test_mistakes_are_told() -> None:
 
 
 def version_of(spark: SparkSession, rows: Iterable[Row], kind: Kind) -> DataFrame:
-    """Rows of a stay as the sorted vehicle is given them."""
+    """Rows of a stay in the form of the sorted vehicle's input."""
     plain = []
     for row in rows:
         own = (row.key, instant(row.micros), row.number)
@@ -320,7 +320,7 @@ def version_of(spark: SparkSession, rows: Iterable[Row], kind: Kind) -> DataFram
     [("left", Kind(True, True), False), ("inner", Kind(False, True), False), ("left", Kind(False, False), True)],
 )
 def test_a_stay_and_what_follows(spark: SparkSession, how: str, kind: Kind, late_end: bool) -> None:
-    """What Spark puts out at the end of a stay and what the stream vehicle makes of what it is given."""
+    """The results of Spark at the end of a stay, and of the stream vehicle after the hand-over."""
     chance = random.Random(f"{how}{kind}")
     # Without a sequence nothing tells versions of one time apart.
     plain = [
@@ -459,7 +459,7 @@ def test_wherever_the_switch_falls(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_of_versions_of_one_time_it_is_always_the_same(spark: SparkSession) -> None:
-    """Whatever they differ in, in the results of a stay and in what is handed over, and wherever they come from."""
+    """For any difference and any origin of rows, in the results of a stay and in the handed-over state."""
     given = schema(Kind(changes=False, seq=False))
     given = given.add("r:m", MapType(BinaryType(), IntegerType())).add("r:a", ArrayType(IntegerType()))
     fold = fold_of(Kind(changes=False, seq=False), given=given)

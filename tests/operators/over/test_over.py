@@ -1,4 +1,4 @@
-"""OVER aggregation: however rows are cut into batches and wherever the switch falls, the same as SQL over all rows."""
+"""OVER aggregation equals SQL over all rows, for any batches and any switch."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def batch(fold: OverFold, rows: list[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def found(fold: OverFold, rows: list[dict[str, Any]], cuts: list[int], marks: list[int]) -> Counter[Any]:
-    """What comes out of rows that are cut into batches, with the watermark after each, and then all that is left."""
+    """The output for rows in batches, each with a watermark, and then of the rest."""
     state, out, before = batch(fold, []), Counter(), MIN_WATERMARK
     pieces = np.split(np.arange(len(rows)), sorted(cuts))
     for number, piece in enumerate([*pieces, np.array([], dtype=int)]):
@@ -458,7 +458,7 @@ def by_duckdb(given_: list[pa.Table], unit: str, frame: str) -> Counter[Any]:
 
 
 def test_ties_and_one_sort(spark: SparkSession) -> None:
-    """In backlog Spark sorts once, by more than time: so the first of several rows of a time is a certain one."""
+    """In backlog Spark sorts once, by more than time, so the order of rows with equal times is fixed."""
     from pyspark.sql import functions as F
 
     from backlog_spark.operators.fold import StayEnd

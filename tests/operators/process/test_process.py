@@ -1,4 +1,4 @@
-"""Functions of a key's rows through real queries: wherever the switch falls, what they put out is the same."""
+"""Process functions in real queries: the output is the same for any switch."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Running(bs.KeyedProcessFunction):
 
 
 def running(tables: list[pa.Table]) -> Counter[Any]:
-    """What `Running` is to put out, worked out without it."""
+    """The expected output of `Running`, computed without it."""
     out: Counter[Any] = Counter()
     seen: dict[Any, list[Any]] = defaultdict(list)
     for row in pa.concat_tables(tables).sort_by("seq").to_pylist():
@@ -132,7 +132,7 @@ def running(tables: list[pa.Table]) -> Counter[Any]:
 
 
 class Windows(bs.KeyedProcessFunction):
-    """Sums by ten seconds of event time, put out once, when the watermark has passed."""
+    """Sums per ten seconds of event time, emitted once after the watermark has passed."""
 
     output = "user string, window long, total decimal(38,0), count long, ts timestamp"
     sums = bs.MapState("long", "decimal(38,0)")
@@ -155,7 +155,7 @@ class Windows(bs.KeyedProcessFunction):
 
 
 def windows(tables: list[pa.Table], until: int) -> Counter[Any]:
-    """What `Windows` is to put out when the watermark has reached ``until``."""
+    """The expected output of `Windows` at the watermark ``until``."""
     found: dict[Any, list[int]] = defaultdict(list)
     for row in pa.concat_tables(tables).to_pylist():
         found[row["user"], millis(row["ts"]) // WINDOW_MS * WINDOW_MS].append(row["v"] or 0)
@@ -245,7 +245,7 @@ def test_event_time(spark: SparkSession, tmp_path: Path, backlog: int, live: int
 
 
 class Split(bs.KeyedProcessFunction):
-    """Rows by page: one to the output, one to a side output, one nowhere; told what the rows are."""
+    """Sends rows by page to the output, to a side output or nowhere. Gets record attributes."""
 
     output = "user string, seq long, backlog boolean"
     ys = bs.OutputTag("seq long, text string")
@@ -293,7 +293,7 @@ def test_side_outputs_late_rows_and_record_attributes(spark: SparkSession, tmp_p
 
 
 class Pinger(bs.KeyedProcessFunction):
-    """By the clock: a row is answered once, a moment after it was processed."""
+    """Answers each row once, shortly after it was processed, with a processing-time timer."""
 
     output = "user string, seq long, waited long"
     pending = bs.MapState("long", "long")
@@ -381,7 +381,7 @@ def test_vectorised_and_chained(spark: SparkSession, tmp_path: Path) -> None:
 
 
 class Regroup(bs.KeyedProcessFunction):
-    """Behind `Windows`: a row each time a window of it is full by event time."""
+    """Follows `Windows`: emits a row for each of its windows that ends in event time."""
 
     output = "window long, users long, at long"
     users = bs.ValueState("long", default=0)
@@ -396,7 +396,7 @@ class Regroup(bs.KeyedProcessFunction):
 
 
 def test_a_watermark_passes_through_a_chain(spark: SparkSession, tmp_path: Path) -> None:
-    """The second function is given all rows of a window before the watermark that closes it."""
+    """The second function gets all rows of a window before the watermark that closes it."""
     chance = random.Random(6)
     tables = [rows(chance, 120, n * 120) for n in range(3)]
     for number, table in enumerate(tables):
@@ -525,7 +525,7 @@ def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
 
 
 class Telling(bs.KeyedProcessFunction):
-    """Each row, and a timer at its own time, with whether there was a watermark."""
+    """Emits each row, and a timer at its time, with whether there was a watermark."""
 
     output = "what string, seq long, timeless boolean"
     pending = bs.MapState("long", "long")
@@ -548,7 +548,7 @@ def numbered(table: pa.Table, first: int) -> pa.Table:
 
 
 def test_time_stands_still_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
-    """As in the first one (FLIP-327, Timer Service): rows behind the watermark of before are not late."""
+    """As in the first one (FLIP-327, Timer Service): rows before the earlier watermark are not late."""
     chance = random.Random(5)
     live = [rows(chance, 60, n, disorder_s=0) for n in (0, 60, 400)]
     # Behind the watermark, around it, and far ahead of it.
@@ -589,7 +589,7 @@ def test_time_stands_still_in_a_later_stay(spark: SparkSession, tmp_path: Path) 
 
 @pytest.mark.grid
 def test_windows_that_are_out_stay_out_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
-    """Their rows are gone, so what comes for them is late as before; the watermark waits for the end of the stay."""
+    """Their rows are gone, so more rows for them are late. The watermark waits for the end of the stay."""
     chance = random.Random(6)
     live = [rows(chance, 60, n, disorder_s=0) for n in (0, 60, 400)]
     stay = [

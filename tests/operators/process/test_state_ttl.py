@@ -1,4 +1,4 @@
-"""State that expires: against a model without Spark, and through a switch by the clock."""
+"""State TTL against a model without Spark, and through a switch in a real query."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Text(bs.AggregateFunction):
 
 
 class Kinds(bs.KeyedProcessFunction):
-    """Does to its state what its rows say; tells all of it when it is read."""
+    """Changes its state as the rows say, and emits all of it when a row reads it."""
 
     output = StructType().add("key", StringType()).add("seq", LongType()).add("found", StringType())
     v = bs.ValueState(LongType(), ttl=on_write(10))
@@ -94,7 +94,7 @@ class Kinds(bs.KeyedProcessFunction):
 
 
 class Model:
-    """One key: each value beside when it was written, None in backlog."""
+    """One key: each value with the time at which it was written, None in backlog."""
 
     def __init__(self) -> None:
         self.v: Any = None
@@ -154,7 +154,7 @@ class Model:
 
 
 def live(operator: ProcessFold, rows: list[Any], now: int | None) -> pa.RecordBatch:
-    """Rows as `lift` has them, and without a time as the sorted vehicle has them."""
+    """Rows in the form of `lift`; without a time in the form of the sorted vehicle."""
     schema = operator.live_schema()
     made = [(ord(key[0]) % 2, key, key, what, n, seq, now) for key, what, n, seq in rows]
     columns = list(zip(*made, strict=True)) or [()] * len(schema)
@@ -254,7 +254,7 @@ class Counts(bs.KeyedProcessFunction):
 
 
 def test_through_a_switch(spark: SparkSession, tmp_path: Path) -> None:
-    """State of a backlog expires when the stream has begun, without another row."""
+    """State from backlog expires in stream mode without another row."""
     tables = [events(n + 7, 40, n * 40) for n in range(3)]
     for table in tables[:2]:
         append(tmp_path / "s", table, backlog=True)

@@ -1,4 +1,4 @@
-"""Windows that take rows back, and windows that are put out again: what a reader of the changes has is the result."""
+"""Windows that retract rows, and windows that are emitted again: the changes add up to the result."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FOREVER = 10**12
 
 
 class Row(NamedTuple):
-    """A row that is added or taken back."""
+    """A row that is added or retracted."""
 
     key: str
     time: int
@@ -128,7 +128,7 @@ def test_tumbling_windows(data: Any, plain: list[Any], lateness: int, takes_back
 
 
 def windows(rows: Counter[Row], watermark: int) -> Counter[Any]:
-    """Windows that are over, and have a row."""
+    """Windows that are over and not empty."""
     found: dict[tuple[str, int], list[int]] = {}
     for row in rows.elements():
         found.setdefault((row.key, row.time // SIZE * SIZE), []).append(row.value)
@@ -137,7 +137,7 @@ def windows(rows: Counter[Row], watermark: int) -> Counter[Any]:
 
 @given(st.data(), plain_rows)
 def test_sessions_that_grow_and_merge(data: Any, plain: list[Any]) -> None:
-    """One that has been put out and meets a late row, or another session by way of it, is taken back."""
+    """An emitted session that merges with a late row, or through it with another session, is retracted."""
     group = Group(fold_of(bs.EventTimeSessionWindows.with_gap("10 ms"), 10**6, takes_back=False))
     rows = [Row(*each) for each in plain]
     watermark = -1
@@ -172,7 +172,7 @@ def test_changes_are_named_as_what_they_are() -> None:
 
 @pytest.mark.parametrize("told", [None, 20])
 def test_what_a_stay_has_put_out_is_known_in_the_first_batch(told: int | None) -> None:
-    """Behind another operator, which may tell the watermark a batch later."""
+    """After another operator, which may pass on the watermark a batch later."""
     fold = fold_of(bs.TumblingEventTimeWindows.of("10 ms"), 5, takes_back=False)
     fold.options = replace(fold.options, control_first=False)
     handle, reports, put_out = Handle(), [], []  # type: ignore[var-annotated]
@@ -226,7 +226,7 @@ def follow(spark: SparkSession, root: Path, stream: bs.BacklogStream, tables: li
 
 
 def test_late_rows_reach_the_operator_behind(spark: SparkSession, tmp_path: Path) -> None:
-    """Sums of windows, by how many windows have which: a window that is put out again leaves its old place."""
+    """Counts windows by their sum: a window that is emitted again leaves its old sum."""
     stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("ts", "5 seconds")
     windows = stream.map("user", "v", "ts").key_by("user").window(bs.TumblingEventTimeWindows.of("10 seconds"))
     sums = windows.allowed_lateness("10 seconds").sum("v")

@@ -1,4 +1,4 @@
-"""Windows of a number of rows: however rows are cut into batches and wherever the switch falls, as in a model."""
+"""Count windows equal a model, for any batches and any switch."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def joined(a: Any, b: Any) -> Any:
 
 
 def fold_of(kind: str, counted: CountedRows) -> CountFold | CountRowsFold:
-    """``reduce`` puts the numbers of the rows behind each other too: it is given the older rows first."""
+    """``reduce`` concatenates the numbers of rows: it gets older rows first."""
     if kind == "reduce":
 
         def make(keys: Any, schema: Any, hidden: Any) -> ReduceFold:
@@ -168,7 +168,7 @@ def test_only_what_is_put_out_can_overflow() -> None:
 
 @pytest.mark.parametrize("kind", ["reduce", "apply"])
 def test_rows_of_a_stay_that_put_nothing_out(spark: SparkSession, kind: str) -> None:
-    """They are handed over as if they had just come."""
+    """They are handed over as new rows."""
     counted = CountedRows(2, 5)
     fold = fold_of(kind, counted)
     rows = [("ann" if i % 3 else None, 40 - i, i) for i in range(40)]
@@ -181,7 +181,7 @@ def test_rows_of_a_stay_that_put_nothing_out(spark: SparkSession, kind: str) -> 
 
 
 def test_rows_that_differ_are_told_apart(spark: SparkSession) -> None:
-    """Whatever the types, and as often as it is asked."""
+    """For any types, and at every call."""
     columns = {
         "a": ["1", "NULL"],
         "b": ["NULL", "1"],
@@ -380,7 +380,7 @@ class Numbers(bs.WindowFunction):
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize("backlog", [0, 1, 2])
 def test_rows_without_an_order(spark: SparkSession, tmp_path: Path, backlog: int) -> None:
-    """Which rows are left over is found out twice at the end of a backlog; each row is in one window all the same."""
+    """The remaining rows are computed twice at the end of a backlog, yet each row is in exactly one window."""
     tables = [events(n + 60, 300, n * 300) for n in range(3)]
     users = Counter(pa.concat_tables(tables)["user"].to_pylist())
     expected = Counter({user: count // 7 * 7 for user, count in users.items()})

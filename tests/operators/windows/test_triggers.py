@@ -1,4 +1,4 @@
-"""Global windows with a trigger of the user's: worked out by hand, sorted first and then as stream."""
+"""Global windows with a user's trigger: results by hand, sorted first and then as stream."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class Third(bs.Trigger):
-    """At every third row, which begins anew; at a row's time and 100 ms as it is then; 0 forgets all."""
+    """Fires and purges at every third row; fires 100 ms after a row's time; purges at a 0."""
 
     n = bs.ValueState(LongType(), default=0)
 

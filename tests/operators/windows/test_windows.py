@@ -1,4 +1,4 @@
-"""Windows: wherever the switch falls, the same as Spark's batch SQL and DuckDB give for all rows at once."""
+"""Windows equal Spark's batch SQL and DuckDB over all rows, for any switch."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_windows_of_a_row_are_those_of_a_worker(spark: SparkSession, assigner: W
 
 
 def test_late_rows_are_taken_in_for_the_allowed_lateness(spark: SparkSession, tmp_path: Path) -> None:
-    """A window is put out at its end and again with late rows, then it is gone and they go to the side output."""
+    """A window is emitted at its end and again with late rows. After its removal late rows go to the side output."""
 
     def row(second: float, v: int) -> tuple[Any, ...]:
         return ("ann", 0, v, None, v, EPOCH + dt.timedelta(seconds=second))
@@ -217,7 +217,7 @@ def test_functions_and_rows_of_windows(spark: SparkSession, tmp_path: Path) -> N
 
 
 def test_rows_picked_of_windows(spark: SparkSession, tmp_path: Path) -> None:
-    """max_by: the row itself, with the window that it was picked in."""
+    """max_by: the row itself, with the window from which it was chosen."""
     tables = [events(n + 90, 60, n * 60).filter(pc.field("v").is_valid()) for n in range(2)]
     tables.append(flush(tables))
     spark.createDataFrame(pa.concat_tables(tables).combine_chunks()).createOrReplaceTempView("events")
@@ -242,7 +242,7 @@ def test_rows_picked_of_windows(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_processing_time(spark: SparkSession, tmp_path: Path) -> None:
-    """Every row is in exactly one window, which is put out without another row."""
+    """Every row is in exactly one window, which is emitted without another row."""
     tables = [events(n, 50, n * 50) for n in range(3)]
     for number, table in enumerate(tables):
         append(tmp_path / "s", table, backlog=number < 1)

@@ -1,4 +1,4 @@
-"""Decoded columns as plain values, to be compared whatever they are: dates and times as numbers, floats as text."""
+"""Decoded columns as plain, comparable values: dates and times as numbers, floats as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["both_roads", "decoded", "plain", "rows"]
 
 
 def plain(array: pa.Array | pa.ChunkedArray) -> list[Any]:
-    """The values; NaN equals NaN, 0.0 is not -0.0, and years beyond Python's are no error."""
+    """The values. NaN equals NaN, 0.0 differs from -0.0, and any year is allowed."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks)
     kind = array.type
@@ -42,7 +42,7 @@ def plain(array: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 
 def decoded(format: str, schema: pa.Schema, records: list[bytes | None], **options: str) -> Decoded:
-    """What the decoder of some options makes of records."""
+    """The result of decoding records with some options."""
     result = decoder(parse({"valueFormat": format, **options}), schema).decode(pa.array(records, pa.binary()))
     for column, field in zip(result.columns, schema, strict=True):
         column.validate(full=True)
@@ -57,7 +57,7 @@ def rows(format: str, schema: pa.Schema, records: list[bytes | None], **options:
 
 
 def both_roads(format: str, schema: pa.Schema, records: list[bytes], **options: str) -> int:
-    """Decode each record by each road, and all of them as a block, and find the same; gives how many were fast."""
+    """Decode records by both paths, alone and as a block, and compare. Returns how many took the fast path."""
     either: Any = decoder(parse({"valueFormat": format, **options}), schema)
     exact = either.exact(records)
     expected = [plain(column) for column in exact.columns]

@@ -1,4 +1,4 @@
-"""Adversarial records: what a hostile or careless producer writes, and what readers of the format disagree about."""
+"""Adversarial records: from hostile or careless producers, and cases in which readers of the format disagree."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _quoted(choices: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 def _fitting(type: pa.DataType, text_of_all: bool) -> st.SearchStrategy[str]:
-    """JSON for a column: mostly what fits, in some form."""
+    """JSON for a column: mostly values that fit, in various forms."""
     likely: st.SearchStrategy[str]
     if pa.types.is_struct(type):
         likely = _objects(list(type), text_of_all)
@@ -225,7 +225,7 @@ def _csv_field(type: pa.DataType) -> st.SearchStrategy[str]:
 
 
 def _csv_written(text: str, sep: str, how: int) -> str:
-    """A field as it is, in quotes, or in quotes with something wrong."""
+    """A field without quotes, in quotes, or in broken quotes."""
     inside = text.replace("\\", "\\\\").replace('"', '\\"')
     ways = [text, f'"{inside}"', f'"{text}"', f'"{inside}" ', f'"{inside}"x', f'"{inside}', f'{text}"', f'"{inside}""']
     safe = '"' not in text and sep not in text
@@ -233,7 +233,7 @@ def _csv_written(text: str, sep: str, how: int) -> str:
 
 
 def csv_records(schema: pa.Schema, *, sep: str = ",", clean: bool = False) -> st.SearchStrategy[bytes]:
-    """Records for a schema; with ``clean`` most of them are in order."""
+    """Records for a schema. With ``clean`` most of them are regular."""
 
     def field(column: pa.Field) -> st.SearchStrategy[str]:
         return st.builds(_csv_written, _csv_field(column.type), st.just(sep), st.integers(0, 200 if clean else 40))

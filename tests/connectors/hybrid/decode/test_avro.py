@@ -1,4 +1,4 @@
-"""Records of Avro. fastavro writes them, and what it was given is expected; hostile bytes are worked out by hand."""
+"""Avro records. fastavro writes them, and its input is the expected result. Hostile bytes are made by hand."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_both_roads_on_damaged_records(
 
 
 def test_some_columns_of_a_schema() -> None:
-    """Those not declared are passed over, those that it does not have are NULL, the order is the declared one."""
+    """Undeclared fields are skipped, missing ones are NULL, and the order is the declared one."""
     inner = {"type": "record", "name": "S", "fields": [{"name": "x", "type": "long"}, {"name": "y", "type": "string"}]}
     schema = of(
         ("flag", "boolean"), ("e", {"type": "enum", "name": "E", "symbols": ["A", "B"]}), ("a", "int"),
@@ -251,7 +251,7 @@ def test_decimals_with_more_bytes_than_they_need() -> None:
 
 
 def test_logical_types_that_are_none() -> None:
-    """Of another type, or with parts that are missing: the plain type is left."""
+    """Logical types of another type, or incomplete ones, are ignored: the plain type is used."""
     for kind, arrow in (
         ({"type": "string", "logicalType": "date"}, pa.string()),
         ({"type": "long", "logicalType": "timestamp-nanos"}, pa.int64()),

@@ -222,7 +222,7 @@ def test_both_roads_give_the_same(case: tuple[pa.Schema, list[bytes]], options: 
 
 
 def test_the_fast_road_takes_most_records() -> None:
-    """Else the property above would say nothing."""
+    """Otherwise the property above would prove nothing."""
     found: list[bytes] = []
     some = pa.schema([f for f in CSV_COLUMNS if f.name in ("text", "day", "at", "money", "i64", "bool")])
 

@@ -22,7 +22,7 @@ MALFORMED = "malformed"
 
 
 def one(kind: pa.DataType, text: str, **options: str) -> Any:
-    """A value of the column a, or that its record is malformed and the column NULL."""
+    """The value of column a; or checks that the record is malformed and the column NULL."""
     record = f'{{"a":{text}}}'.encode()
     schema = pa.schema([("a", kind), CORRUPT])
     [(value, corrupt)] = rows("json", schema, [record], **options)
@@ -337,7 +337,7 @@ def test_blocks_of_slices_and_no_records() -> None:
 
 
 def test_two_roads_on_records_that_look_like_parts_of_each_other() -> None:
-    """Records that together would be as many objects as there are records."""
+    """Records that together form as many objects as there are records."""
     schema = pa.schema([("a", pa.int32())])
     for records in (
         [b'{"a":1}{"a":2}', b""],
@@ -381,7 +381,7 @@ def test_decimals_with_an_exponent(number: str) -> None:
 
 
 def test_the_fast_road_takes_most_records() -> None:
-    """Else the property above would say nothing."""
+    """Otherwise the property above would prove nothing."""
     flat = pa.schema([f for f in COLUMNS if f.name not in ("m", "ms")])
     found: list[bytes] = []
 

@@ -1,4 +1,4 @@
-"""The scanner of JSON: what Python's reads it reads as well, and what Spark's parser takes beside."""
+"""The JSON scanner reads everything that Python's parser reads, and the leniencies of Spark's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .records import COLUMNS, json_records
 
 
 def value_of(node: Any) -> Any:
-    """The tree as Python's module gives it, with numbers as they are written."""
+    """The tree in the form of Python's json module, with numbers as written."""
     if isinstance(node, Object):
         return [(name, value_of(value)) for name, value in node.items]
     if isinstance(node, Array):

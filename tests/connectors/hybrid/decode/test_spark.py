@@ -146,12 +146,12 @@ def test_csv(spark: SparkSession, schema: pa.Schema, variants: list[dict[str, st
 
 
 def shown(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The row with its record up to the line's end, of which univocity keeps less or more after a stray quote."""
+    """The row with its record without the line end: after a stray quote univocity keeps less or more of it."""
     return (*row[:-1], row[-1] and row[-1].rstrip("\r\f"))
 
 
 def without_today(schema: pa.Schema, expected: tuple[Any, ...], row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Spark's row, but where it took a time of day for a timestamp of today, which is none here."""
+    """Spark's row, except where it took a time of day for a timestamp of today."""
     at = schema.get_field_index("at")
     today = at >= 0 and row[at] is None and expected[at] is not None
     return (*expected[:at], None, *expected[at + 1 : -1], row[-1]) if today else expected

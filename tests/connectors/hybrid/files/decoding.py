@@ -1,4 +1,4 @@
-"""A decoder of JSON and CSV that is plain to see to be right."""
+"""A simple decoder of JSON and CSV, obviously correct."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Found:
 
 @dataclass(frozen=True)
 class JsonLines:
-    """Drops what is no object, as DROPMALFORMED does."""
+    """Drops values that are not objects, like DROPMALFORMED."""
 
     schema: pa.Schema
 

@@ -17,7 +17,7 @@ __all__ = ["bag", "batches_between", "rows_between", "rows_of", "steps"]
 
 
 def steps(phase: Phase, limits: Iterable[int | None] = (), start: Position | None = None) -> Iterator[Step]:
-    """One step a limit to the phase's end; the last limit goes on."""
+    """One step per limit, to the end of the phase. The last limit repeats."""
     position = phase.begin({}) if start is None else start
     last: int | None = None
     for limit in chain(limits, repeat("last")):

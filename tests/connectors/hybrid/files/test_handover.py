@@ -1,4 +1,4 @@
-"""What the phase after the files is told."""
+"""The hand-over from files to the next phase."""
 
 import json
 from datetime import UTC, datetime, timedelta

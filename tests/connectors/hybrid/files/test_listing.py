@@ -13,7 +13,7 @@ from connectors.hybrid.files.stores import FsspecStore, LocalStore, store_of
 
 
 def put(root: Path, *names: str) -> None:
-    """Files, each a second younger than the one before."""
+    """Write files, each one second newer than the one before."""
     for second, name in enumerate(names):
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Files that are gone, or are others than those that were listed."""
+"""Files that are gone or were replaced since they were listed."""
 
 import os
 from pathlib import Path
@@ -33,7 +33,7 @@ def phase(root: Path, **options: str) -> FilePhase:
 
 
 def lose(root: Path, how: str) -> Path:
-    """Do something to the second of three files."""
+    """Change or remove the second of three files."""
     path = root / "data/1.parquet"
     if how == "gone":
         path.unlink()

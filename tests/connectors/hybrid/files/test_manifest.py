@@ -1,4 +1,4 @@
-"""The list of files, which positions name by its digest."""
+"""The list of files. Positions refer to it by its digest."""
 
 import json
 from pathlib import Path

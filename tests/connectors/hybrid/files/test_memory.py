@@ -1,4 +1,4 @@
-"""What a worker holds in memory of a file, however large its rows."""
+"""A worker's memory for a file is bounded, however large its rows."""
 
 from __future__ import annotations
 

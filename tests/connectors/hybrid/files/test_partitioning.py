@@ -1,4 +1,4 @@
-"""Columns whose values directories give."""
+"""Columns whose values are in directory names."""
 
 import re
 from datetime import UTC, date, datetime

@@ -16,7 +16,7 @@ UNITS = st.lists(st.integers(0, 50), max_size=6)
 def planner(
     units: list[list[int]], *, looks: int = 256, max_files: int | None = None, most: int = 2_000, row_bytes: int = 100
 ) -> tuple[Planner, list[str]]:
-    """Over files of row groups of so many rows, and which of them it looked into."""
+    """A planner over files with these row groups, and the files that it looked into."""
     files = [DataFile(str(i), max(1, sum(rows)) * row_bytes) for i, rows in enumerate(units)]
     looked: list[str] = []
 
@@ -40,7 +40,7 @@ def pieces_of(partitions: list[FilePartition]) -> list[Piece]:
 
 
 def rows_in(units: list[list[int]], pieces: list[Piece]) -> list[tuple[int, int]]:
-    """Row groups that hold something."""
+    """Row groups that are not empty."""
     return [
         (int(piece.file.path), group)
         for piece in pieces

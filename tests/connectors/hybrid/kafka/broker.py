@@ -1,4 +1,4 @@
-"""A real broker for the tests, with what they do to it; and what a worker and a planner do, in one process."""
+"""A real broker with operations for tests. Planner and worker run in one process."""
 
 from __future__ import annotations
 

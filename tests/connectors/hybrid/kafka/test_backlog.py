@@ -94,7 +94,7 @@ DAY = 86_400_000
 
 
 def _run(broker: Broker, client: str, options: dict[str, str], now: int, rows: int | None) -> list[tuple[bool, Any]]:
-    """Flag and rows of each batch, from the start to where nothing is new."""
+    """Flag and rows of each batch, until nothing is new."""
     phase = broker.phase(client, **options)
     position = phase.begin({})
     found: list[tuple[bool, Any]] = [(phase.is_backlog(position), 0)]

@@ -31,7 +31,7 @@ def _large(broker: Broker) -> str:
 
 
 def _small_fetches(client: str) -> dict[str, str]:
-    """So that most of a range is still to be fetched when its first rows come."""
+    """Small fetches: most of a range is still unread when its first rows arrive."""
     found = {"kafka__fetch__max__bytes": "1000000", "kafka__max__partition__fetch__bytes": "1000000"}
     return found | ({"kafka__queued__max__messages__kbytes": "1000"} if client == "confluent" else {})
 

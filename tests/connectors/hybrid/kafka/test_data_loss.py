@@ -1,4 +1,4 @@
-"""Records that are gone unread, on a real broker: an error that says which, or a warning and the earliest there is."""
+"""Records that are gone before they were read, on a real broker: an error that names them, or a warning."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _warned(caplog: pytest.LogCaptureFixture) -> list[str]:
 def _goes_on(
     phase: KafkaPhase, start: Position, expected: list[str], caplog: pytest.LogCaptureFixture, warning: str
 ) -> Position:
-    """The next batch has these values, also when it is read again; one warning."""
+    """The next batch has these values, also in a replay, with one warning."""
     caplog.clear()
     end = step(phase, start).position
     assert [warning in text for text in _warned(caplog)] == [True]

@@ -1,4 +1,4 @@
-"""Rows that files have brought are left out of Kafka's, on a real broker."""
+"""Records that files already had are dropped, on a real broker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_overlap_with_files_is_left_out_and_the_rest_is_not(broker: Broker, clie
 
 
 def test_each_record_is_judged_by_its_own_time(broker: Broker, client: str, tmp_path: Path) -> None:
-    """Not by its offset: neither among the topic's records nor before or after the phase's begin."""
+    """Its offset does not matter, neither within the topic nor relative to the begin of the phase."""
     topic = broker.topic()
     ahead = [(1, 0), (2, 1), (4, 3), (5, 4), (3, 2), (6, 5)]
     broker.send(topic, [str(n) for n, _ in ahead], at=[T0 + at for _, at in ahead])
@@ -139,7 +139,7 @@ def test_keys_of_one_column_and_of_several(names: list[str], expected: list[bool
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
 def test_another_time_is_another_version_of_a_key(tmp_path: Path, zone: str | None) -> None:
-    """The newest version of a key that the files have may be in the topic alone, of a time before their last."""
+    """The newest version of a key may be only in the topic, with a time before the files' last one."""
     kind = pa.timestamp("us", zone)
     rows = pa.table({"n": [1, 2, 3], "at": pa.array([10, 10, None], kind)})
     path = tmp_path / "keys.parquet"

@@ -1,4 +1,4 @@
-"""What a worker holds in memory of a partition, however large its records."""
+"""A worker's memory for a partition is bounded, however large its records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options: what they become, and what is said of those that are wrong."""
+"""Parsing of options, and errors for wrong ones."""
 
 from __future__ import annotations
 

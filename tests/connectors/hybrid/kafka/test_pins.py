@@ -1,4 +1,4 @@
-"""No gap between the phases before and the topic: what is removed, made and written while they are read."""
+"""No gap between earlier phases and the topic: records that are removed or written, and topics created, meanwhile."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FROM_FILES = {"startingFrom": "lastFileTimestamp"}
 def _pinned(
     broker: Broker, topic: str, client: str = "confluent", **options: str
 ) -> tuple[KafkaPhase, KafkaPhase, Any]:
-    """A strict and a lenient phase, and what is pinned, as it comes back from the log."""
+    """A strict and a lenient phase, and the pin as read back from the log."""
     strict = broker.phase(client, subscribe=topic, **options)
     lenient = broker.phase(client, subscribe=topic, failOnDataLoss="false", **options)
     return strict, lenient, json.loads(json.dumps(strict.pin()))

@@ -1,4 +1,4 @@
-"""Positions: their JSON is stable, and says all that fixes a batch."""
+"""Positions: their JSON is stable and defines a batch completely."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares of a batch and of its tasks: worked out by hand, and as properties."""
+"""Shares of a batch and of its tasks: examples by hand, and properties."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers read, on a real broker: exactly the range, whatever transactions and compaction left in it."""
+"""Workers read exactly their range, with any transactions and compaction, on a real broker."""
 
 from __future__ import annotations
 
@@ -218,7 +218,7 @@ def test_large_ranges_come_in_batches_of_at_most_ten_thousand(broker: Broker) ->
 
 
 class Numbers(Decoder):
-    """Decodes numbers, and gives no row for those that are negative."""
+    """Decodes numbers and drops negative ones."""
 
     def decode(self, values: pa.Array) -> Decoded:
         numbers = values.cast(pa.string()).cast(pa.int64())

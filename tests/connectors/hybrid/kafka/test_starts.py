@@ -1,4 +1,4 @@
-"""Where the phase begins that follows files which were listed late; and when they are listed. No broker."""
+"""Where a phase begins after files that were listed late. No broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ZERO: Partition = ("t", 0)
 
 
 class Log(Lookups):
-    """A topic of one partition, of which the times of its records are all that there is."""
+    """A topic of one partition. Only the times of its records exist."""
 
     def __init__(self, options: KafkaOptions) -> None:
         super().__init__(options.properties)
@@ -53,7 +53,7 @@ class Log(Lookups):
         return self.times[0]
 
     def grow(self, end: int) -> None:
-        """Up to so many records, one a second."""
+        """Add records up to this number, one per second."""
         self.times += [T0 + 1000 * i for i in range(len(self.times), end)]
 
 
@@ -81,7 +81,7 @@ def test_it_begins_as_of_the_list_that_has_the_newest_row() -> None:
 
 
 class Told(Live):
-    """Notes what there is when it is pinned."""
+    """Records the state at the time of the pin."""
 
     def __init__(self, seen: Path) -> None:
         super().__init__("live", 0)
@@ -117,7 +117,7 @@ def test_all_phases_are_of_the_first_start(tmp_path: Path) -> None:
         return [*made, Told(meta)]
 
     def planned(at: HybridOffset, rows: int | None) -> HybridOffset:
-        """By another process, from what Spark has logged."""
+        """Planned by another process, from Spark's log."""
         return HybridOffset.from_json(json.loads(json.dumps(planner().next(at, Limit(rows), 0).to_json())))
 
     def planner() -> HybridPlanner:
