@@ -163,7 +163,7 @@ def test_processor_time_of_this_process() -> None:
     assert spent(before, usage(os.getpid())) > 0
 
 
-def test_transactions_that_are_not_in_the_table_are_no_measurement() -> None:
+def test_transactions_missing_in_the_table_fail_the_measurement() -> None:
     from benchmarks.changes import Application
     from benchmarks.common import Unequal
 

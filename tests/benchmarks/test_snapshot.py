@@ -94,12 +94,12 @@ ROWS: list[tuple[Any, ...]] = [(1, "x", None), (2, "y", "z"), (3, None, "")]
         pytest.param([], id="nothing"),
     ],
 )
-def test_fingerprint_tells_reads_apart(spark: SparkSession, other: list[tuple[Any, ...]]) -> None:
+def test_fingerprints_of_different_reads_differ(spark: SparkSession, other: list[tuple[Any, ...]]) -> None:
     frame = spark.createDataFrame(ROWS, SCHEMA)
     assert fingerprint(frame, frame.schema) != fingerprint(spark.createDataFrame(other, SCHEMA), frame.schema)
 
 
-def test_fingerprint_heeds_neither_order_nor_the_reads_own_types(spark: SparkSession) -> None:
+def test_fingerprint_ignores_order_and_the_types_of_a_reader(spark: SparkSession) -> None:
     frame = spark.createDataFrame(ROWS, SCHEMA)
     other = spark.createDataFrame(list(reversed(ROWS)), "id int, a string, b string")
     assert fingerprint(frame, frame.schema) == fingerprint(other, frame.schema)

@@ -89,7 +89,7 @@ def test_refused_duration(value: object, problem: str) -> None:
     assert caught.value.value is value
 
 
-def test_refused_number_tells_the_forms() -> None:
+def test_refused_number_names_the_forms() -> None:
     with pytest.raises(SettingError, match=r"'500 ms', '30 seconds', '10 min', '1h'"):
         parse_duration("30", "interval")
 

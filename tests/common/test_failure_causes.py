@@ -98,5 +98,5 @@ def test_an_error_of_a_query_has_no_next_step_of_its_own() -> None:
         ("java.io.IOException: No space left on device", False),
     ],
 )
-def test_errors_that_a_stop_makes(text: str, interrupted: bool) -> None:
+def test_errors_caused_by_a_stop(text: str, interrupted: bool) -> None:
     assert was_interrupted(RuntimeError(text)) is interrupted

@@ -62,7 +62,7 @@ writer = orders.write("orders")
         (orders.co_group(orders), "write", "a function or between(…) first"),
     ],
 )
-def test_a_name_that_is_not_there_is_answered_with_what_to_write(thing: Any, name: str, next_step: str) -> None:
+def test_an_unknown_name_gives_a_hint(thing: Any, name: str, next_step: str) -> None:
     with pytest.raises(bs.BacklogError, match=f"has no '{name}'") as told:
         getattr(thing, name)
     assert next_step in told.value.hint
@@ -104,7 +104,7 @@ def test_errors_of_a_property_are_its_own() -> None:
         ((QueryHandle,), HANDLE),
     ],
 )
-def test_no_hint_is_for_a_name_that_is_there(kinds: tuple[type, ...], habits: dict[str, str]) -> None:
+def test_no_hint_is_for_an_existing_name(kinds: tuple[type, ...], habits: dict[str, str]) -> None:
     there = {name.lower().replace("_", "") for kind in kinds for name in dir(kind) if not name.startswith("_")}
     assert not there & set(habits)
 
@@ -157,7 +157,7 @@ def test_choice() -> None:
         (lambda: orders.write(), r"name = '': a query needs a name"),
     ],
 )
-def test_a_value_that_does_not_fit_is_told_at_once(wrong: Callable[[], Any], said: str) -> None:
+def test_a_wrong_value_is_refused_at_once(wrong: Callable[[], Any], said: str) -> None:
     with pytest.raises(bs.BacklogError, match=said):
         wrong()
 

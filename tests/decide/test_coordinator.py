@@ -99,7 +99,7 @@ def test_interval(interval_ms: int, during_ms: int | None, in_backlog: bool, mod
     assert coordinator.decision == Decision(in_backlog, mode, commit_ms, False)
 
 
-def test_feature_off_never_switches_but_tells_the_truth() -> None:
+def test_feature_off_never_switches_but_reports_the_flag() -> None:
     coordinator = Coordinator(30_000)
     assert coordinator.report("a", True) == Decision(True, S, 30_000, False)
     assert coordinator.report("a", False) == Decision(False, S, 30_000, False)

@@ -139,7 +139,7 @@ def test_another_version_is_refused() -> None:
             Ledger.from_json({**ledger().to_json(), "version": version})
 
 
-def test_a_checkpoint_of_before_goes_on_in_pandas() -> None:
+def test_an_older_checkpoint_continues_in_pandas() -> None:
     told = ledger().to_json()
     assert not Ledger.from_json(told).in_pandas
     del told["inPandas"]

@@ -126,7 +126,7 @@ def test_figures_of_a_report() -> None:
     assert figures(report, now, None).values.keys() == {"offsetsBehindLatest", "watermarkLag"}
 
 
-def test_a_watermark_that_stands_for_nothing_tells_nothing() -> None:
+def test_a_watermark_without_meaning_is_ignored() -> None:
     assert figures(progress(eventTime={"watermark": "1970-01-01T00:00:00.000Z"}), 1e12, None).values == {}
     idle = progress(eventTime={"watermark": "2020-01-01T00:00:00.000Z"}, numInputRows=0)
     assert figures(idle, 1e12, None).values == {}

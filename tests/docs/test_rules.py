@@ -68,5 +68,5 @@ def test_the_examples_run(spark: SparkSession, kafka: KafkaServer, tmp_path: Pat
     assert sorted(ids) == list(range(130))
 
 
-def test_every_rule_is_told() -> None:
+def test_every_rule_is_documented() -> None:
     assert re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE) == list(RULES)

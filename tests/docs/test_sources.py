@@ -70,7 +70,7 @@ def test_the_page_has_the_example() -> None:
     assert {field.name for field in fields(SourceInfo)} <= set(re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE))
 
 
-def test_a_wrong_path_is_told_at_once(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_wrong_path_is_reported_at_once(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(bs.SettingError, match="there is no such file"):
         started(spark, tmp_path)
 

@@ -28,7 +28,7 @@ def at(second: int) -> dt.datetime:
     return START + dt.timedelta(seconds=second)
 
 
-def test_settings_and_names_are_there() -> None:
+def test_settings_and_names_exist() -> None:
     assert set(re.findall(r"`(spark\.backlog\.[\w.]+)", PAGE)) <= set(SETTINGS)
     assert {name for name in re.findall(r"`bs\.(\w+)", PAGE) if not hasattr(bs, name)} == set()
 

@@ -33,7 +33,7 @@ def at(minute: float) -> dt.datetime:
     return START + dt.timedelta(minutes=minute)
 
 
-def test_every_assigner_is_told_of() -> None:
+def test_every_assigner_is_documented() -> None:
     told = set(re.findall(r"`(\w+Windows)\b", PAGE))
     assert told == {name for name in windows.__all__ if name.endswith("Windows")}
 

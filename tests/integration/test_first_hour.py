@@ -55,7 +55,7 @@ def run(code: str, tmp_path: Path, **environment: str) -> subprocess.CompletedPr
 
 
 @pytest.mark.process
-def test_starts_say_nothing_of_sources_that_are_replaced(tmp_path: Path) -> None:
+def test_starts_do_not_warn_of_replaced_sources(tmp_path: Path) -> None:
     done = run(
         """
         for number in range(2):
@@ -72,7 +72,7 @@ def test_starts_say_nothing_of_sources_that_are_replaced(tmp_path: Path) -> None
 
 
 @pytest.mark.process
-def test_an_interpreter_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_interpreter_is_reported(tmp_path: Path) -> None:
     done = run("start(0)", tmp_path, PYSPARK_PYTHON="/nonexistent/python")
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith("backlog_spark.errors.BacklogError: ")
@@ -135,7 +135,7 @@ class Reads(bs.Sink):
         batch_df.collect()
 
 
-def test_a_package_that_executors_lack_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_package_that_executors_lack_is_reported(spark: SparkSession, tmp_path: Path) -> None:
     spark.dataSource.register(Forgotten)
     spark.conf.set("spark.backlog.restart.maxAttempts", "0")
     try:
@@ -162,7 +162,7 @@ def test_transforms_that_cannot_be(spark: SparkSession, tmp_path: Path, function
     assert said in str(told.value)
 
 
-def test_a_checkpoint_that_cannot_be_written_is_told_in_a_line(spark: SparkSession) -> None:
+def test_a_checkpoint_that_cannot_be_written_is_reported_in_one_line(spark: SparkSession) -> None:
     writer = bs.source("rate", name="a").write("q").option("checkpointLocation", "/proc/nowhere")
     with pytest.raises(bs.BacklogError, match=r"Query 'q' could not be started: .*/proc/nowhere") as told:
         writer.to(Collect()).start(spark)
@@ -170,7 +170,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_in_a_line(spark: SparkSessi
 
 
 @pytest.mark.parametrize("schema", ["id intt, n int", "id int n int"])
-def test_a_schema_that_cannot_be_read_is_told(spark: SparkSession, tmp_path: Path, schema: str) -> None:
+def test_a_schema_that_cannot_be_read_is_reported(spark: SparkSession, tmp_path: Path, schema: str) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in/a.csv").write_text("1,2\n")
     rows = bs.source("hybrid", name="a", phases="files", path=tmp_path / "in", fileFormat="csv", schema=schema)
@@ -181,7 +181,7 @@ def test_a_schema_that_cannot_be_read_is_told(spark: SparkSession, tmp_path: Pat
         rows.write("q").option("checkpointLocation", str(tmp_path / "c")).to(Collect()).start(spark)
 
 
-def test_a_name_that_a_running_query_has_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_name_of_a_running_query_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     def start(checkpoint: str) -> bs.BacklogQuery:
         writer = bs.source("rate", name="a").write("twice").option("checkpointLocation", str(tmp_path / checkpoint))
         return writer.trigger(processing_time="1 minute").to(Collect()).start(spark)

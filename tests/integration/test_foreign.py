@@ -176,7 +176,7 @@ def test_no_batch_is_interrupted_by_a_switch(spark: SparkSession, tmp_path: Path
         assert list(dict.fromkeys(done)) == list(range(len(set(done))))
 
 
-def test_what_cannot_work_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_work_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     files(tmp_path / "source", 0, 1)
 
     def build(ctx: bs.RunContext) -> Any:
@@ -261,7 +261,7 @@ def test_files_that_are_archived_are_not_outstanding(
     assert written(spark, tmp_path / "target") == Counter(range(80))
 
 
-def test_a_look_that_fails_is_told_once_and_the_query_goes_on(
+def test_a_failed_check_for_backlog_is_logged_once_and_the_query_continues(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     looks: list[str] = []

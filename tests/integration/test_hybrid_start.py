@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def test_mistakes_are_told_before_the_start_returns(spark: SparkSession, kafka: KafkaServer, tmp_path: Path) -> None:
+def test_mistakes_are_reported_before_the_start_returns(
+    spark: SparkSession, kafka: KafkaServer, tmp_path: Path
+) -> None:
     topic = Topic(kafka, "told_at_once", 1)
     (tmp_path / "old").mkdir()
     (tmp_path / "old/a.json").write_text('{"n": 1}\n')

@@ -242,7 +242,7 @@ def test_settings_come_from_the_builder_then_the_configuration_then_the_source(
     assert (query.intervals.interval_ms, query.intervals.during_backlog_ms) == (400, 8_000)
 
 
-def test_a_mistake_is_told_before_anything_is_read(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
+def test_a_mistake_is_reported_before_anything_is_read(spark: SparkSession, mysql: MySQLServer, tmp_path: Path) -> None:
     create(mysql, "refused")
     with pytest.raises(SettingError) as error:
         writer(mysql, "refused", tmp_path).trigger(processing_time="1 minute", interval_during_backlog="10 s")

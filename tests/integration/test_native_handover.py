@@ -159,7 +159,7 @@ def _count(spark: SparkSession, target: Path) -> int:
     return sum(written(spark, target).values()) if any((target / "_delta_log").glob("*.json")) else 0
 
 
-def test_what_cannot_be_handed_over_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_what_cannot_be_handed_over_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     rows(spark, 0, 4).write.parquet(str(tmp_path / "old"))
     rows(spark, 0, 4).write.format("delta").save(str(tmp_path / "table"))
 
@@ -195,7 +195,7 @@ def test_what_cannot_be_handed_over_is_told(spark: SparkSession, tmp_path: Path)
     assert "with it the phase old has not read all rows of the table" in str(later)
 
 
-def test_a_checkpoint_goes_on_with_what_it_was_made_with(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_checkpoint_keeps_its_hand_over_settings(spark: SparkSession, tmp_path: Path) -> None:
     rows(spark, 0, 4).write.parquet(str(tmp_path / "old"))
 
     def old(reader: Any, ctx: bs.RunContext) -> DataFrame:

@@ -118,7 +118,7 @@ def test_a_phase_that_spark_was_told_to_stop_is_not_over(spark: SparkSession, tm
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_a_phase_is_over_only_where_spark_tells(
+def test_a_phase_is_over_only_if_spark_reports_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tells: bool
 ) -> None:
     """Another version of Spark may lack a field. Then the rest of the phase must not be skipped."""
@@ -191,7 +191,7 @@ class FailsWhileItLeaves(Collect):
         super().write(batch_df, batch)
 
 
-def test_an_error_of_the_sink_is_told_also_while_the_run_is_left(
+def test_an_error_of_the_sink_is_reported_even_while_the_run_ends(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files(tmp_path / "in", 0, 1)

@@ -22,7 +22,7 @@ LIMIT_S = 300
 
 # SQL is translated into the calls of the other form.
 @pytest.mark.parametrize("sql", [pytest.param(False, id="api", marks=pytest.mark.grid), pytest.param(True, id="sql")])
-def test_no_click_comes_out_unjoined_whose_user_is_in_the_snapshot(
+def test_every_click_of_a_user_in_the_snapshot_is_joined(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path, sql: bool
 ) -> None:
     database = f"temporal_{sql}".lower()

@@ -80,7 +80,7 @@ def test_a_union_of_finished_sources_does_not_count_in_a_union() -> None:
         assert found["joined"] == (RecordAttributes(False), RecordAttributes(flag))
 
 
-def test_frames_are_what_is_said_of_them() -> None:
+def test_frames_have_their_declared_attributes() -> None:
     frame: Any = FrameNode(None)  # type: ignore[arg-type]
     folds: Any = {"first": Passes()}
     for frames in (True, False):
@@ -105,7 +105,7 @@ def test_attributes_are_emitted_before_the_rows() -> None:
         late.process_element()
 
 
-def test_a_function_may_say_otherwise() -> None:
+def test_a_function_may_set_other_attributes() -> None:
     class Fresh(OneInputFunction):
         def process_record_attributes(self, attributes: RecordAttributes) -> None:
             if attributes.is_backlog:
@@ -170,7 +170,7 @@ def test_a_source_on_both_sides_is_read_twice() -> None:
     assert pair_of(shared, source("b")).left is shared
 
 
-def test_sources_that_enter_behind_an_operator_stand_in_front() -> None:
+def test_sources_that_enter_after_an_operator_come_first() -> None:
     tree = keyed(pair_of(keyed(source("a"), "l"), keyed(source("b"), "r", timed=True)), "joined")
     assert enters_behind(tree)
     assert keyed_from_output(tree) == ["joined", "l", "r"]

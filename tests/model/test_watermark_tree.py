@@ -98,7 +98,7 @@ def test_each_operator_has_the_watermark_of_its_own_inputs() -> None:
     assert times.least() == 39
 
 
-def test_behind_an_operator_whose_timers_still_fire_time_stands_still() -> None:
+def test_time_waits_for_timers_of_an_earlier_operator() -> None:
     times = tree(one(one(timed("a"), "first"), "second"))
     times.follow([False], [False])
     times.take([100])
@@ -107,7 +107,7 @@ def test_behind_an_operator_whose_timers_still_fire_time_stands_still() -> None:
     assert at(times.watermarks({"first": 89})) == {"first": 89, "second": 89}
 
 
-def test_an_operator_without_event_time_is_told_of_the_end_alone() -> None:
+def test_an_operator_without_event_time_only_gets_the_end() -> None:
     times = tree(one(bs.source("hybrid", name="a")))
     times.follow([False], [False])
     assert times.watermarks() == {}
@@ -229,7 +229,7 @@ def test_an_input_without_event_time_keeps_the_operator_from_its_end(which: int)
     assert at(times.watermarks()) == {"x": END_OF_TIME}
 
 
-def test_results_without_event_time_end_beside_an_input_that_goes_on() -> None:
+def test_results_without_event_time_end_although_another_input_continues() -> None:
     clock = Clock()
     users = clocked("users")
     times = tree(two(one(bs.source("hybrid", name="plain"), "first"), users, "x"), clock)
@@ -242,7 +242,7 @@ def test_results_without_event_time_end_beside_an_input_that_goes_on() -> None:
     assert found["x"].at(clock.now) == clock.now
 
 
-def test_behind_timers_that_still_fire_there_is_no_end() -> None:
+def test_the_end_waits_for_timers_of_an_earlier_operator() -> None:
     clock = Clock()
     users = clocked("users")
     for stream, by_clock in ((users, True), (timed("a"), False)):

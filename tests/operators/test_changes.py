@@ -187,14 +187,14 @@ FIRST = "first(user) AS u"
         ),
     ],
 )
-def test_aggregates_of_what_is_there(
+def test_aggregates_of_the_present_rows(
     spark: SparkSession, tmp_path: Path, make: Any, sql: str, sizes: Sequence[int], backlog: int
 ) -> None:
     run(spark, tmp_path, make, sql, sizes, backlog)
 
 
 @pytest.mark.usefixtures("small_plans")
-def test_picked_rows_replace_each_other_in_a_table(spark: SparkSession, tmp_path: Path) -> None:
+def test_chosen_rows_replace_each_other_in_a_table(spark: SparkSession, tmp_path: Path) -> None:
     """An older row that is chosen again counts, although its change is older."""
 
     def change(*rows: tuple[Any, ...]) -> pa.Table:
@@ -466,7 +466,9 @@ def test_an_upserting_table_follows(spark: SparkSession, tmp_path: Path) -> None
         ),
     ],
 )
-def test_operators_that_take_no_row_back_say_so(spark: SparkSession, tmp_path: Path, make: Any, message: str) -> None:
+def test_operators_that_cannot_retract_rows_refuse_changes(
+    spark: SparkSession, tmp_path: Path, make: Any, message: str
+) -> None:
     append(tmp_path / "s", Table("r").change(5), backlog=False)
     writer = make(bs.source("scripted", name="s", path=tmp_path / "s")).write("q")
     with pytest.raises(BacklogError, match=message):
@@ -485,7 +487,7 @@ def test_an_average_of_whole_numbers_forgets_nothing(spark: SparkSession) -> Non
     assert [tuple(row) for row in merged.collect()] == [("a", 1.0)]
 
 
-def test_who_groups_by_the_change_type_takes_it_for_data(spark: SparkSession, tmp_path: Path) -> None:
+def test_grouping_by_the_change_type_makes_it_data(spark: SparkSession, tmp_path: Path) -> None:
     given_rows = Table("k").change(50)
     append(tmp_path / "s", given_rows, backlog=False)
     sink = Collect()
@@ -498,7 +500,7 @@ def test_who_groups_by_the_change_type_takes_it_for_data(spark: SparkSession, tm
     assert len(found) == len(TYPES)
 
 
-def test_a_change_type_that_is_none_is_refused(spark: SparkSession) -> None:
+def test_an_unknown_change_type_is_refused(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(kind,) for kind in TYPES], "c string")
     assert [row[0] for row in frame.select(sign(F.col("c"))).collect()] == [1, -1, 1, -1]
     for wrong in ("upsert", None):

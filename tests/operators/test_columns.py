@@ -109,7 +109,7 @@ class Sums(bs.CoGroupFunction):
 
 
 @pytest.mark.usefixtures("small_plans")
-def test_names_that_operators_might_have_within(spark: SparkSession, tmp_path: Path) -> None:
+def test_names_of_internal_columns_of_operators(spark: SparkSession, tmp_path: Path) -> None:
     names = ["__start", "__end", "__window", "__rows", "__sign", "__code", "__side", "__order"]
     for second, backlog in ((0, True), (20, False), (100, False)):
         at = pa.array([START + timedelta(seconds=second + n) for n in range(2)], AT)
@@ -171,7 +171,7 @@ IN_SQL = {
 
 @pytest.mark.usefixtures("small_plans")
 @pytest.mark.parametrize("text", [pytest.param(t, marks=[pytest.mark.grid] * (t.count("%") != 1)) for t in IN_SQL])
-def test_names_that_sql_might_have_within(spark: SparkSession, tmp_path: Path, text: str) -> None:
+def test_names_of_internal_columns_of_sql(spark: SparkSession, tmp_path: Path, text: str) -> None:
     names = ["__all", "__key1", "__result1", "__backlog_count"]
     for backlog in (True, False):
         append(tmp_path / "s", pa.table({name: [1, 2] for name in names}), backlog=backlog)
@@ -182,7 +182,7 @@ def test_names_that_sql_might_have_within(spark: SparkSession, tmp_path: Path, t
 
 
 @pytest.mark.usefixtures("spark")
-def test_keys_with_names_of_what_comes_out() -> None:
+def test_keys_with_names_of_output_columns() -> None:
     stream = bs.source("backlog_flag", name="s", ddl="_change_type string, Window_Start timestamp, v long")
     assert stream.key_by("_change_type").count()
     for name in ("_change_type", "_CHANGE_type"):
@@ -214,7 +214,7 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("which", TAKEN)
-def test_columns_with_names_of_what_comes_out(spark: SparkSession, tmp_path: Path, which: str) -> None:
+def test_columns_with_names_of_output_columns(spark: SparkSession, tmp_path: Path, which: str) -> None:
     ddl, made, message = TAKEN[which]
     (tmp_path / "in").mkdir()
     stream = made(bs.stream(spark.readStream.schema(ddl).parquet(str(tmp_path / "in"))))

@@ -93,7 +93,7 @@ SOME = {("aggregate", True), ("chain", False), ("function", True)}
         for ends in (True, False)
     ],
 )
-def test_nothing_is_put_out_before_the_end(spark: SparkSession, tmp_path: Path, shape: str, ends: bool) -> None:
+def test_nothing_is_emitted_before_the_end(spark: SparkSession, tmp_path: Path, shape: str, ends: bool) -> None:
     """The end may be known within the last batch or only afterwards. Then the stream vehicle emits the results."""
     operators, whole, after, together = SHAPES[shape]
     width = len(whole[0])

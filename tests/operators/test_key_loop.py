@@ -271,7 +271,7 @@ def put(value: Any) -> Any:
         (lambda me, row, ctx: [(bs.OutputTag("a long"), (1,))], r"with the tag '', which the class lacks"),
     ],
 )
-def test_mistakes_of_a_function_are_told(act: Any, problem: str) -> None:
+def test_mistakes_of_a_function_are_reported(act: Any, problem: str) -> None:
     class Tagged(Bad):
         other = bs.OutputTag(OUTPUT)
 
@@ -299,7 +299,7 @@ def test_late_rows_go_where_they_are_sent() -> None:
     assert out["late"] == 1
 
 
-def test_structs_of_state_may_be_tuples_beside_those_that_have_been_kept() -> None:
+def test_structs_of_state_may_be_tuples_next_to_stored_ones() -> None:
     pair = pa.struct([("n", pa.int64()), ("of", pa.list_(pa.struct([("text", pa.string())])))])
     kept, new = {"n": 1, "of": [{"text": "a"}]}, (2, [("b",), {"text": "c"}])
     told = [kept, {"n": 2, "of": [{"text": "b"}, {"text": "c"}]}, None]

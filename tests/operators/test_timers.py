@@ -185,7 +185,7 @@ class Clearing(Ending):
 
 
 @pytest.mark.parametrize("budget", [None, 1])
-def test_a_key_that_keeps_nothing_is_not_told_of_the_end(budget: int | None) -> None:
+def test_a_key_without_state_does_not_get_the_end(budget: int | None) -> None:
     group = Group(Clearing(), control_first=True)
     group.take([("a", 1, 10), ("b", 0, 10)], None)
     group.take([], END_OF_TIME, budget)
@@ -213,7 +213,7 @@ def test_a_key_with_a_million_timers() -> None:
     assert len(times) >= 240_000
 
 
-def test_of_what_is_due_no_more_is_read_than_may_fire() -> None:
+def test_no_more_due_timers_are_read_than_may_fire() -> None:
     schema = StateSchema((LongType(),), (LongType(),), ("at",))
     keys = 40_000
 
@@ -367,7 +367,7 @@ class NextDay(Echo):
 
 
 @pytest.mark.usefixtures("interrupted")
-def test_what_is_left_does_not_wait_for_the_next_tick(spark: SparkSession, tmp_path: Path) -> None:
+def test_remaining_timers_do_not_wait_for_the_next_tick(spark: SparkSession, tmp_path: Path) -> None:
     """The first batch after a start gets the earlier watermark, and there is no second tick."""
     (tmp_path / "rows").mkdir()
     sink = Collect()
@@ -413,7 +413,7 @@ class Later(bs.KeyedProcessFunction):
 
 
 @pytest.mark.usefixtures("small_plans")
-def test_event_time_goes_on_with_the_clock_when_the_backlog_has_ended(spark: SparkSession, tmp_path: Path) -> None:
+def test_event_time_follows_the_clock_after_the_backlog(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", events(0, 20), backlog=True)
     append(tmp_path / "s", events(0, 0), backlog=True)
     sink = Collect()

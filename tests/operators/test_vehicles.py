@@ -148,7 +148,7 @@ def test_state_is_handed_over_by_its_files_or_by_rows(
     assert len(made) == 1 + whole
 
 
-def test_a_query_that_was_begun_in_pandas_goes_on_so(
+def test_a_query_that_began_in_pandas_stays_in_pandas(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark refuses to read the state of one form with the other."""
@@ -438,7 +438,7 @@ def test_without_ansi_mode_sums_would_overflow_unseen(spark: SparkSession, tmp_p
 
 
 @pytest.mark.parametrize("later", [1, pytest.param(2, marks=pytest.mark.grid)])
-def test_a_later_stay_in_backlog_is_merged_and_put_out_at_its_end(
+def test_a_later_stay_in_backlog_is_merged_and_emitted_at_its_end(
     spark: SparkSession, tmp_path: Path, later: int
 ) -> None:
     chance = random.Random(13)
@@ -502,7 +502,7 @@ def test_what_a_checkpoint_fixes_cannot_be_changed(spark: SparkSession, tmp_path
         start(spark, keyed.sum("v"), sink, tmp_path)
 
 
-def test_mistakes_are_told_at_the_start(spark: SparkSession, tmp_path: Path) -> None:
+def test_mistakes_are_refused_at_the_start(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", rows(random.Random(1), 10, 0), backlog=False)
     source = bs.source("scripted", name="s", path=tmp_path / "s")
     for stream, problem in (
@@ -555,7 +555,7 @@ class Watching(Collect):
         ),
     ],
 )
-def test_what_stands_by_is_run_when_a_batch_has_been_put_out(
+def test_what_was_prepared_runs_after_a_batch_is_written(
     spark: SparkSession, tmp_path: Path, shape: str, fails: bool
 ) -> None:
     """A replayed batch with an existing state reads its rows once, for their event times."""

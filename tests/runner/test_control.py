@@ -41,7 +41,7 @@ def at(time: int) -> Callable[[], dict[str, Watermark]]:
     return lambda: {"f": Watermark(time)}
 
 
-def test_a_watermark_is_told_once_and_never_goes_back() -> None:
+def test_a_watermark_is_sent_once_and_never_goes_back() -> None:
     messages = ControlMessages(clock=Clock())
     assert messages.answer("f", START, at_once=False) == START, "before there is anything to tell"
     settled(messages)
@@ -57,7 +57,7 @@ def test_a_watermark_is_told_once_and_never_goes_back() -> None:
     assert messages.answer("f", START, at_once=False) == START
 
 
-def test_each_operator_is_told_its_own_watermark() -> None:
+def test_each_operator_gets_its_own_watermark() -> None:
     messages = ControlMessages(clock=Clock())
     settled(messages)
     settled(messages, "g")
@@ -93,7 +93,7 @@ def test_ticks_come_when_a_timer_is_due() -> None:
     assert messages.answer("f", once, at_once=True) == once
 
 
-def test_what_is_left_to_fire_goes_on_at_once_and_time_stands_still() -> None:
+def test_remaining_timers_fire_at_once_while_time_stops() -> None:
     clock = Clock()
     messages = ControlMessages(clock=clock)
     settled(messages)
@@ -113,7 +113,7 @@ def test_what_is_left_to_fire_goes_on_at_once_and_time_stands_still() -> None:
     assert messages.answer("f", told, at_once=True) == told
 
 
-def test_processing_timers_that_were_interrupted_go_on_though_the_run_ends_when_all_is_read() -> None:
+def test_interrupted_processing_timers_continue_although_the_run_ends_when_all_is_read() -> None:
     clock = Clock()
     messages = ControlMessages(clock=clock)
     messages.begin({"f": 10})
@@ -131,7 +131,7 @@ def test_processing_timers_that_were_interrupted_go_on_though_the_run_ends_when_
     assert messages.answer("f", second, at_once=False)["now"] == clock.now
 
 
-def test_event_time_that_goes_by_the_clock_is_told_when_a_timer_is_due() -> None:
+def test_event_time_by_the_clock_is_sent_when_a_timer_is_due() -> None:
     clock = Clock()
     messages = ControlMessages(clock=clock)
     settled(messages, next_event=10_500)
@@ -152,7 +152,7 @@ def test_event_time_that_goes_by_the_clock_is_told_when_a_timer_is_due() -> None
     assert messages.answer("f", second, at_once=True)["watermark"] == END_OF_TIME
 
 
-def test_by_the_clock_a_run_that_ends_when_all_is_read_is_told_once() -> None:
+def test_a_run_that_ends_when_all_is_read_gets_the_clock_once() -> None:
     clock = Clock()
     messages = ControlMessages(clock=clock)
     messages.begin({})
@@ -165,7 +165,7 @@ def test_by_the_clock_a_run_that_ends_when_all_is_read_is_told_once() -> None:
     assert messages.answer("f", told, at_once=True) == told
 
 
-def test_rows_that_wait_for_the_end_of_a_backlog_are_looked_at_when_it_is_told() -> None:
+def test_rows_that_wait_for_the_end_of_a_backlog_are_processed_when_it_is_sent() -> None:
     clock = Clock()
     messages = ControlMessages(clock=clock)
     settled(messages, next_processing=AT_EVERY_TICK)
@@ -178,7 +178,7 @@ def test_rows_that_wait_for_the_end_of_a_backlog_are_looked_at_when_it_is_told()
     assert messages.answer("f", told, at_once=True) == {**told, "isBacklog": 2}, "nothing waits"
 
 
-def test_a_run_in_which_nobody_listens_may_need_a_batch() -> None:
+def test_a_run_without_listeners_may_need_a_batch() -> None:
     clock = Clock()
     messages = ControlMessages(clock=clock)
     messages.tell(watermarks=at(50), backlog={"f": 0})

@@ -89,7 +89,7 @@ def put_out(gathered: Gathered, end: StayEnd) -> Counter[tuple[int, int]]:
     return Counter((r.k, r.total) for r in gathered.output(gathered, end).collect())
 
 
-def test_it_is_executed_once_and_read_as_often_as_one_likes(spark: SparkSession, tmp_path: Path) -> None:
+def test_it_is_executed_once_and_can_be_read_repeatedly(spark: SparkSession, tmp_path: Path) -> None:
     operator, state = fold(), BatchState(Checkpoint(spark, str(tmp_path)), "op", 0)
     seen = spark.sparkContext.accumulator(0)
     state.write(operator, rows(spark, 0, 300), 0)
@@ -110,7 +110,7 @@ def test_it_is_executed_once_and_read_as_often_as_one_likes(spark: SparkSession,
     assert sorted(r["r1"] for r in seeds.collect()) == list(range(800, 1000)), "what is left, not the older version"
 
 
-def test_it_is_what_a_version_gives(spark: SparkSession, tmp_path: Path) -> None:
+def test_it_equals_the_result_of_a_version(spark: SparkSession, tmp_path: Path) -> None:
     operator = fold()
     one, other = (BatchState(Checkpoint(spark, str(tmp_path / n)), "op", 0) for n in "ab")
     gathered, end = one.gather(operator, rows(spark, 0, 500), 0), ends_at(200)
@@ -122,7 +122,7 @@ def test_it_is_what_a_version_gives(spark: SparkSession, tmp_path: Path) -> None
     assert sorted(left[0].collect()) == sorted(left[1].collect())
 
 
-def test_a_version_that_is_there_is_taken(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_existing_version_is_used(spark: SparkSession, tmp_path: Path) -> None:
     operator, state = fold(), BatchState(Checkpoint(spark, str(tmp_path)), "op", 0)
     state.write(operator, rows(spark, 0, 10), 0)
     assert state.gather(operator, rows(spark, 0, 20), 0) is None
@@ -276,7 +276,7 @@ def test_a_join_has_as_many_partitions_as_are_asked_for(spark: SparkSession) -> 
     assert made.where("side = 0").count() == 0
 
 
-def test_the_largest_partition_of_each_side_is_told(spark: SparkSession) -> None:
+def test_the_largest_partition_of_each_side_is_reported(spark: SparkSession) -> None:
     """Approximately: 400 bytes per row on one side, little more than 16 on the other, all of the same key."""
     given = spark.range(20_000).selectExpr(
         "IF(id % 2 = 0, id, 7) AS k",

@@ -27,7 +27,7 @@ def test_a_batch_whose_second_stage_begins_takes_no_rows_back() -> None:
     assert shown == [25.0, 25.0, 25.0, 40.0]
 
 
-def test_behind_the_switch_the_rows_of_the_backlog_are_still_told() -> None:
+def test_after_the_switch_the_rows_of_the_backlog_are_still_shown() -> None:
     query = in_backlog()
     line = ProgressLine(query, io.StringIO())
     query.done = (95.0, 100)

@@ -52,7 +52,7 @@ def test_the_switch_is_the_batch_after_the_last_backlog_batch() -> None:
     assert progress.rows_per_second == 10.0  # 5 rows in 500 ms
 
 
-def test_behind_the_backlog_its_total_is_what_was_read() -> None:
+def test_after_the_backlog_its_total_is_the_number_of_read_rows() -> None:
     """A source that estimated more has not lost rows."""
     made = tracker()
     made.take(report(0, source(0, None, 1, 100, (True, True), total=210)))
@@ -75,7 +75,7 @@ def test_a_batch_without_rows_that_only_takes_the_flag_back_is_counted_apart() -
     assert made.progress.rows_per_second == 200.0  # of the last batch with rows
 
 
-def test_a_batch_told_again_after_a_restart_is_not_counted_twice() -> None:
+def test_a_batch_reported_again_after_a_restart_is_not_counted_twice() -> None:
     made = tracker()
     for _ in range(2):
         made.take(report(0, source(0, None, 1, 100, (True, True))))
@@ -95,7 +95,7 @@ def test_any_running_source_keeps_the_query_in_backlog() -> None:
     assert (made.mode, switches(made)[-1]) == (Mode.STREAM, (3, Mode.STREAM, 1_000))
 
 
-def test_without_the_interval_during_backlog_the_flag_is_told_but_nothing_is_switched() -> None:
+def test_without_the_interval_during_backlog_the_flag_is_shown_but_nothing_is_switched() -> None:
     made = tracker(OFF)
     made.take(report(0, source(0, None, 1, 100, (True, True))))
     assert (made.mode, made.is_processing_backlog) == (Mode.STREAM, True)

@@ -79,7 +79,7 @@ def test_nothing_is_known_before_all_key_groups_have_answered(made: Kept) -> Non
     assert made.told(asked) == asked, "nothing is due, and nothing is new"
 
 
-def test_the_watermark_stands_while_one_group_fires(made: Kept) -> None:
+def test_the_watermark_waits_while_one_group_fires(made: Kept) -> None:
     first = made.told(START)
     reached = first["watermark"]
     made.report(*range(GROUPS), watermark=reached, next_event=reached - 100, fired=10, seconds=0.1)
@@ -114,7 +114,7 @@ def test_the_end_has_come_when_all_have_fired_for_it(made: Kept) -> None:
     assert made.time.has_ended
 
 
-def test_without_interruption_no_budget_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_interruption_no_budget_is_sent(spark: SparkSession, tmp_path: Path) -> None:
     kept = Kept(spark, tmp_path / "checkpoint", max_firing_ms=None)
     try:
         first = kept.told(START)
@@ -126,7 +126,7 @@ def test_without_interruption_no_budget_is_told(spark: SparkSession, tmp_path: P
         kept.time.close()
 
 
-def test_an_input_that_spark_tells_nothing_of_is_told_and_the_others_count(
+def test_an_input_that_spark_does_not_report_is_logged_and_the_others_count(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = (bs.source("hybrid", name=name).with_watermark(f"{name}_ts", "1 second") for name in "ab")

@@ -183,7 +183,7 @@ def test_two_cares_and_a_writer_at_the_same_time_keep_every_row(tmp_path: Path, 
 
 @pytest.mark.process
 @pytest.mark.parametrize("kills", [6, pytest.param(100, marks=pytest.mark.grid)])
-def test_a_kill_at_any_moment_loses_and_doubles_nothing(tmp_path: Path, kills: int) -> None:
+def test_a_kill_at_any_moment_loses_and_duplicates_nothing(tmp_path: Path, kills: int) -> None:
     write_deltalake(tmp_path, rows(0))
     done = 0
     for _ in range(kills):
@@ -374,7 +374,7 @@ def test_a_table_that_needs_another_reader_is_left_alone(tmp_path: Path, spark: 
 
 
 @pytest.mark.parametrize("times", [2, pytest.param(20, marks=pytest.mark.grid)])
-def test_optimize_by_spark_beside_it_doubles_nothing(tmp_path: Path, spark: SparkSession, times: int) -> None:
+def test_a_concurrent_optimize_by_spark_duplicates_nothing(tmp_path: Path, spark: SparkSession, times: int) -> None:
     from delta.tables import DeltaTable as SparkTable
 
     path, runs, conflicts = tmp_path / "t", 0, 0

@@ -154,7 +154,7 @@ def test_a_restore_during_a_batch_is_noticed_before_the_batch_counts(
         opened(spark, DeltaAppend(str(tmp_path)), planned=1, committed=0)
 
 
-def test_a_table_put_in_the_place_of_ours_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_replaced_table_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     table = tmp_path / "t"
     sink = opened(spark, sink_of("append", table))
     sink.write(rows(spark, (1, 0)), BatchInfo(0, False))  # version 1
@@ -229,7 +229,7 @@ def accept(spark: SparkSession, table: Path, version: object) -> None:
     spark.sql(f"ALTER TABLE delta.`{table}` SET TBLPROPERTIES ('backlog_spark.acceptedVersion' = '{version}')")
 
 
-def test_a_log_that_was_cut_behind_the_last_batch_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_log_that_was_cut_after_the_last_batch_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     sink = opened(spark, sink_of("append", tmp_path))
     sink.write(rows(spark, (1, 0)), BatchInfo(0, False))  # version 1
     for _ in range(10):  # Delta writes a checkpoint of its log every ten versions

@@ -70,7 +70,7 @@ def test_tables(
     assert refusal_of_table(version, features, configuration, fields, partitions) == expected
 
 
-def test_what_is_not_written_anew_may_have_any_path() -> None:
+def test_files_that_are_not_rewritten_may_have_any_path() -> None:
     assert refusal_of_table(2, [], {}, [field(type="string")], ["id"], merges=False) is None
 
 

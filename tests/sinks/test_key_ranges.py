@@ -85,7 +85,7 @@ def test_a_key_of_several_columns_has_a_condition_for_each_that_can_have_one() -
     )
 
 
-def test_ranges_part_at_the_widest_gaps() -> None:
+def test_ranges_are_split_at_the_widest_gaps() -> None:
     keys = [spot * 10**6 + step * 3 for spot in range(32) for step in range(50)]
     found = condition(keys, pa.int64())
     assert found is not None
@@ -96,7 +96,7 @@ def test_ranges_part_at_the_widest_gaps() -> None:
     assert more.count(" OR ") == 31
 
 
-def test_texts_part_behind_what_they_have_in_common() -> None:
+def test_texts_are_split_after_their_common_prefix() -> None:
     keys = [f"order-{region}-{number:04}" for region in "AZ" for number in range(40)]
     found = condition(keys, pa.string())
     assert found is not None

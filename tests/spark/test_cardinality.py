@@ -38,7 +38,7 @@ def test_keys_are_estimated(keys: int) -> None:
         assert abs(found / keys - 1) < 0.3
 
 
-def test_the_estimate_says_what_aggregation_in_place_leaves() -> None:
+def test_the_estimate_predicts_the_rows_after_partial_aggregation() -> None:
     chance = np.random.default_rng(1)
     unique = estimated_distinct(np.arange(20_000))
     assert unique is not None

@@ -48,7 +48,7 @@ def either_manager(spark: SparkSession, request: pytest.FixtureRequest) -> Itera
         yield
 
 
-def test_nothing_there_yet(spark: SparkSession, tmp_path: Path) -> None:
+def test_empty_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint = Checkpoint(spark, str(tmp_path / "none"))
     assert checkpoint.latest_batch() is None
     assert checkpoint.latest_committed() is None
@@ -130,7 +130,7 @@ def test_is_backlog(
     assert Checkpoint(spark, str(tmp_path)).is_backlog(5) is expected
 
 
-def test_sources_of_the_second_format_are_told_by_their_names(spark: SparkSession, tmp_path: Path) -> None:
+def test_sources_of_the_second_format_are_identified_by_name(spark: SparkSession, tmp_path: Path) -> None:
     """Unnamed sources have their index as name, are in any order, and are missing without an offset."""
     ours, other = flags(1, True, True), flags(1, False, False)
     write_log(tmp_path, 4, f"2:{json.dumps(other)}", f"0:{json.dumps(ours)}", version="v2")
@@ -243,7 +243,7 @@ def test_metadata_is_replaced_by_a_new_file(spark: SparkSession, tmp_path: Path)
 
 
 @pytest.mark.usefixtures("either_manager")
-def test_of_two_that_replace_it_one_is_told(
+def test_of_two_concurrent_replacements_one_fails(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine, other = Checkpoint(spark, str(tmp_path)), Checkpoint(spark, str(tmp_path))
@@ -256,7 +256,7 @@ def test_of_two_that_replace_it_one_is_told(
 
 
 @pytest.mark.usefixtures("either_manager")
-def test_a_file_takes_the_place_of_an_older_one(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_file_replaces_an_older_one(spark: SparkSession, tmp_path: Path) -> None:
     checkpoint = Checkpoint(spark, str(tmp_path))
     checkpoint.make_directory("offsets")
     for text in ("v1\n{}", "v1\n{ }\n-", "v1"):

@@ -46,7 +46,7 @@ def test_the_probe_finds_all_in_this_version(
     assert not caplog.records
 
 
-def test_what_another_version_lacks_is_told_and_not_used(
+def test_what_another_version_lacks_is_logged_and_not_used(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     thread = "java.lang.Thread"
@@ -237,7 +237,7 @@ def test_a_keyed_query_goes_to_stream_mode_and_back(spark: SparkSession, tmp_pat
 
 
 @pytest.mark.usefixtures("plainly")
-def test_sorted_frames_beside_a_source_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_sorted_frames_together_with_a_source_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", pa.table({"k": ["a"], "v": [1]}), backlog=True)
     frame = spark.readStream.format("rate").load().selectExpr("CAST(value AS string) AS k", "value AS v")
     rows = bs.source("scripted", name="s", path=tmp_path / "s").union(bs.stream(frame))

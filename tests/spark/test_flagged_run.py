@@ -158,7 +158,7 @@ def test_the_listener_reports_it(flagged_run: FlaggedRun) -> None:
     assert flagged_run.reports[-1] == Terminated(flagged_run.query_id, flagged_run.run_id, None)
 
 
-def test_the_checkpoint_tells_it(spark: SparkSession, flagged_run: FlaggedRun) -> None:
+def test_the_checkpoint_has_it(spark: SparkSession, flagged_run: FlaggedRun) -> None:
     checkpoint = Checkpoint(spark, flagged_run.checkpoint)
     assert [checkpoint.offsets(batch_id) for batch_id in range(4)] == [
         [flagged_run.offsets[1]],

@@ -63,7 +63,7 @@ def kept(tmp_path: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "plain"])
-def test_a_frame_that_comes_twice_before_and_behind_a_source(
+def test_a_frame_that_occurs_before_and_after_a_source(
     spark: SparkSession, tmp_path: Path, files: DataFrame, keyed: bool
 ) -> None:
     """Spark's log has an offset for each of the four, its progress one for all of the frame."""

@@ -168,7 +168,7 @@ def test_a_question_waits_until_the_tick() -> None:
     assert looks == [10.25, 11.0]
 
 
-def test_after_a_tick_without_rows_the_source_looks_again_and_again() -> None:
+def test_after_a_tick_without_rows_the_source_polls_repeatedly() -> None:
     clock, pacer = _Clock(10.25), Pacer(1_000)
     pacer.released(8_000)
     found = iter([None, None, "rows"])

@@ -23,14 +23,14 @@ LONG = st.integers(-(2**63), 2**63 - 1)
 
 
 @given(st.one_of(st.lists(LONG, max_size=200), st.lists(st.sampled_from([-(2**63), -1, 0, 70_000, 2**63 - 1]))))
-def test_equal_numbers_are_sorted_as_they_stand(numbers: list[int]) -> None:
+def test_equal_numbers_keep_their_order(numbers: list[int]) -> None:
     given_numbers = np.array(numbers, dtype=np.int64)
     assert order_of(given_numbers).tolist() == np.argsort(given_numbers, kind="stable").tolist()
 
 
 @pytest.mark.parametrize("different", [2, 300, 60_000, 10**6])
 @pytest.mark.parametrize("apart", [1, 2**40])
-def test_many_numbers_are_sorted_as_they_stand(different: int, apart: int) -> None:
+def test_many_equal_numbers_keep_their_order(different: int, apart: int) -> None:
     """As many as are sorted by vector instructions."""
     numbers = np.random.default_rng(different).integers(-different // 2, different // 2, 100_000) * apart
     assert (order_of(numbers) == np.argsort(numbers, kind="stable")).all()

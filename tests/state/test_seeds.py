@@ -37,7 +37,7 @@ GROUPS, ROWS = 8, 1_000
 
 
 @pytest.mark.parametrize("emit", [False, True, None])
-def test_rows_come_by_key_group_and_by_whether_they_are_put_out(emit: bool | None) -> None:
+def test_rows_come_by_key_group_and_by_whether_they_are_results(emit: bool | None) -> None:
     chance = np.random.default_rng(5)
     columns = [pa.array(chance.integers(-(2**63), 2**63 - 1, ROWS)), pa.array(range(ROWS)), pa.array(range(ROWS))]
     said = chance.random(ROWS) < 0.3
@@ -131,7 +131,7 @@ def test_files_give_the_values_that_spark_has_written(spark: SparkSession, tmp_p
 
 
 @pytest.mark.usefixtures("spark")
-def test_types_that_arrow_reads_otherwise_are_left_to_spark() -> None:
+def test_types_that_arrow_reads_differently_are_left_to_spark() -> None:
     for kind in ("interval day to second", "array<interval year to month>", "struct<a: variant>", "map<int, void>"):
         assert not StateSchema((LongType(),), (DataType.fromDDL(kind),)).is_read_from_files
 

@@ -154,7 +154,7 @@ def test_a_single_bucket_is_not_written_by_each_batch(monkeypatch: pytest.Monkey
     assert 3 <= sum(written) <= 10
 
 
-def test_what_is_large_is_not_kept_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_values_are_not_kept_in_the_overlay(monkeypatch: pytest.MonkeyPatch) -> None:
     group = Group()
     group.batch({f"{side}{n}": n for side in "ab" for n in range(40)})
     group.batch({"a1": 1, "a2": 2})

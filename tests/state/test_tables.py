@@ -103,7 +103,7 @@ def test_buckets_grow_with_the_group() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=200), st.integers(0, 6))
-def test_a_doubled_bucket_falls_into_two(hashes: list[int], bits: int) -> None:
+def test_doubling_splits_a_bucket_into_two(hashes: list[int], bits: int) -> None:
     made = np.array(hashes, dtype=np.int64)
     coarse, fine = buckets_of(made, bits), buckets_of(made, bits + 1)
     assert (fine & ((1 << bits) - 1) == coarse).all()
@@ -113,7 +113,7 @@ def test_a_doubled_bucket_falls_into_two(hashes: list[int], bits: int) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(ROWS, st.integers(1, 7))
-def test_nothing_is_lost_on_the_way(rows: list[tuple[Any, ...]], size: int) -> None:
+def test_no_row_is_lost(rows: list[tuple[Any, ...]], size: int) -> None:
     made = batch(rows)
     assert rows_of(combine(cut(made, size), made.schema)) == rows_of(made)
     assert rows_of(from_bytes(to_bytes(made), made.schema)) == rows_of(made)

@@ -258,7 +258,7 @@ REFUSED: list[tuple[str, str]] = [
 
 
 @pytest.mark.parametrize(("query", "message"), REFUSED)
-def test_what_takes_no_row_back(
+def test_statements_that_cannot_retract_rows(
     spark: SparkSession, streams: dict[str, bs.BacklogStream], query: str, message: str
 ) -> None:
     """Changes are refused; added rows, taken as data, are accepted."""

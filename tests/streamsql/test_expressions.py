@@ -42,7 +42,7 @@ STRINGS = {
 
 
 @pytest.mark.parametrize("text", STRINGS)
-def test_a_string_is_what_spark_takes_it_for(spark: SparkSession, text: str) -> None:
+def test_strings_are_parsed_as_by_spark(spark: SparkSession, text: str) -> None:
     (item,) = select_items(text, "items", "")
     assert (item.this, text_of(item.copy())) == (STRINGS[text], text)
     assert spark.sql(f"SELECT {text}").first()[0] == STRINGS[text]  # type: ignore[index]

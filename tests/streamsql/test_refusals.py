@@ -211,7 +211,7 @@ def test_refused(spark: SparkSession, streams: dict[str, bs.BacklogStream], quer
     assert caught.value.hint or "Spark refuses it" in caught.value.problem
 
 
-def test_what_is_no_stream_or_text(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:
+def test_neither_stream_nor_text(spark: SparkSession, streams: dict[str, bs.BacklogStream]) -> None:
     with pytest.raises(bs.BacklogError, match=r"sql was given int as 'a'\. Wrap a streaming DataFrame"):
         bs.sql(spark, "SELECT user FROM a", a=3)  # type: ignore[arg-type]
     with pytest.raises(bs.BacklogError, match=r"sql was given NoneType\. Pass the text"):

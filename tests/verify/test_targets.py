@@ -105,7 +105,7 @@ def test_several_tables_in_a_table_of_all_changes(spark: SparkSession, mysql: My
         bs.verify(query, repair=True)
 
 
-def test_repair_gives_each_key_the_rows_of_the_compared_place(
+def test_repair_gives_each_key_the_rows_of_the_compared_position(
     spark: SparkSession, mysql: MySQLServer, tmp_path: Path
 ) -> None:
     from .jobs import corrupt

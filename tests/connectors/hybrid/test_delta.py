@@ -129,7 +129,7 @@ def test_refused(options: dict[str, str], setting: str) -> None:
     assert caught.value.setting == setting
 
 
-def test_what_is_no_table(tmp_path: Path) -> None:
+def test_not_a_table(tmp_path: Path) -> None:
     with pytest.raises(BacklogError, match="cannot be opened"):
         phase(tmp_path / "gone").schema()
     secret = phase("s3://bucket/t", **{"fs.aws_region": "x", "fs.aws_endpoint": "http://hunter2.invalid:1",
@@ -141,7 +141,7 @@ def test_what_is_no_table(tmp_path: Path) -> None:
     assert "hunter2" not in repr(secret.options)
 
 
-def test_a_table_made_anew_in_its_place(tmp_path: Path) -> None:
+def test_a_recreated_table(tmp_path: Path) -> None:
     write(tmp_path / "a", 0, 10)
     source = phase(tmp_path / "a")
     source.open(Columns(SCHEMA))
@@ -182,7 +182,7 @@ def test_an_empty_table_is_finished_at_once(tmp_path: Path) -> None:
     assert (step.is_finished, step.rows) == (True, 0)
 
 
-def test_what_the_next_phase_is_told(tmp_path: Path) -> None:
+def test_hand_over_to_the_next_phase(tmp_path: Path) -> None:
     write(tmp_path / "t", 0, 30)
     source = phase(tmp_path / "t", timestampColumn="at", dedupKey="id", startingOverlap="2 s",
                    metadataLocation=str(tmp_path / "meta"))  # fmt: skip
@@ -271,7 +271,7 @@ def test_rows_that_deletion_vectors_delete(tmp_path: Path, limit: int | None) ->
         position = step.position
 
 
-def test_columns_that_are_called_otherwise_in_the_files(tmp_path: Path) -> None:
+def test_columns_with_other_names_in_the_files(tmp_path: Path) -> None:
     inner = pa.struct([("col-5", pa.int64())])
     own = pa.schema(
         [

@@ -92,7 +92,7 @@ def test_whether_it_starts_with_backlog() -> None:
     assert not inspect({**KAFKA, "phases": "kafka"}).starts_in_backlog
 
 
-def test_a_missing_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
     monkeypatch.delitem(sys.modules, "connectors.hybrid.delta", raising=False)
     with pytest.raises(BacklogError, match=r"phase delta cannot run here: .*deltalake.*backlog-spark\[files\]"):

@@ -60,7 +60,7 @@ def test_a_column_of_the_newest_file_only(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [{}, {"versionAsOf": "7"}])
-def test_a_delta_table_that_is_not_there(tmp_path: Path, version: dict[str, str]) -> None:
+def test_a_missing_delta_table(tmp_path: Path, version: dict[str, str]) -> None:
     if version:
         from deltalake import write_deltalake
 

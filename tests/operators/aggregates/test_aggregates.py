@@ -148,7 +148,7 @@ def test_a_sum_of_decimals_fits_the_type_and_not_just_its_bytes() -> None:
     assert Sum("a").merge_groups([nine], np.array([0, 1]))[0].to_pylist() == [Decimal("99.9"), Decimal("0.1")]
 
 
-def test_what_stands_under_a_null_does_not_count() -> None:
+def test_values_below_a_null_do_not_count() -> None:
     known = pa.array([Decimal("1.5"), Decimal("2.5"), Decimal("4.0")], type=pa.decimal128(9, 1))
     hiding = pa.Array.from_buffers(known.type, 3, [pa.py_buffer(b"\x05"), known.buffers()[1]])
     assert hiding.to_pylist() == [Decimal("1.5"), None, Decimal("4.0")]
@@ -157,7 +157,7 @@ def test_what_stands_under_a_null_does_not_count() -> None:
     assert Max("a").merge_groups([hiding], np.array([0, 1]))[0].to_pylist() == [Decimal("1.5"), Decimal("4.0")]
 
 
-def test_a_passing_overflow_is_none() -> None:
+def test_a_temporary_overflow_is_no_error() -> None:
     rows = pa.array([LONG, LONG, -LONG, None, -LONG, 7])
     assert Sum("a").merge_groups([rows], np.array([0]))[0].to_pylist() == [7]
 

@@ -53,7 +53,7 @@ def changes(random: random.Random, values: list[Any]) -> tuple[list[Any], list[t
 
 
 @pytest.mark.parametrize("kind", VALUES)
-def test_what_is_left(spark: SparkSession, kind: str) -> None:
+def test_aggregates_of_the_remaining_rows(spark: SparkSession, kind: str) -> None:
     """Counted by Spark in one and in two steps, and in a worker batch by batch."""
     seeded = random.Random(kind)
     left, made = changes(seeded, VALUES[kind])

@@ -102,9 +102,7 @@ class WhatIsKept(Collect):
             self.kept = [path.name for path in self._checkpoint.glob("backlog/state/*/*/*.json")]
 
 
-def test_of_a_backlog_only_what_is_left_is_kept_and_its_state_is_whole_at_any_time(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_backlog_keeps_only_open_windows_and_complete_state(spark: SparkSession, tmp_path: Path) -> None:
     tables = {"l": events(7, 200, 0), "r": events(8, 200, 0)}
     for name, table in tables.items():
         append(tmp_path / name, table, backlog=True)

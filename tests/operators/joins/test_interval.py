@@ -283,7 +283,7 @@ def test_times_at_the_ends_of_the_calendar() -> None:
     assert group.out == Counter([(1, 2)])
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_refused() -> None:
     for bounds, problem in (
         (Bounds(2, 1), r"interval = '\[2 ms, 1 ms\]': is empty"),
         (Bounds(1, 1, upper_exclusive=True), r"interval = '\[1 ms, 1 ms\)': is empty"),

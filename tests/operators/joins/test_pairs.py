@@ -75,7 +75,7 @@ def test_a_batch_is_cut_by_rows_and_bytes() -> None:
     assert not cut(whole.slice(0, 0), 5)
 
 
-def test_what_a_key_group_puts_out_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_output_of_a_key_group_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = pa.RecordBatch.from_pydict({"a": ["x" * 100] * 50})
     outputs: Any = [(0, whole), (1, whole.slice(0, 3)), (0, whole.slice(0, 0))]
     assert [tag for tag, _ in processor.pieces_of(outputs)] == [0, 1]

@@ -114,7 +114,9 @@ rows_of_any_key = st.lists(
 
 
 @given(st.data(), rows_of_any_key, st.sampled_from(["left", "inner"]), st.booleans())
-def test_each_row_meets_what_is_there_by_then(data: Any, plain: list[Any], how: str, changes: bool) -> None:
+def test_each_row_is_joined_with_the_rows_present_at_that_time(
+    data: Any, plain: list[Any], how: str, changes: bool
+) -> None:
     rows = [Row(*row) for row in plain]
     if changes:
         for row in [row for row in rows if row.side == RIGHT]:
@@ -298,7 +300,7 @@ def test_the_newest_row_where_the_order_is_null_or_no_number(
 
 
 @pytest.mark.usefixtures("small_plans")
-def test_of_rows_that_the_order_leaves_equal_all_meet_the_same(spark: SparkSession, tmp_path: Path) -> None:
+def test_rows_equal_in_order_always_give_the_same_match(spark: SparkSession, tmp_path: Path) -> None:
     """The results of the backlog and the handed-over state are computed one after the other."""
     kinds = {"user_id": pa.int64(), "name": pa.string(), "more": pa.map_(pa.string(), pa.int64()), "at": pa.int64()}
     for part in range(8):  # in tasks of their own

@@ -190,7 +190,7 @@ def made(plain: Sequence[Any], kind: Kind) -> list[Row]:
 
 
 @given(st.data(), rows_of_any_kind, rows_of_any_kind, kinds, ways, st.booleans(), st.booleans())
-def test_each_row_meets_the_version_of_its_time(
+def test_each_row_is_joined_with_the_version_of_its_time(
     data: Any, before: list[Any], after: list[Any], kind: Kind, how: str, control_first: bool, was_put_out: bool
 ) -> None:
     """After a stay with results nothing is emitted again; rows of another stay count as new."""
@@ -272,7 +272,7 @@ def test_columns_of_the_output() -> None:
     assert by_commit.output_schema().names == ["user", "ts", "v", "_commit_timestamp", "w", "_commit_seq"]
 
 
-def test_mistakes_are_told() -> None:
+def test_mistakes_are_refused() -> None:
     kind = Kind(False, False)
 
     def changed(name: str, *field: Any) -> StructType:
@@ -458,7 +458,7 @@ def test_wherever_the_switch_falls(spark: SparkSession, tmp_path: Path) -> None:
     assert sum(map(bool, sink.batches.values())) > 1, "with the end of the backlog, and after it"
 
 
-def test_of_versions_of_one_time_it_is_always_the_same(spark: SparkSession) -> None:
+def test_versions_of_equal_time_always_give_the_same_match(spark: SparkSession) -> None:
     """For any difference and any origin of rows, in the results of a stay and in the handed-over state."""
     given = schema(Kind(changes=False, seq=False))
     given = given.add("r:m", MapType(BinaryType(), IntegerType())).add("r:a", ArrayType(IntegerType()))

@@ -479,7 +479,7 @@ class NoTime(Counted):
         yield from super().process_element(row, ctx)
 
 
-def test_mistakes_are_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_mistakes_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", rows(random.Random(1), 10, 0), backlog=False)
 
     class Empty(bs.KeyedProcessFunction):
@@ -547,7 +547,7 @@ def numbered(table: pa.Table, first: int) -> pa.Table:
     return table.set_column(3, "seq", pa.array(range(first, first + table.num_rows)))
 
 
-def test_time_stands_still_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
+def test_time_stops_during_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
     """As in the first one (FLIP-327, Timer Service): rows before the earlier watermark are not late."""
     chance = random.Random(5)
     live = [rows(chance, 60, n, disorder_s=0) for n in (0, 60, 400)]
@@ -588,7 +588,7 @@ def test_time_stands_still_in_a_later_stay(spark: SparkSession, tmp_path: Path) 
 
 
 @pytest.mark.grid
-def test_windows_that_are_out_stay_out_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
+def test_emitted_windows_are_not_emitted_again_in_a_later_stay(spark: SparkSession, tmp_path: Path) -> None:
     """Their rows are gone, so more rows for them are late. The watermark waits for the end of the stay."""
     chance = random.Random(6)
     live = [rows(chance, 60, n, disorder_s=0) for n in (0, 60, 400)]

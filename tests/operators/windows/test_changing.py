@@ -161,7 +161,7 @@ def sessions(rows: Iterable[Row], watermark: int) -> Counter[Any]:
     return out
 
 
-def test_changes_are_named_as_what_they_are() -> None:
+def test_changes_have_the_right_change_type() -> None:
     group = Group(fold_of(bs.TumblingEventTimeWindows.of("10 ms"), 100, takes_back=True))
     group.take([Row("a", 1, 5)], 9)
     group.take([Row("a", 2, 6)], 9)
@@ -171,7 +171,7 @@ def test_changes_are_named_as_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("told", [None, 20])
-def test_what_a_stay_has_put_out_is_known_in_the_first_batch(told: int | None) -> None:
+def test_the_first_batch_knows_the_results_of_a_stay(told: int | None) -> None:
     """After another operator, which may pass on the watermark a batch later."""
     fold = fold_of(bs.TumblingEventTimeWindows.of("10 ms"), 5, takes_back=False)
     fold.options = replace(fold.options, control_first=False)
@@ -225,7 +225,7 @@ def follow(spark: SparkSession, root: Path, stream: bs.BacklogStream, tables: li
     return sink
 
 
-def test_late_rows_reach_the_operator_behind(spark: SparkSession, tmp_path: Path) -> None:
+def test_late_rows_reach_the_next_operator(spark: SparkSession, tmp_path: Path) -> None:
     """Counts windows by their sum: a window that is emitted again leaves its old sum."""
     stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("ts", "5 seconds")
     windows = stream.map("user", "v", "ts").key_by("user").window(bs.TumblingEventTimeWindows.of("10 seconds"))
@@ -265,7 +265,7 @@ def test_a_change_stream_in_windows(spark: SparkSession, tmp_path: Path, latenes
     follow(spark, tmp_path, stream, tables, expected)
 
 
-def test_what_takes_no_row_back_is_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_windows_that_cannot_retract_rows_are_refused(spark: SparkSession, tmp_path: Path) -> None:
     append(tmp_path / "s", table(("ann", 1, 1, INSERT)), backlog=False)
     stream = bs.source("scripted", name="s", path=tmp_path / "s").with_watermark("ts", "5 seconds").key_by("user")
     ten = bs.TumblingEventTimeWindows.of("10 seconds")

@@ -155,7 +155,7 @@ def test_spans_that_overlap(size: int, ends: list[tuple[int, int]]) -> None:
     assert found.to_pylist() == ["".join(texts[a : b + 1]) for a, b in spans]
 
 
-def test_only_what_is_put_out_can_overflow() -> None:
+def test_only_emitted_results_can_overflow() -> None:
     most = 2**63 - 1
     schema = T.StructType().add("v", "long")
     inner = AggregateFold(["v"], [Sum("v", name="total")], schema, 4)
@@ -167,7 +167,7 @@ def test_only_what_is_put_out_can_overflow() -> None:
 
 
 @pytest.mark.parametrize("kind", ["reduce", "apply"])
-def test_rows_of_a_stay_that_put_nothing_out(spark: SparkSession, kind: str) -> None:
+def test_rows_of_a_stay_without_results(spark: SparkSession, kind: str) -> None:
     """They are handed over as new rows."""
     counted = CountedRows(2, 5)
     fold = fold_of(kind, counted)
@@ -180,7 +180,7 @@ def test_rows_of_a_stay_that_put_nothing_out(spark: SparkSession, kind: str) -> 
     assert Counter(zip(users, map(tuple, ids), strict=True)) == Counter(model([rows], counted))
 
 
-def test_rows_that_differ_are_told_apart(spark: SparkSession) -> None:
+def test_different_rows_are_distinguished(spark: SparkSession) -> None:
     """For any types, and at every call."""
     columns = {
         "a": ["1", "NULL"],

@@ -47,7 +47,7 @@ def test_what_fastavro_writes(pair: tuple[Case, list[Any]]) -> None:
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 500), st.integers(0, 255), st.integers(0, 3)), max_size=4),
     st.lists(st.binary(max_size=20), max_size=3),
 )
-def test_both_roads_on_damaged_records(
+def test_both_paths_on_damaged_records(
     pair: tuple[Case, list[Any]], damages: list[tuple[int, int, int, int]], more: list[bytes]
 ) -> None:
     case, values = pair
@@ -100,7 +100,7 @@ PROMOTED = [
 
 
 @pytest.mark.parametrize(("kind", "value", "declared", "expected"), PROMOTED, ids=str)
-def test_types_that_become_others(kind: Any, value: Any, declared: pa.DataType, expected: Any) -> None:
+def test_types_that_are_promoted(kind: Any, value: Any, declared: pa.DataType, expected: Any) -> None:
     plain_kind = kind["type"] if isinstance(kind, dict) else kind
     binary = written(of(("a", plain_kind)), [{"a": value}])
     schema = of(("a", kind))
@@ -139,7 +139,7 @@ def test_decimals_become_wider_ones() -> None:
     ],
     ids=str,
 )
-def test_types_that_do_not_become_others(kind: Any, declared: pa.DataType) -> None:
+def test_types_that_are_not_promoted(kind: Any, declared: pa.DataType) -> None:
     with pytest.raises(BacklogError, match=r"the column a(\[\])? is .* in the Avro schema, but declared"):
         decoded(of(("a", kind)), pa.schema([("a", declared)]), [])
 
@@ -250,7 +250,7 @@ def test_decimals_with_more_bytes_than_they_need() -> None:
     ]
 
 
-def test_logical_types_that_are_none() -> None:
+def test_invalid_logical_types() -> None:
     """Logical types of another type, or incomplete ones, are ignored: the plain type is used."""
     for kind, arrow in (
         ({"type": "string", "logicalType": "date"}, pa.string()),

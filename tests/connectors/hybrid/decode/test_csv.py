@@ -191,7 +191,7 @@ def test_one_record_among_many() -> None:
             assert rows("csv", schema, [*mixed]) == [*expected[:place], *alone, *expected[place:]]
 
 
-def test_the_exact_road_sees_bad_records_alone() -> None:
+def test_the_exact_path_sees_only_bad_records() -> None:
     some: Any = decoder(parse({"valueFormat": "csv"}), pa.schema([("a", pa.int64()), ("n", pa.string())]))
     seen: list[int] = []
     exact = some.exact
@@ -216,12 +216,12 @@ def test_the_exact_road_sees_bad_records_alone() -> None:
         ]
     ),
 )
-def test_both_roads_give_the_same(case: tuple[pa.Schema, list[bytes]], options: dict[str, str]) -> None:
+def test_both_paths_agree(case: tuple[pa.Schema, list[bytes]], options: dict[str, str]) -> None:
     schema, records = case
     both_roads("csv", schema, records, **options)
 
 
-def test_the_fast_road_takes_most_records() -> None:
+def test_the_fast_path_takes_most_records() -> None:
     """Otherwise the property above would prove nothing."""
     found: list[bytes] = []
     some = pa.schema([f for f in CSV_COLUMNS if f.name in ("text", "day", "at", "money", "i64", "bool")])

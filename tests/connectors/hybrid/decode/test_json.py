@@ -119,7 +119,7 @@ def test_timestamps_as_seconds(text: str, value: object) -> None:
         assert one(pa.date32(), text) == MALFORMED
 
 
-def test_seconds_that_no_timestamp_has_are_malformed_where_spark_wraps_around() -> None:
+def test_seconds_out_of_range_are_malformed_where_spark_wraps_around() -> None:
     assert one(pa.timestamp("us", "UTC"), "9223372036854") == 9223372036854000000
     assert one(pa.timestamp("us", "UTC"), "9223372036855") == MALFORMED
     assert one(pa.timestamp("us", "UTC"), "9" * 30) == MALFORMED
@@ -148,7 +148,7 @@ def test_strings(text: str, value: object) -> None:
 @pytest.mark.parametrize(
     "text", ["1.50", "-0", "1e5", '{"b" : 1.0, "c":[ 1 ,2]}', '[1, 2.50 ,"x\\u00e9\\n"]', "{}", "NaN", "1" * 2000]
 )
-def test_a_string_of_something_else_is_its_text(text: str) -> None:
+def test_another_value_in_a_string_column_is_its_text(text: str) -> None:
     """As Spark's JSON files, which test_spark.py compares; ``from_json`` writes it anew."""
     assert one(pa.string(), text) == text
 
@@ -160,7 +160,7 @@ def test_a_string_of_something_else_is_its_text(text: str) -> None:
         (b'{"a":"\xf0\x9f\x98x"}', "\ufffdx"), (b'{"a":"\xc0\x80"}', "\ufffd\ufffd"), (b'{"\xff":1}', None),
     ],
 )  # fmt: skip
-def test_what_is_no_utf8_is_replaced(record: bytes, text: str | None) -> None:
+def test_invalid_utf8_is_replaced(record: bytes, text: str | None) -> None:
     assert rows("json", pa.schema([("a", pa.string()), CORRUPT]), [record]) == [(text, None)]
 
 
@@ -306,7 +306,7 @@ def test_bad_records_all_over(every: int) -> None:
     assert rows("json", CLEAN, [*records]) == expected
 
 
-def test_the_exact_road_sees_few_records_of_a_block_with_a_bad_one() -> None:
+def test_the_exact_path_sees_few_records_of_a_block_with_a_bad_one() -> None:
     records = [clean(i) for i in range(10_000)]
     for bad, most in ((b'{"i":"x"}', 1), (b'{"i":1.0}', 200)):
         some: Any = decoder(parse({"valueFormat": "json"}), CLEAN)
@@ -317,7 +317,7 @@ def test_the_exact_road_sees_few_records_of_a_block_with_a_bad_one() -> None:
         assert 1 <= sum(seen) <= most
 
 
-def test_timestamps_as_seconds_keep_the_fast_road() -> None:
+def test_timestamps_as_seconds_keep_the_fast_path() -> None:
     schema = pa.schema([("t", pa.timestamp("us", "UTC")), ("l", pa.list_(pa.timestamp("us", "UTC")))])
     records = [f'{{"t":{i},"l":[{i}]}}'.encode() for i in range(1000)]
     some: Any = decoder(parse({"valueFormat": "json"}), schema)
@@ -336,7 +336,7 @@ def test_blocks_of_slices_and_no_records() -> None:
     assert some.decode(pa.nulls(2, pa.binary())).columns[0].to_pylist() == [None, None]
 
 
-def test_two_roads_on_records_that_look_like_parts_of_each_other() -> None:
+def test_both_paths_on_records_that_look_like_parts_of_each_other() -> None:
     """Records that together form as many objects as there are records."""
     schema = pa.schema([("a", pa.int32())])
     for records in (
@@ -362,7 +362,7 @@ def test_two_roads_on_records_that_look_like_parts_of_each_other() -> None:
         ]
     ),
 )
-def test_both_roads_give_the_same(case: tuple[pa.Schema, list[bytes]], options: dict[str, str]) -> None:
+def test_both_paths_agree(case: tuple[pa.Schema, list[bytes]], options: dict[str, str]) -> None:
     schema, records = case
     both_roads("json", schema, records, **options)
 
@@ -380,7 +380,7 @@ def test_decimals_with_an_exponent(number: str) -> None:
     assert found.columns[0].to_pylist() == [Decimal("12.50") if number == "1.25e1" else None, Decimal("0.00")]
 
 
-def test_the_fast_road_takes_most_records() -> None:
+def test_the_fast_path_takes_most_records() -> None:
     """Otherwise the property above would prove nothing."""
     flat = pa.schema([f for f in COLUMNS if f.name not in ("m", "ms")])
     found: list[bytes] = []
@@ -394,7 +394,7 @@ def test_the_fast_road_takes_most_records() -> None:
     assert both_roads("json", flat, found) > len(found) / 4
 
 
-def test_maps_take_the_exact_road() -> None:
+def test_maps_take_the_exact_path() -> None:
     schema = pa.schema([("m", pa.map_(pa.string(), pa.list_(pa.map_(pa.string(), pa.date32())))), ("a", pa.int32())])
     records = [b'{"a":1,"m":{"x":[{"y":"2020-01-02"},null],"z":null}}', b'{"m":{}}', b"{}"]
     assert rows("json", schema, [*records]) == [

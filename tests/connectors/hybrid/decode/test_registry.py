@@ -96,7 +96,7 @@ def test_a_schema_that_does_not_fit(server: RegistryServer) -> None:
         some.decode(pa.array([framed(70_000, NEW, {"a": 5, "added": None})]))
 
 
-def test_failures_that_pass(server: RegistryServer) -> None:
+def test_temporary_failures(server: RegistryServer) -> None:
     server.failures = [500, 503]
     some = registry(server.url + "/")
     assert some.schema(1) == OLD
@@ -105,7 +105,7 @@ def test_failures_that_pass(server: RegistryServer) -> None:
     assert len(server.requests) == 3
 
 
-def test_failures_that_do_not_pass(server: RegistryServer) -> None:
+def test_permanent_failures(server: RegistryServer) -> None:
     server.failures = [500] * 9
     with pytest.raises(BacklogError, match=r"did not give schema 1 in 3 tries: .* answers 500"):
         registry(server.url).schema(1)
@@ -152,7 +152,7 @@ def test_a_record_of_an_unknown_schema_is_malformed(server: RegistryServer, coun
         avro(server, "FAILFAST").decode(values)
 
 
-def test_a_schema_that_a_registry_hears_of_late(server: RegistryServer) -> None:
+def test_a_schema_that_reaches_a_registry_late(server: RegistryServer) -> None:
     some = avro(server)
     answer = server._answer
 
@@ -199,7 +199,7 @@ def test_the_next_registry_is_asked(server: RegistryServer) -> None:
         ({"schema": "{}", "references": [{"name": "x"}]}, "refers to other schemas"),
     ],
 )
-def test_answers_of_another_form(server: RegistryServer, answer: Any, why: str) -> None:
+def test_malformed_answers(server: RegistryServer, answer: Any, why: str) -> None:
     server.schemas[2] = answer
     with pytest.raises(BacklogError, match=why):
         registry(server.url).schema(2)

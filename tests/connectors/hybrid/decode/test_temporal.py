@@ -94,7 +94,7 @@ def test_text(text: str, timestamp: int | None, local: int | None, day: int | No
 
 
 @pytest.mark.parametrize("text", ["T12:00", "12:00:00", "12:00"])
-def test_a_time_alone_is_no_timestamp_as_its_day_would_be_that_of_the_reading(text: str) -> None:
+def test_a_time_without_a_day_is_no_timestamp(text: str) -> None:
     assert parse_timestamp(text, 0) is None
 
 
@@ -128,7 +128,9 @@ LOCAL = [
 
 
 @pytest.mark.parametrize(("text", "berlin", "new_york", "lord_howe"), LOCAL, ids=[row[0] for row in LOCAL])
-def test_local_times_that_are_skipped_twice_or_long_ago(text: str, berlin: int, new_york: int, lord_howe: int) -> None:
+def test_local_times_that_are_skipped_repeated_or_long_ago(
+    text: str, berlin: int, new_york: int, lord_howe: int
+) -> None:
     for name, seconds in (
         ("Europe/Berlin", berlin),
         ("America/New_York", new_york),

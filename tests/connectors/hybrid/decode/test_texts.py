@@ -61,7 +61,7 @@ def test_many_are_as_one(formats: Formats, some: list[str | None]) -> None:
         assert bad is None or any(flags)
 
 
-def test_a_bad_text_does_not_cost_its_column() -> None:
+def test_one_bad_text_does_not_lose_the_column() -> None:
     days = [f"2020-01-{1 + i % 31:02}" for i in range(1000)]
     days[500] = "2020-02-30"
     found, bad = Texts(pa.date32(), Formats()).many(pa.array(days))

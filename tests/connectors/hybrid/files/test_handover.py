@@ -122,7 +122,7 @@ def test_a_directory_can_give_the_time(tmp_path: Path) -> None:
     assert found == {"lastTimestamp": int(datetime(2024, 1, 2, tzinfo=UTC).timestamp()) * 1_000}
 
 
-def test_nothing_to_tell(tmp_path: Path) -> None:
+def test_nothing_to_hand_over(tmp_path: Path) -> None:
     write(tmp_path, "parquet")
     assert told(phase(tmp_path)) == {}
     assert told(phase(tmp_path, path=str(tmp_path / "none*"), allowEmpty="true", **OPTIONS)) == {}

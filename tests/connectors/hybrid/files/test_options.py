@@ -22,7 +22,7 @@ def test_names_in_any_case_and_defaults() -> None:
     assert found.read.partition_bytes == 32 * 1024 * 1024
 
 
-def test_all_that_can_be_said() -> None:
+def test_all_options() -> None:
     found = FileOptions.parse(
         {
             **NEEDED, "fileFormat": "CSV", "maxFilesPerBatch": "3", "filePartitionBytes": "2MB",

@@ -42,7 +42,7 @@ def test_an_instant_is_what_the_writers_clock_showed(tmp_path: Path, zone: str, 
     assert read(source, UTC_US) == [instant, None]
 
 
-def test_a_clock_on_the_wall_needs_no_zone(tmp_path: Path) -> None:
+def test_a_local_timestamp_needs_no_zone(tmp_path: Path) -> None:
     source = phase(tmp_path, pa.array([NOON, None], LOCAL))
     assert source.schema() == pa.schema([("at", LOCAL)])
     assert read(source, LOCAL) == [NOON, None]
@@ -65,7 +65,7 @@ def test_without_a_zone_or_with_two_instants_for_a_time_it_is_an_error(tmp_path:
 
 
 @pytest.mark.parametrize(("zone", "is_read"), [("UTC", True), ("Europe/Berlin", False)])
-def test_timestamps_within_others(tmp_path: Path, zone: str, is_read: bool) -> None:
+def test_nested_timestamps(tmp_path: Path, zone: str, is_read: bool) -> None:
     source = phase(tmp_path, pa.array([[NOON]], pa.list_(LOCAL)), timeZone=zone)
     if is_read:
         assert read(source, pa.list_(UTC_US)) == [[NOON.replace(tzinfo=UTC)]]
@@ -85,7 +85,7 @@ def hive(tmp_path: Path, **options: str) -> FilePhase:
     return FilePhase("old", given | options)
 
 
-def test_columns_without_names_go_by_their_place_as_in_spark(tmp_path: Path) -> None:
+def test_unnamed_columns_are_read_by_index_as_in_spark(tmp_path: Path) -> None:
     declared = pa.schema(
         [("id", pa.int64()), ("name", pa.string()), ("at", UTC_US), ("k", pa.int32()), ("late", LOCAL)]
     )
@@ -97,7 +97,7 @@ def test_columns_without_names_go_by_their_place_as_in_spark(tmp_path: Path) -> 
     ]
 
 
-def test_columns_without_names_are_not_guessed(tmp_path: Path) -> None:
+def test_unnamed_columns_are_not_guessed(tmp_path: Path) -> None:
     source = hive(tmp_path)
     assert source.schema() is None, "the columns must be declared"
     assert source.columns_at_hand() == [pa.schema([("name", pa.string()), ("id", pa.int64()), ("k", pa.int32())])]
@@ -110,7 +110,7 @@ def test_columns_without_names_are_not_guessed(tmp_path: Path) -> None:
     assert rows_of(source, only) == [{"_col1": "a"}]
 
 
-def test_a_type_by_its_place_does_not_fit(tmp_path: Path) -> None:
+def test_a_type_found_by_index_does_not_fit(tmp_path: Path) -> None:
     declared = pa.schema([("name", pa.string()), ("id", pa.int64()), ("at", LOCAL)])
     with pytest.raises(BacklogError, match=r"a\.orc: column name: is int64 there and declared as string"):
         rows_of(hive(tmp_path), Columns(declared))

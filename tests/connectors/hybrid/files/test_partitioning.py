@@ -59,6 +59,6 @@ def test_a_value_has_the_declared_type(text: str | None, kind: pa.DataType, valu
 
 
 @pytest.mark.parametrize(("text", "kind"), [("x", pa.int32()), ("300", pa.int8()), ("2024-13-01", pa.date32())])
-def test_a_value_that_is_none_of_the_type(text: str, kind: pa.DataType) -> None:
+def test_a_value_of_another_type(text: str, kind: pa.DataType) -> None:
     with pytest.raises(BacklogError, match=re.escape(f"dir/f: the directory says c={text}, which is not {kind}")):
         constant("dir/f", pa.field("c", kind), text)

@@ -167,7 +167,7 @@ def test_the_schema_of_files_and_directories(tmp_path: Path) -> None:
         phase(tmp_path, path=str(tmp_path / "time")).schema()
 
 
-def test_columns_of_directories_and_of_where_a_row_is_from(tmp_path: Path) -> None:
+def test_columns_of_directories_and_file_metadata(tmp_path: Path) -> None:
     one = pa.schema([("id", pa.int64()), ("Year", pa.string())])
     write(tmp_path / "data/year=2024/kind=a%2Fb/p.parquet", [{"id": 1, "Year": "of the file"}], one)
     write(tmp_path / "data/year=__HIVE_DEFAULT_PARTITION__/p.parquet", [{"id": 2, "Year": "of the file"}], one)
@@ -227,7 +227,7 @@ def test_values_that_do_not_fit_name_file_column_and_types(
         rows_of(phase(tmp_path), Columns(pa.schema([("a", declared)])))
 
 
-def test_a_file_of_other_columns_and_one_that_is_none(tmp_path: Path) -> None:
+def test_a_file_with_other_columns_and_one_of_another_format(tmp_path: Path) -> None:
     write(tmp_path / "data/f.parquet", [{"b": 1}], pa.schema([("b", pa.int64())]))
     with pytest.raises(BacklogError, match=r"f\.parquet has none of the columns a\. It has b"):
         rows_of(phase(tmp_path), Columns(pa.schema([("a", pa.int64())])))
@@ -274,7 +274,7 @@ def test_no_files_are_refused_before_the_phase_begins_and_when_it_does(tmp_path:
 
 
 @pytest.mark.parametrize("form", ["csv", "json"])
-def test_files_of_parquet_are_no_text(tmp_path: Path, form: str) -> None:
+def test_parquet_files_are_not_text(tmp_path: Path, form: str) -> None:
     write(tmp_path / "data/f.parquet", ROWS[:10])
     source = phase(tmp_path, fileFormat=form)
     source.open(Columns(ALL))

@@ -88,7 +88,7 @@ def test_a_batch_has_no_more_files_than_it_may() -> None:
     assert plan.next((0, 1), 100) == ((2, 0), 10)
 
 
-def test_only_files_near_the_place_are_looked_into() -> None:
+def test_only_files_near_the_position_are_opened() -> None:
     plan, looked = planner([[10]] * 1_000)
     assert plan.next((500, 0), 35) == ((504, 0), 40)
     assert looked == ["500", "501", "502", "503"]
@@ -106,7 +106,7 @@ def test_rows_of_very_many_files_are_estimated_by_their_size() -> None:
     assert plan.total == 10_000
 
 
-def test_known_rows_need_no_look() -> None:
+def test_files_with_known_rows_are_not_opened() -> None:
     def look(file: DataFile) -> Layout:
         raise AssertionError(file)
 

@@ -125,7 +125,7 @@ def test_a_file_that_was_replaced(bucket: s3fs.S3FileSystem, endpoint: str) -> N
         ),
     ],
 )
-def test_what_cannot_be_reached(bucket: s3fs.S3FileSystem, endpoint: str, more: dict[str, str], words: str) -> None:
+def test_unreachable_storage(bucket: s3fs.S3FileSystem, endpoint: str, more: dict[str, str], words: str) -> None:
     source = FilePhase("old", {**options(endpoint), **more})
     source.open(Columns(DECLARED))
     with pytest.raises(BacklogError, match=words) as caught:

@@ -169,7 +169,7 @@ def test_csv_is_split_only_where_every_line_is_a_record(tmp_path: Path) -> None:
     assert counts[1] == counts[2] > 5
 
 
-def test_a_header_of_other_columns_is_told_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_header_of_other_columns_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data/a.csv").write_text("\n\nID,name\n1,x\n")
     source = phase(tmp_path, "csv", CsvLines, header="true")

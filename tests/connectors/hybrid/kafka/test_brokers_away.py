@@ -118,7 +118,7 @@ def test_login_by_user_and_password(broker: Broker, client: str) -> None:
     assert PASSWORD not in repr(phase)
 
 
-def test_a_wrong_password_is_told_at_once_and_not_shown(
+def test_a_wrong_password_is_reported_at_once_and_not_shown(
     broker: Broker, client: str, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(logging.DEBUG)

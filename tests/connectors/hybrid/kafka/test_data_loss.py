@@ -148,7 +148,7 @@ def test_a_topic_that_was_deleted(broker: Broker, client: str, caplog: pytest.Lo
 
 
 @pytest.mark.parametrize("records", [1, 2, 5])
-def test_a_topic_that_was_made_anew_is_not_read_from_the_old_place(
+def test_a_recreated_topic_is_not_read_from_the_old_offset(
     broker: Broker, client: str, records: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = broker.topic()

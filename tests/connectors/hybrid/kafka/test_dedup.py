@@ -28,7 +28,7 @@ def _numbers(rows: list[dict[str, Any]]) -> list[Any]:
     return [row["n"] for row in rows]
 
 
-def test_overlap_with_files_is_left_out_and_the_rest_is_not(broker: Broker, client: str, tmp_path: Path) -> None:
+def test_overlap_with_files_is_dropped_and_the_rest_is_kept(broker: Broker, client: str, tmp_path: Path) -> None:
     topic = broker.topic(2)
     # The files' newest row is of T0 + 10. Number 5 was not in them, and 11 comes again after their time.
     broker.send(topic, ["3", "4", "5", "6"], 0, at=[T0 + 7, T0 + 8, T0 + 9, T0 + 10])
@@ -93,7 +93,7 @@ def test_a_null_is_never_known(broker: Broker, client: str, tmp_path: Path) -> N
     assert _numbers(read(phase, begin, step(phase, begin).position)) == [None, 2]
 
 
-def test_nothing_to_leave_out(broker: Broker, tmp_path: Path) -> None:
+def test_nothing_to_drop(broker: Broker, tmp_path: Path) -> None:
     topic = broker.topic()
     broker.send(topic, ["3"], at=T0 + 11)
     phase = broker.phase(columns=NUMBERS, decoder=Numbers(), subscribe=topic, dedupKey="n")
@@ -104,7 +104,7 @@ def test_nothing_to_leave_out(broker: Broker, tmp_path: Path) -> None:
         assert _numbers(read(phase, begin, step(phase, begin).position)) == [3]
 
 
-def test_what_is_wrong_with_the_keys(broker: Broker, tmp_path: Path) -> None:
+def test_refused_keys(broker: Broker, tmp_path: Path) -> None:
     topic = broker.topic()
     broker.send(topic, ["3"], at=T0)
     phase = broker.phase(columns=NUMBERS, decoder=Numbers(), subscribe=topic, dedupKey="n")

@@ -156,7 +156,7 @@ def test_thresholds(options: dict[str, str], expected: Thresholds) -> None:
         ),
     ],
 )
-def test_what_is_wrong(options: dict[str, str], expected: str) -> None:
+def test_refused(options: dict[str, str], expected: str) -> None:
     with pytest.raises(SettingError, match=expected):
         _parse(**options)
 
@@ -210,7 +210,7 @@ def test_jaas(text: str, mechanism: str, expected: tuple[str, str]) -> None:
         ('a.Krb5LoginModule required useKeyTab="s3cret";', "GSSAPI", "Krb5LoginModule does not fit"),
     ],
 )
-def test_what_is_wrong_with_jaas_without_a_secret(text: str, mechanism: str, expected: str) -> None:
+def test_errors_of_jaas_show_no_secret(text: str, mechanism: str, expected: str) -> None:
     with pytest.raises(SettingError, match=expected) as caught:
         parse_jaas(text, mechanism)
     assert "s3cret" not in str(caught.value)
@@ -263,7 +263,7 @@ def test_nothing_shows_a_secret() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_security_without_a_secret(options: dict[str, str], expected: str) -> None:
+def test_errors_of_security_show_no_secret(options: dict[str, str], expected: str) -> None:
     with pytest.raises(SettingError, match=expected) as caught:
         KafkaOptions.parse({**BASE, **options})
     assert "s3cret" not in str(caught.value)

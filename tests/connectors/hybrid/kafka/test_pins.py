@@ -108,7 +108,7 @@ def test_an_end_by_offsets_leaves_out_partitions_that_came_meanwhile(broker: Bro
     assert step(strict, step(strict, begin).position).is_finished
 
 
-def test_a_topic_that_was_made_anew_meanwhile(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_that_was_recreated_meanwhile(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
     topic = broker.topic()
     broker.send(topic, ["0"], at=T0)
     for options in ({}, FROM_FILES):
@@ -240,7 +240,7 @@ def test_files_that_are_written_while_the_first_ones_are_read_come_from_the_topi
     assert live.first(at.position)["offsets"] == {topic: {"0": 2}}
 
 
-def test_offsets_that_are_wrong_are_told_when_the_query_first_starts(broker: Broker) -> None:
+def test_wrong_offsets_are_reported_when_the_query_first_starts(broker: Broker) -> None:
     topic = broker.topic()
     broker.send(topic, ["0", "1"])
     broker.remove_before(topic, 1)

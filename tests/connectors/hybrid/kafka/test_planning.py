@@ -94,7 +94,7 @@ def test_boundaries_to_begin(broker: Broker, client: str, options: dict[str, str
     ],
     ids=str,
 )
-def test_boundaries_that_are_not_there(broker: Broker, options: dict[str, str], expected: str) -> None:
+def test_missing_boundaries(broker: Broker, options: dict[str, str], expected: str) -> None:
     topic = broker.topic(2)
     broker.send(topic, map(str, range(10)), 0, at=T0)
     broker.send(topic, map(str, range(5)), 1, at=T0)
@@ -114,7 +114,7 @@ def test_a_pattern_that_matches_no_topic(broker: Broker, client: str) -> None:
     broker.phase(client, subscribePattern=f".{pattern}").check()
 
 
-def test_topics_that_are_not_there(broker: Broker, client: str) -> None:
+def test_missing_topics(broker: Broker, client: str) -> None:
     topic = broker.topic()
     with pytest.raises(BacklogError, match=r"has no no-such-topic\. Create it, or correct subscribe"):
         broker.phase(client, subscribe=f"{topic}, no-such-topic").begin({})

@@ -51,7 +51,7 @@ def test_the_json_is_sparks_and_in_order() -> None:
     )
 
 
-def test_a_move_to_where_it_is_is_none() -> None:
+def test_a_move_to_the_same_position_is_none() -> None:
     start = KafkaPosition({("t", 0): 5}, {"t": "x"}, begin={("t", 0): 3}, flag=Flag(True, 1))
     assert start.moved({("t", 0): 5}, {"t": "x"}, {}, Flag(True, 1)) is start
     assert start.moved({("t", 0): 5}, {"t": "x"}, {}, Flag(False, 2)) != start
@@ -76,6 +76,6 @@ def test_where_a_batch_begins_in_a_new_partition() -> None:
 
 
 @pytest.mark.parametrize("data", [{}, {"version": 2, "offsets": {}}, {"version": 1, "files": []}])
-def test_what_is_no_position(data: dict[str, object]) -> None:
+def test_invalid_positions(data: dict[str, object]) -> None:
     with pytest.raises(BacklogError, match="hybrid source cannot read"):
         KafkaPosition.from_json(data)
