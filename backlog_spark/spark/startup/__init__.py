@@ -1,4 +1,4 @@
-"""Makes Spark's Python processes start faster: this directory is on their path (see `sitecustomize`)."""
+"""Starts Spark's Python processes faster. This directory is on their path (see `sitecustomize`)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from pathlib import Path
 __all__ = ["SERVER", "fork_server"]
 
 SERVER = "BACKLOG_SPARK_FORK_SERVER"
-# The kernel's limit of a socket's path is 108 bytes.
+# The kernel limits a socket's path to 108 bytes.
 _LONGEST = 100
 
 _PREFIX = "backlog-forks-"
 
-# By process, as a fork of the driver does not own its servers, and by what they were started with.
+# The key has the process id, as a fork of the driver does not own its servers, and what the server was started with.
 _servers: dict[tuple[int, str, str], tuple[str, subprocess.Popen[bytes]]] = {}
 _lock = threading.Lock()
 
@@ -28,14 +28,14 @@ _lock = threading.Lock()
 def fork_server(python: str, environment: Mapping[str, str], modules: Sequence[str]) -> str | None:
     """Address of the server that forks Python processes (see `backlog_forks`); the first call starts it.
 
-    The server ends with this process, also when that is killed.
+    The server ends with this process, even if this process is killed.
 
     Parameters
     ----------
     python : str
         The interpreter.
     environment : mapping of str to str
-        The environment of the processes. The server refuses one whose own differs in what matters at the start.
+        The environment of the processes. The server refuses a process whose variables differ in what matters at start.
     modules : sequence of str
         Imported before the first fork, besides what Spark's processes need. Missing ones are left out.
 

@@ -1,4 +1,4 @@
-"""Forks the Python processes that Spark starts on the driver's machine from one that has its imports done.
+"""Forks the Python processes that Spark starts on the driver's machine from one that has finished its imports.
 
 Spark starts a new process for each Python source and for each stateful operator at every start, restart and switch of
 a query. Each of them imports pyspark, pyarrow and pandas first, 0.3 s of processor time. Spark's tasks do not: they
@@ -10,9 +10,8 @@ A new process connects to the server (`ask`). The server forks a child, which ta
 path and standard streams of that process. The process itself waits for the child and ends with the same exit code. If
 it is killed, the server ends the child.
 
-The server accepts only processes that would have started as it did itself (`fingerprint`). All others start as Spark
-starts them, and so do all when there is no server. The server ends with the driver: its standard input is a pipe from
-it.
+The server accepts only processes that would have started as it did itself (`fingerprint`). Spark starts all others as
+usual, and also if there is no server. The server ends with the driver: its standard input is a pipe from the driver.
 """
 
 from __future__ import annotations
@@ -63,9 +62,9 @@ def ask(server_path: str, module: str, path: list[str]) -> None:
     Parameters
     ----------
     server_path : str
-        Where the server listens.
+        The path of the server's socket.
     module : str
-        What ``python -m`` was called with.
+        The argument of ``python -m``.
     path : list of str
         ``sys.path`` of the child, without the directory that ``-m`` adds.
     """
@@ -101,7 +100,7 @@ def _umask() -> int:
 
 
 class _Server:
-    """Listens, forks, and tells each waiting process its child's exit code."""
+    """Listens, forks, and sends each waiting process its child's exit code."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -165,10 +164,10 @@ class _Server:
                 try:
                     self._become(connection, streams)
                 except BaseException:
-                    os._exit(1)  # never go on as a second server
+                    os._exit(1)  # never continue as a second server
                 return request
             self._waiting[child] = connection
-            # Readable when the process that asked is gone.
+            # Readable when the process that asked has ended.
             self._selector.register(connection, selectors.EVENT_READ, child)
         except (OSError, EOFError, ValueError, KeyError):
             connection.close()
@@ -178,7 +177,7 @@ class _Server:
         return None
 
     def _become(self, connection: socket.socket, streams: list[int]) -> None:
-        """In the child: close all that belongs to the server."""
+        """In the child: close everything that belongs to the server."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -205,13 +204,13 @@ class _Server:
             self._forget(connection)
 
     def _abandon(self, child: int) -> None:
-        """The process that waited for a child has been ended."""
+        """End a child whose waiting process has ended."""
         connection = self._waiting.get(child)
         if connection is None:
             return  # this round has reaped it
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGTERM)
-        # The child is still reaped. Nobody is told.
+        # The child is still reaped, but nobody gets its exit code.
         self._selector.unregister(connection)
 
     def _forget(self, connection: socket.socket) -> None:
@@ -240,16 +239,16 @@ def _take_place(request: dict[str, Any]) -> None:
     sys.argv[:] = ["-m"]
     numbers = sys.modules.get("numpy.random")
     if numbers is not None:
-        numbers.seed()  # a fork seeds Python's own generator anew
+        numbers.seed()  # a fork already seeds Python's own generator
 
 
 def main(path: str, preload: list[str]) -> None:
-    """Import those of the modules that there are, then serve at a path of the file system."""
+    """Import the modules that exist, then listen on a socket at this path."""
     server = _Server(path)
     # Python put this file's directory on the path. No module is imported from there.
     sys.path[:] = [entry for entry in sys.path if Path(entry) != Path(__file__).parent]
     for module in (*MODULES, *preload):
-        # A process that needs a broken module says what is wrong with it.
+        # A process that needs a broken module reports its error.
         with contextlib.suppress(Exception):
             importlib.import_module(module)
     # The collector would write to, and so copy, the memory that the children share.
@@ -259,7 +258,7 @@ def main(path: str, preload: list[str]) -> None:
     if request is None:
         return
     _take_place(request)
-    # It was imported for its own imports. As the main module it runs anew.
+    # The module was imported to import its dependencies. As the main module it runs again.
     sys.modules.pop(request["module"], None)
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
 

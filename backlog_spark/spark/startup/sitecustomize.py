@@ -1,4 +1,4 @@
-"""Runs when a Python process of Spark starts: forks it where that is possible, else imports pyspark's byte code.
+"""Runs when a Python process of Spark starts. Forks it if possible, otherwise imports pyspark's byte code.
 
 On the driver's machine a process is forked (see `backlog_forks`). Elsewhere it imports pyspark from its directory and
 not from its zip. Spark puts ``pyspark.zip`` first on the path of every Python process that it starts. A zip holds no
@@ -6,11 +6,11 @@ byte code, so each process compiles some 60,000 lines. The same installation has
 whose byte code Python keeps. Measured on two cores in a new JVM: from `start()` to the first commit, ``mysql_cdc``
 takes 5.0 s instead of 7.2, and a keyed query takes 6.4 s to its first live output instead of 10.3.
 
-The zip and Spark's own jar, which holds no Python, then leave the path. Spark's processes call
+The zip and Spark's jar, which has no Python code, then leave the path. Spark's processes call
 `importlib.invalidate_caches` after they add to the path, and Python would read both archives again, for 0.1 s.
 
-With ``spark.backlog.fastPythonStart=false`` this directory is not on the path. Python looks for one module of this
-name only. One that the installation has itself is run as well.
+With ``spark.backlog.fastPythonStart=false`` this directory is not on the path. Python imports only one module of this
+name, so this one also runs the installation's own ``sitecustomize``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class _FromDirectory:
 
 
 def _package_beside(zipped: str) -> _FromDirectory | None:
-    """The directory beside ``pyspark.zip`` of a Spark installation or of an installed package."""
+    """The package directory next to ``pyspark.zip``, in a Spark installation or an installed package."""
     home = Path(zipped).parent.parent  # <home>/python, or <site-packages>/pyspark/python
     for directory in (home, home.parent.parent):
         if (directory / "pyspark" / "__init__.py").is_file():
@@ -50,7 +50,7 @@ def _package_beside(zipped: str) -> _FromDirectory | None:
 
 def _install() -> None:
     zips = [entry for entry in sys.path if Path(entry).name == "pyspark.zip"]
-    # Only the first zip on the path counts: another one behind it is of another installation.
+    # Only the first zip on the path counts: a later one belongs to another installation.
     finder = _package_beside(zips[0]) if zips else None
     if finder is not None:
         sys.meta_path.insert(0, finder)
@@ -85,7 +85,7 @@ def _fork() -> None:
 
 
 def _run_the_others() -> None:
-    """Run the module of this name that is hidden by this one."""
+    """Run the module of the same name that this one hides."""
     sys.path[:] = _path_of_others()
     own = sys.modules.pop("sitecustomize", None)
     with contextlib.suppress(ImportError):
