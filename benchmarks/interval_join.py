@@ -176,8 +176,8 @@ def _stream(spark: SparkSession, case: _Case) -> tuple[float, tuple[int, int]]:
         query = writer.trigger(availableNow=True).start()
         query.awaitTermination()
         took = time.perf_counter() - began
-        told = [p.observedMetrics["pairs"] for p in query.recentProgress if "pairs" in p.observedMetrics]
-    return took, (sum(row.n for row in told), sum(int(row.hashes or 0) for row in told))
+        counts = [p.observedMetrics["pairs"] for p in query.recentProgress if "pairs" in p.observedMetrics]
+    return took, (sum(row.n for row in counts), sum(int(row.hashes or 0) for row in counts))
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -31,8 +31,8 @@ def _flat_row(keys: int, frame: DataFrame) -> DataFrame:
 
     before = [name for name in frame.columns if name != _WHOLE_ROW]
     row: StructType = frame.schema[_WHOLE_ROW].dataType  # type: ignore[assignment]
-    told = METADATA if is_change_stream(row, before[:keys]) else ()
-    rest = [name for name in row.names if name not in before and name not in told]
+    metadata = METADATA if is_change_stream(row, before[:keys]) else ()
+    rest = [name for name in row.names if name not in before and name not in metadata]
     return frame.select(*map(quoted, before), *(F.col(_WHOLE_ROW).getField(n).alias(n) for n in rest))
 
 

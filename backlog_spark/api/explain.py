@@ -96,15 +96,15 @@ def _lines(
         yield from _lines(node.left, fold, why, depth, "left: ")
         yield from _lines(node.right, fold, why, depth, "right: ")
         return
-    told = _told(node) if fold is None or not isinstance(node, KeyedNode) else _operator(node, fold(node))
-    yield "  " * depth + label + (told if len(told) <= _LONGEST else told[: _LONGEST - 1] + "…")
+    text = _described(node) if fold is None or not isinstance(node, KeyedNode) else _operator(node, fold(node))
+    yield "  " * depth + label + (text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…")
     if isinstance(node, KeyedNode):
         yield "  " * depth + "  * " + why(node)
     for parent in node.inputs if isinstance(node, UnionNode) else node.parents:
         yield from _lines(parent, fold, why, depth + 1)
 
 
-def _told(node: Node) -> str:
+def _described(node: Node) -> str:
     if isinstance(node, SourceNode):
         return f"source {node.spec.name}: {node.spec.format}{_by_clock(node)}"
     if isinstance(node, FrameNode):
@@ -132,7 +132,7 @@ def _operator(node: KeyedNode, fold: Fold) -> str:
 def _cannot_return(root: Node, first: Fold) -> str:
     """Why a later stay in backlog does not run sorted; empty if it does."""
     if joins_results(root):
-        return "rows of a second input enter behind the first operator"
+        return "rows of a second input enter after the first operator"
     if not first.mergeable:
         name = next(node.name for node in root.walk() if isinstance(node, KeyedNode))
         return f"state of {name} from two stays cannot be merged"
@@ -145,8 +145,8 @@ def _whys_of_stream(root: Node, fold: Callable[[KeyedNode], Fold]) -> dict[str, 
         return {}
     cannot = _cannot_return(root, fold(nodes[0]))
     later = f", but not in a later stay, as {cannot}" if cannot else ""
-    told = f"at an interval during backlog of 0 sorted while a source reports backlog{later}; stream otherwise"
-    return {node.name: told for node in nodes}
+    mode = f"at an interval during backlog of 0 sorted while a source reports backlog{later}; stream otherwise"
+    return {node.name: mode for node in nodes}
 
 
 def _why(query: BacklogQuery, keyed: KeyedPlan) -> str:

@@ -11,7 +11,7 @@ from backlog_spark.api.paired_streams import ConnectedStreams, IntervalJoin
 from backlog_spark.api.rows import Joined, Keyed, Stream, check_keyed
 from backlog_spark.api.windowed_streams import WindowedStream
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import KEYED, told
+from backlog_spark.common.familiar_names import KEYED, described
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import IMPLIED, refuse_change_type, refuse_changes
 from backlog_spark.model.nodes import KeyedNode, pair_of, state_name, with_changes
@@ -98,7 +98,9 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
         from backlog_spark.operators.aggregates.reduce import ReduceFold
 
         if not callable(function):
-            raise BacklogError(f"reduce was given {told(function)}.", "Pass a function of two rows that returns one.")
+            raise BacklogError(
+                f"reduce was given {described(function)}.", "Pass a function of two rows that returns one."
+            )
         keys = self._keys
 
         def binding(mark: str) -> Bind:
@@ -132,7 +134,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
 
         if not isinstance(function, KeyedProcessFunction):
             raise BacklogError(
-                f"process was given {told(function)}.",
+                f"process was given {described(function)}.",
                 "Pass an instance of a subclass of KeyedProcessFunction.",
             )
         keys, order = self._keys, self._order
@@ -157,7 +159,7 @@ class KeyedStream(Keyed[Stream, Joined], Aggregations[Stream]):
 
         if not isinstance(assigner, WindowAssigner):
             raise BacklogError(
-                f"window was given {told(assigner)}.", 'Pass windows: bs.TumblingEventTimeWindows.of("1 minute").'
+                f"window was given {described(assigner)}.", 'Pass windows: bs.TumblingEventTimeWindows.of("1 minute").'
             )
         return WindowedStream(self._stream, self._keys, self._order, assigner)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from backlog_spark.api.connected import connected
 from backlog_spark.api.rows import Joined, Keyed, Rows, Stream
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import PAIRED, Guided, told
+from backlog_spark.common.familiar_names import PAIRED, Guided, described
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import IMPLIED
 from backlog_spark.model.nodes import KeyedNode, pair_of, state_name, watermark_characteristics, with_changes
@@ -100,7 +100,7 @@ class CoGroupedStreams(Guided, Generic[Stream]):
         options = self._ready()
         if not isinstance(function, CoGroupFunction):
             raise BacklogError(
-                f"apply was given {told(function)}.", "Pass an instance of a subclass of CoGroupFunction."
+                f"apply was given {described(function)}.", "Pass an instance of a subclass of CoGroupFunction."
             )
         where, equal_to, order = self._where, self._equal_to, self._order
 
@@ -138,7 +138,7 @@ class ConnectedStreams(Guided, Generic[Stream]):
 
         if not isinstance(function, KeyedCoProcessFunction):
             raise BacklogError(
-                f"process was given {told(function)}.",
+                f"process was given {described(function)}.",
                 "Pass an instance of a subclass of KeyedCoProcessFunction.",
             )
         left, right = self._left, self._right
@@ -223,11 +223,11 @@ def temporal_join(
 
     if not isinstance(build, Rows):
         raise BacklogError(
-            f"temporal_join was given {told(build)}.", 'Pass a stream: clicks.temporal_join(users, on="id").'
+            f"temporal_join was given {described(build)}.", 'Pass a stream: clicks.temporal_join(users, on="id").'
         )
     if as_of is not None and order is not None:
         raise BacklogError(
-            f"temporal_join: order={order!r} beside as_of={as_of!r}.",
+            f"temporal_join: order={order!r} together with as_of={as_of!r}.",
             "Leave order out: versions are ordered by the build side's event time.",
         )
     characteristics = watermark_characteristics([probe.node, build.node])

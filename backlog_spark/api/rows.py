@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from backlog_spark.common.familiar_names import Guided, told
+from backlog_spark.common.familiar_names import Guided, described
 from backlog_spark.errors import BacklogError
 
 if TYPE_CHECKING:
@@ -70,5 +70,5 @@ def check_keyed(other: Any, what: str) -> Keyed[Any, Any]:
         For anything but a keyed stream.
     """
     if not isinstance(other, Keyed):
-        raise BacklogError(f"{what} was given {told(other)}.", f'Pass a keyed stream: {what}(b.key_by("id")).')
+        raise BacklogError(f"{what} was given {described(other)}.", f'Pass a keyed stream: {what}(b.key_by("id")).')
     return other

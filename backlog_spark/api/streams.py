@@ -11,7 +11,7 @@ from backlog_spark.api.paired_streams import CoGroupedStreams, temporal_join
 from backlog_spark.api.rows import Rows
 from backlog_spark.api.writer import BacklogStreamWriter
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import STREAM, told
+from backlog_spark.common.familiar_names import STREAM, described
 from backlog_spark.common.option_text import option_text
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.changes import ASKED, CHANGE_TYPE, lost_change_type
@@ -95,14 +95,15 @@ def stream(frame: DataFrame, *, use_processing_time: bool = False) -> BacklogStr
     refuse_spark_connect(frame)
     if not getattr(frame, "isStreaming", False):
         raise BacklogError(
-            f"bs.stream needs a streaming DataFrame, but was given {told(frame)}.", "Make it with spark.readStream."
+            f"bs.stream needs a streaming DataFrame, but was given {described(frame)}.",
+            "Make it with spark.readStream.",
         )
     return BacklogStream(FrameNode(frame, use_processing_time))
 
 
 def _refuse_unless(fits: bool, method: str, value: object, hint: str) -> None:
     if not fits:
-        raise BacklogError(f"{method} was given {told(value)}.", hint)
+        raise BacklogError(f"{method} was given {described(value)}.", hint)
 
 
 def _is_column(value: object) -> bool:
@@ -302,10 +303,10 @@ class BacklogStream(Rows["BacklogStream", "IntervalJoined"]):
         Raises
         ------
         BacklogError
-            For ``order`` beside ``as_of``. If rows have to wait and a streaming DataFrame of either stream cannot tell
-            that it has left backlog (`WatermarkCharacteristic` ``UNDEFINED``). When the query starts: for a declared
-            source that cannot tell, an ``as_of`` that is not this stream's event time, a build side without an event
-            time, and if this stream is a change stream.
+            For ``order`` together with ``as_of``. If rows have to wait and a streaming DataFrame of either stream
+            cannot report that it has left backlog (`WatermarkCharacteristic` ``UNDEFINED``). When the query starts:
+            for a declared source that cannot report this, an ``as_of`` that is not this stream's event time, a build
+            side without an event time, and if this stream is a change stream.
         """
         return temporal_join(
             self, build, on=on, build_on=build_on, how=how, order=order, as_of=as_of, wait=wait, name=name
@@ -347,6 +348,6 @@ class IntervalJoined(BacklogStream):
 
         if not isinstance(function, ProcessJoinFunction):
             raise BacklogError(
-                f"process was given {told(function)}.", "Pass an instance of a subclass of ProcessJoinFunction."
+                f"process was given {described(function)}.", "Pass an instance of a subclass of ProcessJoinFunction."
             )
         return BacklogStream(self._joined(function))

@@ -112,9 +112,9 @@ class Verification:
         if self.is_equal:
             return f"equal: {', '.join(self.tables)} and {self.target} at {at}, {self.source_rows:,} rows"
         kinds = {"missing": self.missing, "extra": self.extra, "different": self.different, "doubled": self.doubled}
-        told = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items() if count)
         rows = f"{self.source_rows:,} rows in the source, {self.target_rows:,} in the target"
-        return f"{told}: {', '.join(self.tables)} and {self.target} at {at}, {rows}"
+        return f"{counts}: {', '.join(self.tables)} and {self.target} at {at}, {rows}"
 
     def raise_for_differences(self) -> Verification:
         """Raise an error if a key differs and was not repaired; else return this object.

@@ -27,7 +27,7 @@ from backlog_spark.api.streams import BacklogStream
 from backlog_spark.api.verification import Difference, Verification
 from backlog_spark.api.verify_reading import ChunkReader, ReadingLine
 from backlog_spark.common.failure_causes import first_line
-from backlog_spark.common.familiar_names import told
+from backlog_spark.common.familiar_names import described
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.model.nodes import Node, SourceNode, SourceSpec
@@ -183,13 +183,14 @@ def place(
         node = of.node
     else:
         raise BacklogError(
-            f"verify was given {told(of)}.", "Give it the query, or the source that bs.source made and a checkpoint."
+            f"verify was given {described(of)}.",
+            "Give it the query, or the source that bs.source made and a checkpoint.",
         )
     session: Any = spark or SparkSession.getActiveSession()
     check_session(session)
     spec = _source_of(node)
     if not isinstance(sink, DeltaSink):
-        raise SettingError("sink", told(sink), "is no table to compare.", "Give a DeltaUpsert or a DeltaAppend.")
+        raise SettingError("sink", described(sink), "is no table to compare.", "Give a DeltaUpsert or a DeltaAppend.")
     if not checkpoint:
         raise SettingError("checkpoint", checkpoint, "is needed with a source.", "Give the query's checkpointLocation.")
     register(session)
@@ -352,7 +353,7 @@ class _Comparison:
         steps.repair(self._at.target, made.unionAll(gone), keys)
 
     def _first(self, found: DataFrame, most: int, *, values: bool) -> tuple[Difference, ...]:
-        """The first keys that differ. Their rows are read again where columns or values are to be told."""
+        """The first keys that differ. Their rows are read again if columns or values are requested."""
         keys = [f.name for f in self._keys]
         first = found.where(F.col("kind") != SAME).orderBy("key").limit(most).select("kind", "key", "part")
         wanted = first.where(F.col("kind") == DIFFERENT)
@@ -377,8 +378,8 @@ class _Comparison:
             there = frame.withColumnRenamed("key", f"{name}_key")
             both = both.join(there, both["key"].eqNullSafe(there[f"{name}_key"]), "left")
         columns = F.when(F.col("kind") == DIFFERENT, differing_columns(self._values, "source", "target"))
-        told = [F.col("source"), F.col("target")] if values else []
-        listed = both.select("kind", "key", columns.alias("columns"), *told).orderBy("key").collect()
+        row_values = [F.col("source"), F.col("target")] if values else []
+        listed = both.select("kind", "key", columns.alias("columns"), *row_values).orderBy("key").collect()
         return tuple(
             Difference(
                 row["kind"],

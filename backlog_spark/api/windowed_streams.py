@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from backlog_spark.api.aggregations import Aggregations
 from backlog_spark.api.rows import Rows, Stream
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import WINDOWED, Guided, told
+from backlog_spark.common.familiar_names import WINDOWED, Guided, described
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import IMPLIED, refuse_changes
 from backlog_spark.model.nodes import KeyedNode, state_name, with_changes
@@ -188,7 +188,9 @@ class WindowedStream(Guided, Aggregations[Stream]):
         from backlog_spark.operators.aggregates.reduce import ReduceFold
 
         if not callable(function):
-            raise BacklogError(f"reduce was given {told(function)}.", "Pass a function of two rows that returns one.")
+            raise BacklogError(
+                f"reduce was given {described(function)}.", "Pass a function of two rows that returns one."
+            )
         unnamed = self._options.assigner.is_unbounded or self._options.counted is not None
 
         def make(key_groups: int) -> Callable[..., MergeFold]:
@@ -255,7 +257,7 @@ class WindowedStream(Guided, Aggregations[Stream]):
 
         if not isinstance(function, kind):
             raise BacklogError(
-                f"{what} was given {told(function)}.", f"Pass an instance of a subclass of {kind.__name__}."
+                f"{what} was given {described(function)}.", f"Pass an instance of a subclass of {kind.__name__}."
             )
         keys, order, options = self._keys, self._order, self._ready()
         if options.trigger is not None:

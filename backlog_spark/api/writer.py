@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from backlog_spark.common.familiar_names import WRITER, Guided, nearest, told
+from backlog_spark.common.familiar_names import WRITER, Guided, described, nearest
 from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.common.option_text import option_text
 from backlog_spark.errors import BacklogError, SettingError
@@ -114,7 +114,7 @@ class BacklogStreamWriter(Guided):
         if not fits:
             path = repr(sink) if isinstance(sink, str) else "'/lake/table'"
             raise BacklogError(
-                f"to was given {told(sink)}, which is not a sink.",
+                f"to was given {described(sink)}, which is not a sink.",
                 f".to(bs.DeltaAppend({path})) adds all rows to a Delta table, .to(bs.DeltaUpsert({path}, keys=['id'])) "
                 "keeps the newest row of each key in one. For other targets write a subclass of bs.Sink.",
             )

@@ -43,12 +43,12 @@ def first_line(error: BaseException) -> str:
 def one_line(text: str) -> str:
     """The same for the text of an error; empty if there is no such line."""
     lines = [line for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.strip().startswith(("backlog_spark.", "connectors."))]
-    if not told:
-        told = _raised(lines)
-    if not told and lines and _JAVA_CALL.fullmatch(lines[0].strip()):
-        told = [line.removeprefix(": ") for line in lines[1:]]
-    found = (told or lines or [""])[0].strip()
+    chosen = [line for line in lines if line.strip().startswith(("backlog_spark.", "connectors."))]
+    if not chosen:
+        chosen = _raised(lines)
+    if not chosen and lines and _JAVA_CALL.fullmatch(lines[0].strip()):
+        chosen = [line.removeprefix(": ") for line in lines[1:]]
+    found = (chosen or lines or [""])[0].strip()
     return found.removesuffix(_TRACEBACK).strip()
 
 
@@ -73,19 +73,21 @@ def _margin(line: str) -> int:
 def next_step(text: str) -> str:
     """What to do about an error of Spark, found by its text; empty for unknown causes."""
     python = os.environ.get("PYSPARK_PYTHON")
-    told = f"PYSPARK_PYTHON, which is {python}," if python else "python3 on the PATH, as PYSPARK_PYTHON is not set,"
+    interpreter = (
+        f"PYSPARK_PYTHON, which is {python}," if python else "python3 on the PATH, as PYSPARK_PYTHON is not set,"
+    )
     if missing := re.search(r"ModuleNotFoundError: No module named '(\w+)", text):
         package = _PACKAGES.get(missing[1], missing[1])
         return (
-            f"Spark runs Python with {told} on the driver and on every executor. Install the package there "
+            f"Spark runs Python with {interpreter} on the driver and on every executor. Install the package there "
             f"(pip install {package}), send it with spark-submit --py-files or --archives, or set PYSPARK_PYTHON to an "
             "interpreter that has it."
         )
     if re.search(r"Cannot run program \"|failed to connect back", text):
         return (
-            f"Spark could not start a Python process with {told} on the driver or an executor. Before the session is "
-            "created, set PYSPARK_PYTHON to an interpreter that exists on all of them and has the packages. Spark's "
-            "log has the process's own message."
+            f"Spark could not start a Python process with {interpreter} on the driver or an executor. Before the "
+            "session is created, set PYSPARK_PYTHON to an interpreter that exists on all of them and has the packages. "
+            "Spark's log has the process's own message."
         )
     if routine := re.search(r"Cannot resolve routine `(\w+)`", text):
         return nearest_function(routine[1])

@@ -18,8 +18,8 @@ __all__ = [
     "Guided",
     "NoSuchName",
     "choice",
+    "described",
     "nearest",
-    "told",
 ]
 
 
@@ -41,7 +41,7 @@ def choice(name: str, known: Iterable[str], what: str = "Known") -> str:
     return f"{f'Did you mean {near}? ' if near else ''}{what}: {', '.join(known)}."
 
 
-def told(value: object) -> str:
+def described(value: object) -> str:
     """A short description of a wrong argument, for messages."""
     if getattr(value, "isStreaming", None) is False:
         return "a DataFrame that is no stream"
@@ -139,7 +139,7 @@ STREAM: Final = _table(
     ("cache persist unpersist checkpoint localcheckpoint", "Leave it out: the query decides which rows it caches."),
     ("writestream writeto totable saveastable addsink sinkto foreachbatch", _WRITE),
     ("trigger option options to start execute awaittermination queryname outputmode", f"Name the query: {_WRITE}"),
-    ("getsideoutput", "Write .to(sink, side_output='name') beside the main .to(sink)."),
+    ("getsideoutput", "Write .to(sink, side_output='name') in addition to the main .to(sink)."),
     ("*", "Columns are written as text, such as .filter('amount > 0'). "),
 )  # fmt: skip
 KEYED: Final = _table(

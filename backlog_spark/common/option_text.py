@@ -7,7 +7,7 @@ import re
 from datetime import timedelta
 
 from backlog_spark.common.durations import parse_duration
-from backlog_spark.common.familiar_names import told
+from backlog_spark.common.familiar_names import described
 from backlog_spark.common.sql_names import quoted
 from backlog_spark.errors import SettingError
 
@@ -28,7 +28,7 @@ def option_text(option: str, value: object) -> str:
         return f"{parse_duration(value, option)} ms"
     if isinstance(value, str | int | float | os.PathLike):
         return str(value)
-    raise SettingError(option, "***", f"is {told(value)}, not a text, a number, a list of them or a schema.")
+    raise SettingError(option, "***", f"is {described(value)}, not a text, a number, a list of them or a schema.")
 
 
 def _name(name: str) -> str:

@@ -150,11 +150,11 @@ class Judge:
             values["busyRatio"] = sum(self._busy) / _BUSY_OVER
         else:
             self._busy = []
-        told = [(values[rule.name], rule) for rule in self._rules if rule.name in values]
+        known = [(values[rule.name], rule) for rule in self._rules if rule.name in values]
         if self._is_backlog:
-            wanted = any(value > rule.leave for value, rule in told)
+            wanted = any(value > rule.leave for value, rule in known)
         else:
-            wanted = any(value > rule.enter for value, rule in told)
+            wanted = any(value > rule.enter for value, rule in known)
         stays = self._since is not None and now_ms - self._since < self._min_stay_ms
         if wanted != self._is_backlog and not stays:
             self._is_backlog, self._since = wanted, now_ms

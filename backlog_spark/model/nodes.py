@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from backlog_spark.common.familiar_names import told
+from backlog_spark.common.familiar_names import described
 from backlog_spark.errors import BacklogError
 from backlog_spark.model.changes import CHANGE_TYPE, IMPLIED, lost_change_type
 from backlog_spark.model.record_attributes import RecordAttributes, propagate_map, propagate_union
@@ -148,7 +148,7 @@ class TransformNode(Node):
         """
         made = self.function(frame)
         if not hasattr(made, "schema"):
-            raise BacklogError(f"The function of a transform returned {told(made)}.", "Return a DataFrame.")
+            raise BacklogError(f"The function of a transform returned {described(made)}.", "Return a DataFrame.")
         if lost_change_type(frame.schema, made.schema) == IMPLIED:
             raise BacklogError(
                 f"A transform between two keyed operators drops {CHANGE_TYPE!r}: the first one's results change, "
@@ -272,11 +272,11 @@ def pair_of(left: Node, right: Node) -> PairNode:
 
 def informed(root: Node, infos: Sequence[SourceInfo | None]) -> Node:
     """The same nodes, with the connectors' infos about the declared sources, in plan order."""
-    told = iter(infos)
+    remaining = iter(infos)
     made: dict[int, SourceNode] = {}
 
     def of(node: SourceNode) -> SourceNode:
-        info = next(told)
+        info = next(remaining)
         # A node that is read twice stays a single node.
         return made.setdefault(id(node), replace(node, info=info))
 
@@ -346,8 +346,8 @@ def watermark_characteristics(roots: Iterable[Node]) -> dict[str, WatermarkChara
     found: dict[str, WatermarkCharacteristic] = {}
     for number, node in enumerate(leaves, 1):
         if isinstance(node, FrameNode):
-            told = "ANY_WATERMARK" if node.use_processing_time else "UNDEFINED"
-            found[f"DataFrame {number}"] = WatermarkCharacteristic(told)
+            characteristic = "ANY_WATERMARK" if node.use_processing_time else "UNDEFINED"
+            found[f"DataFrame {number}"] = WatermarkCharacteristic(characteristic)
         elif node.info is not None:
             found[node.spec.name] = node.info.watermark_characteristic
         elif node.spec.format not in CONNECTORS:
@@ -389,8 +389,8 @@ def operator_attributes(
     def of(node: Node) -> tuple[RecordAttributes | None, ...]:
         """The attributes of a node's rows, by input; None if no more rows will come."""
         if isinstance(node, SourceNode):
-            told = RecordAttributes(next(flags))
-            return (None if next(ends) else told,)
+            attributes = RecordAttributes(next(flags))
+            return (None if next(ends) else attributes,)
         if isinstance(node, FrameNode):
             return (RecordAttributes(frames),)
         inputs = [of(parent) for parent in node.parents]

@@ -103,14 +103,14 @@ ALL_BACKLOG: Final = 0b11
 
 
 STANDS_STILL: Final = 0b100
-"""Bit beside these: the query is in backlog and commits nothing before its end, so time stands still (FLIP-327)."""
+"""Another bit: the query is in backlog and commits nothing before its end, so time stands still (FLIP-327)."""
 
 
 class _Emitter:
     """The part of a function that sends record attributes to the next operators (FLIP-327, ``Output``)."""
 
     _emitted: RecordAttributes | None = None
-    _is_told = False
+    _is_informed = False
 
     def emit_record_attributes(self, attributes: RecordAttributes) -> None:
         """Send the attributes of the following rows to the next operators (FLIP-327, ``emitRecordAttributes``).
@@ -124,7 +124,7 @@ class _Emitter:
             If it is called from anywhere else, such as ``process_element``.
         """
         _flags([attributes])
-        if not self._is_told:
+        if not self._is_informed:
             raise BacklogError(
                 f"{type(self).__name__} called emit_record_attributes outside of process_record_attributes. Record "
                 "attributes hold for a whole batch and for all keys, so they must be set before its first row.",
@@ -134,11 +134,11 @@ class _Emitter:
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        self._emitted, self._is_told = None, True
+        self._emitted, self._is_informed = None, True
         try:
             yield
         finally:
-            self._is_told = False
+            self._is_informed = False
 
 
 class OneInputFunction(_Emitter):

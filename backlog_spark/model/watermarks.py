@@ -166,7 +166,7 @@ class _Channel:
 class WatermarkValve:
     """The watermark of one input with several channels, such as a union (FLIP-326, ``StatusWatermarkValve``).
 
-    A channel counts while it is aligned: active, and not behind the input's watermark. So a channel that wakes does not
+    A channel counts while it is aligned: active, and not before the input's watermark. So a channel that wakes does not
     hold the input back before it has caught up. Channels of processing time do not hold back others.
 
     Parameters

@@ -55,14 +55,14 @@ def tie_of(schema: StructType) -> Column:
     from pyspark.sql import functions as F
     from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType, VariantType
 
-    def told(field: StructField) -> tuple[StructField, Column]:
+    def comparable(field: StructField) -> tuple[StructField, Column]:
         column = quoted(field.name)
         if isinstance(field.dataType, ArrayType | StructType | MapType | VariantType):
             column = _without_maps(column, field.dataType)
             return StructField(field.name, StringType()), F.to_json(column, EXACT_JSON)
         return field, column
 
-    return identity_of([told(field) for field in schema])
+    return identity_of([comparable(field) for field in schema])
 
 
 def _without_maps(column: Column, kind: DataType) -> Column:

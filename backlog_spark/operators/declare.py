@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from sqlglot import exp
 
-from backlog_spark.common.familiar_names import choice, told
+from backlog_spark.common.familiar_names import choice, described
 from backlog_spark.common.sql_dialect import is_plain_star, text_of
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators import aggregates
@@ -92,7 +92,9 @@ def parse_aggregates(*specs: str | Aggregate, order: str | None = None) -> list[
     found: list[Aggregate] = []
     for spec in specs:
         if not isinstance(spec, str | Aggregate):
-            raise BacklogError(f"aggregate was given {told(spec)}.", f"Write SQL: 'sum(amount) AS total'. {_known()}")
+            raise BacklogError(
+                f"aggregate was given {described(spec)}.", f"Write SQL: 'sum(amount) AS total'. {_known()}"
+            )
         found.extend(_parsed(spec) if isinstance(spec, str) else [spec])
     names = [each.name for each in found]
     if not names:

@@ -260,9 +260,9 @@ class KeyLoop:
 
     def end(self, indexes: Iterable[int], most: int | None = None) -> int:
         """Call ``on_end`` for keys with state, then drop the state. Nothing may be due. Returns how many keys."""
-        told = 0
+        ended = 0
         for index in indexes:
-            if told == most:
+            if ended == most:
                 break
             if not self._holds(index):
                 continue
@@ -272,8 +272,8 @@ class KeyLoop:
             self._fire("event", self._event, END_OF_TIME, (index,), None)
             for column in self._columns:
                 column[index] = None
-            told += 1
-        return told
+            ended += 1
+        return ended
 
     def _holds(self, index: int) -> bool:
         """Whether a key has any state or timer."""

@@ -242,10 +242,10 @@ class RowsFold(Fold):
         late, outputs = 0, []
         watermark = clock.watermark if self.control_first else clock.before
         if live.num_rows and watermark > MIN_WATERMARK:
-            behind = self.is_late(live, watermark, kept)
-            if behind.any():
-                gone = live.filter(pa.array(behind))
-                live = live.filter(pa.array(~behind))
+            is_late = self.is_late(live, watermark, kept)
+            if is_late.any():
+                gone = live.filter(pa.array(is_late))
+                live = live.filter(pa.array(~is_late))
                 if self.late_output is None:
                     late = gone.num_rows
                 else:

@@ -32,7 +32,7 @@ class StayEnds:
         found = self._checkpoint.read_metadata(f"{_NAME}-{batch_id}")
         return None if found is None else StayEnd(found.get("watermark"))
 
-    def put_out(self) -> StayEnd | None:
+    def newest_committed(self) -> StayEnd | None:
         """The end of the newest stay if its last batch has committed, else None."""
         batch_id, committed = self.newest(), self._checkpoint.latest_committed()
         if batch_id is None or committed is None or committed < batch_id:

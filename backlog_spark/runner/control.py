@@ -1,6 +1,6 @@
 """The control source: sends watermarks, due timers and record attributes to every key group.
 
-Each operator that needs time has one. It is a small Python source beside the seed source. Its offsets contain the
+Each operator that needs time has one. It is a small Python source next to the seed source. Its offsets contain the
 messages that it sent, so a replayed batch gets the same ones. It asks the query's runner for new messages over a
 loopback connection. A new message starts a batch even if all other sources are idle.
 """

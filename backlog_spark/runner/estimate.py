@@ -45,8 +45,8 @@ def _share_of_tasks(spark: SparkSession) -> float:
 
 def _sums(offsets: list[dict[str, Any] | None] | None) -> tuple[int, int]:
     """Rows planned and rows in all, over the sources that report them."""
-    told = [o for o in offsets or [] if o]
-    return sum(_whole(o.get("rows")) for o in told), sum(_whole(o.get("total")) for o in told)
+    known = [o for o in offsets or [] if o]
+    return sum(_whole(o.get("rows")) for o in known), sum(_whole(o.get("total")) for o in known)
 
 
 def _whole(value: Any) -> int:

@@ -148,7 +148,7 @@ class KeyedPlan:
             self._key_groups,
             None if self._time is None else self._time.control,
             None if self._time is None else self._time.reports,
-            self._stays.put_out(),
+            self._stays.newest_committed(),
             even_labels(self._key_groups, partitions),
             self._seeds_emit(book),
             lambda name: BatchState(self._checkpoint, name, book.last_epoch).whole_files(whole_file),
@@ -218,7 +218,7 @@ class KeyedPlan:
 
         The first operator must be able to merge what the stay collects.
         """
-        # The first operator would not see rows that enter behind it.
+        # The first operator would not see rows that enter after it.
         if joins_results(self._root):
             return False
         if self.folds:
@@ -263,11 +263,11 @@ class KeyedPlan:
         bool or None
             None if the answer differs between seeds, or if there are none.
         """
-        put_out = ledger.puts_out_each or self._stays.put_out() is not None
+        is_emitted = ledger.puts_out_each or self._stays.newest_committed() is not None
         names = [name for operator in self._operators for name in self._checkpoint.names_in(seeds_of(operator))]
-        emit = {not (put_out and name.startswith(seed_prefix(0))) for name in names}
+        emit = {not (is_emitted and name.startswith(seed_prefix(0))) for name in names}
         if ledger.unpublished:
-            emit.add(not (put_out and ledger.last_epoch == 0))
+            emit.add(not (is_emitted and ledger.last_epoch == 0))
         return emit.pop() if len(emit) == 1 else None
 
     def _publish(self, ledger: Ledger) -> Ledger:
@@ -404,7 +404,7 @@ class KeyedPlan:
         """Called when a batch has reached its sinks, before it commits. ``flags``, ``finished``: at the batch's end."""
         for name, state in self._handed_over.items():
             BatchState(self._checkpoint, name, self.run.epoch).write_handed_over(state, batch_id)
-        self._handed_over = {}  # frees the rows behind it
+        self._handed_over = {}  # frees the rows that it refers to
         taken.finish()
         if self._time is not None:
             self._time.take(batch_id, query_name, flags, finished, sorted_run=self.run.vehicle is Vehicle.SORTED)

@@ -166,7 +166,7 @@ class BacklogQuery(QueryRuns):
 
     def _recall(self) -> None:
         if self._facts.has_frames and self._facts.sorts_backlog:
-            require("end between batches")  # rows of the frames behind the end of the backlog must not come sorted
+            require("end between batches")  # rows of the frames after the end of the backlog must not come sorted
         if self._checkpoint.latest_batch() is None:  # later the start position may be gone: it is not needed then
             for spec in sources_of(self._node):
                 with loading(spec.format):
@@ -338,10 +338,10 @@ class BacklogQuery(QueryRuns):
     def _take(self, report: ProgressReport) -> None:
         report, foreign = self._declared.reported(report), self._declared.foreign
         if self._judge.needs:
-            told = replace(report, sources=tuple(s for s in report.sources if s.index in foreign))
+            judged = replace(report, sources=tuple(s for s in report.sources if s.index in foreign))
             before = self._judge.is_backlog
             interval = None if self._step.ends_by_itself else self.intervals.interval_ms
-            found = figures(told, time.time() * 1000, interval, self._outstanding.of(told))
+            found = figures(judged, time.time() * 1000, interval, self._outstanding.of(judged))
             after = self._judge.take(found, time.monotonic() * 1000)
             report = flagged(report, dict.fromkeys(foreign, after), dict.fromkeys(foreign, before))
         super()._take(report)
@@ -395,8 +395,8 @@ class BacklogQuery(QueryRuns):
     def sourcesInBacklog(self) -> tuple[str, ...]:
         """Names of the sources in backlog, as of the newest batch. Rules decide for streaming DataFrames."""
         flagged = zip(sources_of(self._node), self._declared.flags(), strict=True)
-        told = ("streaming DataFrames",) if self._judge.is_backlog else ()
-        return (*(source.name for source, is_backlog in flagged if is_backlog), *told)
+        frames = ("streaming DataFrames",) if self._judge.is_backlog else ()
+        return (*(source.name for source, is_backlog in flagged if is_backlog), *frames)
 
     @property
     def lateRows(self) -> int:

@@ -155,14 +155,14 @@ class QueryTracker:
             self._progress = replace(self._progress, restarts=self._progress.restarts + 1)
 
     def _warn_of_mixed_rows(self, source: SourceReport, batch_id: int) -> None:
-        """Warn once per source if a batch began in backlog, ended behind it, and the source takes no read limit."""
+        """Warn once per source if a batch began in backlog, ended after it, and the source takes no read limit."""
         left = source.is_backlog and not source.is_processing_backlog and not source.finished
         if not (left and source.num_input_rows and source.takes_no_limit):
             return
         name = self._names.pop(source.index, None)
         if name is not None:
             _log.warning(
-                "Query %s: batch %d began in the backlog of source %s and ended behind it, and the source takes no "
+                "Query %s: batch %d began in the backlog of source %s and ended after it, and the source takes no "
                 "read limit. Live rows of this batch count as backlog. Give the reader latestOffset(start, limit), and "
                 "end a batch where the backlog ends (docs/sources.md).",
                 self._name, batch_id, name,

@@ -175,11 +175,11 @@ class Timekeeper:
         elif self._inputs and self._times.take(self._observed(batch_id, query_name)):
             self._keep(batch_id)
         if not sorted_run:
-            told: Mapping[tuple[str, int], GroupReport] = self.reports.value
+            reports: Mapping[tuple[str, int], GroupReport] = self.reports.value
             for name in self._timed:
-                self._report(name, {group: report for (operator, group), report in told.items() if operator == name})
+                self._report(name, {group: report for (operator, group), report in reports.items() if operator == name})
             self._tell(flags, finished)
-            late = sum(report.late for report in told.values())
+            late = sum(report.late for report in reports.values())
             if late > self._told_late:
                 _log.warning(
                     "Query %s: %d late rows were dropped, %d so far. "

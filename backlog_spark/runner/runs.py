@@ -287,21 +287,21 @@ class QueryRuns(QueryHandle):
         hint = "" if error is None or isinstance(error, BacklogError) else next_step(str(error))
         if error is None or not hint:
             return error
-        told = BacklogError(f"Query {self._name!r} failed: {first_line(error)}", hint)
-        told.__cause__ = error
-        return told
+        failure = BacklogError(f"Query {self._name!r} failed: {first_line(error)}", hint)
+        failure.__cause__ = error
+        return failure
 
     def _until_it_ends(self) -> BaseException | None:
         """Take reports until the run ends. Returns its error; None after a stop or at the end of input."""
         assert self._query is not None
         run_id = str(self._query.runId)
         last_look = None
-        told = False
+        is_ending = False
         while True:
-            if self._leaving and not told:
-                told = not is_running(self._query) or end_at_boundary(self._query)
+            if self._leaving and not is_ending:
+                is_ending = not is_running(self._query) or end_at_boundary(self._query)
             try:
-                report = self._reports.get(timeout=_LOOK_TO_END_S if self._leaving and not told else _LOOK_S)
+                report = self._reports.get(timeout=_LOOK_TO_END_S if self._leaving and not is_ending else _LOOK_S)
             except queue.Empty:
                 if self._query.isActive or is_running(self._query):
                     continue

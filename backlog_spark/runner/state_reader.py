@@ -106,7 +106,7 @@ class StateReader:
         """Read at once, because the files may soon move. None if they moved meanwhile."""
         versions = BatchState(self._checkpoint, name, present.epoch)
         # Read the stay's end first: once it is there, the handed-over state is there too.
-        end = self._stays.put_out()
+        end = self._stays.newest_committed()
         newest, left = versions.newest(), versions.handed_over()
         try:
             if end is not None and left is not None:

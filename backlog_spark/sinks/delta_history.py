@@ -114,8 +114,8 @@ def parse_commit(version: int, text: str, txn_app_id: str) -> Commit:
 
 def _restored(operation: str, parameters: dict[str, Any]) -> int | None:
     if operation == "RESTORE":
-        told = parameters.get("version")
-        return -1 if told is None else int(told)
+        version = parameters.get("version")
+        return -1 if version is None else int(version)
     return -1 if operation == "CLONE" or "REPLACE TABLE" in operation else None
 
 

@@ -59,7 +59,7 @@ _FALSE: Final = ("", "0", "false", "no", "n", "off")
 _FIRST_YEAR, _LAST_YEAR = 1677, 2262
 # Features of an empty table with which delta-rs writes as Spark does.
 _WRITER_FEATURES: Final = frozenset({"appendOnly", "deletionVectors", "invariants", "timestampNtz"})
-# Version 2 means appendOnly and invariants. Versions 3 to 6 add features that cannot be told apart.
+# Version 2 means appendOnly and invariants. Versions 3 to 6 add features that cannot be distinguished.
 _WRITER_VERSIONS: Final = (2, 7)
 _TRUE_MEANS_SPARK: Final = ("delta.enableChangeDataFeed", "delta.appendOnly")
 # delta-rs writes other types' values into a path without their zone, or not at all.

@@ -173,8 +173,8 @@ class DeltaUpsert(DeltaSink):
         return None
 
     def _needed(self) -> Sequence[str]:
-        told = (self.change_type, self.sequence)
-        return (*self._columns, *(name for name in told if name is not None and name not in self._columns))
+        change_columns = (self.change_type, self.sequence)
+        return (*self._columns, *(name for name in change_columns if name is not None and name not in self._columns))
 
     def _write_small(self, rows: pa.Table, table: DirectTable, txn_app_id: str, batch_id: int) -> None:
         newest, deletes = newest_changes(

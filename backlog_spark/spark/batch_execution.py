@@ -65,7 +65,7 @@ class TakenBatch:
     the batch has been written.
 
     Measured on two cores: a backlog of 6 million rows of 3 million keys takes 6.7 s, and 10.9 s with both parts in one
-    plan (6.9 and 7.8 s of processor time, beside other load).
+    plan (6.9 and 7.8 s of processor time, next to other load).
 
     Parameters
     ----------
@@ -136,6 +136,6 @@ def _stores(plan: Any) -> int | None:
     metric = plan.metrics().get("numStateStoreInstances")
     if metric.isDefined():
         return int(metric.get().value())
-    # The stateful branches of a union are behind its raw rows.
+    # The stateful branches of a union come after its raw rows.
     found = (_stores(child) for child in reversed(elements(plan.children())))
     return next((each for each in found if each is not None), None)

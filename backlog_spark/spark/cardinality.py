@@ -5,7 +5,7 @@ removes hardly any rows and costs more than everything else. So a batch with man
 partitions whose hash tables fit into the processor's cache.
 
 Measured on two cores: a backlog of 6 million rows of 3 million keys takes 6.7 s, and 10.9 s without this module (6.9
-and 7.2 s of processor time, beside other load). With 200,000 keys shuffling first is slower, 1.8 s against 1.4 s.
+and 7.2 s of processor time, next to other load). With 200,000 keys shuffling first is slower, 1.8 s against 1.4 s.
 
 Reaches for: the executed plan of a batch, of which one partition is run again (seen in Spark 4.2; entry "key sample"
 of `backlog_spark.spark.internals`). Without it there is no sample, and rows are aggregated without a shuffle first.

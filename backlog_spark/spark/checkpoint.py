@@ -1,4 +1,4 @@
-"""Reads Spark's offset and commit logs of a checkpoint, and keeps our own small metadata beside them.
+"""Reads Spark's offset and commit logs of a checkpoint, and keeps our own small metadata next to them.
 
 All access goes through `backlog_spark.spark.checkpoint_files`: a file is either complete or absent.
 

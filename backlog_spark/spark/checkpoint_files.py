@@ -103,15 +103,15 @@ class _HadoopFiles:
         return self._system.open(path)
 
     def createAtomic(self, path: Any, overwrite: bool) -> _Renamed:
-        beside = java_class(self._spark, "org.apache.hadoop.fs.Path")(
+        temporary = java_class(self._spark, "org.apache.hadoop.fs.Path")(
             path.getParent(), f".{path.getName()}.{uuid.uuid4()}.tmp"
         )
         kinds = java_class(self._spark, "org.apache.hadoop.fs.Options").Rename
         how = cast("Any", self._spark.sparkContext)._gateway.new_array(kinds, 1)
         how[0] = kinds.OVERWRITE if overwrite else kinds.NONE
-        stream = self._system.create(beside, False)
+        stream = self._system.create(temporary, False)
         return _Renamed(
-            stream, lambda: self._context.rename(beside, path, how), lambda: self._system.delete(beside, False)
+            stream, lambda: self._context.rename(temporary, path, how), lambda: self._system.delete(temporary, False)
         )
 
 

@@ -160,7 +160,7 @@ INTERNALS: Final[dict[str, Internal]] = {
         {},
         "Python processes that are forked, or import PySpark's byte code (`spark.backlog.fastPythonStart`)",
         "They start as Spark starts them and import PySpark from its zip.",
-        beside_java="`sitecustomize`; the directory of PySpark beside `pyspark.zip`",
+        beside_java="`sitecustomize`; the directory of PySpark next to `pyspark.zip`",
     ),
     "checkpoint files": Internal(
         "checkpoint_files",
@@ -310,7 +310,7 @@ def missing(name: str) -> str:
         if found is None or (found and INTERNALS[name].jar):
             members = _members()
             if members is None:
-                return "a JVM beside this process"
+                return "a JVM outside this process"
             found = _found[name] = _lacks(INTERNALS[name], members)
         return found
 

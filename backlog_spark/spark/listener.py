@@ -119,8 +119,8 @@ class BacklogListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Called inside ``start()``, and Spark waits for it. It blocks no bus, but must return at once."""
-        for told in tuple(self.starts):
-            told(str(event.id))
+        for callback in tuple(self.starts):
+            callback(str(event.id))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Put a `ProgressReport`. Called after each committed batch."""

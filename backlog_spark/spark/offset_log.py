@@ -41,9 +41,9 @@ def add_shuffle_partitions(checkpoint: Checkpoint, partitions: str) -> None:
     logged: dict[str, tuple[dict[str, Any], list[str]]] = {}
     for batch in range(max(0, newest - 1), newest + 1):
         name = f"offsets/{batch}"
-        version, told, *offsets = (checkpoint.read_file(name) or "\n").split("\n")
+        version, text, *offsets = (checkpoint.read_file(name) or "\n").split("\n")
         if version == "v2":
-            logged[name] = json.loads(told), offsets
+            logged[name] = json.loads(text), offsets
     known = [metadata["conf"][_PARTITIONS] for metadata, _ in logged.values() if _PARTITIONS in metadata["conf"]]
     for name, (metadata, offsets) in logged.items():
         if _PARTITIONS not in metadata["conf"]:

@@ -127,8 +127,8 @@ class Plans:
         fold = self.folds[last.name]
         frame = self._finished(put_after(root, last, fold.unpack(packed)))
         self.output = frame.schema
-        put_out = packed if fold.side_outputs else frame
-        return union_of([*self._no_rows_of(root, put_out.schema), put_out])
+        emitted = packed if fold.side_outputs else frame
+        return union_of([*self._no_rows_of(root, emitted.schema), emitted])
 
     def _finished(self, frame: DataFrame) -> DataFrame:
         """Without our column metadata, which would end up in the schema of a table."""
@@ -268,11 +268,11 @@ class Plans:
         packed = packed.withColumn(GROUP, labelled(GROUP, self._labels))
         # Everything up to this watermark was emitted by the stay, even before the operator in front sends a watermark.
         begins_at = self._stay_end.watermark if fold.waits and self._stay_end is not None else None
-        told = fold, node.name, self._reports if node.is_timed else None, begins_at
+        arguments = fold, node.name, self._reports if node.is_timed else None, begins_at
         groups = packed.groupBy(GROUP)
         if self._in_pandas:
-            return groups.transformWithStateInPandas(PandasProcessor(*told), _PACKED, "update", "None")
-        return groups.transformWithState(GroupProcessor(*told), _PACKED, "update", "None")
+            return groups.transformWithStateInPandas(PandasProcessor(*arguments), _PACKED, "update", "None")
+        return groups.transformWithState(GroupProcessor(*arguments), _PACKED, "update", "None")
 
     def _seeds(self, name: str, fold: Fold) -> DataFrame:
         """State that is handed over, packed."""

@@ -87,14 +87,14 @@ def compared(source: DataFrame, target: DataFrame, keys: Sequence[str], values: 
     )
     # Rows that are the same become one row before they are shuffled again.
     differs = kind != SAME
-    told = by_key.select(
+    compared = by_key.select(
         kind.alias("kind"),
         F.when(differs, F.col("key")).alias("key"),
         F.when(differs, F.col("part")).alias("part"),
         "source",
         "target",
     )
-    return told.groupBy("kind", "key", "part").agg(F.sum("source").alias("source"), F.sum("target").alias("target"))
+    return compared.groupBy("kind", "key", "part").agg(F.sum("source").alias("source"), F.sum("target").alias("target"))
 
 
 def is_same(keys: DataFrame, rows: DataFrame, names: Sequence[str]) -> Column:

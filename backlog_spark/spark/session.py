@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 from py4j.protocol import Py4JError  # type: ignore[import-untyped,unused-ignore]
 
 from backlog_spark.common.failure_causes import first_line, with_next_step
-from backlog_spark.common.familiar_names import choice, told
+from backlog_spark.common.familiar_names import choice, described
 from backlog_spark.common.requirements import refuse_other_than
 from backlog_spark.common.settings import FLINK_DURING_BACKLOG, FLINK_INTERVAL, PREFIX, parse_settings
 from backlog_spark.errors import BacklogError
@@ -127,7 +127,7 @@ def check_session(spark: Any) -> None:
 
     refuse_spark_connect(spark)
     if not isinstance(spark, SparkSession):
-        raise BacklogError(f"There is no SparkSession: found {told(spark)}.", "Create one, or pass spark=….")
+        raise BacklogError(f"There is no SparkSession: found {described(spark)}.", "Create one, or pass spark=….")
     if is_stopped(spark):
         raise BacklogError("The SparkSession is stopped.", "Create one again, with SparkSession.builder.getOrCreate().")
     refuse_other_than(spark.version, "Spark", "SPARK_HOME and PySpark must be of one version: pyspark==4.2.*.")

@@ -53,7 +53,7 @@ class Exchanged:
 
 
 def exchanged(rows: DataFrame, by: Sequence[str], *, sides: str | None = None) -> Exchanged | None:
-    """Shuffle rows by columns. The shuffle has run when this returns; readers start behind it.
+    """Shuffle rows by columns. The shuffle has run when this returns; readers start after it.
 
     Parameters
     ----------

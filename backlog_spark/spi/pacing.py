@@ -120,7 +120,7 @@ class GrowingLimit:
     """The row limit of a live batch, if the user has set none.
 
     A batch that takes all available rows keeps the lag near the time of one commit. With a fixed limit the lag would
-    grow if more rows come during a commit than fit into a batch. So a batch that leaves rows behind is followed by one
+    grow if more rows come during a commit than fit into a batch. So a batch that leaves rows unread is followed by one
     that may be twice as large, up to a bound that memory must hold.
 
     Parameters
@@ -134,7 +134,7 @@ class GrowingLimit:
         self.rows = rows
 
     def taken(self, rows: int, *, all_of_them: bool) -> None:
-        """Report that a batch of ``rows`` was given, and whether it left none behind."""
+        """Report that a batch of ``rows`` was given, and whether none remain."""
         if all_of_them:
             self.rows = max(self._least, min(self.rows, 2 * rows))
         elif rows > self.rows // 2:  # else it ended for another reason, such as an ALTER TABLE

@@ -45,7 +45,7 @@ CONNECTORS: dict[str, tuple[str, str]] = {
 
 # What has the packages of each, as in ``pip install 'backlog-spark[mysql]'``.
 _EXTRAS = {"mysql_cdc": "mysql", "hybrid": "kafka,files"}
-# Formats that keep files of their own beside the checkpoint, in the directory of the option ``metadataLocation``.
+# Formats that keep files of their own outside the checkpoint, in the directory of the option ``metadataLocation``.
 KEEPS_METADATA = {"hybrid"}
 
 

@@ -301,10 +301,10 @@ def distinct(tr: Translation, rows: Rows, node: exp.Expr) -> Rows:
         count = f"count(*) AS {tr.unseen(_COUNT)}"
         counted = rows.stream.key_by(*keys).aggregate(count, name=tr.operator(*keys, "distinct"))
     columns = tuple(Visible("", key, column_of(key)) for key in keys)
-    told = tr.changes(Rows(counted, columns, tr.change_columns(counted, node, "DISTINCT")), node)
+    changes = tr.changes(Rows(counted, columns, tr.change_columns(counted, node, "DISTINCT")), node)
     if rows.pseudo or results_change(rows.stream.node):
-        result = replace(told, stream=told.stream.filter(f"{CHANGE_TYPE} IN ('{INSERT}', '{DELETE}')"))
+        result = replace(changes, stream=changes.stream.filter(f"{CHANGE_TYPE} IN ('{INSERT}', '{DELETE}')"))
         return tr.projected(result, [(key, column_of(key), node) for key in keys])
     # Without deletes the result has only inserts, so the change type can go.
-    first = told.stream.filter(f"{CHANGE_TYPE} = '{INSERT}'")
-    return replace(told, stream=tr.selected(first, [quoted(key) for key in keys], node), pseudo=())
+    first = changes.stream.filter(f"{CHANGE_TYPE} = '{INSERT}'")
+    return replace(changes, stream=tr.selected(first, [quoted(key) for key in keys], node), pseudo=())

@@ -44,12 +44,12 @@ def state_ttl(tr: Translation, select: exp.Select, tables: Sequence[str]) -> lis
                 select.expressions[0], "STATE_TTL without a join.", "Only joins drop rows by age. Leave the hint out."
             )
         for pair in each.expressions:
-            told = pair.this.name if isinstance(pair, exp.EQ) else ""
-            if not told or not isinstance(pair.expression, exp.Literal) or told.lower() not in lower:
-                shown = told or pair.sql(dialect="spark")
+            table = pair.this.name if isinstance(pair, exp.EQ) else ""
+            if not table or not isinstance(pair.expression, exp.Literal) or table.lower() not in lower:
+                shown = table or pair.sql(dialect="spark")
                 raise tr.statement.refused(
                     select.expressions[0], f"STATE_TTL of {shown!r}; the tables are {', '.join(tables)}.", _FORM
                 )
             with tr.statement.at(select.expressions[0]):
-                found[told.lower()] = parse_duration(pair.expression.name, f"STATE_TTL of {told!r}")
+                found[table.lower()] = parse_duration(pair.expression.name, f"STATE_TTL of {table!r}")
     return [found.get(name) or None for name in lower]

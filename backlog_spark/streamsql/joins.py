@@ -40,7 +40,7 @@ class _Conditions:
     bounds : Bounds
     before : dict
         Conditions on one side alone, applied before the join.
-    behind : list of (Expr, Expr)
+    afterwards : list of (Expr, Expr)
         Conditions applied to the joined rows, each with its expression in the statement.
     """
 
@@ -48,7 +48,7 @@ class _Conditions:
     bounds: Bounds = field(default_factory=Bounds)
     timed: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
     before: dict[str, list[tuple[exp.Expr, exp.Expr]]] = field(default_factory=lambda: {"left": [], "right": []})
-    behind: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
+    afterwards: list[tuple[exp.Expr, exp.Expr]] = field(default_factory=list)
 
 
 def joined(
@@ -98,12 +98,12 @@ def joined(
         found.keys.append((pair[0], pair[1]))
     if as_of is not None or (version is not None and CHANGE_TYPE not in right.pseudo):
         # A filter must not change which version holds, or which row is the newest.
-        found.behind += found.before["right"]
+        found.afterwards += found.before["right"]
         found.before["right"] = []
     is_interval = version is None and found.bounds.lower is not None and found.bounds.upper is not None
     if not is_interval:
         # Without both bounds no row ever gets too old: this is a regular join with a condition on its result.
-        found.behind += found.timed
+        found.afterwards += found.timed
     if not found.keys:
         raise tr.statement.refused(
             join,
@@ -112,9 +112,9 @@ def joined(
             else "a join without an equality of the two sides is not possible.",
             "Add a.k = b.k, the key of the join.",
         )
-    if how != "inner" and found.behind:
+    if how != "inner" and found.afterwards:
         raise tr.statement.refused(
-            found.behind[0][1],
+            found.afterwards[0][1],
             f"this condition of a {how.upper()} join cannot be applied before the join.",
             f"Put it into WHERE, or on the {_FILLED[how]} side alone."
             if how in _FILLED and as_of is None
@@ -130,7 +130,7 @@ def joined(
         )
     result = _run(tr, left, right, found, how, join, is_interval=is_interval, as_of=as_of, ttl=ttl)
     result = _merged(result, left, right, [name.name for name in using], how)
-    for condition, node in found.behind:
+    for condition, node in found.afterwards:
         result = tr.filtered(result, condition, node)
     return result
 
@@ -278,7 +278,7 @@ def _sorted_out(
         if len(sides) == 1 and (how == "inner" or _FILLED.get(how) in sides):
             found.before[next(iter(sides))].append((translated, written))
             continue
-        found.behind.append((translated, written))
+        found.afterwards.append((translated, written))
     return found
 
 

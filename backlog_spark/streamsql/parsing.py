@@ -73,7 +73,7 @@ def _malformed(error: SqlglotError) -> SqlError:
         shown = f" near {first['highlight']!r}" if first.get("highlight") else ""
         # sqlglot reports the column of the last character.
         line, column = first.get("line") or 1, (first.get("col") or 1) - max(len(first.get("highlight") or "") - 1, 0)
-        told = f"{first['description']}{shown}"
-        return SqlError(f"malformed: {told.replace('..', '.')}", "Check the statement.", line, column)
-    told = re.sub(r"\x1b\[[0-9;]*m", "", str(error).split("\n", 1)[0]).strip()
-    return SqlError(f"malformed: {told}", "Check the statement.")
+        problem = f"{first['description']}{shown}"
+        return SqlError(f"malformed: {problem.replace('..', '.')}", "Check the statement.", line, column)
+    problem = re.sub(r"\x1b\[[0-9;]*m", "", str(error).split("\n", 1)[0]).strip()
+    return SqlError(f"malformed: {problem}", "Check the statement.")

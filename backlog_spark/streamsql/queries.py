@@ -155,9 +155,9 @@ def _union(tr: Translation, node: exp.SetOperation, tables: Tables) -> Rows:
         plain = tr.projected(replace(side, pseudo=()), items).stream
         if changing:
             # In a stream without changes all rows are inserts.
-            told = column_of(CHANGE_TYPE) if side.pseudo else exp.Literal.string("insert")
+            change_type = column_of(CHANGE_TYPE) if side.pseudo else exp.Literal.string("insert")
             texts = [f"{text_of(c.column)} AS {text_of(column_of(n))}" for n, c in zip(names, own, strict=True)]
-            plain = side.stream.map(*texts, f"{text_of(told)} AS {text_of(column_of(CHANGE_TYPE))}")
+            plain = side.stream.map(*texts, f"{text_of(change_type)} AS {text_of(column_of(CHANGE_TYPE))}")
         streams.append(plain)
     united = streams[0].union(*streams[1:])
     tr.schema(united, node.expression, "UNION ALL")
@@ -205,7 +205,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
         if is_over:
             call = next(item.expression.find(exp.Window) for item in items if item.expression.find(exp.Window))
             raise tr.statement.refused(
-                call, "OVER beside GROUP BY or an aggregate.", "Group in a subquery and put OVER around it."
+                call, "OVER together with GROUP BY or an aggregate.", "Group in a subquery and put OVER around it."
             )
         found = grouped(tr, select, rows, items)
     elif rows.span is not None:

@@ -128,7 +128,7 @@ class Statement:
         for key, value in node.args.items():
             if key in understood or value is None or value is False or value == []:
                 continue
-            told, hint = _CLAUSES.get(
+            problem, hint = _CLAUSES.get(
                 key, (f"{key.rstrip('_').replace('_', ' ').upper()} is not supported", _WITH_CHAIN)
             )
             first = value[0] if isinstance(value, list) else value
@@ -136,7 +136,7 @@ class Statement:
                 first = node.expressions[0]  # only the parts of a hint have positions
             if isinstance(first, exp.With):
                 first = first.expressions[0].args.get("alias")
-            raise self.refused(first if isinstance(first, exp.Expr) else node, f"{told}.", hint)
+            raise self.refused(first if isinstance(first, exp.Expr) else node, f"{problem}.", hint)
 
     def checked(self, expression: exp.Expr) -> None:
         """Refuse parts that no expression over a stream's rows can have."""

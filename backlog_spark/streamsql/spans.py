@@ -141,16 +141,16 @@ def check_event_time(tr: Translation, rows: Rows, column: exp.Expr, what: str) -
     SqlError
     """
     time = event_time(tr, rows.stream)
-    told = f"{what}: {text_of(column)} is not the stream's event time"
+    problem = f"{what}: {text_of(column)} is not the stream's event time"
     if time is None:
         raise tr.statement.refused(
             column,
-            f"{told}: the stream has none.",
+            f"{problem}: the stream has none.",
             f"Give bs.sql a stream with .with_watermark({text_of(column)!r}, delay).",
         )
     if text_of(rows.translated(tr.statement, column)) != text_of(column_of(time)):
         known = [each.name for each in rows.columns if each.column.name == time] or [time]
-        raise tr.statement.refused(column, f"{told}. That is {known[0]!r}.", f"Write {known[0]}.")
+        raise tr.statement.refused(column, f"{problem}. That is {known[0]!r}.", f"Write {known[0]}.")
 
 
 def event_time(tr: Translation, stream: BacklogStream) -> str | None:

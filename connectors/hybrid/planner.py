@@ -58,14 +58,14 @@ class HybridPlanner:
         is_backlog = self._is_backlog(0, self._phases[0].is_backlog(began))
         return replace(start, position=began, is_processing_backlog=is_backlog, pinned=pinned, fixed_ms=fixed_ms)
 
-    def _is_backlog(self, phase: int, told: bool) -> bool:
-        """The source's flag, given that of its phase.
+    def _is_backlog(self, phase: int, is_reported: bool) -> bool:
+        """The source's flag, from that of its phase.
 
         With N >= 2 phases it is false from the beginning of the last one (FLIP-309, "Update HybridSource"), unless an
         unbounded phase reports backlog by its thresholds. A single bounded phase is backlog up to its end.
         """
         is_last = phase == len(self._phases) - 1
-        return told and not (is_last and phase > 0 and self._phases[phase].is_bounded)
+        return is_reported and not (is_last and phase > 0 and self._phases[phase].is_bounded)
 
     def check(self, start: HybridOffset) -> None:
         """Refuse a checkpoint with other phases.

@@ -59,7 +59,7 @@ class HybridStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._pacer = Pacer(options.interval_ms or 0, during, QueryBacklog(options.query_token))
         self._available_now = False
 
-    # -- planning, beside the driver ------------------------------------------------------------------------
+    # -- planning, next to the driver ------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
         return self._planner.first().to_json()

@@ -137,5 +137,5 @@ def test_a_source_without_read_limits_is_warned_of(
         finally:
             query.stop()
     (message,) = [record.getMessage() for record in caplog.records if "read limit" in record.getMessage()]
-    assert message.startswith("Query q: batch 0 began in the backlog of source log and ended behind it")
+    assert message.startswith("Query q: batch 0 began in the backlog of source log and ended after it")
     assert lines_source.inspect({"path": str(tmp_path / "app.log")}).starts_in_backlog

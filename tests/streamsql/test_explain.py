@@ -39,7 +39,7 @@ def test_streams(spark: SparkSession, streams: dict[str, bs.BacklogStream], caps
     ]
     pairs = totals.key_by("user").join(b.map("user", "item").key_by("user"))
     text = bs.explained(pairs, spark=spark)
-    later = "but not in a later stay, as rows of a second input enter behind the first operator"
+    later = "but not in a later stay, as rows of a second input enter after the first operator"
     assert text.count(f"* {told}, {later}; stream otherwise") == 2
     assert "\n  left: aggregate user_sum_v by user\n" in text
     assert "\n  right: map user, item\n" in text

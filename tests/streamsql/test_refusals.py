@@ -143,7 +143,7 @@ REFUSED = [
     (f"SELECT sum(v) {OVER}, seq) AS s FROM a", "a RANGE frame must be ordered by the event time alone"),
     (f"SELECT lag(v) {OVER} ROWS 2 PRECEDING) AS s FROM a", "always sees all rows before, so it takes no frame"),
     (f"SELECT sum(v) {OVER}) AS s, sum(v) OVER (ORDER BY ts) AS t FROM a", "the windows of one SELECT differ"),
-    (f"SELECT sum(v) {OVER}) AS s, count(*) AS n FROM a", "OVER beside GROUP BY or an aggregate"),
+    (f"SELECT sum(v) {OVER}) AS s, count(*) AS n FROM a", "OVER together with GROUP BY or an aggregate"),
     ("SELECT sum(v) OVER w AS s FROM a", "column 20: there is no window 'w'"),
     (f"SELECT user FROM a WHERE sum(v) {OVER}) > 3", "OVER in WHERE. Put the OVER into a subquery."),
     # Joins

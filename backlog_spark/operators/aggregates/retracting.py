@@ -181,8 +181,8 @@ class RowsAggregateFold(MultisetFold):
     def placed(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        told = [self._identity().alias(ROW), sign(quoted(CHANGE_TYPE)).alias(SIGN_OF)]
-        lifted = self.inner.lift(rows, *told)
+        change = [self._identity().alias(ROW), sign(quoted(CHANGE_TYPE)).alias(SIGN_OF)]
+        lifted = self.inner.lift(rows, *change)
         names = iter(self._lifted)
         side, time = F.lit(0).cast("int").alias(SIDE_OF), F.lit(None).cast("long").alias(TIME)
         keys = dict(zip(self.keys, self.state.key_names, strict=True))

@@ -143,7 +143,7 @@ def only_function(
     Raises
     ------
     BacklogError
-        For a class, and for a function beside other aggregates.
+        For a class, and for a function next to other aggregates.
     """
     for each in aggregates:
         if isinstance(each, type) and issubclass(each, AggregateFunction):
@@ -153,7 +153,7 @@ def only_function(
         if isinstance(each, AggregateFunction):
             if len(aggregates) > 1:
                 raise BacklogError(
-                    f"aggregate was given {type(each).__name__} beside other aggregates.",
+                    f"aggregate was given {type(each).__name__} next to other aggregates.",
                     "Pass it alone; one function may have several columns of output.",
                 )
             return each, []

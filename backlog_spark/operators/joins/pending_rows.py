@@ -103,7 +103,7 @@ class _Joining:
         count = int(np.searchsorted(np.cumsum(most), self.left, "right"))
         if count:
             self.settled, more = self._fold.worked(self.settled, work.slice(0, count))
-            self._put_out(more)
+            self._emit(more)
         return count
 
     def one(self, row: pa.RecordBatch, done: int) -> int | None:
@@ -112,14 +112,14 @@ class _Joining:
         while self.left > 0 and done < len(others):
             some = others[done : done + max(1, self.left // self._fold.rows_a_pair)]
             _, more = self._fold.worked(self.settled.take(pa.array(np.concatenate([mine, some]))), row)
-            self._put_out(more)
+            self._emit(more)
             done += len(some)
         if done < len(others):
             return done
         self.settled = self._fold.settled(self.settled, row)
         return None
 
-    def _put_out(self, rows: list[pa.RecordBatch]) -> None:
+    def _emit(self, rows: list[pa.RecordBatch]) -> None:
         self.out += rows
         self.left -= sum(piece.num_rows for piece in rows)
 

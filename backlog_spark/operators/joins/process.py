@@ -130,12 +130,12 @@ class ProcessedIntervalJoinFold(IntervalJoinFold):
                 f"{what}.output has a column {JOIN_TIME!r}, which is added automatically.", "Remove it from the output."
             )
         self._function = function
-        self._put_out = StructType(list(declared.fields)).add(
+        self._output = StructType(list(declared.fields)).add(
             JOIN_TIME, TimestampType(), metadata={EVENT_TIME: JOIN_TIME}
         )
         names = [side.schema.names for side in self.sides]
         times = [n.index(time) for n, time in zip(names, self._times, strict=True)]
-        self._step = _ProcessPairs(function, (names[0], names[1]), (times[0], times[1]), arrow_schema(self._put_out))
+        self._step = _ProcessPairs(function, (names[0], names[1]), (times[0], times[1]), arrow_schema(self._output))
 
     def pair_columns(self) -> list[Output]:
         # Columns with the same name on both sides are allowed here.
@@ -163,7 +163,7 @@ class ProcessedIntervalJoinFold(IntervalJoinFold):
         return replace(found, output=lambda given, end: self._processed(pairs(given, end)))
 
     def _processed(self, pairs: DataFrame) -> DataFrame:
-        return map_in_arrow(pairs, self._step, self._put_out)
+        return map_in_arrow(pairs, self._step, self._output)
 
 
 class _ProcessPairs:

@@ -124,13 +124,13 @@ class JoinFold(MultisetFold):
         self.takes_back = any(self._change_types)
         self.numbered = cuts
         self._rows = schema
-        told = {
+        change_columns = {
             prefixed(side, name)
             for side, changes in zip((LEFT, RIGHT), self._change_types, strict=True)
             for name in METADATA
             if changes
         }
-        kept = StructType([field for field in schema if field.name not in told])
+        kept = StructType([field for field in schema if field.name not in change_columns])
         own = [*self.own_columns(), *([(TURN, LongType()), (DONE, LongType())] if cuts else [])]
         super().__init__(self.name, kept, left_keys, right_keys, key_groups, own=own)
         self._columns = output_columns(self, changes=self.changes)

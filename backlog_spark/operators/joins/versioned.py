@@ -118,10 +118,10 @@ class VersionedJoinFold(RowsFold):
         self._times = self._event_times(probe, build, as_of)
         own: list[tuple[str, DataType]] = [(MICROS, LongType())]
         self._change_type: str | None = None
-        told: set[str] = set()
+        change_columns: set[str] = set()
         if is_change_stream(build, right_keys):
             self._change_type = prefixed(RIGHT, CHANGE_TYPE)
-            told = {prefixed(RIGHT, name) for name in METADATA}
+            change_columns = {prefixed(RIGHT, name) for name in METADATA}
             own.append((GONE, BooleanType()))
         self._has_seq = _COMMIT_SEQ in build.names and is_ordered(build[_COMMIT_SEQ].dataType)
         if self._has_seq:
@@ -129,7 +129,7 @@ class VersionedJoinFold(RowsFold):
         self._own = [name for name, _ in own]
         self._rows = schema
         # The change columns are used before they are dropped; one may be the event time.
-        kept = StructType([field for field in schema if field.name not in told])
+        kept = StructType([field for field in schema if field.name not in change_columns])
         super().__init__(self.name, kept, left_keys, right_keys, key_groups, own=own, control_first=control_first)
         self._columns = [self._marked(column, probe, as_of) for column in output_columns(self)]
         self._arrow = arrow_schema(self.output_schema())

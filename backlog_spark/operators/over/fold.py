@@ -144,8 +144,8 @@ class OverFold(ByKeyFold):
     def placed(self, rows: DataFrame) -> DataFrame:
         from pyspark.sql import functions as F
 
-        told = F.raise_error(str(self._no_time())).cast("long")
-        return super().placed(rows).withColumn(TIME, F.coalesce(F.col(TIME), told))
+        error = F.raise_error(str(self._no_time())).cast("long")
+        return super().placed(rows).withColumn(TIME, F.coalesce(F.col(TIME), error))
 
     def _no_time(self) -> BacklogError:
         return BacklogError(

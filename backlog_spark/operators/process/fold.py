@@ -238,11 +238,11 @@ class ProcessFold(Fold):
         late = 0
         drops = self._event_time is not None and not self._function._takes_late_rows
         if drops and watermark > MIN_WATERMARK and live.num_rows:
-            live, behind = self._split_late(live, watermark)
+            live, late_rows = self._split_late(live, watermark)
             if self._loop_schema.late is None:
-                late = behind.num_rows
-            elif behind.num_rows:
-                loop.put_late(self._rows(behind))
+                late = late_rows.num_rows
+            elif late_rows.num_rows:
+                loop.put_late(self._rows(late_rows))
         width = 1 + len(self.keys)
         names = list(range(width))
         ids = combine([old.select(names), live.select(names)], pa.schema(list(self.state.arrow())[:width]))

@@ -306,14 +306,14 @@ class WindowFold(Fold):
         if live.num_rows and self.options.assigner.is_event_time and watermark > MIN_WATERMARK:
             late = self._late(live, watermark, kept)
         on_time = live.filter(pa.array(~late)) if late.any() else live
-        behind = live.filter(pa.array(late))
+        late_rows = live.filter(pa.array(late))
         if not shipped_raw:
-            return on_time.drop_columns([_ROWS]), pc.sum(behind.column(_ROWS)).as_py() or 0, []
+            return on_time.drop_columns([_ROWS]), pc.sum(late_rows.column(_ROWS)).as_py() or 0, []
         outputs = []
         # A row of several windows is late when its last window is over.
-        behind = behind.filter(pc.equal(behind.column(_ROWS), 1))
-        if behind.num_rows:
-            columns = [behind.column(f"r{i}") for i in range(len(self._schema))]
+        late_rows = late_rows.filter(pc.equal(late_rows.column(_ROWS), 1))
+        if late_rows.num_rows:
+            columns = [late_rows.column(f"r{i}") for i in range(len(self._schema))]
             outputs = [(1, pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self._schema)))]
         if not on_time.num_rows:
             return combine([], self._merged_schema()), 0, outputs
@@ -358,7 +358,7 @@ class WindowFold(Fold):
         from pyspark.sql import functions as F
 
         windows = self.state_of(version).where(self._is_over(end))
-        return self._put_out(windows, F.lit(codes_of(np.zeros(1, bool), np.ones(1, bool))[1].item()))
+        return self._emitted(windows, F.lit(codes_of(np.zeros(1, bool), np.ones(1, bool))[1].item()))
 
     def side_output_of(self, version: DataFrame, name: str) -> DataFrame:
         from pyspark.sql import functions as F
@@ -389,13 +389,13 @@ class WindowFold(Fold):
         if self.changes:
             schema = schema.add(CODE, IntegerType())
         chosen = packed.where("tag = 0").select("data")
-        return self._put_out(chosen.mapInArrow(Unpack(arrow, arrow_schema(schema), skip=1), schema), F.col(CODE))
+        return self._emitted(chosen.mapInArrow(Unpack(arrow, arrow_schema(schema), skip=1), schema), F.col(CODE))
 
     def unpack_side_output(self, packed: DataFrame, name: str) -> DataFrame:
         arrow = arrow_schema(self._schema)
         return packed.where("tag = 1").select("data").mapInArrow(Unpack(arrow, arrow), self._schema)
 
-    def _put_out(self, windows: DataFrame, code: Column) -> DataFrame:
+    def _emitted(self, windows: DataFrame, code: Column) -> DataFrame:
         return self.finish(windows, *([change_type_of(code, self.changes)] if self.changes else []))
 
     def finish(self, state: DataFrame, *more: Column) -> DataFrame:

@@ -127,7 +127,7 @@ def _scalar(avro: Avro, type: pa.DataType) -> Read | None:
         return enum(avro.names) if pa.types.is_string(type) else None
     if avro.kind == "fixed":
         return fixed(avro.size) if pa.types.is_binary(type) else None
-    # The number behind a logical type may be declared too.
+    # The number under a logical type may be declared too.
     plain = Avro(avro.kind)
     if type != arrow_type(plain) and (avro.logical or type not in _PROMOTIONS.get(avro.kind, ())):
         wide = avro.logical and avro.kind == "int" and type == pa.int64()

@@ -112,9 +112,9 @@ class ListedPhase(Phase):
     def ended(self, position: Position) -> Mapping[str, Any]:
         if not self._read.timestamp_column:
             return {}
-        assert self._columns is not None, "asked before the columns were told"
+        assert self._columns is not None, "the columns are not known yet"
         handover = Handover(self._files(position), self._reader(), self.format, self._columns, self._read)
-        return handover.told(self._metadata)
+        return handover.as_json(self._metadata)
 
     def close(self) -> None:
         self._forget()
@@ -159,7 +159,7 @@ class ListedPhase(Phase):
         return self._reader().use(file, lambda source: self.format.layout(source, file))
 
     def _reader(self) -> Reader:
-        assert self._columns is not None, "asked before the columns were told"
+        assert self._columns is not None, "the columns are not known yet"
         return Reader(self.name, self._store(), self.format, self._columns, self._read.fails_on_loss)
 
 

@@ -80,7 +80,7 @@ class Handover:
         self._columns = columns
         self._options = options
 
-    def told(self, metadata: Callable[[], tuple[Store, str]]) -> dict[str, Any]:
+    def as_json(self, metadata: Callable[[], tuple[Store, str]]) -> dict[str, Any]:
         """``lastTimestamp`` in milliseconds since 1970, rounded down, and ``dedup``, the path of the file with keys.
 
         Empty if no row has a time. ``metadata`` returns the store and directory for that file.
@@ -106,7 +106,7 @@ class Handover:
         """The pieces of all files, with their greatest microseconds."""
         column = self._options.timestamp_column
 
-        def told(file: DataFile) -> tuple[DataFile, Spans | None]:
+        def latest(file: DataFile) -> tuple[DataFile, Spans | None]:
             # Times in the metadata include deleted rows, or belong to a file column that a directory replaces.
             if file.deleted or any(name.casefold() == column.casefold() for name, _ in file.values):
                 return file, None
@@ -114,7 +114,7 @@ class Handover:
 
         with ThreadPoolExecutor(_THREADS) as pool:
             for at in range(0, len(self._files), 1_000):
-                for file, spans in pool.map(told, self._files[at : at + 1_000]):
+                for file, spans in pool.map(latest, self._files[at : at + 1_000]):
                     if spans is None:
                         yield Piece(file), self._scanned(Piece(file))
                     else:

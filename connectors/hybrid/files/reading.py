@@ -107,8 +107,8 @@ class Reader:
 
         def made() -> Iterator[pa.RecordBatch]:
             for piece in pieces:
-                told = {"_phase": self._phase, "_file": self._store.name(piece.file.path)}
-                metadata = [repeated(pa.scalar(told.get(name), schema.field(name).type)) for name in columns.metadata]
+                values = {"_phase": self._phase, "_file": self._store.name(piece.file.path)}
+                metadata = [repeated(pa.scalar(values.get(name), schema.field(name).type)) for name in columns.metadata]
                 for number, arrays in self.rows(piece, wanted):
                     more = [give(number) for give in metadata]
                     yield pa.RecordBatch.from_arrays([*arrays, *more], schema=schema)

@@ -238,7 +238,7 @@ class KafkaPythonClient(KafkaClient):
         looked = heard
         while at < until:
             records = consumer.poll(_POLL_MS, max_records=min(_BATCH, until - at)).get(wanted, [])
-            # Goes on over what transactions left behind, and does so without a record.
+            # Moves past control records of transactions, even if no record follows.
             reached = max(at, consumer.position(wanted, timeout_ms=_POLL_MS) or 0)
             now = time.monotonic()
             if reached == at:

@@ -1,4 +1,4 @@
-"""Plans where the Kafka phase begins and where its next batch ends. Runs beside the driver."""
+"""Plans where the Kafka phase begins and where its next batch ends. Runs in a process next to the driver."""
 
 from __future__ import annotations
 

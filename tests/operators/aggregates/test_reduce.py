@@ -113,7 +113,7 @@ def test_refused_functions(name: str, value: Any, message: str) -> None:
 def test_functions_are_given_alone_and_as_instances() -> None:
     with pytest.raises(BacklogError, match=r"the class Words\. Pass an instance: Words\(\)"):
         only_function([Words])
-    with pytest.raises(BacklogError, match="Words beside other aggregates"):
+    with pytest.raises(BacklogError, match="Words next to other aggregates"):
         only_function(["count(*) AS n", Words()])
 
 

@@ -563,7 +563,7 @@ def test_refused_functions_of_pairs() -> None:
         output = StructType().add("Join_Time", LongType())
 
     given = (schema(), ["user"], ["user"], -5, 5, 4)
-    assert event_time_of(ProcessedIntervalJoinFold(Apart(), *given)._put_out) == "join_time"
+    assert event_time_of(ProcessedIntervalJoinFold(Apart(), *given)._output) == "join_time"
     with pytest.raises(SettingError, match="rows without a match after their time is over"):
         ProcessedIntervalJoinFold(Apart(), *given, how="left")
     with pytest.raises(BacklogError, match=r"Wrong\.output has a column 'join_time', which is added automatically"):

@@ -296,7 +296,7 @@ def test_mistakes_are_refused() -> None:
     with pytest.raises(BacklogError, match=r"column 'rts' of a row of the build side is NULL.*an event time in each"):
         fold.advance(without.slice(1), without, Clock(0, 0, None, 0))
     left, right = (bs.source("scripted", name=name, path="/nowhere") for name in "lr")
-    with pytest.raises(BacklogError, match=r"order='w' beside as_of='ts'.*Leave order out"):
+    with pytest.raises(BacklogError, match=r"order='w' together with as_of='ts'.*Leave order out"):
         left.temporal_join(right, on="user", as_of="ts", order="w")
 
 
