@@ -31,7 +31,7 @@ from backlog_spark.spark.checkpoint import Checkpoint
 from backlog_spark.spark.outstanding_files import Outstanding
 from backlog_spark.spark.own_settings import start_with
 from backlog_spark.spark.session import check_session, own_conf, session_listener
-from backlog_spark.spark.stop_between_batches import telling_its_end
+from backlog_spark.spark.stop_between_batches import reporting_its_end
 from backlog_spark.spi.offset_flags import has_flag
 from backlog_spark.spi.pacing import PROBE_ROWS, BacklogSizer
 
@@ -167,7 +167,7 @@ class ForeignQuery(QueryRuns):
             context = replace(context, _frame=self._source.frame(self._phase, context, self._checkpoint))
         writer = self._build(context)
         conf = CONF if self._source else {}
-        with telling_its_end(self._spark) if self._in_round else contextlib.nullcontext():
+        with reporting_its_end(self._spark) if self._in_round else contextlib.nullcontext():
             started = start_with(self._spark, self._checkpoint.qualified(), conf, lambda: self._start(writer))
         self._name = self._name or started.name or str(started.id)
         return self._subscribe(started)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-__all__ = ["SIDE_OF", "TIME", "PackRowsAsTheyAre", "RowsFold"]
+__all__ = ["SIDE_OF", "TIME", "PackRowsUnchanged", "RowsFold"]
 
 TIME: Final = "t"
 """Column of state and live rows: event time in milliseconds since 1970, NULL if the row has none."""
@@ -174,7 +174,7 @@ class RowsFold(Fold):
         return F.unix_millis(quoted(side.columns[side.schema.names.index(side.event_time)]))
 
     def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
-        return PackRowsAsTheyAre(lifted, self.live_schema())
+        return PackRowsUnchanged(lifted, self.live_schema())
 
     # -- the sorted vehicle ---------------------------------------------------------------------------------
 
@@ -385,7 +385,7 @@ class RowsFold(Fold):
         }
 
 
-class PackRowsAsTheyAre:
+class PackRowsUnchanged:
     """For ``mapInArrow``: lifted rows packed by key group."""
 
     def __init__(self, lifted: pa.Schema, live: pa.Schema) -> None:

@@ -65,8 +65,8 @@ from backlog_spark.spark.source_layout import DeclaredSources
 from backlog_spark.spark.stop_between_batches import (
     INTERRUPTED,
     end_after_batch,
+    reporting_its_end,
     set_interval_after_batch,
-    telling_its_end,
 )
 from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN, poll_every_ms
 from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_start, inspect
@@ -255,7 +255,7 @@ class BacklogQuery(QueryRuns):
         if self._facts.sources_pace or self._facts.source_waits:
             delay = poll_every_ms(0 if self._facts.source_waits else self._facts.interval_ms)
             conf = {**conf, _POLLING_DELAY: f"{delay}ms"}
-        with telling_its_end(self._spark) if self._ends_by_itself() else contextlib.nullcontext():
+        with reporting_its_end(self._spark) if self._ends_by_itself() else contextlib.nullcontext():
             return self._subscribe(start_with(self._spark, self._checkpoint.qualified(), conf, writer.start))
 
     def _open_sinks(self, schema: StructType) -> None:

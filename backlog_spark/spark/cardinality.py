@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["brought_together", "estimated_distinct", "sample_of"]
+__all__ = ["estimated_distinct", "sample_of", "shuffled_by_key"]
 
 _SAMPLED_ROWS = 20_000
 # A sample costs a tenth of a second.
@@ -87,7 +87,7 @@ def estimated_distinct(hashes: np.ndarray) -> float | None:
     return number * number / 2 / max(equal, 0.5)
 
 
-def brought_together(rows: DataFrame, sample: DataFrame | None, by: Sequence[Column]) -> tuple[DataFrame, int] | None:
+def shuffled_by_key(rows: DataFrame, sample: DataFrame | None, by: Sequence[Column]) -> tuple[DataFrame, int] | None:
     """Rows shuffled by key before they are aggregated, if a sample shows many keys.
 
     Parameters

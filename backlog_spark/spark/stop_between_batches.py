@@ -42,8 +42,8 @@ __all__ = [
     "ends_by_itself",
     "found_the_end",
     "is_running",
+    "reporting_its_end",
     "set_interval_after_batch",
-    "telling_its_end",
 ]
 
 _log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ _ENDS, _INTERVAL = "end between batches", "trigger interval"
 # say what is available.
 _SEVERAL, _SINGLE = "MultiBatchExecutor", "SingleBatchExecutor"
 # Setting for the progress event of a look without rows.
-_LOOKS_TOLD = "spark.sql.streaming.noDataProgressEventInterval"
+_NO_DATA_INTERVAL = "spark.sql.streaming.noDataProgressEventInterval"
 _OF_A_BATCH = frozenset({"addBatch", "walCommit", "commitOffsets"})
 
 # The longest time between a trigger's check of the state and its report that it is active.
@@ -100,9 +100,9 @@ def end_at_boundary(query: StreamingQuery) -> bool:
             _state(query).set(_terminated(query))
             return True
         with _no_batch_begins_or_commits(query) as held:
-            if not held or _told_in_batch(query):
+            if not held or _stopped_in_batch(query):
                 return held
-            if not _told_between(query):
+            if not _stopped_between(query):
                 return False
         query.stop()  # it sleeps until its next trigger, and needs the lock to end
         return True
@@ -145,34 +145,34 @@ def found_the_end(query: StreamingQuery) -> bool | None:
     None if unknown. Sources that cannot say what is available get a single batch: such a query looks once.
     """
     if not is_usable(_ENDS):
-        return _last_look_was_in_vain(query)
+        return _last_poll_found_nothing(query)
     try:
         execution = _execution(query)
         executor = execution.triggerExecutor()
         # The field is empty before the first look.
         kind = _SEVERAL if executor is None else str(executor.getClass().getSimpleName())
         if kind not in (_SEVERAL, _SINGLE):
-            return _last_look_was_in_vain(query)
+            return _last_poll_found_nothing(query)
         # The context of the last look. If the query was stopped between two batches, that look has not begun.
         look = execution.getLatestExecutionContext()
         if look is None or (kind == _SEVERAL and look.isCurrentBatchConstructed()):
             return False
         return bool(look.getDuration("triggerExecution").isDefined())
     except (Py4JError, AttributeError):
-        return _last_look_was_in_vain(query)
+        return _last_poll_found_nothing(query)
 
 
 @contextmanager
-def telling_its_end(spark: SparkSession) -> Iterator[None]:
+def reporting_its_end(spark: SparkSession) -> Iterator[None]:
     """Start a query that ends by itself so that `found_the_end` can see its end.
 
     The fallback needs a progress event for each look without rows. By default Spark omits those soon after a batch.
     """
-    with session_conf(spark, {} if is_usable(_ENDS) else {_LOOKS_TOLD: "0"}):
+    with session_conf(spark, {} if is_usable(_ENDS) else {_NO_DATA_INTERVAL: "0"}):
         yield
 
 
-def _last_look_was_in_vain(query: StreamingQuery) -> bool | None:
+def _last_poll_found_nothing(query: StreamingQuery) -> bool | None:
     """The same with Spark's public API, if the last progress shows it."""
     try:
         progress = query.lastProgress
@@ -216,7 +216,7 @@ def _no_batch_begins_or_commits(query: StreamingQuery) -> Iterator[bool]:
             lock.unlock()
 
 
-def _told_in_batch(query: StreamingQuery) -> bool:
+def _stopped_in_batch(query: StreamingQuery) -> bool:
     """Set the state of a query whose batch is being written. It cannot commit now, and checks after the commit."""
     execution = _execution(query)
     context = execution.getLatestExecutionContext()
@@ -230,7 +230,7 @@ def _told_in_batch(query: StreamingQuery) -> bool:
     return True
 
 
-def _told_between(query: StreamingQuery) -> bool:
+def _stopped_between(query: StreamingQuery) -> bool:
     """Set the state of a query that sleeps until its next trigger."""
     if query.status["isTriggerActive"]:
         return False

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from backlog_spark.errors import BacklogError
 from backlog_spark.operators.fold import Fold, Gathered
 from backlog_spark.spark.batch_frames import arrow_batches
-from backlog_spark.spark.cardinality import brought_together
+from backlog_spark.spark.cardinality import shuffled_by_key
 from backlog_spark.spark.session import session_conf
 from backlog_spark.spark.shuffle_once import exchanged
 from backlog_spark.state.seeds import seed_prefix
@@ -96,7 +96,7 @@ class BatchState:
             # A replayed batch has the same rows. Their output may already be in one of several sinks.
             return self.read(spark, fold, batch_id)
         base, by = self._base(spark, fold, batch_id), fold.reduces_by()
-        found = brought_together(rows, sample(), by) if by else None
+        found = shuffled_by_key(rows, sample(), by) if by else None
         if found is None:
             version = fold.fold(rows, base)
         else:

@@ -86,12 +86,12 @@ def joined(
             )
     version = join.this.args.get("version")
     as_of = None if version is None else _as_of(tr, left, version, join, how)
-    left, right = _told_apart(tr, left, right, join, commits=as_of is not None)
+    left, right = _with_unique_names(tr, left, right, join, commits=as_of is not None)
     both = replace(left, columns=left.columns + right.columns)
     on = [each for condition in [join.args.get("on")] if condition for each in conjuncts(condition)]
     taken = [each for each in where if how == "inner" and _is_known(both, each)]
     where[:] = [each for each in where if not any(each is one for one in taken)]
-    found = _sorted_out(tr, left, right, both, [*on, *taken], how)
+    found = _conditions_of(tr, left, right, both, [*on, *taken], how)
     using = join.args.get("using") or []
     for name in using:
         pair = [_of_using(tr, rows, name) for rows in (left, right)]
@@ -180,7 +180,7 @@ def _is_known(rows: Rows, condition: exp.Expr) -> bool:
     return bool(columns) and not condition.find(exp.Query) and all(rows.has(column) for column in columns)
 
 
-def _told_apart(tr: Translation, left: Rows, right: Rows, node: exp.Expr, *, commits: bool) -> tuple[Rows, Rows]:
+def _with_unique_names(tr: Translation, left: Rows, right: Rows, node: exp.Expr, *, commits: bool) -> tuple[Rows, Rows]:
     """Rename columns of the right side, so that all columns of both sides have different names.
 
     ``commits``: keep the right side's columns with the commit of a row.
@@ -247,7 +247,7 @@ def _pair(equality: exp.EQ, names: tuple[set[str], set[str]]) -> tuple[exp.Expr,
     return (second, first) if sides == ({"right"}, {"left"}) else None
 
 
-def _sorted_out(
+def _conditions_of(
     tr: Translation, left: Rows, right: Rows, both: Rows, conditions: Sequence[exp.Expr], how: str
 ) -> _Conditions:
     names = (set(tr.schema(left.stream, None).names), set(tr.schema(right.stream, None).names))

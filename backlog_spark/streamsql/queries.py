@@ -186,7 +186,7 @@ def _select(tr: Translation, select: exp.Select, tables: Tables) -> Rows:
             newest = {event_time(tr, right.stream), *(["_commit_seq"] if at_rows else [])} if by_time else set()
             of_build = {c.name.lower() for c in right.columns if c.column.name in newest}
             rows, right = tr.pruned(rows, used, join), tr.pruned(right, used | of_build, join)
-        early = _decided_early(where, [rows, right, *rights[number + 1 :]], joins[number + 1 :])
+        early = _pushed_down(where, [rows, right, *rights[number + 1 :]], joins[number + 1 :])
         taken = list(early)
         # A table of its own alias only: the result of the joins before is not in the hint.
         rows = joined(tr, rows, right, join, taken, (None if number else kept[0], kept[number + 1]))
@@ -252,7 +252,7 @@ def _used(select: exp.Select, *parts: str) -> set[str] | None:
     return found
 
 
-def _decided_early(where: list[exp.Expr], inputs: list[Rows], later: list[exp.Join]) -> list[exp.Expr]:
+def _pushed_down(where: list[exp.Expr], inputs: list[Rows], later: list[exp.Join]) -> list[exp.Expr]:
     """The conditions of WHERE that a join may apply, as far as the joins after it allow."""
     if any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in later):
         # These joins fill rows with NULL, and WHERE must see those rows.

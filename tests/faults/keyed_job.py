@@ -283,7 +283,7 @@ SMALL = {"_WORTH_IT_BYTES": 0, "_SAMPLED_ROWS": 500, "_MANY_KEYS": 50, "_KEYS_A_
 def bring_together(mark: Path) -> None:
     """Shuffle rows of small files by key. ``mark`` exists after the first shuffle."""
     vars(cardinality).update(SMALL)
-    original = cardinality.brought_together
+    original = cardinality.shuffled_by_key
 
     def marked(*args: Any) -> Any:
         found = original(*args)
@@ -291,7 +291,7 @@ def bring_together(mark: Path) -> None:
             mark.touch()
         return found
 
-    vars(versions)["brought_together"] = marked
+    vars(versions)["shuffled_by_key"] = marked
 
 
 def fire_few(timers: int = FEW_TIMERS) -> None:

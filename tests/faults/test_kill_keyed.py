@@ -107,7 +107,7 @@ def killed_and_ended(
         pytest.param(list(POINTS), id="all", marks=pytest.mark.grid),
     ],
 )
-def test_rows_that_are_brought_together_by_key_survive(
+def test_rows_that_are_shuffled_by_key_survive(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, points: list[str]
 ) -> None:
     chance = random.Random(7)

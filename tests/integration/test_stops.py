@@ -130,7 +130,7 @@ def test_a_phase_is_over_only_if_spark_reports_it(
 
     monkeypatch.setattr(boundaries, "_execution", gone)
     if not tells:
-        monkeypatch.setattr(boundaries, "_last_look_was_in_vain", lambda query: None)
+        monkeypatch.setattr(boundaries, "_last_poll_found_nothing", lambda query: None)
     read: list[int] = []
     checkpoint = tmp_path / "checkpoint"
 

@@ -119,7 +119,7 @@ def test_the_result_is_the_same(
     for constant, value in SMALL.items():
         monkeypatch.setattr(cardinality, constant, value)
     told: list[bool] = []
-    bring = cardinality.brought_together
+    bring = cardinality.shuffled_by_key
 
     def watched(rows: DataFrame, sample: DataFrame | None, by: Any) -> Any:
         found = bring(rows, sample, by)
@@ -127,7 +127,7 @@ def test_the_result_is_the_same(
             told.append(found is not None)
         return found
 
-    monkeypatch.setattr(versions, "brought_together", watched)
+    monkeypatch.setattr(versions, "shuffled_by_key", watched)
     given_query: tuple[Callable[[bs.BacklogStream], bs.BacklogStream], str, int] = QUERIES[name]
     build, query, keys = given_query
     tables = [table(number, 3_000) for number in range(FILES + 2)]

@@ -31,7 +31,7 @@ from backlog_spark.operators.windows.fold import WindowOptions
 from backlog_spark.operators.windows.functions import (
     CoGroupFunction,
     Groups,
-    Made,
+    LazyRows,
     ProcessWindowFunction,
     Rows,
     TimeWindow,
@@ -319,8 +319,8 @@ class WindowRowsFold(ByKeyFold):
         return [as_batch(out, self._emitted, self.what)] if out else []
 
     @staticmethod
-    def _lazy(groups: Groups) -> list[tuple[Made, np.ndarray]]:
-        return [(Made(batch), bounds) for batch, bounds in groups.sides]
+    def _lazy(groups: Groups) -> list[tuple[LazyRows, np.ndarray]]:
+        return [(LazyRows(batch), bounds) for batch, bounds in groups.sides]
 
     def _fitted(self, rows: Any) -> pa.RecordBatch:
         if not isinstance(rows, pa.RecordBatch) or rows.schema.names != self._emitted.names:

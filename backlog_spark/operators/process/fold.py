@@ -28,7 +28,7 @@ from backlog_spark.operators.process.state_ttl import (
     times_column,
     with_times,
 )
-from backlog_spark.operators.rows import PackRowsAsTheyAre
+from backlog_spark.operators.rows import PackRowsUnchanged
 from backlog_spark.operators.sorted_loop import DATA, ORIGIN, TAG, SortedLoop, key_values
 from backlog_spark.operators.user_types import state_type, struct_of
 from backlog_spark.state.keys import check_keys, equal_runs, group_of, hash_of, normalised
@@ -210,7 +210,7 @@ class ProcessFold(Fold):
         return pa.schema([*keys, *(f.with_name(f"r{i}") for i, f in enumerate(self._loop_schema.rows)), *arrived])
 
     def packer(self, lifted: pa.Schema) -> Callable[[Any], Any]:
-        return PackRowsAsTheyAre(lifted, self.live_schema())
+        return PackRowsUnchanged(lifted, self.live_schema())
 
     @property
     def interruptible(self) -> bool:  # type: ignore[override]

@@ -34,7 +34,7 @@ from backlog_spark.operators.sides import quoted
 from backlog_spark.operators.windows.assigners import FOREVER
 from backlog_spark.operators.windows.columns import END, START, check_window_keys, unnamed_windows
 from backlog_spark.operators.windows.fold import MakeInner, WindowOptions
-from backlog_spark.operators.windows.functions import Groups, Made, ProcessWindowFunction, Rows
+from backlog_spark.operators.windows.functions import Groups, LazyRows, ProcessWindowFunction, Rows
 from backlog_spark.operators.windows.triggers import CountedRows
 from backlog_spark.state.tables import GROUP, HASH, StateSchema, arrow_schema, combine
 
@@ -298,7 +298,7 @@ class CountRowsFold(WindowRowsFold):
         given = pa.RecordBatch.from_arrays([rows.column(n) for n in self.values(0)], schema=self._rows_of[0])
         starts, ends = np.full(len(high), -FOREVER), np.full(len(high), FOREVER)
         if not self._function.is_vectorised:
-            made = Made(given)
+            made = LazyRows(given)
             spans = zip(low.tolist(), (high + 1).tolist(), strict=True)
             return self._call_each(keys, starts, ends, [[Rows(made, *span) for span in spans]], watermark)
         out = []

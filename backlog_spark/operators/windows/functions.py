@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CoGroupFunction",
     "Groups",
-    "Made",
+    "LazyRows",
     "ProcessWindowFunction",
     "Rows",
     "TimeWindow",
@@ -69,7 +69,7 @@ class Groups:
         return self.sides[0]
 
 
-class Made:
+class LazyRows:
     """The rows of a batch as named tuples, made at the first access."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
@@ -94,7 +94,7 @@ class Rows(Sequence[Any]):
 
     __slots__ = ("_end", "_made", "_start")
 
-    def __init__(self, made: Made, start: int, end: int) -> None:
+    def __init__(self, made: LazyRows, start: int, end: int) -> None:
         self._made, self._start, self._end = made, start, end
 
     def __len__(self) -> int:

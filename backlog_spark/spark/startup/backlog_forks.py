@@ -225,7 +225,7 @@ class _Server:
             Path(self._path).parent.rmdir()
 
 
-def _take_place(request: dict[str, Any]) -> None:
+def _take_over(request: dict[str, Any]) -> None:
     """Take over the environment, directory, path and arguments of the process that asked."""
     os.environ.clear()
     os.environ.update(request["environment"])
@@ -257,7 +257,7 @@ def main(path: str, preload: list[str]) -> None:
     request = server.serve()
     if request is None:
         return
-    _take_place(request)
+    _take_over(request)
     # The module was imported to import its dependencies. As the main module it runs again.
     sys.modules.pop(request["module"], None)
     runpy.run_module(request["module"], run_name="__main__", alter_sys=True)

@@ -52,7 +52,7 @@ _READER = {
 }
 
 
-class _LastWords(logging.Handler):
+class _LastMessage(logging.Handler):
     """Keeps the library's last log message about a connection: its exceptions only say that there is none."""
 
     text = ""
@@ -283,8 +283,8 @@ class KafkaPythonClient(KafkaClient):
 
 
 @functools.cache
-def _listen() -> _LastWords:
-    handler = _LastWords(logging.WARNING)
+def _listen() -> _LastMessage:
+    handler = _LastMessage(logging.WARNING)
     logging.getLogger("kafka").addHandler(handler)
     return handler
 
