@@ -504,7 +504,7 @@ def test_a_row_without_event_time_fails_both_vehicles(spark: SparkSession) -> No
         without = version.withColumn(name[side], F.lit(None).cast("timestamp").alias(name[side], metadata=marked))
         for frame in (fold.fold(without, None), fold.lift(without)):
             with pytest.raises(
-                SparkRuntimeException, match=f"{problem} stream is NULL.*needs an event time in each row"
+                SparkRuntimeException, match=f"{problem} stream is NULL.*each row needs an event time"
             ):
                 frame.collect()
 
