@@ -503,9 +503,7 @@ def test_a_row_without_event_time_fails_both_vehicles(spark: SparkSession) -> No
         marked = version.schema[name[side]].metadata
         without = version.withColumn(name[side], F.lit(None).cast("timestamp").alias(name[side], metadata=marked))
         for frame in (fold.fold(without, None), fold.lift(without)):
-            with pytest.raises(
-                SparkRuntimeException, match=f"{problem} stream is NULL.*each row needs an event time"
-            ):
+            with pytest.raises(SparkRuntimeException, match=f"{problem} stream is NULL.*each row needs an event time"):
                 frame.collect()
 
 
