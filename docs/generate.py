@@ -17,7 +17,6 @@ from . import hybrid
 HERE = Path(__file__).parent
 
 _MARIADB_REFUSALS = (
-    ("`log_bin_compress=ON`", "Compressed rows are not read. Compressed events of other tables do not matter."),
     (
         "`rpl_semi_sync_master_wait_point=AFTER_SYNC`, `binlog_optimize_thread_scheduling=OFF`",
         "The log position of a snapshot may then be ahead of the rows that it sees. Neither is the default.",
@@ -116,7 +115,7 @@ the server does not sort by the order that it reports: MySQL's `cp1250_czech_cs`
 |---|---|
 | a primary key, and is cut by columns of it | any number of batches, read in parallel |
 | a primary key, and is cut by a column outside of it | one batch, read in parallel |
-| a primary key that begins with another type, such a collation or a prefix of a column | one batch, read by one task |
+| a primary key that begins with another type, such a collation, a prefix or a mask | one batch, read by one task |
 | no primary key, and `chunkKeyColumn` | one batch, read in parallel |
 | no primary key | one batch, read by one task |
 
@@ -125,8 +124,13 @@ the same rows again after a failure. Without a primary key this holds for the nu
 pre- and a postimage, and no sink can upsert by a key.
 
 Only columns of the primary key stay with a row. So only they may cut the snapshot into batches of different times.
-Otherwise `maxRowsPerBatch` and `intervalDuringBacklog` do not bound the snapshot. A unique index does not replace a
-primary key, since it can be dropped while the query runs. Without a primary key a task must begin its read while no
+Otherwise `maxRowsPerBatch` and `intervalDuringBacklog` do not bound the snapshot.
+
+**`messageKeyColumns`** makes a UNIQUE key of NOT NULL columns the key of a table without a primary key, for everything
+on this page. A key that is not unique, may be NULL, or has only a prefix of a column is refused. The query stops at a
+statement that drops or renames the key, since rows could repeat it from there on.
+
+Without a primary key a task must begin its read while no
 commit of the table is under way (in MariaDB: while the server begins no new binary log file). It tries up to 500
 times, and then asks for a primary key.
 
@@ -153,6 +157,29 @@ changes one part at a time, which takes long if most of a large chunk changed.
 """
 
 
+_COLUMNS = """## Columns
+
+`columns.include`, `columns.exclude` and `columns.mask` are regular expressions for the whole
+`database.table.column`, without regard to upper and lower case. At the first start a pattern that matches nothing is
+refused. The patterns mean the present names: look at them before you rename a column.
+
+* An **excluded** column is not selected, and skipped in the log. It may have any type, so a table with a column that
+  the source does not read can be captured without it. Adding, changing or dropping such a column does not stop the
+  stream. Columns of the key are always read.
+* A **masked** column is text: SHA-256 of `columns.mask.secretSalt` and the value's text, in hexadecimal digits, as
+  with Debezium's `column.mask.hash.v2.SHA-256`. Numbers, dates and times are hashed as Spark prints them, binary values
+  as they are. NULL stays NULL. Equal values have equal masks, in the snapshot, in the log and in all tables. So a
+  masked key still identifies rows. It does not cut the snapshot, since the ends of chunks are in the checkpoint.
+* With `tinyInt1isBit=true` a **TINYINT(1)** is boolean. The server lets it hold -128 to 127; all but 0 become true.
+
+**On the same checkpoint** `tables.exclude` and `skipped.operations` may change. Other columns, another salt, another
+`tinyInt1isBit` or key are refused before the query starts (`readStream`: at its first batch), and the error names both.
+
+`skipped.operations` drops changes of the log, never rows of the snapshot. Without deletes, a target keeps rows that the
+table has not.
+
+"""
+
 _INTRO = """# mysql_cdc
 
 Reads the snapshot of a MySQL or MariaDB table, then its binary log.
@@ -175,6 +202,16 @@ statements whose tables it cannot determine.
 
 **Order.** `_commit_seq` refers to one server's binary log. It keeps growing for each key after a move to another
 server.
+
+**Compressed logs.** The source reads compressed transactions (MySQL's `binlog_transaction_compression`) and compressed
+events (MariaDB's `log_bin_compress`). A transaction is inflated piece by piece; a batch never ends inside of it. What
+inflates to more than `maxInflatedBytes` stops the query. Rows that take less than a byte in the log get numbers of
+their own: `_commit_seq` then runs ahead of the bytes.
+
+**Partial JSON updates** (`binlog_row_value_options=PARTIAL_JSON`) are applied to the document in the before-image, so
+the stream has whole documents.
+
+**Tagged GTIDs** (`uuid:tag:number`, since MySQL 8.3) are GTIDs like others.
 
 **Large log files.** A transaction may make a log file larger than 4 GiB. After a batch that ends inside such a file,
 the next one reads the file from its beginning.
@@ -394,6 +431,7 @@ def pages() -> dict[str, str]:
             + "\n"
             + _START
             + _KEYS
+            + _COLUMNS
             + _TABLES
             + _SCHEMA_CHANGES
             + _LAG

@@ -69,7 +69,7 @@ from backlog_spark.spark.stop_between_batches import (
     set_interval_after_batch,
 )
 from backlog_spark.spi.pacing import POLL_WAIT, QUERY_TOKEN, poll_every_ms
-from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_start, inspect
+from backlog_spark.spi.registry import CONNECTORS, KEEPS_METADATA, check_resume, check_start, inspect
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -172,6 +172,10 @@ class BacklogQuery(QueryRuns):
                 with loading(spec.format):
                     check_start(spec.format, {**spec.options, **self._metadata_location(spec)})
         self._declared.recall()
+        for spec, offset in zip(sources_of(self._node), self._declared.offsets(), strict=True):
+            if offset is not None:
+                with loading(spec.format):
+                    check_resume(spec.format, {**spec.options, **self._metadata_location(spec)}, offset)
 
     def _metadata_location(self, spec: SourceSpec) -> dict[str, str]:
         """The option for a source that keeps files of its own, unless the user has set it."""

@@ -224,6 +224,10 @@ class DeclaredSources:
         """Whether each source has finished at the end of a batch; default: the newest batch."""
         return list(map(offset_flags.is_finished, self._offsets(batch_id)))
 
+    def offsets(self) -> list[dict[str, Any] | None]:
+        """The newest batch's end offset of each source; None for a source that has none."""
+        return self._offsets(None)
+
     def _offsets(self, batch_id: int | None) -> list[dict[str, Any] | None]:
         newest = self._checkpoint.latest_batch() if batch_id is None else batch_id
         offsets = (self._checkpoint.offsets(newest) if newest is not None else None) or []

@@ -26,6 +26,7 @@ __all__ = [
     "CONNECTORS",
     "KEEPS_METADATA",
     "add_connector",
+    "check_resume",
     "check_start",
     "data_source",
     "discover",
@@ -68,7 +69,9 @@ def add_connector(source_format: str, module: str, data_source: str, *, keeps_me
     module, data_source : str
         Module and name of the class. The module also has ``inspect(options) -> SourceInfo``, called once when a query
         starts. It may have ``check_start(options)``, called at the first start on a checkpoint: it raises a
-        `BacklogError` if something in the options does not exist. Executors must have the module too. The class may
+        `BacklogError` if something in the options does not exist. It may have ``check_resume(options, offset)``,
+        called at later starts with the checkpoint's newest offset of the source, as JSON: it raises a `BacklogError` if
+        the source cannot go on with these options. Executors must have the module too. The class may
         have ``secrets``, a regular expression for the whole names of options whose values Spark must not show.
     """
     CONNECTORS[source_format] = (module, data_source)
@@ -129,6 +132,20 @@ def check_start(source_format: str, options: Mapping[str, str]) -> None:
         check = getattr(importlib.import_module(CONNECTORS[source_format][0]), "check_start", None)
         if check is not None:
             check(options)
+
+
+def check_resume(source_format: str, options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
+    """Check that a source can go on from its offset with these options, before a query resumes. Only for connectors.
+
+    Raises
+    ------
+    BacklogError
+        Raised by the connector's ``check_resume``, if it has one.
+    """
+    if source_format in CONNECTORS:
+        check = getattr(importlib.import_module(CONNECTORS[source_format][0]), "check_resume", None)
+        if check is not None:
+            check(options, offset)
 
 
 def tables_at(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .binlog.inflating import MOST_INFLATED
 from .output.metadata import BY_DEFAULT, METADATA
 
 __all__ = ["OPTIONS", "Option", "option_table"]
@@ -33,6 +34,13 @@ _DEBEZIUM = {
     "connect.max-retries": "errors.max.retries",
     "connect.backoff": "errors.retry.delay.initial.ms",
     "table": "table.include.list",
+    "tables.exclude": "table.exclude.list",
+    "columns.include": "column.include.list",
+    "columns.exclude": "column.exclude.list",
+    "columns.mask": "column.mask.hash.v2.SHA-256.with.salt.…",
+    "columns.mask.secretSalt": "column.mask.hash.v2.SHA-256.with.salt.…",
+    "messageKeyColumns": "message.key.columns",
+    "skipped.operations": "skipped.operations",
     "chunkSize": "incremental.snapshot.chunk.size",
     "maxRowsPerBatch": "max.batch.size",
     "startup.mode": "snapshot.mode",
@@ -154,6 +162,62 @@ OPTIONS = (
         "scan.newly-added-table.enabled",
     ),
     Option(
+        "tables.exclude",
+        "regular expressions",
+        "unset",
+        "Separated by commas. A table whose whole `database.table` one matches is not captured.",
+        flink="database-name, table-name",
+    ),
+    Option(
+        "columns.include",
+        "regular expressions",
+        "every column",
+        "Separated by commas. Only columns whose whole `database.table.column` one matches are read, and those of the "
+        "key. Upper and lower case do not matter (see Columns).",
+        "not with columns.exclude",
+    ),
+    Option(
+        "columns.exclude",
+        "regular expressions",
+        "unset",
+        "The same, for columns that are not read. A column of the key cannot be excluded.",
+        "not with columns.include",
+    ),
+    Option(
+        "columns.mask",
+        "regular expressions",
+        "unset",
+        "The same, for columns whose values become a salted SHA-256: 64 hexadecimal digits. NULL stays NULL.",
+    ),
+    Option(
+        "columns.mask.secretSalt",
+        "string",
+        "with columns.mask: required",
+        "The salt. Never written to logs, offsets or errors. Another salt needs a new checkpoint.",
+        secret=True,
+    ),
+    Option(
+        "tinyInt1isBit",
+        "bool",
+        "false",
+        "Reads TINYINT(1), signed, as boolean: 0 is false, every other value true. In a key it stays a number.",
+        "true, false",
+    ),
+    Option(
+        "messageKeyColumns",
+        "names",
+        "unset",
+        "`table:column,column;…`, a regular expression for each table: the columns of a UNIQUE key, NOT NULL, that is "
+        "the key of a table without a primary one (see Keys).",
+    ),
+    Option(
+        "skipped.operations",
+        "letters",
+        "none",
+        "Kinds of changes in the log that are dropped: c (inserts), u (updates), d (deletes), separated by commas.",
+        "c, u, d, none",
+    ),
+    Option(
         "format",
         "string",
         "row",
@@ -239,6 +303,14 @@ OPTIONS = (
         "Most bytes of one row. A larger row stops the query with an error, so that a worker does not run out of "
         "memory: a row takes a few times its own size.",
         "16777216..1073741824",
+    ),
+    Option(
+        "maxInflatedBytes",
+        "int",
+        str(MOST_INFLATED),
+        "Bytes that one compressed transaction of MySQL, or compressed event of MariaDB, may inflate to. A larger one "
+        "stops the query. Transactions are inflated piece by piece, so this does not bound memory.",
+        ">= 1",
     ),
     Option(
         "metadataColumns",

@@ -158,6 +158,11 @@ class Offset:
         read on the server before. So reading starts by ``gtid``.
     shift : int
         Added to the numbers of the server's binary log files in ``_commit_seq``, so that it grows across servers.
+    excess : int
+        Added to ``_commit_seq`` as well. Rows of compressed transactions may need more numbers than they have bytes in
+        the log: the sum of these differences so far.
+    salt_check : str
+        `ColumnChoice.salt_check` when the newest batch was planned.
     filter_until : BinlogPosition or None
         A position at or after every transaction of the last LW.
     rows, total : int
@@ -182,6 +187,8 @@ class Offset:
     gtid: str = ""
     gtid_until: BinlogPosition | None = None
     shift: int = 0
+    excess: int = 0
+    salt_check: str = ""
     filter_until: BinlogPosition | None = None
     rows: int = 0
     total: int = 0
@@ -237,6 +244,7 @@ class Offset:
         *,
         tables: tuple[TableSchema, ...] = (),
         is_lagging: bool = False,
+        excess: int | None = None,
     ) -> Offset:
         """The end offset of a binary log batch, without what is no longer needed. ``tables``: given if altered."""
         by_gtid = self.gtid_until is not None and position.sort_key() < self.gtid_until.sort_key()
@@ -247,6 +255,7 @@ class Offset:
             position=position,
             gtid=gtid,
             gtid_until=self.gtid_until if by_gtid else None,
+            excess=self.excess if excess is None else excess,
             start="",
             tables=tables or self.tables,
             forms=() if passed else self.forms,
@@ -290,6 +299,10 @@ class Offset:
             out["gtidUntil"] = [self.gtid_until.file, self.gtid_until.pos]
         if self.shift:
             out["shift"] = self.shift
+        if self.salt_check:
+            out["saltCheck"] = self.salt_check
+        if self.excess:
+            out["excess"] = self.excess
         if self.is_lagging:
             out["isLagging"] = True
         if self.is_finished:
@@ -328,6 +341,8 @@ class Offset:
             gtid=data.get("gtid", ""),
             gtid_until=BinlogPosition(*data["gtidUntil"]) if "gtidUntil" in data else None,
             shift=data.get("shift", 0),
+            excess=data.get("excess", 0),
+            salt_check=data.get("saltCheck", ""),
             filter_until=BinlogPosition(*data["filterUntil"]) if "filterUntil" in data else None,
             rows=data["rows"],
             total=data["total"],

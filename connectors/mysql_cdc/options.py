@@ -11,8 +11,10 @@ from backlog_spark.common.intervals import INTERVAL_OPTIONS, resolve_intervals
 from backlog_spark.errors import SettingError
 from backlog_spark.spi.given import Given, unknown_option
 
+from .binlog.inflating import MOST_INFLATED
 from .catalogue import OPTIONS
 from .output.metadata import BY_DEFAULT, by_default, parse_names
+from .schema.choice import ColumnChoice, parse_patterns
 from .server.login import Login
 
 __all__ = ["MySqlOptions"]
@@ -26,6 +28,9 @@ _MODE_OF = {
     "startup.gtidSet": "specific",
 }
 _PLAIN = Login()
+_EVERY_COLUMN = ColumnChoice()
+# Debezium's letters of operations, with the kinds of changes here.
+_OPERATIONS = {"c": "insert", "u": "update", "d": "delete"}
 _SERVER_IDS = range(2**30, 2**32)
 _LEAST_IDS = 16
 _KNOWN = {name.lower(): name for name in (*(o.name for o in OPTIONS), *INTERVAL_OPTIONS)}
@@ -57,6 +62,12 @@ class MySqlOptions:
         Database and name of each table to capture; empty with ``table_pattern``.
     table_pattern : str
         Regular expression that must match the whole of ``database.table``; "" with ``tables``.
+    tables_exclude : tuple of str
+        Regular expressions; tables whose whole ``database.table`` one matches are not captured.
+    columns : ColumnChoice
+        Which columns are read, and how.
+    skipped : frozenset of str
+        Kinds of changes in the log that are dropped: ``"insert"``, ``"update"``, ``"delete"``.
     format : str
         ``"row"`` or ``"debezium"``.
     adds_tables : bool
@@ -87,6 +98,8 @@ class MySqlOptions:
         Whether event time follows the system time during the binary log phase.
     query_token, poll_wait_ms : str, int
         For `backlog_spark.spi.pacing`; a query sets them.
+    most_inflated : int
+        Most bytes that a compressed transaction or event may inflate to.
     startup_mode : str
         ``"initial"``, ``"snapshot"``, ``"latest"``, ``"earliest"``, ``"timestamp"`` or ``"specific"``.
     server : str
@@ -107,6 +120,9 @@ class MySqlOptions:
     password: str = field(repr=False)
     tables: tuple[tuple[str, str], ...]
     table_pattern: str = ""
+    tables_exclude: tuple[str, ...] = ()
+    columns: ColumnChoice = _EVERY_COLUMN
+    skipped: frozenset[str] = frozenset()
     format: str = "row"
     adds_tables: bool = False
     evolves: bool = True
@@ -125,6 +141,7 @@ class MySqlOptions:
     by_clock: bool = False
     query_token: str = field(default="", repr=False)
     poll_wait_ms: int = 0
+    most_inflated: int = MOST_INFLATED
     startup_mode: str = "initial"
     startup_timestamp_ms: int = 0
     startup_file: str = ""
@@ -172,6 +189,9 @@ class MySqlOptions:
             password=given.get("password", ""),
             tables=tables,
             table_pattern=pattern,
+            tables_exclude=parse_patterns(given, "tables.exclude"),
+            columns=ColumnChoice.parse(given),
+            skipped=_skipped(given),
             format=form,
             adds_tables=_adds_tables(given, mode),
             evolves=given.choice("schemaChange", ("evolve", "fail")) == "evolve",
@@ -190,6 +210,7 @@ class MySqlOptions:
             by_clock=given.flag("useProcessingTimeDuringBinlog", False),
             query_token=given.get("querytoken", ""),
             poll_wait_ms=given.integer("pollWait", 0, 0),
+            most_inflated=given.integer("maxInflatedBytes", MOST_INFLATED, 1),
             startup_mode=mode,
             startup_timestamp_ms=given.integer("startup.timestampMillis", 0, 0),
             startup_file=given.get("startup.file", ""),
@@ -223,6 +244,14 @@ class MySqlOptions:
     def __str__(self) -> str:
         shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
         return f"MySqlOptions({shown})"
+
+
+def _skipped(given: Given) -> frozenset[str]:
+    text = given.get("skipped.operations", "none")
+    letters = {part.strip().lower() for part in text.split(",") if part.strip()} - {"none"}
+    if letters - set(_OPERATIONS):
+        raise SettingError("skipped.operations", text, "is no list of c, u and d, and not none.")
+    return frozenset(_OPERATIONS[letter] for letter in letters)
 
 
 def _adds_tables(given: Given, mode: str) -> bool:

@@ -48,8 +48,16 @@ class BatchPlanner:
 
     def initial(self) -> Offset:
         """The offset before the first batch."""
+        columns = self._options.columns
+        if not self._options.adds_tables:
+            columns.check_used(self.tables.every())
         server = self.session.run(server_identity)
-        return Offset(server=server, tables=self.tables.every(), complete=not self._options.has_snapshot)
+        return Offset(
+            server=server,
+            tables=self.tables.every(),
+            complete=not self._options.has_snapshot,
+            salt_check=columns.salt_check,
+        )
 
     def end_now(self) -> None:
         """End the run at the log's present end: ``availableNow``."""
@@ -70,7 +78,8 @@ class BatchPlanner:
 
         # A finished stream, or one that has to end, gets no more rows to wait for.
         waits = start.complete and not start.is_finished and not self._pace.available_now
-        return self._pace.wait_for(look) if waits else look()
+        end = self._pace.wait_for(look) if waits else look()
+        return None if end is None else replace(end, salt_check=self._options.columns.salt_check)
 
     def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         start = self.session.here(connection, start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pymysql
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -14,6 +14,7 @@ from backlog_spark.spi.source_info import SourceInfo, WatermarkCharacteristic
 from backlog_spark.spi.stream_only import StreamOnly
 
 from .catalogue import OPTIONS
+from .offsets import Offset
 from .options import MySqlOptions
 from .output.rows import output_of
 from .reader import MySqlCdcStreamReader
@@ -21,7 +22,7 @@ from .schema.table import SchemaChanged, TableSchema
 from .server.login import warn_unverified
 from .server.mysql import check_server, check_tables, connect, find_tables, load_schema, query
 
-__all__ = ["MySqlCdcDataSource", "check", "inspect"]
+__all__ = ["MySqlCdcDataSource", "check", "check_resume", "check_start", "inspect"]
 
 
 def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
@@ -53,6 +54,40 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
                 ) from None
     output_of(parsed.format, parsed.metadata).check(tables)
     return tables
+
+
+def check_start(options: Mapping[str, str]) -> None:
+    """Refuse patterns of columns and tables that match nothing. Called at the first start on a checkpoint.
+
+    Raises
+    ------
+    SettingError
+        Names the pattern.
+    """
+    parsed = MySqlOptions.parse(options)
+    if parsed.columns.names_any and not parsed.adds_tables:  # else they may mean later tables
+        parsed.columns.check_used(check(options))
+
+
+def check_resume(options: Mapping[str, str], offset: Mapping[str, Any]) -> None:
+    """Refuse options that make another choice of columns or keys than the checkpoint has. Called at a later start.
+
+    Parameters
+    ----------
+    offset : mapping
+        The checkpoint's newest offset.
+
+    Raises
+    ------
+    SettingError
+        Names the option and both choices.
+    """
+    known = Offset.from_json(dict(offset))
+    columns = MySqlOptions.parse(options).columns
+    declared = {(t.database, t.table): t for t in check(options)}
+    for table in known.tables:
+        if (table.database, table.table) in declared:
+            columns.check_unchanged(table, declared[table.database, table.table], known.salt_check)
 
 
 def inspect(options: Mapping[str, str]) -> SourceInfo:

@@ -10,7 +10,7 @@ import pyarrow as pa
 from backlog_spark.common.gc_tuning import collect_rarely
 
 from ..bounded import PIECE_BYTES
-from ..offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, sequence_at
+from ..offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, byte_at, sequence_at
 from ..options import MySqlOptions
 from ..output.rows import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
 from ..schema.ddl.history import Layout
@@ -48,8 +48,7 @@ class _SnapshotFilter:
     def covered(self, change: RowsChange) -> bool | list[bool]:
         """True if the low watermarks of all ranges include the transaction, False if none does; else one per range."""
         if not self._covered:  # looked up once for each transaction, at its first change with rows
-            sequence = change.rows[0][0]
-            found = [low.includes(change.uuid, change.number, sequence) for low in self._lows]
+            found = [low.includes(change.uuid, change.number, change.at) for low in self._lows]
             self._covered = found + self._rest
         some = any(self._covered)
         return some if some == all(self._covered) else self._covered
@@ -89,13 +88,16 @@ class _Changes:
     ) -> None:
         self._schema = schema
         self._shift = shift
+        self._skipped = options.skipped
         self._known = _SnapshotFilter(options, schema, ranges) if ranges is not None else None
         self._key = schema.indexes(schema.key)
-        self._output = output_of(options.format, options.metadata)
+        self._output = output_of(options.format, options.metadata, options.columns.salt)
         self._found = ChangeRows()
 
     def add(self, change: RowsChange) -> int:
-        """Add the changes of an event; returns the number of rows."""
+        """Add the changes of an event, unless they are to be skipped; returns the number of rows."""
+        if change.kind in self._skipped:
+            return 0
         covered = self._known.covered(change) if self._known is not None else False
         if covered is True:
             return 0
@@ -104,12 +106,14 @@ class _Changes:
             found.rows.append(row)
             found.kinds.append(kind)
             found.sequences.append(sequence + self._shift)
+            found.positions.append(byte_at(change.at if change.is_compressed else sequence))
             found.origins.append(change)
             found.covered.append(covered or None)
         return len(found.rows) - before
 
-    def end(self) -> None:
-        """End the transaction."""
+    def end(self, excess: int) -> None:
+        """End the transaction. ``excess`` raises all later sequences."""
+        self._shift += excess
         if self._known is not None:
             self._known.end()
 
@@ -162,12 +166,12 @@ def rows_of(
         table = number[schema.database, schema.table]
         ranges = start.ranges_of(table)
         known = ranges if ranges or table in start.joining else None
-        collectors[id(schema)] = _Changes(options, schema, known, sequence_at(start.shift, 0))
+        collectors[id(schema)] = _Changes(options, schema, known, sequence_at(start.shift, 0) + start.excess)
     collected = size = 0
     for change in changes:
         if isinstance(change, TransactionEnd):
-            for collector in collectors.values() if start.ranges or start.joining else ():
-                collector.end()
+            for collector in collectors.values() if start.ranges or start.joining or change.excess else ():
+                collector.end(change.excess)
             continue
         if isinstance(change, TableAltered):
             continue

@@ -314,7 +314,7 @@ def skipper(name: str, code: int, meta: int) -> Reader:
             size = _CLOCK_BYTES[code] + (meta + 1) // 2
         case 246:
             size = packed_size(meta >> 8, meta & 255)
-        case 140 | 245 | 252 | 255:
+        case 140 | 242 | 245 | 252 | 255:
             return _past(meta)
         case 15 | 141 | 253:
             return _past(1 if meta < 256 else 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import re
+import struct
 from typing import Any
 
 import pymysql
@@ -18,12 +19,14 @@ from backlog_spark.errors import BacklogError
 from ..offsets import FAR, FIRST_EVENT, BinlogPosition
 from ..options import MySqlOptions
 from ..server.connection import ServerConnection, check_identity, log_files
-from ..server.gtid import MariaDbGtids
+from ..server.gtid import GtidSet, MariaDbGtids
 
 __all__ = ["Dump", "broken_off", "explained", "open_dump"]
 
 # A dump is dead if it is silent for so many heartbeats. MySQL also sends them while it skips transactions.
 _MISSED = 3
+_COM_BINLOG_DUMP_GTID, _NON_BLOCK, _THROUGH_GTID = 0x1E, 1, 4
+
 _LAST_READ = re.compile(r"last event read from '(?:.*/)?([^'/]+)' at")
 
 
@@ -43,8 +46,25 @@ class Dump(BinLogStreamReader):  # type: ignore[misc]
     after = 0
 
     def open(self) -> Any:
-        self._BinLogStreamReader__connect_to_stream()
+        if self.auto_position and not self.is_mariadb:
+            self._ask_by_gtid(GtidSet(self.auto_position))
+        else:
+            self._BinLogStreamReader__connect_to_stream()
         return self._stream_connection
+
+    def _ask_by_gtid(self, gtids: GtidSet) -> None:
+        """As the library does it. The library does not know sets with tags."""
+        self._stream_connection = connection = ServerConnection(**self._BinLogStreamReader__connection_settings)
+        self._BinLogStreamReader__checksum_enabled()
+        with connection.cursor() as cursor:
+            cursor.execute(f"SET @master_heartbeat_period = {int(self.slave_heartbeat * 1e9)}")
+        server_id = self._BinLogStreamReader__server_id
+        # No file name, and the position of the first event.
+        head = struct.pack("<BHIIQ", _COM_BINLOG_DUMP_GTID, _NON_BLOCK | _THROUGH_GTID, server_id, 0, FIRST_EVENT)
+        asked = gtids.encoded()
+        asked = head + struct.pack("<I", len(asked)) + asked
+        connection._write_bytes(struct.pack("<I", len(asked)) + asked)
+        connection._next_seq_id = 1
 
     def _BinLogStreamReader__checksum_enabled(self) -> bool:
         # The library follows today's binlog_checksum. Files that were written before it was switched differ, and the

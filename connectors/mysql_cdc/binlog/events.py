@@ -10,7 +10,6 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,6 +23,7 @@ from ..schema.ddl.statements import (
     DML,
     changed_tables,
     dropped_database,
+    drops_key,
     empties_memory_table,
     first_word,
     named_tables,
@@ -32,24 +32,24 @@ from ..schema.ddl.statements import (
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.ddl.writes import KNOWN_TOOLS, has_rules_of, is_system, named_for_people, written_table
 from ..schema.table import TableSchema
-from ..server.gtid import GtidSet
+from ..server.gtid import GtidSet, gtid_text, tagged_gtid
+from .inflating import MOST_INFLATED, inflated, payload_events
 from .log_position import FORMAT, HEADER, ROTATE, DumpPosition
-from .records import DELETE, INSERT, UPDATE, Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
-from .row_decoder import RowDecoder, SchemaChanged, TableMap, read_length
+from .records import Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from .row_decoder import RowDecoder, SchemaChanged, TableMap
+from .row_events import COMPRESSED_ROWS, ROWS, read_images, renumbered, step_of
 
 __all__ = ["Events", "NotYetSent"]
 
-_QUERY, _XID, _TABLE_MAP, _GTID, _ANONYMOUS_GTID = 2, 16, 19, 33, 34
-_ROWS = {23: INSERT, 24: UPDATE, 25: DELETE, 30: INSERT, 31: UPDATE, 32: DELETE}
-_ROWS_V1 = {23, 24, 25}
-_PARTIAL_UPDATE, _XA_PREPARE = 39, 38
+_QUERY, _XID, _TABLE_MAP, _GTID, _ANONYMOUS_GTID, _TAGGED_GTID = 2, 16, 19, 33, 34, 42
+_XA_PREPARE, _PAYLOAD = 38, 40
 # These change no row: stop, intvar, rand, user var, heartbeats, ignorable, rows query, previous gtids, transaction
 # context, view change, and MariaDB's annotated rows, binlog checkpoint and GTID list. MariaDB's start of encryption is
 # only about the file: the events are sent decrypted.
 _IGNORED = {3, 5, 13, 14, 27, 28, 29, 35, 36, 37, 41, 160, 161, 163, 164}
 _IGNORABLE_FLAG = 0x80
 _GTID_OF_MARIADB, _COMPRESSED_QUERY = 162, 165
-_COMPRESSED_ROWS = range(166, 172)
+_GTIDS = {_GTID, _ANONYMOUS_GTID, _TAGGED_GTID, _GTID_OF_MARIADB}
 _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags of MariaDB's GTID event
 # Flags of its second set: an ALTER TABLE that only starts, or failed (binlog_alter_two_phase). It is logged again when
 # it ends.
@@ -78,6 +78,8 @@ class Events:
         Regular expression over ``database.table``: statement-format changes of rows in such tables pass.
     max_row_bytes : int
         Most bytes of a row of the tables.
+    most_inflated : int
+        Most bytes that a compressed transaction or event may have when it is inflated.
     """
 
     def __init__(
@@ -93,10 +95,12 @@ class Events:
         left_out: GtidSet | None = None,
         ignored: str = "",
         max_row_bytes: int = 1 << 30,
+        most_inflated: int = MOST_INFLATED,
     ) -> None:
         self._connection = connection
         # An event is this large only if it has a single row: an update's two images.
         self._most_bytes = 2 * max_row_bytes
+        self._most_inflated = most_inflated
         self._position = DumpPosition(large, after)
         self._left_out = left_out
         self._leaves_out = False
@@ -106,6 +110,7 @@ class Events:
         self._folded: dict[tuple[str, str], list[TableSchema]] = {}
         for t in tables:
             self._folded.setdefault((t.database.lower(), t.table.lower()), []).append(t)
+        self._keyed_by_index = [t for t in tables if t.key_index]
         self._until = until.sort_key() if until else None
         self._timeline = timeline
         self._zero_date_fails = zero_date_fails
@@ -116,6 +121,12 @@ class Events:
         self._uuid, self._number = "", 0
         self._began_at = 0
         self._rows_seen = self._is_open = self._is_rolled_back = False
+        # Of the present transaction: numbers that its compressed rows need beyond the bytes that they have in the file.
+        self._excess = 0
+        # Inside a compressed transaction: offset and size of its event, and numbers that its rows took so far.
+        self._payload: tuple[int, int] | None = None
+        self._taken = 0
+        self._is_end = False
         self._savepoint: Savepoint | None = None
         self._xa = self._no_alter = False
         # Only the last event of a group ends the transaction: a COMMIT, or the single statement of the group.
@@ -156,7 +167,7 @@ class Events:
                 self._tail = 4 if data[-5] == 1 else 0  # the algorithm, then the format event's own checksum
             elif position.is_before(end, size):
                 continue
-            elif kind in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB):
+            elif kind in _GTIDS:
                 if self._until and (position.number, end - size) >= self._until:
                     return
                 if self._is_open:
@@ -164,47 +175,62 @@ class Events:
                 self._begin(data, kind)
             elif self._leaves_out:
                 continue
-            elif kind == _TABLE_MAP:
-                self._table_map(data)
-            elif kind in _ROWS:
-                change = self._rows(data, kind, end - size)
-                if change is not None:
-                    self._is_open = True
-                    yield change
-            elif kind in (_XID, _XA_PREPARE):
+            elif kind == _PAYLOAD:
+                yield from self._inflated(data, end, size)
                 is_end = True
-            elif kind in (_QUERY, _COMPRESSED_QUERY):
-                is_end = self._query(data, kind)
-                for schema, statement in self._altered:
-                    altered = TableAltered(schema, statement, BinlogPosition(position.file, end))
-                    self._timeline.altered(altered)
-                    self._told.clear()
-                    self._decoders.clear()
-                    yield altered
-                self._altered.clear()
-                if self._savepoint is not None:
-                    yield self._savepoint
-                    self._savepoint = None
-            elif kind == _PARTIAL_UPDATE:
-                if self._decoders.get(int.from_bytes(data[HEADER : HEADER + 6], "little")) is not None:
-                    raise self._refused("a partial JSON update", "Set binlog_row_value_options='' on the server.")
-            elif kind in _COMPRESSED_ROWS:
-                self._compressed_rows(data)
-            elif kind not in _IGNORED and not int.from_bytes(data[18:20], "little") & _IGNORABLE_FLAG:
-                raise self._refused(
-                    f"an event of type {kind}, which mysql_cdc does not read",
-                    "Type 40 is a compressed transaction: set binlog_transaction_compression=OFF.",
-                )
+            else:
+                self._is_end = False
+                yield from self._event(data, kind, end, size)
+                is_end = self._is_end
             if is_end:
                 found = self._end(end)
                 if end >= FAR:
                     far = found
                 else:
                     yield found
-                if kind != _XA_PREPARE and self._until and (position.number, end) >= self._until:
+                if kind not in (_XA_PREPARE, _PAYLOAD) and self._until and (position.number, end) >= self._until:
                     if far is not None:
                         yield far
                     return
+
+    def _event(self, data: bytes, kind: int, end: int, size: int) -> Iterator[Change | Savepoint]:
+        """What an event inside a transaction says. Notes whether it ends the transaction."""
+        if kind == _TABLE_MAP:
+            self._table_map(data)
+        elif kind in ROWS:
+            change = self._rows(data, kind, end - size, size)
+            if change is not None:
+                self._is_open = True
+                yield change
+        elif kind in (_XID, _XA_PREPARE):
+            self._is_end = True
+        elif kind in (_QUERY, _COMPRESSED_QUERY):
+            self._is_end = self._query(data, kind)
+            for schema, statement in self._altered:
+                altered = TableAltered(schema, statement, BinlogPosition(self._position.file, end))
+                self._timeline.altered(altered)
+                self._told.clear()
+                self._decoders.clear()
+                yield altered
+            self._altered.clear()
+            if self._savepoint is not None:
+                yield self._savepoint
+                self._savepoint = None
+        elif kind not in _IGNORED and not int.from_bytes(data[18:20], "little") & _IGNORABLE_FLAG:
+            raise self._refused(
+                f"an event of type {kind}, which mysql_cdc does not read", "Report this with the server's version."
+            )
+
+    def _inflated(self, data: bytes, end: int, size: int) -> Iterator[Change | Savepoint]:
+        """The events of a compressed transaction. They have no positions of their own, and no checksums."""
+        if not self._tables or not self._timeline.decodes:
+            return  # a transaction of rows: it alters no table
+        tail, self._tail = self._tail, 0
+        self._payload, self._taken = (end - size, size), 0
+        for event in payload_events(data[HEADER : len(data) - tail], self._most_inflated):
+            yield from self._event(event, event[5], end, size)
+        self._tail, self._payload = tail, None
+        self._excess += max(0, self._taken - size)
 
     def first_position(self) -> BinlogPosition | None:
         """Position where the first transaction begins; None if there is none up to the log's end."""
@@ -214,12 +240,13 @@ class Events:
                 return None
             data = packet.get_all_data()
             end, size = self._position.moved(data), int.from_bytes(data[10:14], "little")
-            if data[5] in (_GTID, _ANONYMOUS_GTID, _GTID_OF_MARIADB) and not self._position.is_before(end, size):
+            if data[5] in _GTIDS and not self._position.is_before(end, size):
                 return BinlogPosition(self._position.file, end - size)
 
     def _refused(self, what: str, hint: str) -> BacklogError:
-        mark = "-" if self._of_mariadb else ":"
-        return BacklogError(f"The binary log has {what} in transaction {self._uuid}{mark}{self._number}.", hint)
+        return BacklogError(
+            f"The binary log has {what} in transaction {gtid_text(self._uuid, self._number) or 'without a GTID'}.", hint
+        )
 
     def _begin(self, data: bytes, kind: int) -> None:
         self._began_at = int.from_bytes(data[1:5], "little")
@@ -227,6 +254,8 @@ class Events:
             sid = data[HEADER + 1 : HEADER + 17].hex()
             self._uuid = f"{sid[:8]}-{sid[8:12]}-{sid[12:16]}-{sid[16:20]}-{sid[20:]}"
             self._number = int.from_bytes(data[HEADER + 17 : HEADER + 25], "little")
+        elif kind == _TAGGED_GTID:
+            self._uuid, self._number = tagged_gtid(data[HEADER : len(data) - self._tail])
         elif kind == _GTID_OF_MARIADB:
             domain, server = data[HEADER + 8 : HEADER + 12], data[6:10]
             self._uuid = f"{int.from_bytes(domain, 'little')}-{int.from_bytes(server, 'little')}"
@@ -241,13 +270,14 @@ class Events:
         has_more = self._of_mariadb and not flags & (_PREPARED_XA | _COMPLETED_XA) and len(data) - self._tail > at
         self._no_alter = has_more and bool(data[at] & (_START_ALTER | _ROLLBACK_ALTER))
         self._rows_seen = self._is_open = self._is_rolled_back = False
+        self._excess = 0
         self._leaves_out = self._left_out is not None and self._left_out.contains(self._uuid, self._number)
 
     def _end(self, end: int) -> TransactionEnd:
         if not self._position.is_told:
             raise self._refused("an end without a position", "Report this together with the server's version.")
         self._is_open = False
-        told = self._uuid, self._number, self._began_at, self._is_rolled_back, self._position.file
+        told = self._uuid, self._number, self._began_at, self._is_rolled_back, self._position.file, self._excess
         return TransactionEnd(BinlogPosition(self._position.file, end), *told)
 
     def _table_map(self, data: bytes) -> None:
@@ -267,7 +297,7 @@ class Events:
             self._told.clear()
         self._told[told] = self._decoders[table_id] = decoder
 
-    def _rows(self, data: bytes, kind: int, event_start: int) -> RowsChange | None:
+    def _rows(self, data: bytes, kind: int, event_start: int, size: int) -> RowsChange | None:
         table_id = int.from_bytes(data[HEADER : HEADER + 6], "little")
         decoder = self._decoders.get(table_id, ...)
         if decoder is None:
@@ -279,48 +309,20 @@ class Events:
         if len(data) > self._most_bytes:
             raise too_large(f"A change of {decoder.schema.name}", len(data) // 2, self._most_bytes // 2)
         self._rows_seen = True
-        end = len(data) - self._tail
-        offset = HEADER + 8
-        if kind not in _ROWS_V1:
-            offset += int.from_bytes(data[offset : offset + 2], "little")
-        count, offset = read_length(data, offset)
-        width = (count + 7) // 8
-        change = _ROWS[kind]
-        for _ in range(2 if change == UPDATE else 1):
-            decoder.check_present(data[offset : offset + width])
-            offset += width
         # Offset of data[0] in the file: one less than the event's, because of the OK byte.
-        base = sequence_at(self._position.number, event_start - 1)
-        read_row = decoder.read_row
-        rows: list[tuple[int, list[Any] | None, list[Any] | None]] = []
-        if change == UPDATE:
-            while offset < end:
-                sequence = base + offset
-                before, offset = read_row(data, offset)
-                after, offset = read_row(data, offset)
-                rows.append((sequence, before, after))
-        elif change == INSERT:
-            while offset < end:
-                sequence = base + offset
-                after, offset = read_row(data, offset)
-                rows.append((sequence, None, after))
-        else:
-            while offset < end:
-                sequence = base + offset
-                before, offset = read_row(data, offset)
-                rows.append((sequence, before, None))
-        if offset != end:
-            raise self._refused("a row image that does not end where its event ends", "Report this with the table.")
+        base = sequence_at(self._position.number, event_start - 1) + self._excess
+        rows = read_images(decoder, data, kind, len(data) - self._tail, base, self._most_inflated)
+        change = ROWS[kind]
+        if self._payload is not None:
+            rows = renumbered(rows, change, base + 1 + self._taken)
+            self._taken += len(rows) * step_of(change)
+        elif kind in COMPRESSED_ROWS:
+            rows = renumbered(rows, change, base + 1)
+            self._excess += max(0, len(rows) * step_of(change) - size)
         at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
         told = self._uuid, self._number, at, rows, self._position.file, server_id, len(data)
-        return RowsChange(decoder.schema, change, *told)
-
-    def _compressed_rows(self, data: bytes) -> None:
-        # Decompressed rows need more bytes than the event has, so their offsets would not be unique in the file.
-        if self._decoders.get(int.from_bytes(data[HEADER : HEADER + 6], "little"), ...) is not None:
-            raise self._refused(
-                "compressed rows", "Set log_bin_compress=OFF on the server, and start with a new checkpoint."
-            )
+        event = sequence_at(self._position.number, event_start)
+        return RowsChange(decoder.schema, change, *told, event, self._payload is not None or kind in COMPRESSED_ROWS)
 
     def _query(self, data: bytes, kind: int) -> bool:
         """Whether the statement ends a transaction. Refuses a statement that could change a table unseen."""
@@ -330,7 +332,7 @@ class Events:
         default = data[at : at + schema_size].decode("utf-8", "replace")
         raw = data[at + schema_size + 1 : len(data) - self._tail]
         if kind == _COMPRESSED_QUERY:
-            raw = zlib.decompress(raw[1 + (raw[0] & 7) :])  # before it: a byte with the length's size, and the length
+            raw = inflated(raw, self._most_inflated)
         if raw == b"BEGIN":
             self._in_group = True
             return False
@@ -377,6 +379,14 @@ class Events:
                     f"{'.'.join(rule)} became a view or got a trigger, so that a statement that writes it may change "
                     "captured tables.",
                     "Drop it, and start with a new checkpoint. Statement-format changes pass only for tables without.",
+                )
+        for schema in self._keyed_by_index:
+            folded = schema.database.lower(), schema.table.lower()
+            if drops_key(text, default, folded, schema.key_index):
+                raise SchemaChanged(
+                    f"The unique key {schema.key_index} of {schema.name}, which identifies its rows "
+                    f"(messageKeyColumns), was dropped or renamed: {text[:200]!r}.",
+                    "Start the query again with a new checkpoint and a new target.",
                 )
         gone = dropped_database(text)
         for database, table in self._folded:

@@ -85,7 +85,7 @@ class BinlogPhase:
             gtids = gtids_at(start)
             timeline = self._followed(start) if self._options.evolves else None
             captured = self._tables.captured(start)
-            planner = BinlogPlanner(self._session.same_server, captured, origin, now, gtids, timeline)
+            planner = BinlogPlanner(self._session.same_server, captured, origin, now, gtids, timeline, start.excess)
             self._planner = planner
         pace = self._pace
         until = pace.target if pace.available_now and pace.target else end_position(connection, self._options)
@@ -101,13 +101,14 @@ class BinlogPhase:
         position = planner.plan(until, pace.binlog_rows(start, limit), now)
         if last is not None and (position is None or position.sort_key() >= last.sort_key()):
             self.note_layouts(start)
-            return replace(start.at(last, planner.gtid_at(last)), is_finished=True)
+            found = start.at(last, planner.gtid_at(last), excess=planner.excess_at(last))
+            return replace(found, is_finished=True)
         if position is None and start.is_lagging:
             position = until  # the rest of the log has no rows of the tables: the backlog ends here
         if position is None:
             return None
         gtid, lags = planner.gtid_at(position), self._lags(connection, planner, position, until)
-        tables = planner.tables_at(position)
+        tables, excess = planner.tables_at(position), planner.excess_at(position)
         self.note_layouts(start)
         rows = planner.rows_until(position)
         pace.live_taken(rows, all_of_them=not planner.leaves_rows(position, until))
@@ -115,7 +116,7 @@ class BinlogPhase:
             pace.backlog_started(rows, now)
         planner.advance(position, now)
         pace.released(now)
-        return start.at(position, gtid, tables=tables, is_lagging=lags)
+        return start.at(position, gtid, tables=tables, is_lagging=lags, excess=excess)
 
     def note_layouts(self, start: Offset) -> None:
         """Remember the tables' layouts at ``start`` for `partition`."""

@@ -45,6 +45,7 @@ class _Transaction(NamedTuple):
     tables: tuple[TableSchema, ...] = ()  # if one was altered: all tables after it
     layouts: Mapping[TableName, Layout] = MappingProxyType({})
     changes: list[RowsChange] | None = None  # if they are kept
+    excess: int = 0  # as `Offset.excess`, after it
 
 
 class BinlogPlanner:
@@ -58,6 +59,8 @@ class BinlogPlanner:
         The end of the last batch, or the GTID set after which the first one starts.
     gtids : GtidSet or MariaDbGtids, optional
         The GTIDs before ``start``, if known. Then `gtid_at` continues them.
+    excess : int
+        `Offset.excess` at ``start``.
     timeline : Timeline, optional
         Follows the tables through ALTER TABLE. By default they are not followed.
 
@@ -78,6 +81,7 @@ class BinlogPlanner:
         now_ms: float,
         gtids: GtidSet | MariaDbGtids | None = None,
         timeline: Timeline | None = None,
+        excess: int = 0,
     ) -> None:
         self._options = options
         self.tables = tuple(tables)
@@ -88,6 +92,7 @@ class BinlogPlanner:
         self._kept = 0  # bytes of the kept changes of all entries
         self.read_ahead: ReadAhead | None = None
         self._gtids = gtids
+        self._excess = excess
         self._moved_ms = now_ms
         self._timeline = timeline or Timeline()
         self.layouts = self._timeline.layouts if isinstance(self._timeline, Followed) else {}
@@ -149,11 +154,13 @@ class BinlogPlanner:
                 altered = True
             elif isinstance(change, TransactionEnd):
                 self._scanned = change.position
+                self._excess += change.excess
                 if self._gtids is not None and change.uuid:
                     self._pass(self._gtids, change)
                 if counted or altered:
                     found = _Transaction(change.position, counted, str(self._gtids or ""), change.timestamp)
-                    if self._kept + size <= KEPT_BYTES:
+                    found = found._replace(excess=self._excess)
+                    if self._kept + size <= KEPT_BYTES and not change.excess:
                         self._kept += size
                         found = found._replace(changes=changes)
                     if altered and isinstance(self._timeline, Followed):
@@ -169,7 +176,7 @@ class BinlogPlanner:
                     size, changes = 0, []
                     if rows is not None and seen >= rows:
                         return
-            else:
+            elif change.kind not in self._options.skipped:
                 counted += len(change.rows) * (2 if change.kind == UPDATE else 1)
                 size += change.size
                 if self._kept + size <= KEPT_BYTES:
@@ -192,6 +199,10 @@ class BinlogPlanner:
     def gtid_at(self, position: BinlogPosition) -> str:
         """The GTIDs at the end of a batch that `plan` returned; "" if they are not known."""
         return next((t.gtids for t in self._pending if t.end == position), str(self._gtids or ""))
+
+    def excess_at(self, position: BinlogPosition) -> int:
+        """`Offset.excess` at the end of a batch that `plan` returned."""
+        return next((t.excess for t in self._pending if t.end == position), self._excess)
 
     def tables_at(self, position: BinlogPosition) -> tuple[TableSchema, ...]:
         """The tables after a batch that `plan` returned; empty if they did not change in it."""

@@ -197,6 +197,7 @@ def _taken(
                     left_out=left_out,
                     ignored=options.statement_ignore,
                     max_row_bytes=options.max_row_bytes,
+                    most_inflated=options.most_inflated,
                 )
             )
             return

@@ -8,6 +8,7 @@ from typing import Any
 from ..offsets import BinlogPosition
 from ..schema.ddl.timeline import TableAltered
 from ..schema.table import TableSchema
+from ..server.gtid import gtid_text
 
 __all__ = [
     "DELETE",
@@ -22,8 +23,6 @@ __all__ = [
 
 INSERT, UPDATE, DELETE = "insert", "update", "delete"
 
-_UUID = 36  # length of MySQL's; MariaDB has domain-server instead
-
 
 @dataclass(frozen=True, slots=True)
 class RowsChange:
@@ -36,7 +35,7 @@ class RowsChange:
     kind : str
         ``"insert"``, ``"update"`` or ``"delete"``.
     uuid, number : str, int
-        The transaction's GTID.
+        The transaction's GTID: its source, as `gtid` has it, and its number.
     timestamp : int
         Seconds since 1970 (UTC) at which the statement ran.
     file, server_id : str, int
@@ -44,9 +43,14 @@ class RowsChange:
     rows : list of (sequence, before, after)
         Storage values; ``before`` is None for an insert, ``after`` for a delete. ``sequence`` grows along the binary
         log and is unique for each image: it is `sequence_at` the image's file and offset. The after-image of an update
-        has ``sequence + 1``, which is unique too, since every image has at least one byte.
+        has ``sequence + 1``, which is unique too, since every image has at least one byte. Compressed rows are
+        numbered from the offset of their event on. If they have no room there, the transaction has an excess.
     size : int
-        Bytes of the event.
+        Bytes of the event, inflated.
+    at : int
+        `sequence_at` the event's file and offset, or those of the compressed transaction that it is in.
+    is_compressed : bool
+        Whether the images have no offsets in the file, as they were compressed.
     """
 
     schema: TableSchema
@@ -58,11 +62,13 @@ class RowsChange:
     file: str = ""
     server_id: int = 0
     size: int = 0
+    at: int = 0
+    is_compressed: bool = False
 
     @property
     def gtid(self) -> str:
         """The transaction's GTID as its server writes it; "" without one."""
-        return f"{self.uuid}{':' if len(self.uuid) == _UUID else '-'}{self.number}" if self.uuid else ""
+        return gtid_text(self.uuid, self.number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,8 @@ class TransactionEnd:
 
     ``timestamp`` is that of the transaction's first event: the server's time, seconds since 1970 (UTC).
     ``is_rolled_back``: MariaDB also logs transactions that were rolled back, if they used tables that are not
-    transactional. ``file`` holds the transaction; ``position`` may be the beginning of the next file.
+    transactional. ``file`` holds the transaction; ``position`` may be the beginning of the next file. ``excess``: by
+    how much the sequences of its rows go beyond it. All later sequences have to be raised by that.
     """
 
     position: BinlogPosition
@@ -80,6 +87,7 @@ class TransactionEnd:
     timestamp: int = 0
     is_rolled_back: bool = False
     file: str = ""
+    excess: int = 0
 
 
 @dataclass(frozen=True, slots=True)

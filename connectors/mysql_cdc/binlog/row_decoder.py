@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 
 from backlog_spark.errors import BacklogError
 
-from ..schema.columns import not_text
+from ..schema.columns import EXCLUDED, not_text
 from ..schema.ddl.history import Bridge, Layout, bridge
 from ..schema.hidden import hidden_columns
+from ..schema.json_diff import patched
+from ..schema.packed import read_length
 from ..schema.table import Hidden, SchemaChanged, TableSchema, altered
 from ..schema.types import Column, binlog_codes, kind_of
 from .column_readers import converted, fits, of_key, reader, skipper, without_zero_dates
@@ -24,24 +26,34 @@ from .row_code import Code, Reader, RowReader, as_reader, row_reader
 
 __all__ = ["RowDecoder", "SchemaChanged", "TableMap"]
 
-_STRING, _DECIMAL = 254, 246
-# Bytes of metadata per type code in a TABLE_MAP event. 140 and 141 are MariaDB's compressed columns.
+_STRING, _DECIMAL, _JSON = 254, 246, 245
+# Bytes of metadata per type code in a TABLE_MAP event. 140 and 141 are MariaDB's compressed columns, 242 is MySQL's
+# VECTOR.
 _METADATA_BYTES = {
-    **{4: 1, 5: 1, 15: 2, 16: 2, 17: 1, 18: 1, 19: 1, 140: 1, 141: 2, 245: 1, 246: 2, 252: 1, 253: 2, 254: 2, 255: 1},
+    **{
+        4: 1,
+        5: 1,
+        15: 2,
+        16: 2,
+        17: 1,
+        18: 1,
+        19: 1,
+        140: 1,
+        141: 2,
+        242: 1,
+        245: 1,
+        246: 2,
+        252: 1,
+        253: 2,
+        254: 2,
+        255: 1,
+    },
     **dict.fromkeys((1, 2, 3, 7, 8, 9, 10, 11, 12, 13), 0),
 }
+_PARTIAL_JSON = 1  # flag of an after-image
 # Functions kept for a table. Rows with other sets of NULLs are read column by column.
 _MOST_FUNCTIONS = 256
 _COLUMN_NAMES = 4  # optional metadata, written when binlog_row_metadata=FULL
-
-
-def read_length(data: bytes, offset: int) -> tuple[int, int]:
-    """A length-encoded integer and the offset after it."""
-    first = data[offset]
-    if first < 251:
-        return first, offset + 1
-    size = {252: 2, 253: 3, 254: 8}[first]
-    return int.from_bytes(data[offset + 1 : offset + 1 + size], "little"), offset + 1 + size
 
 
 @dataclass(frozen=True)
@@ -155,6 +167,7 @@ class RowDecoder:
             self._absent = sum(1 << index for index in absent)
         self._present = (1 << described) - 1 & ~self._absent
         self.count = len(columns)
+        self._is_json = [code == _JSON for code in table_map.types]
         self._codes: list[Code | Reader] = []
         self._functions: dict[int, RowReader] = {}
         if across and not across.is_identity:
@@ -167,9 +180,12 @@ class RowDecoder:
 
     def _read_as_declared(self, schema: TableSchema, table_map: TableMap) -> None:
         for column, code, meta in zip(schema.columns, table_map.types, table_map.metadata, strict=True):
-            if code not in kind_of(column).binlog:
+            excluded = column.use == EXCLUDED
+            codes = binlog_codes(column) if excluded else kind_of(column).binlog
+            if code not in codes and not (excluded and not codes):
                 raise _other_type(schema, column, code)
             self._codes.append(self._reader(column, column, code, meta))
+        self._indexes = [*range(self.count)]
         self.read_row = self._row
 
     def _read_across(
@@ -183,7 +199,7 @@ class RowDecoder:
             if codes and (code not in codes or not fits(column, meta)):
                 raise _other_type(schema, column, code)
             index = across.index_of(at)
-            if index is None:
+            if index is None or schema.columns[index].use == EXCLUDED:
                 self._codes.append(skipper(column.name, code, meta))
                 continue
             kind_of(column)  # refuses what cannot be read
@@ -195,6 +211,8 @@ class RowDecoder:
     def _reader(self, declared: Column, logged: Column, code: int, meta: int) -> Code | Reader:
         """A reader of a logged column for the declared one. It refuses values that the declared one must not hold."""
         schema = self.schema
+        if declared.use == EXCLUDED:
+            return skipper(logged.name, code, meta)
         read = reader(schema, logged, code, meta, exact=declared.name in schema.key)
         if not declared.nullable and declared.name in {*schema.key, *schema.chunk_key}:
             return of_key(declared, read)
@@ -242,6 +260,43 @@ class RowDecoder:
                 nulls >>= 1
         except UnicodeDecodeError:
             raise not_text(self.schema.columns[len(row)]) from None
+        return row, offset
+
+    def read_partial(self, data: bytes, offset: int, before: list[object]) -> tuple[list[object], int]:
+        """Reads an after-image that may have changes of JSON documents instead of the documents.
+
+        Parameters
+        ----------
+        before : list
+            The before-image.
+        """
+        flags, offset = read_length(data, offset)
+        if flags & ~_PARTIAL_JSON:
+            raise BacklogError(f"The binary log has an after-image of {self._table} with the unknown flags {flags}.")
+        if not flags:
+            return self.read_row(data, offset)
+        end = offset + (sum(self._is_json) + 7) // 8
+        partial = int.from_bytes(data[offset:end], "little")
+        offset = end + self._null_bytes
+        nulls = int.from_bytes(data[end:offset], "little")
+        row: list[object] = [None] * (len(self.schema.columns) + 1)
+        for at, read in enumerate(self._readers):
+            index = self._indexes[at]
+            is_partial = self._is_json[at] and partial & 1
+            partial >>= self._is_json[at]
+            if nulls >> at & 1:
+                continue
+            if is_partial:
+                begin = offset + 4
+                offset = begin + int.from_bytes(data[offset:begin], "little")
+                if index < len(before) and self.schema.columns[index].use != EXCLUDED:
+                    row[index] = patched(str(before[index]), data[begin:offset])
+                continue
+            try:
+                row[index], offset = read(data, offset)
+            except UnicodeDecodeError:
+                raise not_text(self.schema.columns[index]) from None
+        row.pop()
         return row, offset
 
     @functools.cached_property

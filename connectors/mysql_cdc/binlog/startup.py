@@ -33,8 +33,8 @@ __all__ = ["decided"]
 
 # Events that may come between two transactions, as SHOW BINLOG EVENTS names them.
 _BETWEEN = {
-    "gtid", "anonymous_gtid", "rotate", "stop", "format_desc", "previous_gtids", "gtid_list", "binlog_checkpoint",
-    "start_encryption",
+    "gtid", "anonymous_gtid", "gtid_tagged_log_event", "rotate", "stop", "format_desc", "previous_gtids", "gtid_list",
+    "binlog_checkpoint", "start_encryption",
 }  # fmt: skip
 _FORMAT, _PREVIOUS_GTIDS = 15, 35
 

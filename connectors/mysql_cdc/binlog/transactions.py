@@ -15,13 +15,13 @@ from backlog_spark.errors import BacklogError
 
 from ..bounded import PIECE_BYTES
 from ..offsets import BinlogPosition
+from ..server.gtid import is_mariadb_source
 from .records import Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
 
 __all__ = ["whole_transactions"]
 
 # Rows that are held back until the transaction's end is read. For a larger one the end is searched first.
 _MOST_HELD = 10_000
-_UUID = 36  # length of MySQL's; MariaDB has domain-server instead
 
 
 def whole_transactions(
@@ -71,7 +71,7 @@ def whole_transactions(
             seen = before
             del held[before:]
             rows, size = sum(len(each.rows) for each in held), sum(each.size for each in held)
-        elif not isinstance(change, RowsChange) or len(change.uuid) in (0, _UUID):
+        elif not isinstance(change, RowsChange) or not is_mariadb_source(change.uuid):
             yield change
         elif is_whole is not None:
             seen += 1

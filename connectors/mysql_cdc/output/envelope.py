@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..schema.columns import MASKED
 from ..schema.table import TableSchema
 from ..schema.types import GEOMETRIES, Column
 
@@ -59,7 +60,7 @@ def envelopes(
     origins : sequence of mapping
         ``file``, ``pos``, ``server_id`` and ``gtid`` of ``source``.
     """
-    names = tuple(c.name for c in schema.columns)
+    names = tuple(c.name for c in schema.read)
     images = []
     for table, without in ((before, "rc"), (after, "d")):
         if table is None:
@@ -198,4 +199,6 @@ _BY_TYPE: dict[str, _Values] = {
 
 
 def _values(column: Column) -> _Values:
+    if column.use == MASKED:
+        return _text
     return _BY_TYPE.get(column.data_type, _text)

@@ -16,10 +16,12 @@ from pyspark.sql import types as st
 from backlog_spark.errors import SettingError
 
 from ..binlog.records import INSERT, RowsChange
-from ..offsets import SnapshotRange, byte_at
+from ..offsets import SnapshotRange
+from ..schema.columns import EXCLUDED, MASKED
 from ..schema.table import TableSchema
 from ..schema.types import kind_of
 from .envelope import envelopes, key_json
+from .masking import masked
 from .metadata import arrow_fields, spark_fields
 
 __all__ = ["UPDATE_AFTER", "UPDATE_BEFORE", "ChangeRows", "Output", "output_of", "rows_to_table"]
@@ -41,6 +43,8 @@ class ChangeRows:
         As ``_change_type``.
     sequences : list of int
         As ``_commit_seq``.
+    positions : list of int
+        Offset of each row's image in its file; of its event if it was compressed.
     origins : list of RowsChange
         The event of each row.
     covered : list
@@ -51,12 +55,15 @@ class ChangeRows:
     rows: list[list[Any]] = field(default_factory=list)
     kinds: list[str] = field(default_factory=list)
     sequences: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
     origins: list[RowsChange] = field(default_factory=list)
     covered: list[list[bool] | None] = field(default_factory=list)
 
     def take(self, at: Sequence[int]) -> ChangeRows:
         """The rows at these indexes."""
-        columns: tuple[list[Any], ...] = (self.rows, self.kinds, self.sequences, self.origins, self.covered)
+        columns: tuple[list[Any], ...] = (
+            self.rows, self.kinds, self.sequences, self.positions, self.origins, self.covered
+        )  # fmt: skip
         return ChangeRows(*([column[i] for i in at] for column in columns))
 
     def told(self, wanted: Collection[str]) -> dict[str, list[Any]]:
@@ -78,10 +85,13 @@ class Output(ABC):
     ----------
     metadata : tuple of str
         The metadata columns.
+    salt : str
+        For masks; secret. Schemas do not depend on it.
     """
 
-    def __init__(self, metadata: tuple[str, ...]) -> None:
+    def __init__(self, metadata: tuple[str, ...], salt: str = "") -> None:
         self.metadata = metadata
+        self._salt = salt
 
     @abstractmethod
     def check(self, tables: Sequence[TableSchema]) -> None:
@@ -104,6 +114,14 @@ class Output(ABC):
     @abstractmethod
     def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
         """Changes of a table, in order."""
+
+    def _masked(self, schema: TableSchema, table: pa.Table) -> pa.Table:
+        """The rows with the values of masked columns replaced by their masks."""
+        for column in schema.read:
+            if column.use == MASKED:
+                at = table.schema.get_field_index(column.name)
+                table = table.set_column(at, column.name, masked(table.column(at), self._salt))
+        return table
 
     def _batches(self, schema: TableSchema, table: pa.Table, told: _Told) -> Iterator[pa.RecordBatch]:
         """Append the metadata columns, which have one value for each row or one for all, and cut into batches."""
@@ -134,10 +152,14 @@ def _of_snapshot(of: SnapshotRange) -> _Told:
 
 
 def rows_to_table(schema: TableSchema, rows: Sequence[list[Any]]) -> pa.Table:
-    """An Arrow table of the table's columns from storage values."""
+    """An Arrow table of the columns that are read, from storage values."""
     columns = list(zip(*rows, strict=True)) if rows else [() for _ in schema.columns]
-    arrays = [kind_of(c).build(c, values) for c, values in zip(schema.columns, columns, strict=True)]
-    return pa.table(arrays, names=[c.name for c in schema.columns])
+    found = {
+        c.name: kind_of(c).build(c, values)
+        for c, values in zip(schema.columns, columns, strict=True)
+        if c.use != EXCLUDED
+    }
+    return pa.table(found)
 
 
 class _Rows(Output):
@@ -156,15 +178,16 @@ class _Rows(Output):
         return st.StructType([*_fields(tables[0]), *spark_fields(self.metadata)])
 
     def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        return self._batches(schema, table, _of_snapshot(of))
+        return self._batches(schema, self._masked(schema, table), _of_snapshot(of))
 
     def changes(self, schema: TableSchema, found: ChangeRows) -> Iterator[pa.RecordBatch]:
-        return self._batches(schema, rows_to_table(schema, found.rows), found.told(self.metadata))
+        table = self._masked(schema, rows_to_table(schema, found.rows))
+        return self._batches(schema, table, found.told(self.metadata))
 
 
 def _fields(schema: TableSchema) -> list[st.StructField]:
     # All nullable, as in Arrow batches of Python sources; Spark refuses a mismatch.
-    return [st.StructField(c.name, kind_of(c).spark(c)) for c in schema.columns]
+    return [st.StructField(c.name, st.StringType() if c.use == MASKED else kind_of(c).spark(c)) for c in schema.read]
 
 
 def _difference(one: TableSchema, other: TableSchema) -> str:
@@ -186,7 +209,7 @@ class _Envelopes(Output):
         return st.StructType([*fields, *spark_fields(self.metadata)])
 
     def snapshot(self, schema: TableSchema, table: pa.Table, of: SnapshotRange) -> Iterator[pa.RecordBatch]:
-        rows = table.num_rows
+        rows, table = table.num_rows, self._masked(schema, table)
         origin = {"file": None, "pos": 0, "server_id": 0, "gtid": None}
         value = envelopes(schema, None, table, ["r"] * rows, [of.at_ms] * rows, [origin] * rows)
         return self._batches(schema, pa.table({"key": key_json(schema, table), "value": value}), _of_snapshot(of))
@@ -204,11 +227,11 @@ class _Envelopes(Output):
                 after.append(i if kind == INSERT else -1)
                 ops.append("c" if kind == INSERT else "d")
         last = [a if a >= 0 else b for b, a in zip(before, after, strict=True)]
-        images = rows_to_table(schema, found.rows)
+        images = self._masked(schema, rows_to_table(schema, found.rows))
         kept = found.take(last)
         origins = [
-            {"file": o.file, "pos": byte_at(s), "server_id": o.server_id, "gtid": o.gtid or None}
-            for o, s in zip(kept.origins, kept.sequences, strict=True)
+            {"file": o.file, "pos": p, "server_id": o.server_id, "gtid": o.gtid or None}
+            for o, p in zip(kept.origins, kept.positions, strict=True)
         ]
         value = envelopes(
             schema, _images(images, before), _images(images, after), ops,
@@ -226,6 +249,6 @@ def _images(table: pa.Table, at: list[int]) -> pa.Table | None:
 _OUTPUTS: dict[str, type[Output]] = {"row": _Rows, "debezium": _Envelopes}
 
 
-def output_of(form: str, metadata: tuple[str, ...]) -> Output:
+def output_of(form: str, metadata: tuple[str, ...], salt: str = "") -> Output:
     """The output of an option ``format``."""
-    return _OUTPUTS[form](metadata)
+    return _OUTPUTS[form](metadata, salt)

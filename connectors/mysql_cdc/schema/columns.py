@@ -10,10 +10,20 @@ from typing import Any
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["Column", "columns_from_json", "columns_to_json", "not_text", "quote_identifier"]
+__all__ = [
+    "BOOLEAN",
+    "EXCLUDED",
+    "MASKED",
+    "Column",
+    "columns_from_json",
+    "columns_to_json",
+    "not_text",
+    "quote_identifier",
+]
 
 
 _SPARK_DIGITS = 38
+EXCLUDED, MASKED, BOOLEAN = "excluded", "masked", "boolean"
 
 
 @dataclass(frozen=True)
@@ -36,6 +46,9 @@ class Column:
         Character set of text; "" for other types.
     collation : str
         Collation of text; "" for other types.
+    use : str
+        `EXCLUDED`: it is not read. `MASKED`: its values are hashed before they leave the source. `BOOLEAN`: it is a
+        TINYINT(1) that is read as boolean. "" for a column that is read as it is.
     """
 
     name: str
@@ -47,6 +60,7 @@ class Column:
     octet_length: int = 0
     charset: str = ""
     collation: str = ""
+    use: str = ""
 
     @property
     def unsigned(self) -> bool:

@@ -68,8 +68,11 @@ class DeclaredTables:
         ------
         SchemaChanged
             Says which table.
+        SettingError
+            The options choose other columns or another key than the checkpoint has.
         """
         for known in start.tables:
+            self._options.columns.check_unchanged(known, self.of(known), start.salt_check)
             if self.of(known).fingerprint() != known.fingerprint() and not self._options.evolves:
                 raise SchemaChanged(
                     f"The columns of {known.name} were altered since the checkpoint was made.",

@@ -1,10 +1,10 @@
-"""Reads MySQL's packed decimals, which row images and JSON values hold (pure)."""
+"""Reads MySQL's packed decimals and lengths, which row images and JSON values hold (pure)."""
 
 from __future__ import annotations
 
 from ..binlog.row_code import Code
 
-__all__ = ["decimal_text", "packed_decimal", "packed_size"]
+__all__ = ["decimal_text", "packed_decimal", "packed_size", "read_length"]
 
 
 def packed_decimal(precision: int, scale: int) -> Code:
@@ -50,3 +50,12 @@ def decimal_text(unscaled: int, scale: int) -> str:
     sign = "-" if unscaled < 0 else ""
     whole, fraction = digits[: len(digits) - scale], digits[len(digits) - scale :]
     return f"{sign}{whole}.{fraction}" if fraction else f"{sign}{whole}"
+
+
+def read_length(data: bytes, offset: int) -> tuple[int, int]:
+    """A length-encoded integer and the offset after it."""
+    first = data[offset]
+    if first < 251:
+        return first, offset + 1
+    size = {252: 2, 253: 3, 254: 8}[first]
+    return int.from_bytes(data[offset + 1 : offset + 1 + size], "little"), offset + 1 + size

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from backlog_spark.errors import BacklogError
 
-from .types import Column, quote_identifier
+from .columns import EXCLUDED, MASKED, Column, quote_identifier
 
 __all__ = ["Hidden", "SchemaChanged", "TableSchema", "altered", "zero_date"]
 
@@ -41,11 +41,14 @@ class TableSchema:
     database, table : str
     columns : tuple of Column
     key : tuple of str
-        Columns of the primary key, in its order; empty without one.
+        Columns of the primary key, or of the unique key that ``messageKeyColumns`` names, in its order; empty without
+        one.
     chunk_key : tuple of str
         Columns by which the snapshot is cut; empty when it is read in one piece.
     hidden : tuple of Hidden
         The hidden columns that the binary log has as well, as of now.
+    key_index : str
+        The index of a key that is not the primary one; "" for the primary key. Not in an offset.
     """
 
     database: str
@@ -54,6 +57,12 @@ class TableSchema:
     key: tuple[str, ...] = ()
     chunk_key: tuple[str, ...] = ()
     hidden: tuple[Hidden, ...] = ()
+    key_index: str = ""
+
+    @property
+    def read(self) -> tuple[Column, ...]:
+        """The columns that are read. A row of storage values has all columns, with None for the others."""
+        return tuple(c for c in self.columns if c.use != EXCLUDED)
 
     @property
     def qualified(self) -> str:
@@ -105,6 +114,7 @@ class TableSchema:
 
 def zero_date(schema: TableSchema, column: Column, value: str) -> BacklogError:
     """The error for a date that Spark has no value for, with ``zeroDate=error``."""
+    value = "***" if column.use == MASKED else value
     return BacklogError(
         f"The column {column.name!r} of {schema.name} holds the date {value}, which Spark has no value for.",
         "Set zeroDate=null to read such dates as NULL, or correct the rows and start with a new checkpoint.",

@@ -13,12 +13,14 @@ from typing import Any
 from backlog_spark.errors import BacklogError, SettingError
 
 from ..options import MySqlOptions
+from .columns import MASKED, Column
 from .keys import key_kind
 from .table import TableSchema
-from .types import Column
 
 __all__ = ["KEY_CHARSETS", "weights_order", "with_keys"]
 
+_Indexes = dict[str, list[tuple[str, bool]]]
+"""By name, an index's columns in order, each with whether it is indexed whole."""
 Ask = Callable[[str, tuple[object, ...]], list[tuple[Any, ...]]]
 
 # Character sets in which different bytes never read as the same text, so that a text identifies its row.
@@ -37,7 +39,7 @@ _UNORDERED_IN_MARIADB = re.compile(
 _NO_IDENTITY = {"float", "double"}
 
 _INDEXES = """
-SELECT INDEX_NAME, COLUMN_NAME, SUB_PART FROM information_schema.STATISTICS
+SELECT INDEX_NAME, COLUMN_NAME, SUB_PART, NON_UNIQUE FROM information_schema.STATISTICS
 WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s AND INDEX_TYPE <> 'HASH' ORDER BY INDEX_NAME, SEQ_IN_INDEX
 """
 
@@ -48,31 +50,36 @@ def weights_order(collation: str, of_mariadb: bool) -> bool:
 
 
 def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema, of_mariadb: bool = False) -> TableSchema:
-    """The schema with its primary key and its chunk key.
+    """The schema with its key and its chunk key.
 
     Parameters
     ----------
     ask : callable
         Runs a statement with arguments.
     options : MySqlOptions
-        Only ``chunkKeyColumn`` is used.
+        Only ``chunkKeyColumn`` and ``messageKeyColumns`` are used.
     schema : TableSchema
-        Name and columns.
+        Name and columns, with their use.
     of_mariadb : bool
         Whether the server is MariaDB, where other collations order as their weights do.
 
     Raises
     ------
     BacklogError
-        The values of a key column do not identify rows exactly; or ``chunkKeyColumn`` does not exist, cannot order
-        rows, or is not the first column of an index.
+        The values of a key column do not identify rows exactly; ``chunkKeyColumn`` does not exist, cannot order
+        rows, or is not the first column of an index; or ``messageKeyColumns`` names no unique key of columns that are
+        NOT NULL.
     """
     name = schema.database, schema.table
-    indexes: dict[str, list[tuple[str, bool]]] = {}
-    for index, column, prefix in ask(_INDEXES, name):
+    indexes: _Indexes = {}
+    unique = set()
+    for index, column, prefix, repeats in ask(_INDEXES, name):
         # The column for an expression has no name.
         indexes.setdefault(str(index), []).append((str(column or ""), prefix is None))
-    primary = indexes.get("PRIMARY", [])
+        if not int(repeats):
+            unique.add(str(index))
+    index = _unique_key(schema, options, {name: of for name, of in indexes.items() if name in unique})
+    primary = indexes.get(index or "PRIMARY", [])
     key = tuple(column for column, _ in primary)
     columns = {c.name: c for c in schema.columns}
     for column in key:
@@ -84,14 +91,45 @@ def with_keys(ask: Ask, options: MySqlOptions, schema: TableSchema, of_mariadb: 
         while orders < len(primary) and primary[orders][1] and _orders(columns[key[orders]], of_mariadb):
             orders += 1
         chunk_key = key[:orders]
-    return replace(schema, key=key, chunk_key=chunk_key)
+    return replace(schema, key=key, chunk_key=chunk_key, key_index=index)
+
+
+def _unique_key(schema: TableSchema, options: MySqlOptions, indexes: _Indexes) -> str:
+    """The index of the key that ``messageKeyColumns`` names; "" if it names none."""
+    wanted = options.columns.key_of(schema)
+    if not wanted:
+        return ""
+    given = options.columns.keys_text
+    if "PRIMARY" in indexes:
+        raise SettingError(
+            "messageKeyColumns", given, f"{schema.name} has a primary key, which is its key.", "Leave the table out."
+        )
+    columns = {c.name.lower(): c for c in schema.columns}
+    for name in wanted:
+        column = columns.get(name.lower())
+        if column is None:
+            raise SettingError("messageKeyColumns", given, f"{schema.name} has no column {name!r}.")
+        if column.nullable:
+            raise SettingError(
+                "messageKeyColumns", given,
+                f"the column {name!r} of {schema.name} may be NULL, and a unique key allows any number of NULLs.",
+                f"ALTER TABLE {schema.name} MODIFY {column.quoted} … NOT NULL, or name another key.",
+            )  # fmt: skip
+    names = {name.lower() for name in wanted}
+    for index, of in indexes.items():
+        if {column.lower() for column, _ in of} == names and all(whole for _, whole in of):
+            return index
+    raise SettingError(
+        "messageKeyColumns", given, f"{schema.name} has no UNIQUE key of exactly the columns {', '.join(wanted)}.",
+        f"ALTER TABLE {schema.name} ADD UNIQUE KEY ({', '.join(columns[n.lower()].quoted for n in wanted)}).",
+    )  # fmt: skip
 
 
 def _check_identity(schema: TableSchema, column: Column) -> None:
     if column.data_type in _NO_IDENTITY or (column.charset and column.charset not in KEY_CHARSETS):
         what = f"the character set {column.charset}" if column.charset else f"the type {column.column_type}"
         raise BacklogError(
-            f"The primary key of {schema.database}.{schema.table} contains {column.name!r}, which has {what}: "
+            f"The primary key of {schema.name} contains {column.name!r}, which has {what}: "
             "rows cannot be told apart by it exactly.",
             "Use an integer, decimal, date, binary or text key; text in a character set of "
             f"{', '.join(sorted(KEY_CHARSETS))}.",
@@ -100,7 +138,8 @@ def _check_identity(schema: TableSchema, column: Column) -> None:
 
 def _orders(column: Column, of_mariadb: bool) -> bool:
     kind = key_kind(column)
-    if kind is None:
+    # The ends of chunks are in the checkpoint, which must not show what is masked.
+    if kind is None or column.use == MASKED:
         return False
     if kind.text:
         return column.charset in KEY_CHARSETS and weights_order(column.collation, of_mariadb)
@@ -108,7 +147,7 @@ def _orders(column: Column, of_mariadb: bool) -> bool:
     return not (column.nullable and column.data_type in ("date", "datetime", "timestamp"))
 
 
-def _chosen(schema: TableSchema, wanted: str, indexes: dict[str, list[tuple[str, bool]]], of_mariadb: bool) -> str:
+def _chosen(schema: TableSchema, wanted: str, indexes: _Indexes, of_mariadb: bool) -> str:
     able = [c.name for c in schema.columns if _orders(c, of_mariadb)]
     leading = {first for (first, whole), *_ in indexes.values() if whole}
     good = [name for name in able if name in leading]
@@ -117,6 +156,10 @@ def _chosen(schema: TableSchema, wanted: str, indexes: dict[str, list[tuple[str,
     where = f"{schema.database}.{schema.table}"
     if column is None:
         raise SettingError("chunkKeyColumn", wanted, f"{where} has no such column.", hint)
+    if column.use == MASKED:
+        raise SettingError(
+            "chunkKeyColumn", wanted, "columns.mask masks it, and the ends of chunks are in the checkpoint.", hint
+        )
     if column.name not in able:
         what = column.column_type + (f" COLLATE {column.collation}" if column.collation else "")
         raise SettingError(

@@ -21,7 +21,7 @@ from backlog_spark.errors import BacklogError
 from ..server.wire import BYTES, FLOAT, INTEGER, TEMPORAL
 from .addresses import ADDRESS_BYTES
 from .charsets import CHARSETS, as_utf8
-from .columns import Column, not_text, quote_identifier
+from .columns import BOOLEAN, Column, not_text, quote_identifier
 from .json_values import from_text
 from .temporal import packed_days, packed_micros
 
@@ -342,6 +342,24 @@ _KINDS: dict[str, ColumnKind] = {
 }
 
 
+def _parse_boolean(column: Column, array: pa.Array) -> pa.Array:
+    return pc.not_equal(array, 0)
+
+
+def _build_boolean(column: Column, values: Sequence[object]) -> pa.Array:
+    return pa.array([None if v is None else v != 0 for v in values], pa.bool_())
+
+
+# TINYINT(1) with ``tinyInt1isBit``. It may hold -128 to 127; all but 0 are true.
+_BOOLEAN = ColumnKind(
+    lambda c: st.BooleanType(),
+    lambda c: pa.bool_(),
+    _bare,
+    INTEGER,
+    _parse_boolean,
+    _build_boolean,
+    frozenset({1}),
+)
 # In MariaDB's COLUMN_TYPE: compressed columns, UUIDs and times as older servers stored them, two-digit years.
 _KEPT_OTHERWISE = ("COMPRESSED", "/* old */", "/* mariadb-5.3 */", "year(2)")
 
@@ -354,17 +372,20 @@ def kind_of(column: Column) -> ColumnKind:
     BacklogError
         The type, precision or character set is not supported. The message names the column.
     """
+    if column.use == BOOLEAN:
+        return _BOOLEAN
     kind = _KINDS.get(column.data_type)
     if kind is None:
         raise BacklogError(
             f"Column {column.name!r} has the type {column.column_type}, which mysql_cdc does not read yet.",
-            f"Read: {', '.join(_KINDS)}.",
+            f"Leave the column out by columns.exclude. Read: {', '.join(_KINDS)}.",
         )
     kept_otherwise = next((mark for mark in _KEPT_OTHERWISE if mark in column.column_type), None)
     if kept_otherwise:
         raise BacklogError(
             f"Column {column.name!r} is {column.column_type}, stored in a form that mysql_cdc does not read.",
-            "MODIFY the column to the plain type; ALTER TABLE … FORCE rewrites an old form.",
+            "MODIFY the column to the plain type; ALTER TABLE … FORCE rewrites an old form. Or leave the column out by "
+            "columns.exclude.",
         )
     if kind.text and column.charset not in CHARSETS:
         raise BacklogError(

@@ -1,8 +1,10 @@
 """GTIDs: MySQL's sets, and MariaDB's lists of each domain's last transaction (pure).
 
-The tagged GTIDs of MySQL 8.3 are refused.
+A *source* is the part of a GTID before its number: ``uuid``, with the tags of MySQL 8.3 also ``uuid:tag``; in MariaDB
+``domain-server``.
 
-Sources: MySQL Reference Manual, "GTID Format and Storage"; MariaDB Knowledge Base, "Global Transaction ID".
+Sources: MySQL Reference Manual, "GTID Format and Storage"; MySQL source, sql/rpl_gtid_set.cc (``Gtid_set::encode``) and
+"mysql::serialization" for tagged GTIDs; MariaDB Knowledge Base, "Global Transaction ID".
 """
 
 from __future__ import annotations
@@ -15,19 +17,34 @@ from uuid import UUID
 
 from backlog_spark.errors import BacklogError
 
-__all__ = ["GtidSet", "MariaDbGtids", "previous_gtids"]
+__all__ = ["GtidSet", "MariaDbGtids", "gtid_text", "is_mariadb_source", "previous_gtids", "tagged_gtid"]
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+_INTERVAL = re.compile(r"(\d+)(?:-(\d+))?\Z", re.ASCII)
+_TAG = re.compile(r"[a-z_][a-z0-9_]{0,31}\Z")
+_UUID_SIZE = 36
+# In the header of an encoded set, which is the number of sources: the format, in the last byte and also in the first.
+_TAGGED = 1 << 56 | 1
+
+
+def is_mariadb_source(source: str) -> bool:
+    """Whether a source is MariaDB's. The empty source, of a transaction without a GTID, is not."""
+    return 0 < len(source) < _UUID_SIZE
+
+
+def gtid_text(source: str, number: int) -> str:
+    """A GTID as its server writes it; "" without one."""
+    return f"{source}{'-' if is_mariadb_source(source) else ':'}{number}" if source else ""
 
 
 class GtidSet:
-    """A set of global transaction identifiers ``uuid:number``.
+    """A set of global transaction identifiers ``uuid:number`` and ``uuid:tag:number``.
 
     Parameters
     ----------
     text : str
-        The server's own form, for example ``"3e11fa47-...:1-5:8,4a2b...:7"``. White space is ignored. The empty string
-        is the empty set.
+        The server's own form, for example ``"3e11fa47-...:1-5:8,4a2b...:7:backup:1-3"``. White space is ignored. The
+        empty string is the empty set.
 
     Raises
     ------
@@ -38,58 +55,61 @@ class GtidSet:
     __slots__ = ("_ranges",)
 
     def __init__(self, text: str = "") -> None:
-        # uuid -> sorted, disjoint, non-adjacent [first, last] ranges, both ends included
+        # source -> sorted, disjoint, non-adjacent [first, last] ranges, both ends included
         self._ranges: dict[str, list[tuple[int, int]]] = {}
         for part in "".join(text.split()).split(","):
             if not part:
                 continue
-            uuid, *intervals = part.lower().split(":")
-            if not _UUID.match(uuid) or not intervals:
-                raise BacklogError(f"{part!r} is not a GTID set.", "Expected uuid:first-last[:first-last]….")
-            for interval in intervals:
-                first, _, last = interval.partition("-")
-                if not first.isdigit() or (last and not last.isdigit()):
-                    raise BacklogError(
-                        f"{part!r} is not a GTID set that this version reads.",
-                        "Tagged GTIDs (MySQL 8.3 and later) are not supported.",
-                    )
-                self.add_range(uuid, int(first), int(last or first))
+            uuid, *rest = part.lower().split(":")
+            source, is_named = uuid, False
+            if not _UUID.match(uuid):
+                raise _no_set(part)
+            for each in rest:
+                if interval := _INTERVAL.match(each):
+                    self.add_range(source, int(interval[1]), int(interval[2] or interval[1]))
+                    is_named = True
+                elif _TAG.match(each):
+                    source, is_named = f"{uuid}:{each}", False
+                else:
+                    raise _no_set(part)
+            if not is_named:
+                raise _no_set(part)
 
-    def contains(self, uuid: str, number: int) -> bool:
-        """Whether transaction ``uuid:number`` is in the set. ``uuid`` in lower case."""
-        ranges = self._ranges.get(uuid)
+    def contains(self, source: str, number: int) -> bool:
+        """Whether transaction ``number`` of a source is in the set. ``source`` in lower case."""
+        ranges = self._ranges.get(source)
         if not ranges:
             return False
         index = bisect.bisect_right(ranges, (number, 2**63)) - 1
         return index >= 0 and ranges[index][1] >= number
 
-    def add(self, uuid: str, number: int) -> None:
-        """Add transaction ``uuid:number``."""
-        self.add_range(uuid, number, number)
+    def add(self, source: str, number: int) -> None:
+        """Add transaction ``number`` of a source."""
+        self.add_range(source, number, number)
 
     passed = add
 
     def update(self, other: GtidSet) -> None:
         """Add all transactions of another set."""
-        for uuid, first, last in other:
-            self.add_range(uuid, first, last)
+        for source, first, last in other:
+            self.add_range(source, first, last)
 
     def issuperset(self, other: GtidSet) -> bool:
         """Whether every transaction of ``other`` is in this set."""
-        for uuid, first, last in other:
-            ranges = self._ranges.get(uuid, [])
+        for source, first, last in other:
+            ranges = self._ranges.get(source, [])
             index = bisect.bisect_right(ranges, (first, 2**63)) - 1
             if index < 0 or ranges[index][1] < last:
                 return False
         return True
 
     def gaps(self) -> list[str]:
-        """The uuids whose numbers have a gap. Commits out of binary log order leave one for a moment."""
-        return [uuid for uuid, ranges in self._ranges.items() if len(ranges) > 1]
+        """The sources whose numbers have a gap. Commits out of binary log order leave one for a moment."""
+        return [source for source, ranges in self._ranges.items() if len(ranges) > 1]
 
-    def add_range(self, uuid: str, first: int, last: int) -> None:
-        """Add transactions ``first`` to ``last`` of ``uuid``."""
-        ranges = self._ranges.setdefault(uuid, [])
+    def add_range(self, source: str, first: int, last: int) -> None:
+        """Add transactions ``first`` to ``last`` of a source."""
+        ranges = self._ranges.setdefault(source, [])
         index = bisect.bisect_left(ranges, (first, 0))
         if index > 0 and ranges[index - 1][1] >= first - 1:
             index -= 1
@@ -100,10 +120,23 @@ class GtidSet:
             end += 1
         ranges[index:end] = [(first, last)]
 
+    def encoded(self) -> bytes:
+        """The set as a replica sends it to ask for what follows. Only servers since 8.3 read a set with tags."""
+        tagged = any(":" in source for source in self._ranges)
+        parts = [((len(self._ranges) << 8 | _TAGGED) if tagged else len(self._ranges)).to_bytes(8, "little")]
+        for source, ranges in sorted(self._ranges.items()):
+            uuid, _, tag = source.partition(":")
+            parts.append(UUID(uuid).bytes)
+            if tagged:
+                parts.append(bytes([len(tag) << 1]) + tag.encode())
+            parts.append(struct.pack("<q", len(ranges)))
+            parts += [struct.pack("<qq", first, last + 1) for first, last in ranges]
+        return b"".join(parts)
+
     def __iter__(self) -> Iterator[tuple[str, int, int]]:
-        for uuid, ranges in self._ranges.items():
+        for source, ranges in self._ranges.items():
             for first, last in ranges:
-                yield uuid, first, last
+                yield source, first, last
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GtidSet) and self._ranges == other._ranges
@@ -113,26 +146,70 @@ class GtidSet:
 
     def __str__(self) -> str:
         parts = []
-        for uuid, ranges in sorted(self._ranges.items()):
+        for source, ranges in sorted(self._ranges.items()):
             intervals = ":".join(str(a) if a == b else f"{a}-{b}" for a, b in ranges)
-            parts.append(f"{uuid}:{intervals}")
+            parts.append(f"{source}:{intervals}")
         return ",".join(parts)
 
     def __repr__(self) -> str:
         return f"GtidSet({str(self)!r})"
 
 
+def _no_set(part: str) -> BacklogError:
+    return BacklogError(
+        f"{part!r} is not a GTID set.", "Expected uuid:first-last[:first-last]…, with tags uuid:tag:first-last…."
+    )
+
+
 def previous_gtids(event: bytes) -> Iterator[tuple[str, int, int]]:
-    """The ranges of a Previous_gtids event: uuid, first and last number. ``event`` has one byte before it."""
+    """The ranges of a Previous_gtids event: source, first and last number. ``event`` has one byte before it."""
     at = 20
     sources, at = int.from_bytes(event[at : at + 8], "little"), at + 8
-    for _ in range(sources):
-        uuid = str(UUID(bytes=event[at : at + 16]))
-        intervals, at = int.from_bytes(event[at + 16 : at + 24], "little"), at + 24
+    tagged = bool(sources >> 56)
+    for _ in range(sources >> 8 & (1 << 48) - 1 if tagged else sources):
+        source, at = str(UUID(bytes=event[at : at + 16])), at + 16
+        if tagged:
+            size, at = event[at] >> 1, at + 1
+            source += f":{event[at : at + size].decode()}" if size else ""
+            at += size
+        intervals, at = int.from_bytes(event[at : at + 8], "little"), at + 8
         for _ in range(intervals):
             first, after = struct.unpack_from("<qq", event, at)
             at += 16
-            yield uuid, first, after - 1
+            yield source, first, after - 1
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    """A number of mysql::serialization, without sign, and the offset after it."""
+    more = (~data[at] & data[at] + 1).bit_length() - 1  # as many bytes follow as the first one ends in ones
+    end = at + 1 + more
+    return int.from_bytes(data[at:end], "little") >> min(more + 1, 8), end
+
+
+def tagged_gtid(body: bytes) -> tuple[str, int]:
+    """Source and number of a Gtid_tagged event, from its bytes after the header."""
+    at = 0
+    for _ in range(3):  # version, size, the last field that a reader must know
+        _, at = _number(body, at)
+    uuid, number, tag = b"", 0, ""
+    while at < len(body):
+        found, at = _number(body, at)
+        if found == 0:
+            _, at = _number(body, at)  # flags
+        elif found == 1:
+            for _ in range(16):
+                byte, at = _number(body, at)
+                uuid += bytes([byte])
+        elif found == 2:
+            number, at = _number(body, at)
+            number >>= 1  # below it: the sign
+        elif found == 3:
+            size, at = _number(body, at)
+            tag = body[at : at + size].decode()
+            break
+        else:
+            break
+    return str(UUID(bytes=uuid)) + (f":{tag}" if tag else ""), number
 
 
 _MARIADB_GTID = re.compile(r"(\d+)-(\d+)-(\d+)\Z", re.ASCII)

@@ -21,7 +21,6 @@ from .watermark import PositionWatermark
 __all__ = ["NEEDED", "check_position", "gtids_at_position", "low_watermark", "view_position", "visible_position"]
 
 NEEDED = (
-    ("log_bin_compress", "OFF", "compressed rows are not read"),
     (
         "binlog_optimize_thread_scheduling",
         "ON",

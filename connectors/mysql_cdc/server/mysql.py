@@ -20,6 +20,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from ..offsets import FAR, FIRST_EVENT, BinlogPosition, Offset
 from ..options import MySqlOptions
 from ..output.metadata import check_names
+from ..schema.choice import matches
 from ..schema.table import Hidden, TableSchema
 from ..schema.table_key import with_keys
 from ..schema.types import Column, kind_of
@@ -131,8 +132,6 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
         "gtid_mode",
         "enforce_gtid_consistency",
         "binlog_order_commits",
-        "binlog_row_value_options",
-        "binlog_transaction_compression",
         *(name for name, _, _ in mariadb.NEEDED),
         *UPDATES_OF_REPLICA,
         "rpl_semi_sync_master_enabled",
@@ -165,19 +164,11 @@ def check_server(connection: Connection[Any], options: MySqlOptions) -> None:
             f"Set gtid_mode=ON on the server, or GRANT RELOAD ON *.* TO {options.user!r}.",
         )
     need("binlog_order_commits", "ON", "commits out of order make the low watermark ambiguous")
-    need("binlog_transaction_compression", "OFF", "compressed transactions are not read yet")
     for name, wanted, reason in mariadb.NEEDED:
         need(name, wanted, reason)
     if found.get("rpl_semi_sync_master_enabled") == "ON":
         # A rotation would then make a snapshot's position wrong.
         need("rpl_semi_sync_master_wait_point", "AFTER_COMMIT", "a snapshot's position may be ahead of its rows")
-    if found.get("binlog_row_value_options"):
-        raise SettingError(
-            "binlog_row_value_options",
-            found["binlog_row_value_options"],
-            "partial JSON images cannot be read.",
-            "Set binlog_row_value_options='' on the server.",
-        )
     end_position(connection, options)
     for name in UPDATES_OF_REPLICA:
         if found.get(name, "ON").upper() == "OFF":
@@ -217,19 +208,31 @@ def find_tables(connection: Connection[Any], options: MySqlOptions) -> list[tupl
     Raises
     ------
     SettingError
-        No table matches ``tablePattern``.
+        No table matches ``tablePattern``, or ``tables.exclude`` leaves none.
     """
     if not options.table_pattern:
-        return list(options.tables)
+        return _without_excluded(options, options.tables)
     every = [(text(database), text(table)) for database, table in query(connection, _TABLES)]
     found = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name))]
-    if not found:
+    if found:
+        found = _without_excluded(options, found)
+    else:
         near = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name), re.IGNORECASE)]
         by_case = f" By upper and lower case apart it matches {'.'.join(near[0])}." if near else ""
         raise SettingError(
             "tablePattern", options.table_pattern,
             f"matches none of the {len(every)} tables that user {options.user!r} may see.{by_case}",
             "It must match the whole of database.table. Write a dot as \\.",
+        )  # fmt: skip
+    return found
+
+
+def _without_excluded(options: MySqlOptions, names: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    found = [name for name in names if not matches(options.tables_exclude, ".".join(name))]
+    if not found:
+        raise SettingError(
+            "tables.exclude", ",".join(options.tables_exclude), "leaves none of the tables that table or tablePattern "
+            "names.", "Exclude fewer.",
         )  # fmt: skip
     return found
 
@@ -273,15 +276,15 @@ def load_schema(connection: Connection[Any], options: MySqlOptions, database: st
         )
         for r in rows
     )
-    for column in columns:
-        kind_of(column)
-    if options.format == "row":
-        check_names(options.metadata, columns)
-    schema = TableSchema(database, table, columns)
+    schema = options.columns.applied(TableSchema(database, table, columns))
     _check_table(connection, schema)
     schema = replace(schema, hidden=_hidden_columns(connection, schema))
     ask = functools.partial(query, connection)
-    found = with_keys(ask, options, schema, is_mariadb(connection))
+    found = options.columns.checked(with_keys(ask, options, schema, is_mariadb(connection)))
+    for column in found.read:
+        kind_of(column)
+    if options.format == "row":
+        check_names(options.metadata, found.read)
     if not found.key and not is_mariadb(connection) and not has_gtids(connection):
         raise SettingError(
             "gtid_mode", "not ON", f"{schema.name} has no primary key, so it cannot be read exactly without GTIDs.",

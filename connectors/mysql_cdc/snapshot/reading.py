@@ -48,7 +48,7 @@ _large: list[tuple[MySqlOptions, str]] = []
 
 def select_statement(schema: TableSchema, first: Key | None, last: Key | None) -> str:
     """The chunk's SELECT."""
-    expressions = ", ".join(_expression(schema, column) for column in schema.columns)
+    expressions = ", ".join(_expression(schema, column) for column in schema.read)
     return f"SELECT {expressions} FROM {schema.qualified}{key_range(schema.chunk_columns, first, last)}"
 
 
@@ -68,7 +68,7 @@ def _select(
     """The chunk in pieces, as the connection's transaction sees it."""
 
     def check(found: Sequence[WireColumn]) -> None:
-        for column, sent in zip(schema.columns, found, strict=True):
+        for column, sent in zip(schema.read, found, strict=True):
             if sent.kind != kind_of(column).wire:
                 raise pa.ArrowInvalid(f"{column.name} is {sent.kind} now, not {kind_of(column).wire}")
 
@@ -81,14 +81,14 @@ def _select(
 
 def _parsed(schema: TableSchema, columns: list[pa.Array], zero_date_fails: bool) -> pa.Table:
     keyed = {*schema.key, *schema.chunk_key}
-    arrays = [kind_of(c).parse(c, sent) for c, sent in zip(schema.columns, columns, strict=True)]
-    for column, sent, array in zip(schema.columns, columns, arrays, strict=True):
+    arrays = [kind_of(c).parse(c, sent) for c, sent in zip(schema.read, columns, strict=True)]
+    for column, sent, array in zip(schema.read, columns, arrays, strict=True):
         if array.null_count and not column.nullable and column.name in keyed:
             raise not_text(column) if column.charset else refuse_null(column)
         if zero_date_fails and array.null_count > sent.null_count:
             lost = pc.and_(pc.is_null(array), pc.is_valid(sent))
             raise zero_date(schema, column, packed_text(sent.filter(lost)[0].as_py()))
-    return pa.table(arrays, names=[c.name for c in schema.columns])
+    return pa.table(arrays, names=[c.name for c in schema.read])
 
 
 class _Large(Exception):
@@ -173,9 +173,9 @@ def _read(
             if isinstance(log, FirstImages)
             else _restored(options, schema, log, first, last)
         )
-        output = output_of(options.format, options.metadata)
+        output = output_of(options.format, options.metadata, options.columns.salt)
         for table in tables:
-            yield from output.snapshot(schema, _without_values(table, log.absent), of)
+            yield from output.snapshot(schema, _without_values(table, {schema.columns[i].name for i in log.absent}), of)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         discard_rewind_log()
         # A column that was widened meanwhile may hold values that its declared type cannot.
@@ -245,9 +245,10 @@ def _end_view(connection: Connection[Any], options: MySqlOptions, schema: TableS
         )
 
 
-def _without_values(table: pa.Table, columns: set[int]) -> pa.Table:
-    for i in columns:
-        kind = table.schema.field(i)
+def _without_values(table: pa.Table, columns: set[str]) -> pa.Table:
+    for i, kind in enumerate(table.schema):
+        if kind.name not in columns:
+            continue
         table = table.set_column(i, kind, pa.nulls(table.num_rows, kind.type))
     return table
 

@@ -256,8 +256,8 @@ class NetChanges(RewindLog):
             )
 
     def _touch(self, change: RowsChange, pending: list[tuple[Any, ...]], seen: Watermark | None) -> None:
-        # With the sequence of its first row: MariaDB may give two transactions the same number.
-        transaction = change.uuid, change.number, change.rows[0][0]
+        # With its place: MariaDB may give two transactions the same number.
+        transaction = change.uuid, change.number, change.at
         if seen is None or not seen.includes(*transaction):
             self._unsettled.add(transaction)
         for _, before, after in change.rows:

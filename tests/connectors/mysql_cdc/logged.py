@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 from backlog_spark.embedded.mysql import MySQLServer
 from connectors.mysql_cdc.binlog.dump import open_dump
-from connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap, read_length
+from connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap
 from connectors.mysql_cdc.offsets import BinlogPosition
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.schema.columns import Column
 from connectors.mysql_cdc.schema.ddl.history import Layout
+from connectors.mysql_cdc.schema.packed import read_length
 from connectors.mysql_cdc.schema.table import TableSchema
 
 from .replay import options

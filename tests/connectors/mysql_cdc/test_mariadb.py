@@ -6,13 +6,15 @@ import itertools
 import json
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mariadb import MariaDBServer
-from backlog_spark.errors import BacklogError
+from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
 from connectors.mysql_cdc.offsets import BinlogPosition, sequence_at
 from connectors.mysql_cdc.options import MySqlOptions
@@ -254,34 +256,87 @@ def test_groups_of_several_statements_end_where_they_end(mariadb: MariaDBServer)
     assert keys == [10, 11, 12, 13]
 
 
-@both
-def test_compressed_rows_stop_the_log_and_other_compressed_events_do_not(mariadb: MariaDBServer) -> None:
-    table = fresh(mariadb)
-    mariadb.execute("CREATE TABLE maria.other (id INT PRIMARY KEY, v TEXT)")
-    stream = reader(options(mariadb, table, schemaChange="fail"))
-    offset, _ = take(stream, stream.initialOffset())
+SEVEN, EIGHT = "seven" * 4, "eight" * 4
+
+
+@contextmanager
+def compressing(mariadb: MariaDBServer) -> Iterator[None]:
     mariadb.execute("SET GLOBAL log_bin_compress_min_len = 10")
     mariadb.execute("SET GLOBAL log_bin_compress = ON")
     try:
-        mariadb.execute("INSERT INTO maria.other VALUES (1, REPEAT('x', 9999))")
-        mariadb.execute(f"ALTER TABLE maria.other COMMENT '{'x' * 2000}'")
-        mariadb.execute("SET GLOBAL log_bin_compress = OFF")
-        mariadb.execute(f"DELETE FROM {table} WHERE id = 1")
-        offset, rows = take(stream, offset)
-        assert [row[0] for row in rows] == [1]
-        mariadb.execute("SET GLOBAL log_bin_compress = ON")
-        ddl = f"ALTER TABLE {table} ADD COLUMN x INT COMMENT '{'x' * 900}'"
-        mariadb.execute(ddl)
-        with pytest.raises(SchemaChanged, match="ADD COLUMN x"):
-            take(stream, offset)
-        table = fresh(mariadb)
-        mariadb.execute("SET GLOBAL log_bin_compress = OFF")
-        stream = reader(options(mariadb, table))
-        offset, _ = take(stream, stream.initialOffset())
-        mariadb.execute("SET GLOBAL log_bin_compress = ON")
-        mariadb.execute(f"UPDATE {table} SET v = REPEAT('y', 20)")
+        yield
     finally:
         mariadb.execute("SET GLOBAL log_bin_compress = OFF")
         mariadb.execute("SET GLOBAL log_bin_compress_min_len = DEFAULT")
-    with pytest.raises(BacklogError, match=r"compressed rows in transaction 0-1-\d+.*log_bin_compress=OFF"):
+
+
+@both
+def test_a_log_that_is_compressed_now_and_then_gives_the_exact_table(mariadb: MariaDBServer) -> None:
+    table = fresh(mariadb, rows=400)
+    stream = reader(options(mariadb, table, chunkSize=40))
+    state: dict[int, Row] = {}
+    misfits: list[str] = []
+    with compressing(mariadb), Writers(mariadb, table, seed=5):
+        offset = stream.initialOffset()
+        for batch in range(12):
+            mariadb.execute(f"SET GLOBAL log_bin_compress = {'OFF' if batch % 3 == 2 else 'ON'}")
+            time.sleep(0.1)
+            offset, rows = take(stream, offset)
+            misfits += apply(state, rows)
+    misfits += apply(state, take(stream, offset)[1])
+    assert misfits == []
+    assert state == table_rows(mariadb, table)
+
+
+@both
+def test_rows_that_compress_to_less_than_a_byte_are_numbered_uniquely(mariadb: MariaDBServer) -> None:
+    mariadb.execute("CREATE OR REPLACE DATABASE maria")
+    mariadb.execute("CREATE TABLE maria.m (v VARCHAR(20))")
+    given = options(mariadb, "maria.m")
+    stream = reader(given)
+    start, _ = take(stream, stream.initialOffset())
+    # Only rows of ten bytes and more are compressed.
+    fill = f"INSERT INTO maria.m SELECT '{SEVEN}' FROM maria.seq_1_to_5000"
+    with compressing(mariadb):
+        with mariadb.connect(autocommit=False) as connection, connection.cursor() as cursor:
+            cursor.execute(fill)
+            cursor.execute(f"UPDATE maria.m SET v = '{EIGHT}'")
+            mariadb.execute("SET GLOBAL log_bin_compress = OFF")
+            cursor.execute("INSERT INTO maria.m VALUES ('nine')")
+            connection.commit()
+        mariadb.execute("SET GLOBAL log_bin_compress = ON")
+        mariadb.execute(f"DELETE FROM maria.m WHERE v = '{EIGHT}'")
+    mariadb.execute("INSERT INTO maria.m VALUES ('ten')")
+    values = [SEVEN] * 5000 + [SEVEN, EIGHT] * 5000 + ["nine"] + [EIGHT] * 5000 + ["ten"]
+    one, rows = take(reader(given), start)
+    assert [row[0] for row in rows] == values
+    assert one["excess"] > 0
+    assert take(reader(given), start) == (one, rows), "a repeated batch is the same"
+    # Batches of a transaction each.
+    several, offset = [], start
+    while (end := stream.latestOffset(offset, ReadMaxRows(1))) is not offset:
+        several += [row for p in stream.partitions(offset, end) for row in read(stream, p)]
+        offset = end
+    assert several == rows
+    assert offset["excess"] == one["excess"]
+    sequences = [row[-1] for row in rows]
+    assert all(a < b for a, b in itertools.pairwise(sequences))
+
+
+@both
+def test_a_compressed_event_that_inflates_too_far_stops_the_log_and_other_tables_do_not(mariadb: MariaDBServer) -> None:
+    table = fresh(mariadb)
+    mariadb.execute("CREATE TABLE maria.other (id INT PRIMARY KEY, v TEXT)")
+    given = options(mariadb, table, maxInflatedBytes=3_000)
+    stream = reader(given)
+    offset, _ = take(stream, stream.initialOffset())
+    with compressing(mariadb):
+        mariadb.execute("INSERT INTO maria.other VALUES (1, REPEAT('x', 9999))")
+        mariadb.execute(f"DELETE FROM {table} WHERE id = 1")
+        offset, rows = take(stream, offset)
+        assert [row[0] for row in rows] == [1]
+        mariadb.execute(f"INSERT INTO {table} SELECT seq, 7, 'y' FROM maria.seq_10_to_500")
+    with pytest.raises(SettingError, match=r"maxInflatedBytes = .*inflates to [\d,]+ bytes or more"):
         take(stream, offset)
+    rows = take(reader({**given, "maxInflatedBytes": "9000"}), offset)[1]
+    assert len(rows) == 491

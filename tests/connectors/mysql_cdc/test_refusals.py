@@ -209,7 +209,6 @@ def test_a_server_variable_that_loses_changes_is_refused(
     ("name", "values", "found"),
     [
         ("binlog_order_commits", ["OFF"], "OFF"),
-        ("binlog_row_value_options", ["PARTIAL_JSON"], "PARTIAL_JSON"),
     ],
 )
 def test_a_variable_that_only_mysql_has_is_refused(own: MySQLServer, name: str, values: list[str], found: str) -> None:
@@ -243,7 +242,6 @@ def test_without_gtids_the_user_must_be_allowed_to_flush(own: MySQLServer, value
     ("name", "values", "found"),
     [
         ("binlog_row_image", ["FULL_NODUP"], "FULL_NODUP"),
-        ("log_bin_compress", ["ON"], "ON"),
     ],
 )
 def test_a_variable_that_only_mariadb_has_is_refused(

@@ -22,7 +22,7 @@ from ...offsets import BinlogPosition
 from ...options import MySqlOptions
 from ...server.connection import connect, query
 from ...server.mysql import end_position, load_schema
-from ..columns import Column
+from ..columns import EXCLUDED, Column
 from ..table import SchemaChanged, TableSchema
 from .history import Bridge, Layout, bridge, layouts
 from .timeline import Statements, TableAltered, TableName, Timeline
@@ -59,10 +59,14 @@ def as_declared(schema: TableSchema, before: Layout, layout: Layout, now: TableS
     SchemaChanged
         The stream lacks a column, or the values of one cannot be converted to the declared type.
     """
-    declared = {c.name.lower() for c in schema.columns}
-    new = [name for name in layout.now if name is not None and name.lower() not in declared]
+    declared = {c.name.lower(): c for c in schema.columns}
+    read = {c.name.lower(): c for c in now.read}
+    new = [n for n in layout.now if n is not None and n.lower() not in declared and n.lower() in read]
     if new:
         raise start_again(schema, f"the stream was declared without the column {', '.join(map(repr, new))}")
+    for name, column in declared.items():
+        if name in read and read[name].use != column.use:
+            raise start_again(schema, f"the column {column.name!r} is read in another way now")
     _bridge(schema, layout, now)
 
 
@@ -81,6 +85,8 @@ def as_read(schema: TableSchema, before: Layout, layout: Layout, now: TableSchem
     today = {column.name.lower(): (name or "").lower() for column, name in zip(before.columns, before.now, strict=True)}
     for column, source, convert in zip(schema.columns, found.sources, found.converts, strict=True):
         name = column.name.lower()
+        if column.use == EXCLUDED:
+            continue
         if source is None or convert is not None or today.get(name, name) != name:
             raise start_again(schema, f"its column {column.name!r} is another one while the snapshot is read")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..columns import Column
+from ..columns import EXCLUDED, Column
 from ..table import SchemaChanged, TableSchema
 from ..widening import Convert, as_is, conversion, same_definition
 from .alters import ConvertAll, after, column_steps
@@ -185,7 +185,9 @@ def bridge(layout: Layout, schema: TableSchema) -> Bridge:
     for column, source in zip(schema.columns, sources, strict=True):
         if column.name in schema.key or column.name in schema.chunk_key:
             _check_key(schema, column, layout.columns[source] if source is not None else None)
-        converts.append(None if source is None else _convert(schema, column, layout.columns[source]))
+        converts.append(
+            None if source is None or column.use == EXCLUDED else _convert(schema, column, layout.columns[source])
+        )
     same = sources == [*range(len(own))] and not any(converts)
     return Bridge(tuple(sources), tuple(converts), same and _definitions_same(layout, schema))
 

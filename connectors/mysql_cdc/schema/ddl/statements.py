@@ -23,6 +23,7 @@ __all__ = [
     "able_readings",
     "changed_tables",
     "dropped_database",
+    "drops_key",
     "empties_memory_table",
     "every_reading",
     "first_word",
@@ -81,6 +82,7 @@ _LIST_GOES_ON = lazy_pattern(
     re.I,
 )
 _DROP_INDEX = lazy_pattern(rf"\s*DROP\s+INDEX\b{_EXISTS}({NAME})?(?:\s*ON\b\s*)?", re.I)
+_DROPS_KEY = lazy_pattern(rf"\b(?:DROP|RENAME)\s+(?:INDEX|KEY|CONSTRAINT)\b{_EXISTS}({NAME})", re.I)
 _DROP_DATABASE = lazy_pattern(rf"\s*DROP\s+(?:DATABASE|SCHEMA)\b{_EXISTS}({NAME})?", re.I)
 # Other objects than tables that these verbs may change.
 _OTHER_OBJECT = lazy_pattern(
@@ -283,6 +285,15 @@ def dropped_database(text: str) -> set[str]:
     """Databases that a statement may drop, in lower case."""
     found = [_DROP_DATABASE.match(plain) for plain in readings(text)]
     return {_unquoted(f.group(1)).lower() for f in found if f is not None and f.group(1)}
+
+
+def drops_key(text: str, default: str, table: tuple[str, str], key: str) -> bool:
+    """Whether a statement may drop or rename an index of a table, given in lower case."""
+    for plain in every_reading(text):
+        dropped = {_unquoted(name).lower() for name in _DROPS_KEY.findall(plain)}
+        if key.lower() in dropped and table in {_qualified(name, default) for name in _TABLE.findall(plain)}:
+            return True
+    return False
 
 
 def named_tables(text: str, default: str) -> set[tuple[str, str]]:

@@ -1,0 +1,264 @@
+"""Which columns are read and how: ``columns.include``, ``columns.exclude``, ``columns.mask``, ``tinyInt1isBit``,
+``messageKeyColumns`` (pure).
+
+The choice is marked in each `Column` (its ``use``), and so it is in the checkpoint. A later query with the same
+checkpoint must make the same choice.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from backlog_spark.errors import SettingError
+
+from .columns import BOOLEAN, EXCLUDED, MASKED, Column
+from .table import TableSchema
+
+__all__ = ["ColumnChoice", "matches", "parse_patterns"]
+
+# Commas within {2,3} do not separate.
+_COMMA = re.compile(r",(?![^{}]*\})")
+_OPTIONS = {EXCLUDED: "columns.exclude", MASKED: "columns.mask", BOOLEAN: "tinyInt1isBit"}
+_SALT = "columns.mask.secretSalt"
+_KEYS = "messageKeyColumns"
+_ROUNDS = 20_000
+
+
+def parse_patterns(given: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Regular expressions, separated by commas.
+
+    Raises
+    ------
+    SettingError
+        One is no regular expression.
+    """
+    text = given.get(name.lower(), "")
+    found = tuple(part.strip() for part in _COMMA.split(text) if part.strip())
+    for pattern in found:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise SettingError(name, text, f"{pattern!r} is no regular expression: {error}.") from None
+    return found
+
+
+def matches(patterns: Iterable[str], name: str, *, any_case: bool = False) -> bool:
+    """Whether a pattern matches the whole name."""
+    return any(re.fullmatch(pattern, name, re.IGNORECASE if any_case else 0) for pattern in patterns)
+
+
+@dataclass(frozen=True)
+class ColumnChoice:
+    """Parsed options.
+
+    Parameters
+    ----------
+    include, exclude, mask : tuple of str
+        Patterns of ``database.table.column``. Upper and lower case do not matter, as in names of columns.
+    salt : str
+        Hashed before each masked value; secret.
+    tiny_as_boolean : bool
+        Whether TINYINT(1) is read as boolean.
+    keys : tuple of (str, tuple of str)
+        A pattern of ``database.table``, and the columns of a unique key.
+    """
+
+    include: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    mask: tuple[str, ...] = ()
+    salt: str = field(default="", repr=False)
+    tiny_as_boolean: bool = False
+    keys: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> ColumnChoice:
+        """Parse the options; names in lower case.
+
+        Raises
+        ------
+        SettingError
+            A pattern is malformed, options exclude each other, or the salt is missing.
+        """
+        include, exclude, mask = (parse_patterns(given, f"columns.{n}") for n in ("include", "exclude", "mask"))
+        if include and exclude:
+            raise SettingError("columns.include", given["columns.include"], "excludes columns.exclude.", "Give one.")
+        salt = given.get(_SALT.lower(), "")
+        if mask and not salt:
+            raise SettingError(
+                _SALT, None, "columns.mask needs it: without a salt, masks of common values can be looked up.",
+                "Set it to a long random text, and keep it as long as the checkpoint.",
+            )  # fmt: skip
+        if salt and not mask:
+            raise SettingError(_SALT, "***", "has no meaning without columns.mask.", "Set columns.mask.")
+        tiny = given.get("tinyint1isbit", "false").strip().lower()
+        if tiny not in ("true", "false"):
+            raise SettingError("tinyInt1isBit", given["tinyint1isbit"], "is none of true, false.")
+        return cls(include, exclude, mask, salt, tiny == "true", _parse_keys(given.get(_KEYS.lower(), "")))
+
+    def applied(self, schema: TableSchema) -> TableSchema:
+        """The table with the use of each column, before its key is known."""
+        return replace(schema, columns=tuple(replace(c, use=self._use(schema, c)) for c in schema.columns))
+
+    def _use(self, schema: TableSchema, column: Column) -> str:
+        name = f"{schema.name}.{column.name}"
+        if matches(self.exclude, name, any_case=True):
+            return EXCLUDED
+        if self.include and not matches(self.include, name, any_case=True):
+            return EXCLUDED
+        if matches(self.mask, name, any_case=True):
+            return MASKED
+        return BOOLEAN if self.tiny_as_boolean and column.column_type.lower() == "tinyint(1)" else ""
+
+    def checked(self, schema: TableSchema) -> TableSchema:
+        """The table with its key, whose columns are always read, as they are or masked.
+
+        Raises
+        ------
+        SettingError
+            ``columns.exclude`` matches a column of the key, or every column is excluded.
+        """
+        keyed = {*schema.key, *schema.chunk_key}
+        columns = []
+        for column in schema.columns:
+            if column.name in keyed and column.use == EXCLUDED and self.exclude:
+                raise SettingError(
+                    "columns.exclude", ",".join(self.exclude),
+                    f"matches the column {column.name!r}, which is in the key of {schema.name}: rows are identified "
+                    "and read by it.", "Leave it out of columns.exclude; columns.mask can hide its values.",
+                )  # fmt: skip
+            # A boolean would make 1 and 2 the same key.
+            kept = column.name in keyed and column.use != MASKED
+            columns.append(replace(column, use="") if kept else column)
+        found = replace(schema, columns=tuple(columns))
+        if not found.read:
+            name = "columns.include" if self.include else "columns.exclude"
+            patterns = self.include or self.exclude
+            raise SettingError(name, ",".join(patterns), f"leaves no column of {schema.name}.", "Name one.")
+        return found
+
+    def key_of(self, schema: TableSchema) -> tuple[str, ...]:
+        """The columns that ``messageKeyColumns`` names for a table; empty if it names none."""
+        return next((columns for pattern, columns in self.keys if re.fullmatch(pattern, schema.name)), ())
+
+    @property
+    def names_any(self) -> bool:
+        """Whether an option names tables or columns."""
+        return bool(self.include or self.exclude or self.mask or self.keys)
+
+    @property
+    def keys_text(self) -> str:
+        """The option ``messageKeyColumns``."""
+        return ";".join(f"{pattern}:{','.join(columns)}" for pattern, columns in self.keys)
+
+    def check_used(self, tables: Sequence[TableSchema]) -> None:
+        """Refuse a pattern that matches nothing: it is misspelt, and a column would be read that should not be.
+
+        Raises
+        ------
+        SettingError
+            Names the pattern.
+        """
+        names = [f"{t.name}.{c.name}" for t in tables for c in t.columns]
+        for option, patterns in (
+            ("columns.include", self.include), ("columns.exclude", self.exclude), ("columns.mask", self.mask),
+        ):  # fmt: skip
+            for pattern in patterns:
+                if not any(matches([pattern], name, any_case=True) for name in names):
+                    raise SettingError(
+                        option, ",".join(patterns),
+                        f"{pattern!r} matches no column of {_listed(t.name for t in tables)}.",
+                        "It must match the whole of database.table.column.",
+                    )  # fmt: skip
+        for pattern, _ in self.keys:
+            if not any(re.fullmatch(pattern, t.name) for t in tables):
+                raise SettingError(
+                    _KEYS, self.keys_text, f"{pattern!r} matches none of {_listed(t.name for t in tables)}.",
+                    "Expected database.table:column,column;….",
+                )  # fmt: skip
+
+    @property
+    def salt_check(self) -> str:
+        """A few bytes that show whether the salt is the same, for the checkpoint; "" without one.
+
+        Too few to find the salt by them: one in four thousand million salts has the same.
+        """
+        return _salt_check(self.salt) if self.salt else ""
+
+    def check_unchanged(self, known: TableSchema, declared: TableSchema, salt_check: str) -> None:
+        """Refuse another choice than the checkpoint was made with.
+
+        Parameters
+        ----------
+        known, declared : TableSchema
+            A table as the checkpoint has it, and as it is declared now.
+        salt_check : str
+            As the checkpoint has it.
+
+        Raises
+        ------
+        SettingError
+            Names the option, and both choices.
+        """
+        was = {c.name: c for c in known.columns}
+        for column in declared.columns:
+            then = was.get(column.name)
+            # An ALTER TABLE may make another choice too: that is a change of the schema.
+            if then is None or then.column_type != column.column_type or then.use == column.use:
+                continue
+            use = column.use or then.use
+            option = "columns.include" if use == EXCLUDED and self.include else _OPTIONS[use]
+            raise SettingError(
+                option, _used(declared.columns, use),
+                f"the columns of {declared.name} that it makes {use} were {_used(known.columns, use)} when the "
+                f"checkpoint was made, and are {_used(declared.columns, use)} now.",
+                "Set it as it was, or start with a new checkpoint and a new target.",
+            )  # fmt: skip
+        if any(c.use == MASKED for c in declared.columns) and salt_check != self.salt_check:
+            raise SettingError(
+                _SALT, "***",
+                "is not the one that the checkpoint was made with, so equal values would get other masks.",
+                "Set it as it was, or start with a new checkpoint and a new target.",
+            )  # fmt: skip
+        if known.key != declared.key and (self.key_of(declared) or not declared.key):
+            raise SettingError(
+                _KEYS, self.keys_text or "unset",
+                f"the key of {declared.name} was ({', '.join(known.key)}) when the checkpoint was made, and is "
+                f"({', '.join(declared.key)}) now.",
+                "Set it as it was. If the table itself has another key now, start with a new checkpoint and a new "
+                "target.",
+            )  # fmt: skip
+
+
+def _used(columns: Iterable[Column], use: str) -> str:
+    return ", ".join(c.name for c in columns if c.use == use) or "none"
+
+
+def _listed(names: Iterable[str]) -> str:
+    found = list(names)
+    return ", ".join(found[:5]) + (f" and {len(found) - 5} more" if len(found) > 5 else "")
+
+
+@functools.lru_cache(4)
+def _salt_check(salt: str) -> str:
+    return hashlib.pbkdf2_hmac("sha256", salt.encode(), b"backlog_spark columns.mask", _ROUNDS, 4).hex()
+
+
+def _parse_keys(text: str) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    found = []
+    for part in filter(None, (p.strip() for p in text.split(";"))):
+        pattern, colon, names = part.rpartition(":")
+        columns = tuple(name.strip() for name in names.split(",") if name.strip())
+        if not (pattern and colon and columns) or len(set(columns)) != len(columns):
+            raise SettingError(
+                _KEYS, text, f"{part!r} is not table:column,column.", "For example shop.events:day,number."
+            )
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise SettingError(_KEYS, text, f"{pattern!r} is no regular expression: {error}.") from None
+        found.append((pattern.strip(), columns))
+    return tuple(found)
