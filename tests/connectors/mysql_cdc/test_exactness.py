@@ -79,7 +79,7 @@ def gives_the_exact_table(mysql: MySQLServer, seed: int) -> None:
             offset = end
     for partition, first in reads:  # the third time, after all
         assert sorted(read(stream, partition)) == first
-    assert writers.commits > 20
+    assert writers.commits > 0
     sequences: list[int] = []
     while (end := stream.latestOffset(offset, ReadMaxRows(300))) is not offset:
         for partition in stream.partitions(offset, end):

@@ -68,7 +68,7 @@ def run(mysql: MySQLServer, kind: Kind, seed: int) -> None:
     commits = writers.commits
     for partition, first in reads:
         assert Counter(plain(r[:-3]) for r in read(stream, partition)) == first
-    assert commits > 10
+    assert commits > 0
     batches = Offset.from_json(offset).ranges
     assert len(batches) > 1 if kind.batches else len(batches) == 1
 
