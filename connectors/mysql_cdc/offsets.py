@@ -139,8 +139,9 @@ class Offset:
     forms : tuple of TableSchema
         Definitions at later low watermarks, of tables that were altered before those.
     ranges : tuple of SnapshotRange
-        Ranges that the snapshot batches have read so far. In the binary log phase they say which changes the snapshot
-        already holds. Emptied once the log has passed ``filter_until``.
+        Ranges that the snapshot batches have read so far. Batches that share a low watermark share one range. In the
+        binary log phase the ranges say which changes the snapshot already holds. Emptied once the log has passed
+        ``filter_until``.
     complete : bool
         The snapshot has been read: this is the binary log phase.
     joining : tuple of int
@@ -214,6 +215,17 @@ class Offset:
         """The definition that a range's table had at the range's low watermark."""
         return self.forms[found.form - 1] if found.form else self.tables[found.table]
 
+    def added_since(self, before: Offset) -> tuple[SnapshotRange, ...]:
+        """The ranges that the batch from ``before`` to here has read. Each starts where its table's last one ended.
+
+        A range that went on at the same low watermark is one entry, which has grown.
+        """
+        same = len(before.ranges)
+        if len(self.ranges) < same:  # they are no longer needed, and the batch has read none
+            return ()
+        grown = same > 0 and self.ranges[same - 1].end != before.ranges[same - 1].end
+        return self.ranges[same - 1 if grown else same :]
+
     def unread(self) -> list[tuple[int, Key | None]]:
         """Tables whose snapshot is not complete, each with the greatest key read so far; None if no key was read."""
         reached: dict[int, SnapshotRange] = {r.table: r for r in self.ranges}
@@ -224,7 +236,7 @@ class Offset:
         self, ranges: Sequence[SnapshotRange], total: int, until: BinlogPosition | None, *, is_lagging: bool = False
     ) -> Offset:
         """The end offset of a snapshot batch. Only the last batch has ``until``."""
-        every = (*self.ranges, *ranges)
+        every = _joined(self.ranges, ranges)
         return replace(
             self,
             ranges=every,
@@ -279,11 +291,13 @@ class Offset:
             "rows": self.rows,
             "total": self.total,
             # Watermarks are long, and all ranges of a batch share one.
-            "lows": [list(low) for low in lows],
-            "ranges": [
-                [r.table, key_to_json(r.end), number[r.low, r.at_ms], r.rows, *([r.form] if r.form else [])]
-                for r in self.ranges
-            ],
+            "lows": _packed([list(low) for low in lows]),
+            "ranges": _packed(
+                [
+                    [r.table, key_to_json(r.end), number[r.low, r.at_ms], r.rows, *([r.form] if r.form else [])]
+                    for r in self.ranges
+                ]
+            ),
         }
         if self.forms:
             out["forms"] = _tables_to_json(self.forms)
@@ -325,14 +339,14 @@ class Offset:
                 f"This mysql_cdc does not read an offset of version {data.get('version')!r}.",
                 "Use the version of backlog_spark that wrote the checkpoint, or a new checkpoint.",
             )
-        lows = data["lows"]
+        lows = _unpacked(data["lows"])
         return cls(
             server=data["server"],
             tables=_tables_from_json(data["tables"]),
             forms=_tables_from_json(data.get("forms", [])),
             ranges=tuple(
                 SnapshotRange(key_from_json(end), lows[low][0], lows[low][1], table, rows, *form)
-                for table, end, low, rows, *form in data["ranges"]
+                for table, end, low, rows, *form in _unpacked(data["ranges"])
             ),
             complete=data["phase"] != "snapshot",
             joining=tuple(data.get("joining", ())),
@@ -364,15 +378,33 @@ def _tables_to_json(tables: Sequence[TableSchema]) -> Any:
         ]
         for t in tables
     ]
+    return _packed(found)
+
+
+def _packed(found: list[Any]) -> Any:
+    """A list for JSON, compressed if it is long."""
     text = json.dumps(found, ensure_ascii=False, separators=(",", ":"))
-    return found if len(text) <= _LONG else {"zlib": base64.b64encode(zlib.compress(text.encode())).decode()}
+    return found if len(text) <= _LONG else {"zlib": base64.b64encode(zlib.compress(text.encode(), 9)).decode()}
+
+
+def _unpacked(data: Any) -> list[Any]:
+    """Read back what `_packed` wrote."""
+    found: list[Any] = json.loads(zlib.decompress(base64.b64decode(data["zlib"]))) if isinstance(data, dict) else data
+    return found
+
+
+def _joined(ranges: Sequence[SnapshotRange], more: Sequence[SnapshotRange]) -> tuple[SnapshotRange, ...]:
+    """Both, with a range that goes on at the same low watermark as one entry."""
+    last = ranges[-1] if ranges else None
+    if last is None or replace(more[0], end=last.end, rows=last.rows) != last:
+        return (*ranges, *more)
+    return (*ranges[:-1], replace(more[0], rows=last.rows + more[0].rows), *more[1:])
 
 
 def _tables_from_json(data: Any) -> tuple[TableSchema, ...]:
-    found = json.loads(zlib.decompress(base64.b64decode(data["zlib"]))) if isinstance(data, dict) else data
     return tuple(
         TableSchema(database, table, columns_from_json(columns), tuple(key), tuple(chunk_key[0] if chunk_key else key))
-        for database, table, columns, key, *chunk_key in found
+        for database, table, columns, key, *chunk_key in _unpacked(data)
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -29,6 +31,7 @@ __all__ = ["read_batch", "rows_of"]
 
 _BATCH_ROWS = 10_000
 _AS_DECLARED: Mapping[TableName, Layout] = {}
+_watermark = functools.lru_cache(maxsize=64)(watermark)
 
 
 class _SnapshotFilter:
@@ -36,26 +39,30 @@ class _SnapshotFilter:
 
     def __init__(self, options: MySqlOptions, schema: TableSchema, ranges: Sequence[SnapshotRange]) -> None:
         self._options = options
+        self._lows = [r.low for r in ranges]
         # Ranges that are still to be read will be read at a watermark that includes all these transactions.
-        self._rest = [] if ranges and ranges[-1].end is None else [True]
-        self._lows = [watermark(r.low) for r in ranges]
+        self._has_rest = not ranges or ranges[-1].end is not None
         self._ends = [r.end for r in ranges if r.end is not None]
         self._order = OrderBytes(schema.chunk_columns)
         self._chunk_indexes = schema.indexes(schema.chunk_key)
         self._ranges: KeyRanges | None = None
-        self._covered: list[bool] = []
+        self._first: int | None = None
 
-    def covered(self, change: RowsChange) -> bool | list[bool]:
-        """True if the low watermarks of all ranges include the transaction, False if none does; else one per range."""
-        if not self._covered:  # looked up once for each transaction, at its first change with rows
-            found = [low.includes(change.uuid, change.number, change.at) for low in self._lows]
-            self._covered = found + self._rest
-        some = any(self._covered)
-        return some if some == all(self._covered) else self._covered
+    def covered(self, change: RowsChange) -> bool | int:
+        """Which ranges' low watermarks include the transaction: True for all, False for none, else the first range.
+
+        Low watermarks grow from range to range. So those of all later ranges include it too.
+        """
+        if self._first is None:  # looked up once for each transaction, at its first change with rows
+            told = change.uuid, change.number, change.at
+            self._first = bisect.bisect_left(self._lows, True, key=lambda low: _watermark(low).includes(*told))
+        if self._first == len(self._lows) and not self._has_rest:
+            return False
+        return self._first or True
 
     def end(self) -> None:
         """End the transaction."""
-        self._covered = []
+        self._first = None
 
     def unheld(self, found: ChangeRows) -> ChangeRows:
         """The changes, without those that the snapshot holds."""
@@ -67,8 +74,8 @@ class _SnapshotFilter:
         gone = {i for i, h in zip(undecided, held, strict=True) if h}
         return found.take([i for i in range(len(found.rows)) if i not in gone])
 
-    def _held(self, keys: list[Key], covered: list[list[bool]]) -> list[bool]:
-        """Whether the snapshot holds each key's change, given which ranges cover the transaction."""
+    def _held(self, keys: list[Key], covered: list[int]) -> list[bool]:
+        """Whether the snapshot holds each key's change, given the first range that covers the transaction."""
 
         def ask(statement: str) -> list[tuple[Any, ...]]:
             with worker_connection(self._options) as connection:
@@ -77,7 +84,7 @@ class _SnapshotFilter:
         if self._ranges is None:
             self._ranges = KeyRanges(self._order.of(ask, self._ends))
         found = self._ranges
-        return [c[found.index(p)] for p, c in zip(self._order.of(ask, keys), covered, strict=True)]
+        return [found.index(p) >= first for p, first in zip(self._order.of(ask, keys), covered, strict=True)]
 
 
 class _Changes:

@@ -24,7 +24,7 @@ from ..schema.packed import decimal_text, packed_decimal, packed_size
 from ..schema.table import TableSchema, altered, zero_date
 from .row_code import Code, Reader, as_reader
 
-__all__ = ["converted", "fits", "of_key", "reader", "skipper", "without_zero_dates"]
+__all__ = ["converted", "fits", "of_key", "reader", "skipper", "value_bytes", "without_zero_dates"]
 
 _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _ENUM, _SET = 247, 248
@@ -307,31 +307,40 @@ def skipper(name: str, code: int, meta: int) -> Reader:
     BacklogError
         A type code whose values do not tell where they end.
     """
-    match code:
-        case 16:
-            size = (meta >> 8) + ((meta & 255) + 7) // 8
-        case 17 | 18 | 19:
-            size = _CLOCK_BYTES[code] + (meta + 1) // 2
-        case 246:
-            size = packed_size(meta >> 8, meta & 255)
-        case 140 | 242 | 245 | 252 | 255:
-            return _past(meta)
-        case 15 | 141 | 253:
-            return _past(1 if meta < 256 else 2)
-        case 254:
-            real, size = _real_type(meta)
-            if real not in (_ENUM, _SET):
-                return _past(1 if size < 256 else 2)
-        case _ if code in _FIXED_BYTES:
-            size = _FIXED_BYTES[code]
-        case _:
-            raise BacklogError(f"Column {name!r} has binary log type code {code}, which mysql_cdc does not read.")
+    size = value_bytes(name, code, meta)
+    if size < 0:
+        return lambda data, at: (None, at - size + int.from_bytes(data[at : at - size], "little"))
     return lambda data, at: (None, at + size)
 
 
-def _past(size: int) -> Reader:
-    """Skips bytes after a length of ``size`` bytes."""
-    return lambda data, at: (None, at + size + int.from_bytes(data[at : at + size], "little"))
+def value_bytes(name: str, code: int, meta: int) -> int:
+    """Bytes of a column's values. If they differ: minus the bytes of the length that precedes each.
+
+    Raises
+    ------
+    BacklogError
+        A type code whose values do not tell where they end.
+    """
+    match code:
+        case 16:
+            return (meta >> 8) + ((meta & 255) + 7) // 8
+        case 17 | 18 | 19:
+            return _CLOCK_BYTES[code] + (meta + 1) // 2
+        case 246:
+            return packed_size(meta >> 8, meta & 255)
+        case 140 | 242 | 245 | 252 | 255:
+            return -meta
+        case 15 | 141 | 253:
+            return -1 if meta < 256 else -2
+        case 254:
+            real, size = _real_type(meta)
+            if real in (_ENUM, _SET):
+                return size
+            return -1 if size < 256 else -2
+        case _ if code in _FIXED_BYTES:
+            return _FIXED_BYTES[code]
+        case _:
+            raise BacklogError(f"Column {name!r} has binary log type code {code}, which mysql_cdc does not read.")
 
 
 def fits(column: Column, meta: int) -> bool:

@@ -10,7 +10,7 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -80,6 +80,8 @@ class Events:
         Most bytes of a row of the tables.
     most_inflated : int
         Most bytes that a compressed transaction or event may have when it is inflated.
+    counts : callable, optional
+        Called with the size of an event with rows. If it returns True, the rows are only counted: they have no values.
     """
 
     def __init__(
@@ -96,8 +98,10 @@ class Events:
         ignored: str = "",
         max_row_bytes: int = 1 << 30,
         most_inflated: int = MOST_INFLATED,
+        counts: Callable[[int], bool] | None = None,
     ) -> None:
         self._connection = connection
+        self._counts = counts
         # An event is this large only if it has a single row: an update's two images.
         self._most_bytes = 2 * max_row_bytes
         self._most_inflated = most_inflated
@@ -311,7 +315,9 @@ class Events:
         self._rows_seen = True
         # Offset of data[0] in the file: one less than the event's, because of the OK byte.
         base = sequence_at(self._position.number, event_start - 1) + self._excess
-        rows = read_images(decoder, data, kind, len(data) - self._tail, base, self._most_inflated)
+        counts = self._counts is not None and self._counts(len(data))
+        end = len(data) - self._tail
+        rows = read_images(decoder, data, kind, end, base, self._most_inflated, counts=counts)
         change = ROWS[kind]
         if self._payload is not None:
             rows = renumbered(rows, change, base + 1 + self._taken)

@@ -152,7 +152,7 @@ class BinlogPhase:
             there = self._session.here(connection, last)
             until, only = (there.gtid_until or until, last.gtid) if there.position is None else (there.position, "")
         # A table that joins in this very batch is filtered by its own watermark.
-        read = replace(start, ranges=(*first.ranges, *last.ranges[len(first.ranges) :]))
+        read = replace(start, ranges=(*first.ranges, *last.added_since(first)))
         tables, layouts = self._tables.captured(first), self._layouts_at(start)
         rows = None if only or layouts else self._read_ahead(tables, read, until)
         return BinlogPartition(server, tables, layouts, read, until, only, rows)

@@ -1,8 +1,9 @@
 """Chooses where a binary log batch ends: at a transaction's end, within the limit on rows.
 
-The planner runs beside the query's driver, reads the log ahead of the tasks and counts the tables' rows. So a batch is
-never larger than asked unless a single transaction is; changes of other tables make no empty batches; and the position
-still advances when only other tables change.
+The planner runs beside the query's driver, reads the log ahead of the tasks and counts the tables' rows. It decodes
+only rows of small batches, which travel with their partition. So a batch is never larger than asked unless a single
+transaction is; changes of other tables make no empty batches; and the position still advances when only other tables
+change.
 """
 
 from __future__ import annotations
@@ -149,7 +150,14 @@ class BinlogPlanner:
         counted = seen = size = 0
         altered = False
         changes: list[RowsChange] = []
-        for change in read_changes(self._options, self.tables, self._scanned, until, timeline=self._timeline):
+
+        def counts(more: int) -> bool:
+            # Values are decoded only of rows that are kept, to travel with their partition.
+            return self._kept + size + more > KEPT_BYTES
+
+        for change in read_changes(
+            self._options, self.tables, self._scanned, until, timeline=self._timeline, counts=counts
+        ):
             if isinstance(change, TableAltered):
                 altered = True
             elif isinstance(change, TransactionEnd):

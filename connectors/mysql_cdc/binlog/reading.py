@@ -51,6 +51,7 @@ def read_changes(
     until: BinlogPosition | None = None,
     wait: Callable[[float], None] = time.sleep,
     timeline: Timeline | None = None,
+    counts: Callable[[int], bool] | None = None,
 ) -> Iterator[Change]:
     """Changes after ``start`` up to ``until``. Without ``until``: up to the log's end at some time after the call.
 
@@ -67,6 +68,10 @@ def read_changes(
         Called with seconds, to wait before another attempt.
     timeline : Timeline, optional
         The columns that the tables have along the log; by default always the declared ones.
+
+    counts : callable, optional
+        Called with the bytes of an event before its rows are decoded. If it returns True, they are only counted: they
+        have no values.
 
     Yields
     ------
@@ -95,7 +100,7 @@ def read_changes(
     while True:
         skip = done
         try:
-            read = _read_once(options, tables, start, until, timeline or Timeline(), left_out)
+            read = _read_once(options, tables, start, until, timeline or Timeline(), left_out, counts)
             for change in whole_transactions(read, start, partial(_ends, options)):
                 if skip and not isinstance(change, TransactionEnd):
                     skip -= 1
@@ -158,10 +163,11 @@ def _read_once(
     until: BinlogPosition | None,
     timeline: Timeline,
     left_out: GtidSet | None = None,
+    counts: Callable[[int], bool] | None = None,
 ) -> Iterator[Change | Savepoint | TransactionBroken]:
     if isinstance(start, BinlogPosition) and until and start.sort_key() >= until.sort_key():
         return
-    yield from _taken(options, tables, start, until, timeline, Events.read, left_out)
+    yield from _taken(options, tables, start, until, timeline, Events.read, left_out, counts)
 
 
 def first_position(options: MySqlOptions, start: BinlogPosition | str | MariaDbGtids) -> BinlogPosition | None:
@@ -178,6 +184,7 @@ def _taken(
     timeline: Timeline,
     take: Callable[[Events], Iterator[_T]],
     left_out: GtidSet | None = None,
+    counts: Callable[[int], bool] | None = None,
 ) -> Generator[_T]:
     """Run ``take`` on the events of a dump, without the transactions of a set."""
     while True:
@@ -198,6 +205,7 @@ def _taken(
                     ignored=options.statement_ignore,
                     max_row_bytes=options.max_row_bytes,
                     most_inflated=options.most_inflated,
+                    counts=counts,
                 )
             )
             return

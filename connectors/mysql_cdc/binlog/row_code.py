@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Code", "Reader", "RowReader", "as_reader", "row_reader"]
+__all__ = ["Code", "Reader", "RowReader", "as_reader", "row_end", "row_reader"]
 
 Reader = Callable[[bytes, int], tuple[object, int]]
 """From bytes and an offset to a value and the offset after it."""
@@ -63,6 +63,30 @@ def row_reader(codes: Sequence[Code | Reader], nulls: int) -> RowReader:
     lines, names = _lines(there)
     values = ", ".join("None" if nulls >> at & 1 else f"v{at}_" for at in range(len(codes)))
     return _function([*lines, f"return [{values}], at"], names)
+
+
+def row_end(sizes: Sequence[int], nulls: int) -> Callable[[bytes, int], int]:
+    """A function from bytes and the offset of a row's first value to the offset after the row. It decodes no value.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Of each column, as `column_readers.value_bytes` has them.
+    nulls : int
+        As in `row_reader`.
+    """
+    lines: list[str] = []
+    fixed = 0
+    for size in (size for at, size in enumerate(sizes) if not nulls >> at & 1):
+        if size >= 0:
+            fixed += size
+            continue
+        if size == -1:
+            lines.append(f"at += {fixed + 1} + data[at{f' + {fixed}' if fixed else ''}]")
+        else:
+            lines.append(f"at += {fixed - size} + from_bytes(data[at + {fixed} : at + {fixed - size}], 'little')")
+        fixed = 0
+    return _function([*lines, f"return at + {fixed}"], {"from_bytes": int.from_bytes})
 
 
 def _lines(columns: Sequence[tuple[int, Code | Reader]]) -> tuple[list[str], dict[str, object]]:

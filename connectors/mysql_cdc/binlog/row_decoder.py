@@ -21,8 +21,8 @@ from ..schema.json_diff import patched
 from ..schema.packed import read_length
 from ..schema.table import Hidden, SchemaChanged, TableSchema, altered
 from ..schema.types import Column, binlog_codes, kind_of
-from .column_readers import converted, fits, of_key, reader, skipper, without_zero_dates
-from .row_code import Code, Reader, RowReader, as_reader, row_reader
+from .column_readers import converted, fits, of_key, reader, skipper, value_bytes, without_zero_dates
+from .row_code import Code, Reader, RowReader, as_reader, row_end, row_reader
 
 __all__ = ["RowDecoder", "SchemaChanged", "TableMap"]
 
@@ -53,6 +53,7 @@ _METADATA_BYTES = {
 _PARTIAL_JSON = 1  # flag of an after-image
 # Functions kept for a table. Rows with other sets of NULLs are read column by column.
 _MOST_FUNCTIONS = 256
+_NO_VALUES: list[object] = []
 _COLUMN_NAMES = 4  # optional metadata, written when binlog_row_metadata=FULL
 
 
@@ -168,6 +169,8 @@ class RowDecoder:
         self._present = (1 << described) - 1 & ~self._absent
         self.count = len(columns)
         self._is_json = [code == _JSON for code in table_map.types]
+        self._logged = table_map
+        self._ends: dict[int, Callable[[bytes, int], int]] = {}
         self._codes: list[Code | Reader] = []
         self._functions: dict[int, RowReader] = {}
         if across and not across.is_identity:
@@ -247,6 +250,22 @@ class RowDecoder:
             return read(data, end)
         except UnicodeDecodeError:
             return self._row_by_column(data, end, nulls)
+
+    def skip_row(self, data: bytes, offset: int) -> tuple[list[object], int]:
+        """As ``read_row``, but only the offset is right: no value is decoded."""
+        end = offset + self._null_bytes
+        nulls = int.from_bytes(data[offset:end], "little") & self._all_null
+        row_after = self._ends.get(nulls)
+        if row_after is None:
+            if len(self._ends) >= _MOST_FUNCTIONS:
+                self._ends.clear()
+            row_after = self._ends[nulls] = row_end(self._sizes, nulls)
+        return _NO_VALUES, row_after(data, end)
+
+    @functools.cached_property
+    def _sizes(self) -> list[int]:
+        described = zip(self._logged.types, self._logged.metadata, strict=True)
+        return [value_bytes(self._table, code, meta) for code, meta in described]
 
     def _row_by_column(self, data: bytes, offset: int, nulls: int) -> tuple[list[object], int]:
         """Reads column by column, so that an error can name the column whose text cannot be decoded."""

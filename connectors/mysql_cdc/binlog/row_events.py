@@ -33,7 +33,9 @@ Images = list[tuple[int, list[Any] | None, list[Any] | None]]
 """As `RowsChange.rows`."""
 
 
-def read_images(decoder: RowDecoder, data: bytes, kind: int, end: int, base: int, most: int) -> Images:
+def read_images(
+    decoder: RowDecoder, data: bytes, kind: int, end: int, base: int, most: int, *, counts: bool = False
+) -> Images:
     """The images of an event.
 
     Parameters
@@ -46,6 +48,8 @@ def read_images(decoder: RowDecoder, data: bytes, kind: int, end: int, base: int
         The sequence of ``data[0]``. The sequences of compressed rows have no meaning: see `renumbered`.
     most : int
         Most bytes that compressed rows may inflate to.
+    counts : bool
+        Only count the rows: they have no values.
 
     Raises
     ------
@@ -64,12 +68,12 @@ def read_images(decoder: RowDecoder, data: bytes, kind: int, end: int, base: int
     if kind in COMPRESSED_ROWS:
         data, offset = inflated(data[offset:end], most), 0
         end = len(data)
-    read_row = decoder.read_row
+    is_partial = kind == _PARTIAL_UPDATE
+    read_row = decoder.skip_row if counts and not is_partial else decoder.read_row
     rows: Images = []
     before: list[Any] | None
     after: list[Any] | None
     if change == UPDATE:
-        is_partial = kind == _PARTIAL_UPDATE
         while offset < end:
             sequence = base + offset
             before, offset = read_row(data, offset)

@@ -48,7 +48,7 @@ class ChangeRows:
     origins : list of RowsChange
         The event of each row.
     covered : list
-        For a row that the snapshot may hold: for each of the table's ranges, whether its low watermark includes the
+        For a row that the snapshot may hold: index of the first of the table's ranges whose low watermark includes the
         transaction. Otherwise None.
     """
 
@@ -57,7 +57,7 @@ class ChangeRows:
     sequences: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     origins: list[RowsChange] = field(default_factory=list)
-    covered: list[list[bool] | None] = field(default_factory=list)
+    covered: list[int | None] = field(default_factory=list)
 
     def take(self, at: Sequence[int]) -> ChangeRows:
         """The rows at these indexes."""

@@ -93,6 +93,60 @@ def gives_the_exact_table(mysql: MySQLServer, seed: int) -> None:
     assert offset["ranges"] == []  # the filter is gone once it is passed
 
 
+def test_batches_that_share_a_low_watermark_are_exact_and_repeatable(
+    mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a snapshot of many batches do, here from the second batch on; restarted again and again."""
+    monkeypatch.setattr("connectors.mysql_cdc.snapshot.planner._SHARE", 3)
+    table = "exact.shared"
+    create(mysql, table)
+    state: dict[int, tuple[Any, ...]] = {}
+    misfits: list[str] = []
+    batches: list[tuple[Any, Any, list[tuple[Any, ...]]]] = []
+    with Writers(mysql, table, 11) as writers:
+        stream = reader(options(mysql, table, chunkSize=5))
+        offset = stream.initialOffset()
+        while offset["isProcessingBacklog"]:
+            end = stream.latestOffset(offset, ReadMaxRows(8))
+            if len(batches) % 5 == 4:  # the process was killed after it planned the batch
+                discard_rewind_log()
+                stream = reader(options(mysql, table, chunkSize=5))
+            rows = [row for p in stream.partitions(offset, end) for row in read(stream, p)]
+            misfits += apply(state, rows)
+            batches.append((offset, end, sorted(rows)))
+            offset = end
+        assert writers.commits
+    lows, ranges = len(offset["lows"]), len(offset["ranges"])
+    assert lows == ranges < len(batches) / 2
+    for start, end, rows in batches:
+        discard_rewind_log()
+        again = reader(options(mysql, table, chunkSize=5))
+        assert sorted(row for p in again.partitions(start, end) for row in read(again, p)) == rows
+    while (end := stream.latestOffset(offset, ReadMaxRows(300))) is not offset:
+        misfits += apply(state, [row for p in stream.partitions(offset, end) for row in read(stream, p)])
+        offset = end
+    assert misfits == []
+    assert state == table_rows(mysql, table)
+
+
+def test_a_table_that_is_altered_gets_a_new_low_watermark(mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("connectors.mysql_cdc.snapshot.planner._SHARE", 0)  # all batches would share one
+    table = "exact.shared"
+    create(mysql, table)
+    stream = reader(options(mysql, table))
+    offset = stream.initialOffset()
+    for _ in range(3):
+        offset = stream.latestOffset(offset, ReadMaxRows(10))
+    assert (len(offset["lows"]), len(offset["ranges"])) == (1, 1)
+    mysql.execute(f"ALTER TABLE {table} ADD COLUMN x INT NOT NULL DEFAULT 7")
+    stream = reader(options(mysql, table))
+    for _ in range(3):
+        offset = stream.latestOffset(offset, ReadMaxRows(10))
+    assert (len(offset["lows"]), len(offset["ranges"])) == (2, 2)
+    end = stream.latestOffset(offset, ReadMaxRows(10))
+    assert [row[3] for p in stream.partitions(offset, end) for row in read(stream, p)] == [7] * 10
+
+
 def test_a_binlog_batch_replayed_by_another_process_is_the_same(mysql: MySQLServer) -> None:
     table = "exact.replayed"
     create(mysql, table)

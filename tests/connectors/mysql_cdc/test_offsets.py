@@ -1,15 +1,20 @@
 """Offsets: what survives the trip through JSON, and what a batch's end offset says."""
 
 import json
+import random
+import uuid
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from backlog_spark.errors import BacklogError
 from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, file_number, sequence_at
+from connectors.mysql_cdc.schema.keys import Key
 from connectors.mysql_cdc.schema.table import TableSchema
 from connectors.mysql_cdc.schema.types import Column
 from connectors.mysql_cdc.server.watermark import PositionWatermark, origin, resume_after, watermark
+from connectors.mysql_cdc.snapshot.planner import kept_watermark
 
 ID = Column("id", "int", "int")
 FIRST = Offset(server="s", tables=(TableSchema("d", "t", (ID,), ("id",), ("id",)),))
@@ -131,3 +136,73 @@ def test_a_low_watermark_is_a_set_or_a_position() -> None:
 def test_an_offset_of_another_version_is_refused() -> None:
     with pytest.raises(BacklogError, match="version"):
         Offset.from_json({"version": 99, "phase": "snapshot"})
+
+
+BATCH = 200_000
+
+
+def planned(batches: int, key: Callable[[int], Key], servers: int = 1, *, quiet: bool = False) -> list[Offset]:
+    """The ends of a table's snapshot batches, as the planner makes them; every 500th and the last."""
+    chance = random.Random(1)
+    offset, found, number = FIRST, [], 10**6
+    others = [f"{uuid.UUID(int=n)}:1-{10**6 + n}" for n in range(1, servers)]
+    for n in range(1, batches + 1):
+        number += 0 if quiet else chance.randrange(100, 5_000)
+        fresh = ",".join([*others, f"{UUID}:1-{number}"]), 1_700_000_000_000 + n * 1_234
+        low, at_ms = kept_watermark(offset, offset.tables) or fresh
+        offset = offset.with_snapshot([SnapshotRange(key(n), low, at_ms, 0, BATCH)], 10**9, None)
+        if n % 500 == 0 or n == batches:
+            found.append(offset)
+    return found
+
+
+def size(offset: Offset) -> int:
+    return len(json.dumps(offset.to_json(), separators=(",", ":")))
+
+
+@pytest.mark.parametrize(
+    ("key", "servers"),
+    [(lambda n: (n * BATCH,), 1), (lambda n: (n * BATCH,), 5), (lambda n: (7, f"{n:012}"), 1)],
+    ids=["one number", "transactions of five servers", "number and text"],
+)
+def test_the_offset_of_a_billion_rows_stays_small(key: Callable[[int], Key], servers: int) -> None:
+    *_, last = planned(10**9 // BATCH, key, servers)
+    assert last.rows == 10**9
+    assert size(last) < 100_000
+    assert Offset.from_json(json.loads(json.dumps(last.to_json()))) == last
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_offsets_grow_with_the_logarithm_of_their_batches(quiet: bool) -> None:
+    ranges = [len(offset.ranges) for offset in planned(5_000, lambda n: (n,), quiet=quiet)]
+    assert ranges[0] == 500  # each has a watermark of its own at first
+    assert ranges[-1] < 1_800
+    assert ranges[9] - ranges[4] < 400  # from 2,500 to 5,000 batches: 512 * ln 2
+
+
+def test_batches_at_one_watermark_are_one_range_and_each_knows_its_own() -> None:
+    one = FIRST.with_snapshot([replace(ONE, rows=1)], 1, None)
+    two = one.with_snapshot([replace(ONE, end=(200,), rows=2)], 3, None)
+    three = two.with_snapshot([replace(ONE, end=(300,), low=UP_TO_9)], 3, None)
+    assert [(r.end, r.low, r.rows) for r in three.ranges] == [((200,), UP_TO_5, 3), ((300,), UP_TO_9, 90)]
+    assert (one.added_since(FIRST), two.added_since(one), three.added_since(two)) == (
+        one.ranges,
+        (replace(ONE, end=(200,), rows=3),),
+        three.ranges[1:],
+    )
+    assert three.added_since(three) == ()
+    assert snapshot_done().at(END).added_since(snapshot_done()) == ()
+    last = two.with_snapshot([replace(ONE, end=None)], 3, END)
+    assert (last.added_since(two)[0].end, len(last.ranges), last.unread()) == (None, 1, [])
+
+
+def test_an_offset_that_was_written_before_is_read() -> None:
+    """With a watermark and a range for each batch, however many there are, and not compressed."""
+    written = snapshot_done().to_json()
+    lows = [[f"{UUID}:1-{n}", n] for n in range(1, 301)]
+    written |= {"lows": lows, "ranges": [[0, n, n - 1, 10] for n in range(1, 301)]}
+    found = Offset.from_json(json.loads(json.dumps(written)))
+    assert len(found.ranges) == 300
+    assert found.ranges[299] == SnapshotRange((300,), f"{UUID}:1-300", 300, rows=10)
+    assert isinstance(found.to_json()["ranges"], dict)
+    assert Offset.from_json(found.to_json()) == found

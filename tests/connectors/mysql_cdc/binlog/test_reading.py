@@ -262,7 +262,7 @@ def test_tables_whose_statements_are_ignored(own: MySQLServer) -> None:
         (r"ignoring\..*", "captured table"),
         (r".*\.v", "view"),
         (r".*\.beats", "triggers"),
-        ("(", "no reg"),
+        ("(", "not a regular"),
     ):
         with pytest.raises(SettingError, match=what):
             check({**capture.options, name: pattern})

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.binlog.column_readers import reader
-from connectors.mysql_cdc.binlog.row_code import Code, Reader, as_reader, row_reader
+from connectors.mysql_cdc.binlog.column_readers import reader, value_bytes
+from connectors.mysql_cdc.binlog.row_code import Code, Reader, as_reader, row_end, row_reader
 from connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap
 from connectors.mysql_cdc.schema.columns import Column
 from connectors.mysql_cdc.schema.packed import packed_decimal, packed_size
@@ -64,6 +64,13 @@ def test_a_row_is_its_columns(values: tuple[bytes, ...], nulls: int) -> None:
     assert at == len(data)
 
 
+@given(st.tuples(*(values for *_, values in KINDS)), st.integers(0, (1 << len(KINDS)) - 1))
+def test_a_rows_end_is_found_without_its_values(values: tuple[bytes, ...], nulls: int) -> None:
+    sizes = [value_bytes(kind.name, code, meta) for kind, code, meta, _ in KINDS]
+    data = b"\xff" + b"".join(value for at, value in enumerate(values) if not nulls >> at & 1)
+    assert row_end(sizes, nulls)(data, 1) == len(data)
+
+
 @given(st.integers(-(10**12) + 1, 10**12 - 1))
 def test_decimals(unscaled: int) -> None:
     """Packed as strings/decimal.cc does it: a sign bit that is set for positive ones, all bits turned for others."""
@@ -88,7 +95,9 @@ def test_more_sets_of_nulls_than_are_kept() -> None:
         there = [at for at in range(10) if not nulls >> at & 1]
         data = nulls.to_bytes(2, "little") + bytes(there)
         assert made.read_row(data, 0) == ([at if at in there else None for at in range(10)], len(data))
+        assert made.skip_row(data, 0)[1] == len(data)
     assert len(made._functions) == 256
+    assert len(made._ends) <= 256
 
 
 def test_bits_behind_the_last_column_say_nothing() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -13,9 +14,12 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
+from connectors.mysql_cdc.binlog.reading import RowsChange, read_changes
+from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.schema.types import type_table
 from connectors.mysql_cdc.server import prepared
 from connectors.mysql_cdc.server import worker_connection as workers
+from connectors.mysql_cdc.server.watermark import resume_after
 from connectors.mysql_cdc.snapshot import reading as snapshot
 from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from connectors.mysql_cdc.source import check
@@ -218,6 +222,19 @@ def test_snapshot_and_binary_log_agree_on_every_type(mysql: MySQLServer) -> None
     discard_rewind_log()
     rewound = {r[0]: r[:-3] for p in other.partitions(start, end) for r in read(other, p)}
     assert rewound == {0: null_row, **from_select}
+
+    # … and rows that are counted without their values: each event must end where its last row does
+    def counted(counts: Callable[[int], bool] | None) -> list[tuple[str, int]]:
+        changes = read_changes(
+            MySqlOptions.parse(options(mysql, "vals.t")),
+            stream._planner.tables.every(),
+            resume_after(before["start"]),
+            counts=counts,
+        )
+        return [(change.kind, len(change.rows)) for change in changes if isinstance(change, RowsChange)]
+
+    assert counted(lambda _: True) == counted(None)
+    assert sum(rows for kind, rows in counted(None) if kind == "update") == len(rows) + 1
 
 
 def test_values_do_not_depend_on_the_servers_time_zone_or_sql_mode(mysql: MySQLServer) -> None:
