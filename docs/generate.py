@@ -30,6 +30,37 @@ _MARIADB_REFUSALS = (
 )
 
 
+_SWAPS = """## Online schema change
+
+gh-ost and pt-online-schema-change copy a table into a shadow table of the new form, and then rename the shadow to the
+table's name. The stream follows the *name*, in the snapshot and in the log:
+
+* It goes on with the table that has the name. Rows that the tool copied are changes of the shadow, not of the
+  captured table. Later changes of the table that was renamed away are not read.
+* The new columns are treated as after an ALTER TABLE (see Schema changes). Columns of both tables with the same name
+  are the same column. A column that the tool renamed counts as dropped and added.
+* The new table needs the same primary key.
+* The snapshot is not read again: the tools' contract is that the new table has the old one's rows.
+  pt-online-schema-change does not keep it on MariaDB under UPDATE IGNORE: triggers also fire for rows that stay as
+  they are.
+
+The same holds for `RENAME TABLE t TO t_old, t_new TO t` by hand, for two RENAMEs, and for ALTER TABLE … RENAME. For
+20 s no table may have the name; then the query stops. It can be started again when a table has it.
+
+**If `t_new` has other rows** than `t`, the target keeps the old rows and gets the changes of the new ones. The log
+cannot tell this from a copy. So the source logs a warning at each swap whose table is not named as the tools name it
+(`_t_gho`, `_t_new`, `__t_new`). With `tableSwap=tools` the query stops there instead. To replace a table's rows, use
+DELETE and INSERT, or a new checkpoint and a new target. Two captured tables that swap their names stop the query.
+
+**Several changes at once.** When the stream is behind, it also needs the columns between two swaps, or between a swap
+and an ALTER TABLE that drops or moves columns. It has them if the shadow was made in the part of the log that it
+reads, or with `binlog_row_metadata=FULL`. Otherwise it stops.
+
+`tablePattern` does not capture tables that the tools make of a table that it matches too: `_t_gho`, `_t_ghc`,
+`_t_del`, `_t_new`, `_t_old`. To capture one, name it in `table`, or use a pattern that does not match `t`.
+
+"""
+
 _STATEMENTS = """## Statement-format changes
 
 A session with `binlog_format=STATEMENT` logs its statements instead of rows. The query stops at such a change if it
@@ -326,7 +357,7 @@ checkpoint and has the column: NULL in earlier rows, whatever default the server
 | renames a column, or gives it a wider type | Stops as for an added one. After a restart it has the new name or type \
 throughout, also in rows that were logged before. |
 | moves columns, adds or drops an index, a comment, a default | Goes on. |
-| changes the primary key, a type so that old values do not fit, a key's collation; TRUNCATE, DROP, RENAME TABLE; \
+| changes the primary key, a type so that old values do not fit, a key's collation; TRUNCATE, DROP; \
 partitions emptied or exchanged | Stops after everything before it; a new checkpoint is needed. |
 
 A `BacklogQuery` restarts by itself (`spark.backlog.restart.maxAttempts`). `DeltaUpsert` and `DeltaAppend` add the
@@ -438,6 +469,7 @@ def pages() -> dict[str, str]:
             + _COLUMNS
             + _TABLES
             + _SCHEMA_CHANGES
+            + _SWAPS
             + _LAG
             + _metadata()
             + _VERIFY

@@ -235,6 +235,15 @@ OPTIONS = (
         "evolve, fail",
     ),
     Option(
+        "tableSwap",
+        "string",
+        "follow",
+        "Where a RENAME gives a captured table's name to another table. follow: the stream goes on with it. tools: it "
+        "does so only for the tables of gh-ost and pt-online-schema-change, and stops at others (see Online schema "
+        "change). schemaChange=fail stops at each.",
+        "follow, tools",
+    ),
+    Option(
         "binlog.statement.ignore",
         "regular expression",
         "unset",

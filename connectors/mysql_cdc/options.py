@@ -76,6 +76,8 @@ class MySqlOptions:
         Whether the stream continues after an ALTER TABLE.
     statement_ignore : str
         Regular expression over ``database.table``. Statement-format changes of such tables pass.
+    swaps_by_tools_only : bool
+        Whether the stream stops where another table takes a captured one's name, unless a known tool made it.
     zero_date_fails : bool
         Whether a date that Spark cannot hold ends the query. Otherwise it becomes NULL.
     chunk_size : int
@@ -126,6 +128,7 @@ class MySqlOptions:
     format: str = "row"
     adds_tables: bool = False
     evolves: bool = True
+    swaps_by_tools_only: bool = False
     zero_date_fails: bool = False
     statement_ignore: str = ""
     chunk_size: int = 100_000
@@ -195,6 +198,7 @@ class MySqlOptions:
             format=form,
             adds_tables=_adds_tables(given, mode),
             evolves=given.choice("schemaChange", ("evolve", "fail")) == "evolve",
+            swaps_by_tools_only=given.choice("tableSwap", ("follow", "tools")) == "tools",
             zero_date_fails=given.choice("zeroDate", ("null", "error")) == "error",
             statement_ignore=given.pattern("binlog.statement.ignore", r'For example "audit\.heartbeat".'),
             chunk_size=given.integer("chunkSize", cls.chunk_size, 1),

@@ -24,7 +24,7 @@ from .offsets import BinlogPosition, Offset, SnapshotRange
 from .options import MySqlOptions
 from .output.metadata import METADATA
 from .output.rows import output_of
-from .schema.ddl.history import layouts
+from .schema.ddl.evolution import stages
 from .schema.ddl.timeline import Statements, Timeline
 from .schema.declared import DeclaredTables
 from .schema.keys import Key
@@ -201,7 +201,7 @@ def _names(
     try:
         if later.found and not options.evolves:
             Timeline().altered(later.found[0])
-        then = layouts(known.columns, [f.statement for f in later.found], schema.columns, known.key)[0]
+        then = stages(known.columns, (), later, schema.columns, known.key)[0]
     except SchemaChanged as error:
         raise BacklogError(
             f"The table {schema.name} was altered: {error.problem}",

@@ -18,6 +18,7 @@ from backlog_spark.errors import BacklogError
 
 from ..bounded import too_large
 from ..offsets import FAR, FIRST_EVENT, BinlogPosition, sequence_at
+from ..schema.ddl.renames import Name, moves
 from ..schema.ddl.statements import (
     ANY_DATABASE,
     DML,
@@ -56,6 +57,7 @@ _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 _TABLE_ID = 6  # bytes
 _MOST_TOLD = 1_000
+_OF_TABLES = {"ALTER", "CREATE", "DROP", "RENAME"}
 _MOST_NAMED = 10  # tables of a statement, in an error
 
 
@@ -119,7 +121,7 @@ class Events:
         self._timeline = timeline
         self._zero_date_fails = zero_date_fails
         self._ignored = re.compile(f"{KNOWN_TOOLS}|{ignored}" if ignored else KNOWN_TOOLS)
-        self._altered: list[tuple[TableSchema, str]] = []
+        self._altered: list[tuple[TableSchema, str, Name | None]] = []
         self._decoders: dict[int, RowDecoder | None] = {}
         self._told: dict[bytes, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
@@ -210,8 +212,8 @@ class Events:
             self._is_end = True
         elif kind in (_QUERY, _COMPRESSED_QUERY):
             self._is_end = self._query(data, kind)
-            for schema, statement in self._altered:
-                altered = TableAltered(schema, statement, BinlogPosition(self._position.file, end))
+            for schema, statement, origin in self._altered:
+                altered = TableAltered(schema, statement, BinlogPosition(self._position.file, end), origin)
                 self._timeline.altered(altered)
                 self._told.clear()
                 self._decoders.clear()
@@ -292,9 +294,11 @@ class Events:
             self._decoders[int.from_bytes(body[:_TABLE_ID], "little")] = self._told[told]
             return
         table_id, database, table = TableMap.table_name(body)
-        schema = self._tables.get((database, table)) if self._timeline.decodes else None
+        schema = self._tables.get((database, table))
         decoder = None
-        if schema is not None:
+        if schema is not None and not self._timeline.decodes:
+            self._timeline.described(schema, TableMap.parse(body).names)
+        elif schema is not None:
             layout = self._timeline.layout(schema)
             decoder = RowDecoder(schema, TableMap.parse(body), layout, zero_date_fails=self._zero_date_fails)
         if len(self._told) >= _MOST_TOLD:
@@ -406,15 +410,39 @@ class Events:
                 "Start the query again with a new checkpoint and a new target. Report this with the statement.",
             )
         named = self._named(changed)
-        if not named or (first == "ALTER" and self._no_alter):
+        if first == "ALTER" and self._no_alter:
             return
-        if first == "ALTER":
-            self._altered += [(schema, text) for schema in named]
+        if not named:
+            if not self._timeline.decodes and first in _OF_TABLES:
+                self._timeline.other(text, default)
+            return
+        if first in ("ALTER", "RENAME"):
+            self._altered += self._after(first, text, default, named)
         else:
             raise SchemaChanged(
                 f"The table {named[0].name} was changed by {text[:200]!r}.",
                 "Start the query again with a new checkpoint and a new target.",
             )
+
+    def _after(
+        self, first: str, text: str, default: str, named: list[TableSchema]
+    ) -> Iterator[tuple[TableSchema, str, Name | None]]:
+        """What an ALTER TABLE or a RENAME TABLE does to the captured tables that it names."""
+        moved = moves(text, default)
+        if moved is None:
+            raise SchemaChanged(
+                f"mysql_cdc cannot tell which tables this statement of the binary log renames: {text[:200]!r}.",
+                "Start the query again with a new checkpoint and a new target. Report this with the statement.",
+            )
+        for schema in named:
+            origin = moved.get((schema.database.lower(), schema.table.lower()))
+            if origin in self._folded:
+                raise SchemaChanged(
+                    f"{schema.name} is another captured table since {text[:200]!r}: both have other rows than before.",
+                    "Start the query again with a new checkpoint and a new target.",
+                )
+            if origin is not None or first == "ALTER":
+                yield schema, text, origin
 
     def _passes(self, text: str, default: str, named: list[TableSchema]) -> bool:
         """Whether a statement-format change writes one table that is known to be not a captured one."""

@@ -14,10 +14,15 @@ from collections.abc import Sequence
 
 from .table import Hidden, SchemaChanged, TableSchema, altered
 
-__all__ = ["hidden_columns"]
+__all__ = ["hidden_columns", "visible"]
 
 # For an expression: the MD5 of what the column is for or, since MySQL 8.0.17, what it is for.
 _NAME = re.compile(r"[0-9a-f]{32}|!hidden!.*|(?P<hash>DB_ROW_HASH_\d+)", re.IGNORECASE | re.DOTALL)
+
+
+def visible(names: Sequence[str]) -> tuple[str, ...]:
+    """The names without those that servers give to hidden columns."""
+    return tuple(name for name in names if not _NAME.fullmatch(name))
 
 
 def hidden_columns(

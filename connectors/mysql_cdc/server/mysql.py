@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import difflib
 import functools
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..offsets import FAR, FIRST_EVENT, BinlogPosition, Offset
 from ..options import MySqlOptions
 from ..output.metadata import check_names
 from ..schema.choice import matches
+from ..schema.ddl.renames import made_by_tool
 from ..schema.table import Hidden, TableSchema
 from ..schema.table_key import with_keys
 from ..schema.types import Column, kind_of
@@ -54,6 +56,9 @@ __all__ = [
     "query",
     "server_identity",
 ]
+
+
+_log = logging.getLogger(__name__)
 
 
 def has_gtids(connection: Connection[Any]) -> bool:
@@ -202,8 +207,10 @@ ORDER BY TABLE_SCHEMA, TABLE_NAME
 _ALIKE = 0.85  # similarity ratio; 1 for equal names
 
 
-def find_tables(connection: Connection[Any], options: MySqlOptions) -> list[tuple[str, str]]:
-    """Database and name of each table that the options ask for.
+def find_tables(
+    connection: Connection[Any], options: MySqlOptions, captured: Collection[tuple[str, str]] = ()
+) -> list[tuple[str, str]]:
+    """Database and name of each table that the options ask for. ``captured``: those of the stream already.
 
     Raises
     ------
@@ -215,7 +222,15 @@ def find_tables(connection: Connection[Any], options: MySqlOptions) -> list[tupl
     every = [(text(database), text(table)) for database, table in query(connection, _TABLES)]
     found = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name))]
     if found:
-        found = _without_excluded(options, found)
+        matched = {*found, *captured}
+        shadows = [name for name in found if name not in captured and made_by_tool(name, matched)]
+        if shadows and not captured:
+            _log.warning(
+                "tablePattern matches tables that gh-ost or pt-online-schema-change make of others that it matches: "
+                "%s. They are not captured. To capture one, name it in another stream's option table.",
+                ", ".join(map(".".join, shadows)),
+            )
+        found = _without_excluded(options, [name for name in found if name not in shadows])
     else:
         near = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name), re.IGNORECASE)]
         by_case = f" By upper and lower case apart it matches {'.'.join(near[0])}." if near else ""

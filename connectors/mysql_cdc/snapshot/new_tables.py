@@ -83,7 +83,7 @@ class Joining:
             return []
         self._looked_ms = now_ms
         known = {(t.database, t.table) for t in offset.tables}
-        names = [name for name in find_tables(connection, self._options) if name not in known]
+        names = [name for name in find_tables(connection, self._options, known) if name not in known]
         if not names:
             return []
         tables = [load_schema(connection, self._options, *name) for name in names]

@@ -19,7 +19,19 @@ from backlog_spark.common.lazy_patterns import lazy_pattern
 from ..table import SchemaChanged
 from .statements import TABLE, able_readings, split_clauses
 
-__all__ = ["FIRST", "Add", "Change", "ColumnAfter", "ConvertAll", "Drop", "Rename", "Step", "after", "column_steps"]
+__all__ = [
+    "FIRST",
+    "Add",
+    "Change",
+    "ColumnAfter",
+    "ConvertAll",
+    "Drop",
+    "Rename",
+    "Step",
+    "after",
+    "before",
+    "column_steps",
+]
 
 FIRST: Final = ""
 """The position before all columns. No column has an empty name."""
@@ -326,6 +338,28 @@ def after(names: Sequence[str], steps: Sequence[Step]) -> list[ColumnAfter]:
     if not out or len({p.name.lower() for p in out}) < len(out):
         raise _misfit(names, steps[-1])
     return out
+
+
+def before(names: Sequence[str], steps: Sequence[Step]) -> list[str] | None:
+    """The columns before a statement, given their names after it. None if they do not follow from it."""
+    old_name: dict[str, str | None] = {}
+    for step in steps:
+        if isinstance(step, Drop) or (isinstance(step, Change) and step.position is not None):
+            return None  # the place of the column is lost
+        if isinstance(step, ConvertAll):
+            continue
+        if step.idle:
+            return None
+        if isinstance(step, Add):
+            old_name[step.name.lower()] = None
+        else:
+            old_name[step.new.lower()] = step.old
+    found = [old for name in names if (old := old_name.get(name.lower(), name)) is not None]
+    try:
+        same = [each.name.lower() for each in after(found, steps)] == [name.lower() for name in names]
+    except SchemaChanged:
+        return None
+    return found if same else None
 
 
 def _that_act(steps: Sequence[Step], at: dict[str, int]) -> list[Step]:

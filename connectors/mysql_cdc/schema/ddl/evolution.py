@@ -1,5 +1,8 @@
 """Follows a table's columns through the binary log: ``schemaChange=evolve``.
 
+The stream follows a table's name. After a RENAME that gives the name to another table, as online schema changes do,
+it goes on with that table, whose rows must be the same.
+
 The log does not name columns. So the columns after an ALTER TABLE are derived (`history`) from the columns before it,
 from this statement and the later ones in the log, and from the server's present columns. If another statement arrives
 while the server is asked, it is asked again.
@@ -8,6 +11,8 @@ while the server is asked, it is asked again.
 from __future__ import annotations
 
 import contextlib
+import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,13 +28,19 @@ from ...options import MySqlOptions
 from ...server.connection import connect, query
 from ...server.mysql import end_position, load_schema
 from ..columns import EXCLUDED, Column
+from ..hidden import visible
 from ..table import SchemaChanged, TableSchema
-from .history import Bridge, Layout, bridge, layouts
-from .timeline import Statements, TableAltered, TableName, Timeline
+from .alters import Step, column_steps
+from .history import Bridge, Layout, Taken, bridge, layouts
+from .renames import GONE, is_shadow, only_renames
+from .timeline import Copy, Statements, TableAltered, TableName, Timeline
 
-__all__ = ["Followed", "StartAgain", "as_declared", "as_read", "start_again"]
+__all__ = ["Followed", "StartAgain", "as_declared", "as_read", "stages", "start_again"]
 
+_log = logging.getLogger(__name__)
 _ATTEMPTS = 5
+# Some tools rename the old table away and the new one to its name a moment later.
+_NAMELESS_S, _LOOK_S = 20.0, 0.2
 Accept = Callable[[TableSchema, Layout, Layout, TableSchema], None]
 
 
@@ -141,8 +152,8 @@ class Followed(Timeline):
         for schema in declared:
             then = self._known[_name(schema)]
             if then.fingerprint() != schema.fingerprint():
-                self._layouts[_name(schema)] = self._derive(schema, then.columns, [], start)
-                self._check_key(schema, then)
+                layout = self._layouts[_name(schema)] = self._derive(schema, then.columns, [], start)
+                self._check_key(schema, then, layout, schema)
 
     def layout(self, schema: TableSchema) -> Layout | None:
         return self._layouts.get(_name(schema))
@@ -154,6 +165,8 @@ class Followed(Timeline):
 
     def altered(self, found: TableAltered) -> None:
         schema, name = found.schema, _name(found.schema)
+        if found.is_taken:
+            self._check_taken(found)
         at = name, found.end.sort_key()
         if at not in self._ahead:
             current = self._layouts.get(name)
@@ -165,7 +178,11 @@ class Followed(Timeline):
             # A newly declared stream must be able to read the rows before the statement.
             bridge(before, self._now[name])
             raise
-        self._layouts[name] = after
+        if after == _declared_layout(schema):  # as after an online change of the indexes
+            self._layouts.pop(name, None)
+            self._known[name] = schema
+        else:
+            self._layouts[name] = after
 
     def tables(self) -> tuple[TableSchema, ...]:
         """The tables at the read's present position."""
@@ -180,10 +197,29 @@ class Followed(Timeline):
         key, chunk_key = (tuple(own[name] for name in names) for names in (now.key, now.chunk_key))
         return replace(schema, columns=layout.columns, key=key, chunk_key=chunk_key)
 
-    def _check_key(self, schema: TableSchema, then: TableSchema) -> None:
-        layout = self._layouts[_name(schema)]
+    def _check_taken(self, found: TableAltered) -> None:
+        """Warn of another table with the name, or refuse it, unless a tool made it as a copy of the old one."""
+        assert found.origin is not None, "else the table keeps its name"
+        if is_shadow(found.origin[1], found.schema.table):
+            return
+        origin = ".".join(found.origin)
+        if self._options.swaps_by_tools_only:
+            raise SchemaChanged(
+                f"The table {found.schema.name} is another table, {origin} before, since {found.statement[:200]!r}.",
+                "If it has the same rows, set tableSwap=follow to go on with the same checkpoint. Else start with a "
+                "new checkpoint and a new target.",
+            )
+        _log.warning(
+            "%s is the table %s since %r. The stream goes on with it. If it had other rows than the old table, the "
+            "target has them wrong from here on: start with a new checkpoint and a new target.",
+            found.schema.name,
+            origin,
+            found.statement[:200],
+        )
+
+    def _check_key(self, schema: TableSchema, then: TableSchema, layout: Layout, now: TableSchema) -> None:
         today = {c.name: name for c, name in zip(layout.columns, layout.now, strict=True)}
-        for what, old, new in (("primary", then.key, schema.key), ("chunk", then.chunk_key, schema.chunk_key)):
+        for what, old, new in (("primary", then.key, now.key), ("chunk", then.chunk_key, now.chunk_key)):
             if tuple(today[name] for name in old) != new:
                 raise SchemaChanged(
                     f"The {what} key of {schema.name} was ({', '.join(old)}) and is ({', '.join(new)}) now.",
@@ -211,7 +247,7 @@ class Followed(Timeline):
                     continue
             found = [*first, *later.found]
             try:
-                stages = layouts(before, [f.statement for f in found], now.columns, self._known[name].key)
+                derived = stages(before, first, later, now.columns, self._known[name].key)
             except SchemaChanged as error:
                 if error.problem == refused:
                     raise SchemaChanged(f"{schema.name}: {error.problem}", error.hint) from None
@@ -219,10 +255,12 @@ class Followed(Timeline):
                 refused = error.problem
                 self._await_statement(schema)
                 continue
+            if any(f.origin is not None for f in found):
+                self._check_key(schema, self._then(schema), derived[0], now)
             self._now[name] = now
-            for f, stage, following in zip(found, stages, stages[1:], strict=False):
+            for f, stage, following in zip(found, derived, derived[1:], strict=False):
                 self._ahead[name, f.end.sort_key()] = stage, following
-            return stages[0]
+            return derived[0]
         raise start_again(schema, f"and again during each of {_ATTEMPTS} looks at it")
 
     def _await_statement(self, schema: TableSchema) -> None:
@@ -231,10 +269,81 @@ class Followed(Timeline):
             query(connection, f"SELECT 1 FROM {schema.qualified} LIMIT 0")
 
     def _present(self, connection: Connection[Any], schema: TableSchema) -> TableSchema:
+        _await_name(connection, schema)
         try:
             return load_schema(connection, self._options, schema.database, schema.table)
         except BacklogError as error:
             raise SchemaChanged(f"The table {schema.name} was altered: {error.problem}", error.hint) from None
+
+
+def _declared_layout(schema: TableSchema) -> Layout:
+    return Layout(schema.columns, tuple(column.name for column in schema.columns))
+
+
+def stages(
+    known: Sequence[Column],
+    first: Sequence[TableAltered],
+    later: Statements,
+    now: Sequence[Column],
+    key: Sequence[str],
+) -> list[Layout]:
+    """Call `layouts` for the statements ``first`` and those of a look at the log after them."""
+
+    def steps(copies: Mapping[int, Copy]) -> list[str | Taken]:
+        return [
+            each.statement
+            if each.origin is None
+            else Taken(
+                visible(later.names.get(number, ())) or None,
+                _steps_of(each, copies.get(number)),
+                is_gone=not each.is_taken,
+            )
+            for number, each in enumerate([*first, *later.found], 1 - len(first))
+        ]
+
+    try:
+        return layouts(known, steps(later.copies), now, key)
+    except SchemaChanged:
+        if not later.copies:
+            raise
+        return layouts(known, steps({}), now, key)  # perhaps one was no copy
+
+
+def _steps_of(taken: TableAltered, copy: Copy | None) -> tuple[tuple[Step, ...], ...] | None:
+    """What was altered in the table that took the name, if it was made as a copy of the old one."""
+    if copy is None or taken.origin is None or not only_renames(taken.statement):
+        return None
+    schema = taken.schema
+    by_tool = copy.like == GONE and is_shadow(taken.origin[1], schema.table)
+    if not by_tool and copy.like != (schema.database.lower(), schema.table.lower()):
+        return None
+    try:
+        return tuple(column_steps(statement) for statement in copy.alters)
+    except SchemaChanged:
+        return None
+
+
+def _await_name(connection: Connection[Any], schema: TableSchema) -> None:
+    """Wait until a table has the name.
+
+    Raises
+    ------
+    SchemaChanged
+        None has it for a while.
+    """
+    limit = time.monotonic() + _NAMELESS_S
+    while not query(
+        connection,
+        "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = %s AND TABLE_NAME = %s",
+        (schema.database, schema.table),
+    ):
+        if time.monotonic() > limit:
+            raise SchemaChanged(
+                f"The table {schema.name} was renamed or dropped, and none has had its name for {_NAMELESS_S:.0f} s.",
+                "Give the name to the table that continues it, and start the query again. Else start with a new "
+                "checkpoint.",
+            )
+        time.sleep(_LOOK_S)
 
 
 def _name(schema: TableSchema) -> TableName:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from ..columns import EXCLUDED, Column
 from ..table import SchemaChanged, TableSchema
 from ..widening import Convert, as_is, conversion, same_definition
-from .alters import ConvertAll, after, column_steps
+from .alters import Add, Change, ConvertAll, Rename, Step, after, before, column_steps
 
-__all__ = ["Bridge", "Layout", "bridge", "layouts"]
+__all__ = ["Bridge", "Layout", "Taken", "bridge", "layouts"]
 
 _HINT = "Start the query again with a new checkpoint."
 # CONVERT TO CHARACTER SET binary turns text into these types.
@@ -36,6 +36,56 @@ class Layout:
 
     columns: tuple[Column, ...]
     now: tuple[str | None, ...]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """A RENAME after which another table has the name, or none.
+
+    Columns of the two tables with the same name count as one column, with a new definition. A column that a tool
+    renamed in the new table therefore counts as dropped and added.
+
+    Parameters
+    ----------
+    names : tuple of str or None
+        The new table's columns, if the log has them.
+    steps : tuple or None
+        The steps of each ALTER TABLE of the new table since it was made as a copy of the old one; None if not known.
+    is_gone : bool
+        Whether no table has the name.
+    """
+
+    names: tuple[str, ...] | None = None
+    steps: tuple[tuple[Step, ...], ...] | None = None
+    is_gone: bool = False
+
+    def after(self, names: Sequence[str]) -> list[str] | None:
+        """The new table's columns, given the old one's. None if they are not known."""
+        try:
+            for steps in self.steps or ():
+                names = [each.name for each in after(names, steps)]
+        except SchemaChanged:
+            return None  # it was no copy
+        return None if self.steps is None else list(names)
+
+    def before(self, names: Sequence[str]) -> list[str] | None:
+        """The old table's columns, given the new one's. None if they are not known."""
+        found: list[str] | None = None if self.steps is None else list(names)
+        for steps in reversed(self.steps or ()):
+            found = None if found is None else before(found, steps)
+        return found
+
+    def redefines(self, name: str) -> bool:
+        """Whether a column of the new table may have another definition than the old table's column of this name."""
+        if self.steps is None:
+            return True
+        given = {
+            (step.name if isinstance(step, Add) else step.new).lower()
+            for steps in self.steps
+            for step in steps
+            if isinstance(step, Add | Rename | Change)
+        }
+        return name.lower() in given or any(ConvertAll() in steps for steps in self.steps)
 
 
 @dataclass
@@ -73,31 +123,34 @@ class _Life:
 
 
 def layouts(
-    before: Sequence[Column], statements: Sequence[str], now: Sequence[Column], key: Sequence[str] = ()
+    known: Sequence[Column], statements: Sequence[str | Taken], now: Sequence[Column], key: Sequence[str] = ()
 ) -> list[Layout]:
     """The layouts before the first statement and after each one: one more than there are statements.
 
     Parameters
     ----------
-    before : sequence of Column
+    known : sequence of Column
         The columns before the first statement.
-    statements : sequence of str
-        Every ALTER TABLE of the table up to now, in the order of the log.
+    statements : sequence of str or Taken
+        Every ALTER TABLE of the table up to now, in the order of the log, and where its name was taken.
     now : sequence of Column
         The columns after the last statement.
     key : sequence of str
-        Columns of ``before`` that are in the primary key. If one is dropped, the key is another one: refused.
+        Columns of ``known`` that are in the primary key. If one is dropped, the key is another one: refused.
 
     Raises
     ------
     SchemaChanged
-        `column_steps` refuses a statement, or the statements do not lead from ``before`` to ``now``.
+        `column_steps` refuses a statement, or the statements do not lead from ``known`` to ``now``.
     """
-    lives = [_Life(before=column if column.data_type else None) for column in before]
-    stages = [[(life, column.name) for life, column in zip(lives, before, strict=True)]]
+    lives = [_Life(before=column if column.data_type else None) for column in known]
+    stages = [[(life, column.name) for life, column in zip(lives, known, strict=True)]]
     for number, statement in enumerate(statements, 1):
-        steps = column_steps(statement)
         last = stages[-1]
+        if isinstance(statement, Taken):
+            stages.append(last if statement.is_gone else _taken(last, statement, number, statements[number:], now))
+            continue
+        steps = column_steps(statement)
         stage = []
         for each in after([name for _, name in last], steps):
             life = _Life() if each.source is None else last[each.source][0]
@@ -114,7 +167,7 @@ def layouts(
         if not life.is_explained():
             assert life.before is not None, "else there is nothing to explain"
             raise _elsewhere(_told(life.before), _told(column))
-    gone = [c.name for life, c in zip(lives, before, strict=True) if c.name in key and life.now is None]
+    gone = [c.name for life, c in zip(lives, known, strict=True) if c.name in key and life.now is None]
     if gone:
         raise SchemaChanged(f"The column {gone[0]!r} of the primary key was dropped.", _HINT)
     return [
@@ -124,6 +177,41 @@ def layouts(
         )
         for number, stage in enumerate(stages)
     ]
+
+
+def _taken(
+    last: Sequence[tuple[_Life, str]],
+    taken: Taken,
+    number: int,
+    later: Sequence[str | Taken],
+    now: Sequence[Column],
+) -> list[tuple[_Life, str]]:
+    """The columns after statement ``number``, before the ``later`` ones that lead to ``now``."""
+    names = taken.names or taken.after([name for _, name in last])
+    had = {name.lower(): life for life, name in last}
+    stage = []
+    for name in names or _names_before(later, [column.name for column in now]):
+        life = had.get(name.lower()) or _Life()
+        if name.lower() not in had or taken.redefines(name):
+            life.redefined.append(number)
+        stage.append((life, name))
+    return stage
+
+
+def _names_before(statements: Sequence[str | Taken], names: Sequence[str]) -> Sequence[str]:
+    """The columns before some statements, the names after them given."""
+    for statement in reversed(statements):
+        if isinstance(statement, Taken) and statement.is_gone:
+            continue
+        found = statement.before(names) if isinstance(statement, Taken) else before(names, column_steps(statement))
+        if found is None:
+            raise SchemaChanged(
+                "Another table took the name, and its columns changed again before the stream has read it: the binary "
+                "log does not tell its columns in between.",
+                "Start the query again with a new checkpoint. With binlog_row_metadata=FULL the log names them.",
+            )
+        names = found
+    return names
 
 
 def _told(column: Column) -> str:

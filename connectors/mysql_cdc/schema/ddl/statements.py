@@ -32,6 +32,7 @@ __all__ = [
     "readings",
     "split_clauses",
     "statement_text",
+    "target_of",
     "without_values",
 ]
 
@@ -97,6 +98,9 @@ _HARMLESS_WORDS = {"ANALYZE", "CACHE", "CHECK", "CHECKSUM", "EXPLAIN", "FLUSH", 
 # Clauses of ALTER TABLE that empty or remove another table; CONVERT TABLE … TO PARTITION is MariaDB's.
 _OTHER_TABLE = lazy_pattern(r"(?<!`)\b(?:EXCHANGE\s+PARTITION|CONVERT\s+(?:TABLE|PARTITION))\b", re.I)
 _TABLE_WORD = lazy_pattern(rf"(?<!`)\bTABLE\b\s*({TABLE})", re.I)
+_RENAMES = lazy_pattern(
+    rf"\s*RENAME(?!\s+(?:COLUMN|INDEX|KEY)\b)(?:\s*=\s*|\s+(?:(?:TO|AS)\b)?\s*|(?=`))({TABLE})", re.I
+)
 _UNDECODED = "\ufffd"
 ANY_DATABASE = ""
 """Stands for a table's database if it is not known."""
@@ -222,7 +226,14 @@ def _altered(plain: str, flags: str, name: re.Match[str]) -> list[str] | None:
     if "IGNORE" not in flags.upper().split() and all(_HARMLESS.match(clause) for clause in split_clauses(clauses)):
         return []
     others = _TABLE_WORD.findall(clauses) if _OTHER_TABLE.search(clauses) else []
+    others += target_of(clauses)
     return None if _OTHER_TABLE.search(clauses) and not others else [name.group(), *others]
+
+
+def target_of(clauses: str) -> list[str]:
+    """The new name of the table, as written, in the clauses of an ALTER TABLE; empty if it keeps its name."""
+    found = [_RENAMES.match(clause) for clause in split_clauses(clauses)]
+    return [each.group(1) for each in found if each is not None]
 
 
 def _listed(plain: str, at: int) -> list[str] | None:

@@ -195,7 +195,7 @@ def test_a_connection_that_is_lost_says_so(mysql: MySQLServer, table: str) -> No
     [
         ("TRUNCATE TABLE `Bücher`", False),
         ("DROP TABLE `Bücher`", False),
-        ("RENAME TABLE `Bücher` TO x, neu TO `Bücher`", False),
+        ("RENAME TABLE `Bücher` TO x, neu TO `Bücher`", True),
         ("ALTER TABLE `Bücher` MODIFY a INT AFTER b", True),
     ],
 )
@@ -231,7 +231,7 @@ def as_client(server: MySQLServer, charset: str, statements: Sequence[str]) -> N
 @pytest.mark.parametrize("nameless", [EVERY_MARIADB[0]], indirect=True)
 @pytest.mark.parametrize(
     "statement",
-    ["ALTER TABLE .t DROP a, ADD c INT", "RENAME TABLE .t TO .gone, .gone TO .t", "TRUNCATE .t", "TRUNCATE TABLE . t"],
+    ["ALTER TABLE .t DROP a, ADD c INT", "TRUNCATE .t", "TRUNCATE TABLE . t"],
 )
 def test_a_name_with_a_leading_dot_is_of_the_sessions_database(nameless: MySQLServer, statement: str) -> None:
     """MariaDB takes it, and logs it as it was written."""
