@@ -38,7 +38,7 @@ from .inflating import MOST_INFLATED, inflated, payload_events
 from .log_position import FORMAT, HEADER, ROTATE, DumpPosition
 from .records import Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
 from .row_decoder import RowDecoder, SchemaChanged, TableMap
-from .row_events import COMPRESSED_ROWS, ROWS, read_images, renumbered, step_of
+from .row_events import COMPRESSED_ROWS, ROWS, inflated_event, read_images, renumbered, step_of
 
 __all__ = ["Events", "NotYetSent"]
 
@@ -314,14 +314,17 @@ class Events:
             raise self._refused(f"rows of table id {table_id} without a table map", "Start the query again.")
         if self._xa:
             raise self._refused(f"an XA transaction on {decoder.schema.name}", "Change the table without XA.")
+        end = len(data) - self._tail
+        if kind in COMPRESSED_ROWS:
+            data = inflated_event(data, kind, end, self._most_inflated)
+            end = len(data)
         if len(data) > self._most_bytes:
             raise too_large(f"A change of {decoder.schema.name}", len(data) // 2, self._most_bytes // 2)
         self._rows_seen = True
         # Offset of data[0] in the file: one less than the event's, because of the OK byte.
         base = sequence_at(self._position.number, event_start - 1) + self._excess
         counts = self._counts is not None and self._counts(len(data))
-        end = len(data) - self._tail
-        rows = read_images(decoder, data, kind, end, base, self._most_inflated, counts=counts)
+        rows = read_images(decoder, data, kind, end, base, counts=counts)
         change = ROWS[kind]
         if self._payload is not None:
             rows = renumbered(rows, change, base + 1 + self._taken)

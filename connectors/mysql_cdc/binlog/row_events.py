@@ -16,7 +16,7 @@ from .log_position import HEADER
 from .records import DELETE, INSERT, UPDATE
 from .row_decoder import RowDecoder
 
-__all__ = ["COMPRESSED_ROWS", "ROWS", "Images", "read_images", "renumbered", "step_of"]
+__all__ = ["COMPRESSED_ROWS", "ROWS", "Images", "inflated_event", "read_images", "renumbered", "step_of"]
 
 _PARTIAL_UPDATE = 39
 _OF_COMPRESSED = {166: INSERT, 167: UPDATE, 168: DELETE, 169: INSERT, 170: UPDATE, 171: DELETE}
@@ -33,9 +33,31 @@ Images = list[tuple[int, list[Any] | None, list[Any] | None]]
 """As `RowsChange.rows`."""
 
 
-def read_images(
-    decoder: RowDecoder, data: bytes, kind: int, end: int, base: int, most: int, *, counts: bool = False
-) -> Images:
+def _bitmaps(data: bytes, kind: int) -> tuple[int, int, int]:
+    """Where an event's bitmaps of present columns begin, the bytes of each, and how many there are."""
+    offset = HEADER + 8
+    if kind not in _SHORT_HEADER:
+        offset += int.from_bytes(data[offset : offset + 2], "little")
+    count, offset = read_length(data, offset)
+    return offset, (count + 7) // 8, step_of(ROWS[kind])
+
+
+def inflated_event(data: bytes, kind: int, end: int, most: int) -> bytes:
+    """A compressed event with its rows inflated, without checksum.
+
+    Parameters
+    ----------
+    data, kind, end
+        As for `read_images`.
+    most : int
+        Most bytes that the rows may inflate to.
+    """
+    offset, width, bitmaps = _bitmaps(data, kind)
+    offset += width * bitmaps
+    return data[:offset] + inflated(data[offset:end], most)
+
+
+def read_images(decoder: RowDecoder, data: bytes, kind: int, end: int, base: int, *, counts: bool = False) -> Images:
     """The images of an event.
 
     Parameters
@@ -45,9 +67,7 @@ def read_images(
     end : int
         Where the rows end: before the checksum.
     base : int
-        The sequence of ``data[0]``. The sequences of compressed rows have no meaning: see `renumbered`.
-    most : int
-        Most bytes that compressed rows may inflate to.
+        The sequence of ``data[0]``. The sequences of inflated rows have no meaning: see `renumbered`.
     counts : bool
         Only count the rows: they have no values.
 
@@ -56,18 +76,11 @@ def read_images(
     BacklogError
         The images do not fill the event.
     """
-    offset = HEADER + 8
-    if kind not in _SHORT_HEADER:
-        offset += int.from_bytes(data[offset : offset + 2], "little")
-    count, offset = read_length(data, offset)
-    width = (count + 7) // 8
     change = ROWS[kind]
-    for _ in range(2 if change == UPDATE else 1):
+    offset, width, bitmaps = _bitmaps(data, kind)
+    for _ in range(bitmaps):
         decoder.check_present(data[offset : offset + width])
         offset += width
-    if kind in COMPRESSED_ROWS:
-        data, offset = inflated(data[offset:end], most), 0
-        end = len(data)
     is_partial = kind == _PARTIAL_UPDATE
     read_row = decoder.skip_row if counts and not is_partial else decoder.read_row
     rows: Images = []

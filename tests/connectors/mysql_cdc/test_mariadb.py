@@ -15,13 +15,13 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
+from connectors.mysql_cdc.binlog.reading import RowsChange, TransactionEnd, read_changes
 from connectors.mysql_cdc.offsets import BinlogPosition, sequence_at
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.schema.table import SchemaChanged
 from connectors.mysql_cdc.server.gtid import MariaDbGtids
 from connectors.mysql_cdc.server.mysql import connect, low_watermark, query
-from connectors.mysql_cdc.server.watermark import watermark
+from connectors.mysql_cdc.server.watermark import PositionWatermark, watermark
 from connectors.mysql_cdc.source import check
 
 from .replay import EVERY_MARIADB, Writers, apply, options, read, reader, table_rows, take
@@ -311,6 +311,11 @@ def test_rows_that_compress_to_less_than_a_byte_are_numbered_uniquely(mariadb: M
     one, rows = take(reader(given), start)
     assert [row[0] for row in rows] == values
     assert one["excess"] > 0
+    low = watermark(start["start"])
+    assert isinstance(low, PositionWatermark)
+    found = read_changes(MySqlOptions.parse(given), check(given), low.position)
+    size = sum(change.size for change in found if isinstance(change, RowsChange))
+    assert size > len(rows) * len(SEVEN), "memory is bounded by what the rows take when they are inflated"
     assert take(reader(given), start) == (one, rows), "a repeated batch is the same"
     # Batches of a transaction each.
     several, offset = [], start
