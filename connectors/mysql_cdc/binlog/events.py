@@ -434,7 +434,7 @@ class Events:
         moved = moves(text, default)
         if moved is None:
             raise SchemaChanged(
-                f"mysql_cdc cannot tell which tables this statement of the binary log renames: {text[:200]!r}.",
+                f"mysql_cdc cannot tell whether a statement of the binary log renames {named[0].name}: {text[:200]!r}.",
                 "Start the query again with a new checkpoint and a new target. Report this with the statement.",
             )
         for schema in named:
