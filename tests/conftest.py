@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +26,7 @@ _PROCESSES = {
     "kafka",
     "broker",
     "own",
+    "pool",
     "nameless",
     "server",
     "servers",
@@ -84,6 +86,9 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.shuffle.partitions": "2",
         # Delta's default of 50 tasks to build a table's state costs each read after a write 3 s here.
         "spark.databricks.delta.snapshotPartitions": "2",
+        # VACUUM and RESTORE have as many tasks as this, 10,000 by default, however few files there are.
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
+        "spark.backlog.restart.delay": "100 ms",
     }
     session = local_session("backlog_spark-tests", conf=conf)
     yield session
@@ -91,12 +96,29 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture(scope="session")
-def mysql() -> Iterator[MySQLServer]:
-    """A real MySQL server for the whole run; tests use databases of their own."""
+def pool() -> Iterator[Callable[..., MySQLServer]]:
+    """Database servers for the whole run, one of each class and options, started by the first test that asks for it.
+
+    Tests use databases of their own, and set global variables back.
+    """
+    servers: dict[str, MySQLServer] = {}
+    with contextlib.ExitStack() as stack:
+
+        def get(kind: type[MySQLServer], **given: Any) -> MySQLServer:
+            name = f"{kind.__name__} {given}"
+            if name not in servers:
+                servers[name] = stack.enter_context(kind(**given))
+            return servers[name]
+
+        yield get
+
+
+@pytest.fixture(scope="session")
+def mysql(pool: Callable[..., MySQLServer]) -> MySQLServer:
+    """A real MySQL server."""
     from backlog_spark.embedded.mysql import MySQLServer
 
-    with MySQLServer() as server:
-        yield server
+    return pool(MySQLServer)
 
 
 @pytest.fixture(scope="session")

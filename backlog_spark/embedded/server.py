@@ -216,13 +216,14 @@ class EmbeddedServer(ABC):
         return self.start()
 
     def close(self) -> None:
-        """Stop the server and remove its temporary files.
+        """End the server and remove its temporary files.
 
         A given ``datadir`` stays, as does the log of a failed start.
         """
         if self._owner != os.getpid():
             return
-        self.stop()
+        # An orderly end takes seconds, and its data would be removed next.
+        self._end(kill=self._given_datadir is None)
         atexit.unregister(self._close_at_exit)
         if self._home is not None:
             shutil.rmtree(self._home, ignore_errors=True)

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,10 @@ ROWS = 20_000
 LIMIT_S = 300
 
 
-@pytest.fixture(scope="module", params=SERVERS_IN_GRID)
-def mysql(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
+@pytest.fixture(params=SERVERS_IN_GRID)
+def mysql(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> MySQLServer:
     """A real server of each kind that the source reads."""
-    with request.param() as server:
-        yield server
+    return pool(request.param)
 
 
 class Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="module", params=SERVERS[1:])
-def mariadb(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
-    with request.param() as server:
-        yield server
+@pytest.fixture(params=SERVERS[1:])
+def mariadb(request: pytest.FixtureRequest, pool: Callable[..., MySQLServer]) -> MySQLServer:
+    return pool(request.param)
 
 
 def test_backlog_and_log_under_writers_stopped_in_between_give_the_exact_table(

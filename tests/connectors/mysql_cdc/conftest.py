@@ -2,34 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from backlog_spark.embedded.mysql import MySQLServer
 
-from .replay import SERVERS, is_mariadb
+from .replay import SERVERS, clean, is_mariadb
+
+Pool = Callable[..., MySQLServer]
 
 
-@pytest.fixture(scope="session", params=SERVERS)
-def mysql(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
-    """A real server of MySQL's family for all tests here; they use databases of their own."""
-    with request.param() as server:
-        yield server
+@pytest.fixture(scope="module", params=SERVERS)
+def mysql(request: pytest.FixtureRequest, pool: Pool) -> Iterator[MySQLServer]:
+    """A real server of MySQL's family for all tests here; the next module has it without databases and users."""
+    server = pool(request.param)
+    yield server
+    clean(server)
 
 
 @pytest.fixture(scope="module", params=SERVERS[1:])
-def mariadb(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
+def mariadb(request: pytest.FixtureRequest, pool: Pool) -> Iterator[MySQLServer]:
     """A MariaDB whose global variables its tests set, with small files in its log."""
-    with request.param(options={"max-binlog-size": "16K"}, fast=True) as server:
-        yield server
+    server = pool(request.param, options={"max-binlog-size": "16K"}, fast=True)
+    yield server
+    clean(server)
 
 
-@pytest.fixture(scope="session", params=SERVERS)
-def nameless(request: pytest.FixtureRequest) -> Iterator[MySQLServer]:
-    """A server whose log has no column names, as servers are by default."""
-    with request.param(fast=True) as server:
-        of_mariadb = is_mariadb(server)
-        server.execute(f"SET GLOBAL binlog_row_metadata = '{'NO_LOG' if of_mariadb else 'MINIMAL'}'")
-        server.execute("CREATE DATABASE alters")
-        yield server
+@pytest.fixture(scope="module", params=SERVERS)
+def nameless(request: pytest.FixtureRequest, pool: Pool) -> Iterator[MySQLServer]:
+    """Another server, whose log has no column names, as servers are by default."""
+    server = pool(request.param, fast=True)
+    server.execute(f"SET GLOBAL binlog_row_metadata = '{'NO_LOG' if is_mariadb(server) else 'MINIMAL'}'")
+    server.execute("CREATE DATABASE alters")
+    yield server
+    clean(server)

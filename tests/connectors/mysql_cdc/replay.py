@@ -160,6 +160,20 @@ def table_rows(server: MySQLServer, table: str) -> dict[int, tuple[Any, ...]]:
     return {row[0]: row for row in server.execute(f"SELECT * FROM {table}")}
 
 
+_SYSTEM = ("information_schema", "mysql", "performance_schema", "sys")
+
+
+def clean(server: MySQLServer) -> None:
+    """Remove what a module's tests have made, for the next module's."""
+    for (name,) in server.execute("SHOW DATABASES"):
+        if name not in _SYSTEM:
+            server.execute(f"DROP DATABASE `{name}`")
+    for user, host in server.execute("SELECT User, Host FROM mysql.user"):
+        if user != "root" and not user.startswith(("mysql.", "mariadb.")):
+            server.execute(f"DROP USER '{user}'@'{host}'")
+    forget_log(server)
+
+
 def forget_log(server: MySQLServer) -> None:
     """Begin a new file of the binary log and purge those before it, with what other tests left in them."""
     server.execute("FLUSH BINARY LOGS")

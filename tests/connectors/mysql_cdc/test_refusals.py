@@ -18,6 +18,7 @@ from backlog_spark.errors import BacklogError, SettingError
 from connectors.mysql_cdc.options import MySqlOptions
 from connectors.mysql_cdc.reader import MySqlCdcStreamReader
 from connectors.mysql_cdc.schema.table import SchemaChanged
+from connectors.mysql_cdc.server import continuity
 from connectors.mysql_cdc.source import check
 
 from .replay import SERVERS, is_mariadb, options, read, reader
@@ -438,8 +439,11 @@ def test_columns_altered_while_the_query_was_stopped_are_refused(own: MySQLServe
 
 @pytest.mark.parametrize("statement", ["PURGE", "RESET"])
 @pytest.mark.parametrize("batches", [0, 1])
-def test_a_log_that_is_gone_is_refused(own: MySQLServer, statement: str, batches: int) -> None:
+def test_a_log_that_is_gone_is_refused(
+    own: MySQLServer, monkeypatch: pytest.MonkeyPatch, statement: str, batches: int
+) -> None:
     """Resumed at a GTID set (no binary log batch yet) and at a position."""
+    monkeypatch.setattr(continuity, "_EXECUTED_S", 0.2)
     stream = started(own, "refused.purged")
     offset = stream.latestOffset(stream.initialOffset(), LIMIT)
     own.execute("FLUSH BINARY LOGS")

@@ -53,11 +53,11 @@ def test_a_slow_network_that_is_cut_loses_and_repeats_no_row(mysql: MySQLServer)
     misfits: list[str] = []
     task = Task()
     cuts = 0
-    with Proxy(mysql.port, bytes_per_second=2_000_000, stall_s=0.3) as proxy, Writers(mysql, table, 3, threads=2):
+    with Proxy(mysql.port, bytes_per_second=2_000_000, stall_s=0.2) as proxy, Writers(mysql, table, 3, threads=2):
         stream = reader(options(mysql, table, chunkSize=40, port=proxy.port))
         offset = stream.initialOffset()
         batches = 0
-        while batches < 16:
+        while batches < 12:
             if chance.random() < 0.4:
                 cuts += proxy.cut()
             end = stream.latestOffset(offset, ReadMaxRows(90))
