@@ -71,7 +71,9 @@ SECOND: tuple[Change, ...] = (
 MERGED = Counter([(1, "a1"), (None, "n1"), (3, "c")])
 
 
-@pytest.mark.parametrize("rows", [(0, 0), (0, 100), (100, 0), (100, 100)])
+@pytest.mark.parametrize(
+    "rows", [(0, 100), (100, 0), *(pytest.param(same, marks=pytest.mark.grid) for same in ((0, 0), (100, 100)))]
+)
 def test_each_road_continues_after_the_other(spark: SparkSession, tmp_path: Path, rows: tuple[int, int]) -> None:
     for batch_id, (batch, most) in enumerate(zip((FIRST, SECOND), rows, strict=True)):
         committed = batch_id - 1 if batch_id else None

@@ -155,8 +155,8 @@ def test_columns_of_the_table_that_the_rows_lack(spark: SparkSession, tmp_path: 
     "change",
     [
         "ADD CONSTRAINT small CHECK (id < 100)",
-        "SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')",
-        "SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')",
+        pytest.param("SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')", marks=pytest.mark.grid),
+        pytest.param("SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')", marks=pytest.mark.grid),
         "SET TBLPROPERTIES ('delta.enableRowTracking' = 'true')",
     ],
 )

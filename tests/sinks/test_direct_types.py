@@ -180,7 +180,9 @@ def _file_with(frame: DataFrame, key: int) -> str:
     return str(frame.where(F.col("id") == key).select(F.input_file_name()).first()[0])
 
 
-@pytest.mark.parametrize(("first", "second"), [("spark", "direct"), ("direct", "spark")])
+@pytest.mark.parametrize(
+    ("first", "second"), [("spark", "direct"), pytest.param("direct", "spark", marks=pytest.mark.grid)]
+)
 def test_merged_values(spark: SparkSession, tmp_path: Path, values: DataFrame, first: str, second: str) -> None:
     schema = f"{SCHEMA}, _change_type string"
     sink = opened(spark, upsert(tmp_path, ["id"], first), schema)

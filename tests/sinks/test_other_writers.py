@@ -52,8 +52,8 @@ def beside(act: Callable[[], object]) -> Iterator[list[int]]:
 @pytest.mark.parametrize(
     ("kind", "road", "batches"),
     [
-        ("append", "direct", 3),
         ("upsert", "spark", 3),
+        pytest.param("append", "direct", 3, marks=pytest.mark.grid),
         *(pytest.param(k, r, 40, marks=pytest.mark.grid) for k in ("append", "upsert") for r in ("direct", "spark")),
     ],
 )

@@ -167,7 +167,7 @@ def clean(server: MySQLServer) -> None:
     """Remove what a module's tests have made, for the next module's."""
     for (name,) in server.execute("SHOW DATABASES"):
         if name not in _SYSTEM:
-            server.execute(f"DROP DATABASE `{name}`")
+            server.execute("DROP DATABASE `{}`".format(name.replace("`", "``")))
     for user, host in server.execute("SELECT User, Host FROM mysql.user"):
         if user != "root" and not user.startswith(("mysql.", "mariadb.")):
             server.execute(f"DROP USER '{user}'@'{host}'")

@@ -120,7 +120,10 @@ def test_a_file_that_was_replaced(bucket: s3fs.S3FileSystem, endpoint: str) -> N
     [
         ({"path": "s3://nowhere/data"}, "s3://nowhere/data': is not there"),
         (
-            {"fs.client_kwargs": json.dumps({"endpoint_url": f"http://127.0.0.1:1/{SECRET}"})},
+            {
+                "fs.client_kwargs": json.dumps({"endpoint_url": f"http://127.0.0.1:1/{SECRET}"}),
+                "fs.config_kwargs": json.dumps({"retries": {"max_attempts": 1}}),
+            },
             r"s3://bucket/data cannot be reached: .*127\.0\.0\.1:1/\*\*\*.* in the options fs\.",
         ),
     ],
