@@ -362,7 +362,7 @@ def test_rows_that_a_replay_may_not_give_again_are_kept(
     monkeypatch.setattr(BatchState, "_save", watched)
     monkeypatch.setitem(registry.CONNECTORS, "scripted", ("tests.operators.scripted", "ScriptedDataSource"))
     if "large" in shape:
-        monkeypatch.setattr(backlogbatches, "_MOVED_AS_IT_IS", 0)
+        monkeypatch.setattr(backlogbatches, "_LARGEST_MOVED", 0)
     table = pa.table({"k": [1, 2, 2], "v": [5, 6, 7], "ts": [START + dt.timedelta(seconds=n) for n in range(3)]})
     for name in ("left", "right"):
         append(tmp_path / name, table, backlog=True)
