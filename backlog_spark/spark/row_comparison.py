@@ -1,6 +1,7 @@
 """Compares two sets of rows by key, with 128-bit digests in one shuffle; public API of Spark alone.
 
-A digest sees what the types hold: NULL differs from every value, -0.0 from 0.0, and text by its bytes.
+NULL differs from every value, and text is compared by its bytes. -0.0 equals 0.0, as everywhere in Spark: a server's
+SELECT may lose the sign that its log has.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
-from pyspark.sql.types import DoubleType, FloatType
 
 from backlog_spark.common.sql_names import quoted
 
@@ -30,17 +30,12 @@ PART: Final = "__backlog_spark_part"
 _DIGESTS: Final = ("a", "b")
 
 
-def _plain(field: StructField, column: Column) -> Column:
-    # Spark's hash takes -0.0 for 0.0. A number's text is another one for each value.
-    return column.cast("string") if isinstance(field.dataType, FloatType | DoubleType) else column
-
-
 def _digests(fields: Sequence[StructField]) -> list[Column]:
     """Two hashes of a row's values. A hash skips NULL, so each value comes with a flag."""
     values: list[Column] = []
     for field in fields:
         column = F.col(quoted(field.name))
-        values += [column.isNull(), _plain(field, column)]
+        values += [column.isNull(), column]
     return [F.xxhash64(F.lit(seed), *values).alias(name) for seed, name in enumerate(_DIGESTS)]
 
 
@@ -109,6 +104,6 @@ def differing_columns(values: Sequence[StructField], source: str, target: str) -
     """Names of the values that differ between two struct columns."""
     found = []
     for field in values:
-        one, other = (_plain(field, F.col(side).getField(field.name)) for side in (source, target))
+        one, other = (F.col(side).getField(field.name) for side in (source, target))
         found.append(F.when(~one.eqNullSafe(other), F.lit(field.name)))
     return F.array_compact(F.array(*found)) if found else F.array().cast("array<string>")
