@@ -310,7 +310,8 @@ _TABLES = """## Many tables
 `table` takes several names, `tablePattern` a regular expression over `database.table`. The snapshots are taken one
 after the other, in batches that may end in the middle of one table or hold many small ones. Each table is as exact as
 it would be alone. The checkpoint fixes which tables match. The source warns of later ones and does not capture them,
-unless `scanNewlyAddedTables=true`. A table that is gone stops the query.
+unless `scanNewlyAddedTables=true`. Other tables may be dropped and come back, and be taken off the list (see Truncated
+and dropped tables).
 
 `scanNewlyAddedTables` looks every 10 seconds for tables that match, or that `table` names when the query is
 restarted. It reads the snapshot of a new table in batches of `maxRowsPerBatch` rows while it follows the others. That
@@ -326,7 +327,8 @@ writes them without schemas, then the metadata columns:
 | in the value | |
 |---|---|
 | `before`, `after` | The row's images; null where there is none. |
-| `op` | `r` (snapshot), `c`, `u`, `d`. An update that changes the primary key is a `d` and a `c`. No tombstones. |
+| `op` | `r` (snapshot), `c`, `u`, `d`, `t` (truncate). An update that changes the primary key is a `d` and a `c`. No \
+tombstones. |
 | `source` | `version`, `connector` (`mysql`), `name` (`mysql_cdc`), `db`, `table`, `ts_ms`, `snapshot`, `file`, \
 `pos` (of the row image), `server_id`, `gtid`. |
 | `ts_ms` | When the statement ran, also outside of `source`, where Debezium has its processing time: a batch that \
@@ -357,8 +359,8 @@ checkpoint and has the column: NULL in earlier rows, whatever default the server
 | renames a column, or gives it a wider type | Stops as for an added one. After a restart it has the new name or type \
 throughout, also in rows that were logged before. |
 | moves columns, adds or drops an index, a comment, a default | Goes on. |
-| changes the primary key, a type so that old values do not fit, a key's collation; TRUNCATE, DROP; \
-partitions emptied or exchanged | Stops after everything before it; a new checkpoint is needed. |
+| changes the primary key, a type so that old values do not fit, a key's collation; partitions emptied or \
+exchanged | Stops after everything before it; a new checkpoint is needed. |
 
 A `BacklogQuery` restarts by itself (`spark.backlog.restart.maxAttempts`). `DeltaUpsert` and `DeltaAppend` add the
 column to their table with `merge_schema=True`. With plain `readStream`, restart the query. With `format=debezium` no
@@ -382,6 +384,48 @@ the query stops.
 
 `schemaChange=fail` stops at the first statement that may change columns. `evolve` goes on from there on the same
 checkpoint.
+
+"""
+
+_TABLE_EVENTS = """## Truncated and dropped tables
+
+The log has no images of the rows that TRUNCATE and DROP remove. With `tableEvents=emit`, the default, the stream has
+one row for such a statement, at its place in the log:
+
+| `format` | the row |
+|---|---|
+| `row` | `_change_type` is `truncate` or `drop`. `_commit_timestamp`, `_commit_seq`, `_database`, `_table` and \
+`_gtid` are those of the statement. The table's own columns are NULL. |
+| `debezium` | TRUNCATE: `key` is null and `op` is `t`, as in Debezium. DROP: Debezium's schema change event, with \
+`ddl` and `tableChanges`; its key is the database. |
+
+* `DeltaUpsert` removes the older rows of the table in the commit of the same batch. Rows that came after the statement
+  stay. It finds the table's rows by `_database` and `_table`. In a query of one table it needs no such columns.
+* `DeltaAppend` appends the row.
+* Aggregates and joins stop with an error, since the row does not say which results to retract. Functions of your own
+  get it like any row, under the key NULL.
+* A filter such as `n > 0` drops the row, because its columns are NULL. Write `n > 0 OR _change_type IN ('truncate',
+  'drop')`.
+
+`skip` leaves the row out, so the target keeps the table's rows. `fail` stops the query; restarted with another value
+it goes on. With several tables, DROP DATABASE is a DROP of each. MariaDB's CREATE OR REPLACE TABLE is a DROP too.
+
+**A dropped table that comes back** under its name is captured again, on the same checkpoint and without
+`scanNewlyAddedTables`. The source looks every 10 seconds and reads its snapshot while it follows the other tables. With
+`format=row` the table must have the stream's columns. If it is the only one, the stream stops and has the new columns
+after a restart; another primary key needs a new checkpoint. While the only table is away a running query waits, but
+none can start.
+
+A table that was altered and then dropped, before the stream has read either, stops the query: nothing tells its columns
+in between. The query goes on without the table.
+
+**During the snapshot.** A chunk that is read after a TRUNCATE or DROP has just those rows that the log has changes of.
+The others are gone before the stream has them. If a part of the table was read before the statement and another part
+after it, the stream has the row for the statement, and then the whole table again.
+
+**A table that the options no longer name**, or that `tablePattern` no longer matches, leaves the stream when the query
+is restarted. A warning says so. The target keeps its rows. Named again, it is a new table: `scanNewlyAddedTables=true`
+reads its snapshot. `DeltaUpsert` keeps rows of it that were deleted meanwhile, so delete the table's rows there first.
 
 """
 
@@ -470,6 +514,7 @@ def pages() -> dict[str, str]:
             + _TABLES
             + _SCHEMA_CHANGES
             + _SWAPS
+            + _TABLE_EVENTS
             + _LAG
             + _metadata()
             + _VERIFY

@@ -39,7 +39,7 @@ PLAIN = {
         allowPublicKeyRetrieval connect.timeout connect.max-retries connect.backoff heartbeat.interval maxRowBytes
         binlog.statement.ignore maxInflatedBytes tables.exclude columns.include columns.exclude columns.mask
         tinyInt1isBit tableSwap messageKeyColumns skipped.operations
-        scanNewlyAddedTables format schemaChange zeroDate chunkSize chunkKeyColumn distributionFactorLower
+        scanNewlyAddedTables format schemaChange tableEvents zeroDate chunkSize chunkKeyColumn distributionFactorLower
         distributionFactorUpper maxRowsPerBatch metadataColumns interval intervalDuringBacklog
         backlogLagThreshold pollWait
         useProcessingTimeDuringBinlog availableNowTarget startup.mode startup.timestampMillis startup.file

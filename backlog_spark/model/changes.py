@@ -1,6 +1,9 @@
 """Change streams: rows that are changes of a table, with the names of Delta's change data feed.
 
 A row of type ``insert`` or ``update_postimage`` is added, a row of type ``delete`` or ``update_preimage`` is removed.
+A row of type ``truncate`` or ``drop`` removes all rows of a table. It is no image of them: sinks carry it out, keyed
+operators refuse it.
+
 Keyed operators whose results change emit such rows. The next operators retract rows accordingly.
 
 Source: Delta's "Change data feed"; Flink's ``RowKind``.
@@ -28,6 +31,7 @@ __all__ = [
     "METADATA",
     "POSTIMAGE",
     "PREIMAGE",
+    "TABLE_EVENTS",
     "TYPES",
     "identity_of",
     "is_change_stream",
@@ -46,6 +50,8 @@ PREIMAGE: Final = "update_preimage"
 POSTIMAGE: Final = "update_postimage"
 DELETE: Final = "delete"
 TYPES: Final = (INSERT, PREIMAGE, POSTIMAGE, DELETE)
+TABLE_EVENTS: Final = ("truncate", "drop")
+"""All rows of the table, named by the row's ``_database`` and ``_table``, are gone; other columns are NULL."""
 
 MARK: Final = "backlog_spark.model.changes"
 """Key in the metadata of a `CHANGE_TYPE` column that a keyed operator of ours has made."""
@@ -98,9 +104,15 @@ def sign(column: Column) -> Column:
     message = F.concat(
         F.lit(f"{CHANGE_TYPE} is "), F.coalesce(column, F.lit("NULL")), F.lit(f"; known: {', '.join(TYPES)}.")
     )
+    event = F.concat(
+        F.lit("A table of the stream was emptied by a "), column,
+        F.lit(": a keyed operator cannot tell which rows to retract. Set the source's option tableEvents=skip to keep "
+              "the results as they are, and start the query again on the same checkpoint."),
+    )  # fmt: skip
     return (
         F.when(column.isin(INSERT, POSTIMAGE), F.lit(1))
         .when(column.isin(DELETE, PREIMAGE), F.lit(-1))
+        .when(column.isin(*TABLE_EVENTS), F.raise_error(event).cast("int"))
         .otherwise(F.raise_error(message).cast("int"))
     )
 

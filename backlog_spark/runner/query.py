@@ -272,9 +272,15 @@ class BacklogQuery(QueryRuns):
                 self._checkpoint.latest_batch(),
                 self._checkpoint.latest_committed(),
                 rows_are_results=self._keyed is not None,
+                of_one_table=self._is_of_one_table(),
             ),
             {} if self._keyed is None else self._keyed.side_outputs,
         )
+
+    def _is_of_one_table(self) -> bool:
+        leaves = [node for node in self._node.walk() if not node.parents]
+        info = self._infos[0] if len(self._infos) == 1 else None
+        return bool(info and info.of_one_table and all(isinstance(leaf, SourceNode) for leaf in leaves))
 
     def _unique_in_backlog(self) -> bool:
         """Whether backlog batches may be appended: one source, rows unchanged, and the sink's key is the source's."""
@@ -289,7 +295,8 @@ class BacklogQuery(QueryRuns):
 
     def _write_batch(self, batch: DataFrame, batch_id: int) -> None:
         try:
-            self._hand_over(batch, BatchInfo(batch_id, self._checkpoint.is_backlog(batch_id)))
+            flags = self._checkpoint.is_backlog(batch_id), self._checkpoint.has_table_events(batch_id)
+            self._hand_over(batch, BatchInfo(batch_id, *flags))
         except Exception as error:
             # Spark matches the text of an error raised here with a regular expression. A long Java trace overflows
             # the stack there, and Spark's thread dies silently. So the error has one line.

@@ -36,6 +36,8 @@ class SinkContext:
         committed batch, or has a batch that was never planned, does not belong to this checkpoint.
     rows_are_results : bool
         The rows come from a keyed operator: each is the newest result of its key, not a change.
+    of_one_table : bool
+        All rows come from one table of one source: its TRUNCATE removes all of them. False when in doubt.
     """
 
     spark: SparkSession
@@ -45,6 +47,7 @@ class SinkContext:
     newest_planned: int | None = None
     newest_committed: int | None = None
     rows_are_results: bool = False
+    of_one_table: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,10 +60,13 @@ class BatchInfo:
         Spark's batch id: 0 for the first batch, then ascending without gaps; a replay has the same id.
     is_backlog : bool
         RecordAttributes of the batch; a replay has the same value.
+    has_table_events : bool
+        It may have rows of type ``truncate`` and ``drop``. No other batch has.
     """
 
     batch_id: int
     is_backlog: bool
+    has_table_events: bool = False
 
 
 @dataclass(frozen=True)

@@ -148,11 +148,11 @@ class DeltaSink(Sink):
         """
         rows = self._added(batch_df, batch, context)
         if rows is None:
-            self._merge(batch_df)
+            self._merge(batch_df, batch)
         else:
             rows.select(*map(quoted, self._columns)).write.format("delta").mode("append").save(self.path)
 
-    def _merge(self, batch_df: DataFrame) -> None:
+    def _merge(self, batch_df: DataFrame, batch: BatchInfo) -> None:
         """Write a batch whose rows must be merged."""
         raise AssertionError(f"{self!r} merges nothing")
 

@@ -148,6 +148,8 @@ class DirectRoad(Road):
         """Why Spark writes the batch, whatever its size; empty if delta-rs may."""
         if self.batch.info.is_backlog:
             return "it is backlog"
+        if self.merges and self.batch.info.has_table_events:
+            return "it has a row for a TRUNCATE or DROP"
         if self.batch.is_replayed:
             return "it is replayed"  # the batch may have been too large for the driver
         table = self.access.direct
@@ -259,6 +261,7 @@ class SparkRoad(Road):
     ----------
     merges : bool
         Whether live batches are merged. Then a commit of another writer is likely to conflict.
+        Statements that emptied a table are looked for first.
     write_rows : callable
         Receives the batch's rows. The session's confs are set so that Delta puts the transaction's id into the commit.
     """
@@ -272,7 +275,7 @@ class SparkRoad(Road):
         return ""
 
     def write(self) -> None:
-        if self.merges and not self.batch.info.is_backlog:
+        if self.merges and (self.batch.info.has_table_events or not self.batch.info.is_backlog):
             self.batch.keep()
         # Unset at once: Delta would otherwise mark, and so silently drop, any later write of this session.
         transaction = {_TXN_APP_ID: self.batch.txn_app_id, _TXN_VERSION: str(self.batch.info.batch_id)}

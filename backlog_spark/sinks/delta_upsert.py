@@ -15,6 +15,7 @@ from backlog_spark.model.changes import CHANGE_TYPE, METADATA
 from backlog_spark.sinks.delta import SMALL_BATCH_BYTES, SMALL_BATCH_ROWS, DeltaSink
 from backlog_spark.sinks.delta_columns import ALWAYS, CHANGE_DATA_FEED
 from backlog_spark.sinks.delta_rules import is_comparable
+from backlog_spark.sinks.emptied import Emptied, emptied_tables, gone_rows, since_emptied
 from backlog_spark.sinks.newest import DELETES, UPSERTS, newest_changes
 from backlog_spark.spark.session import session_conf
 
@@ -60,6 +61,10 @@ class DeltaUpsert(DeltaSink):
     * *MERGE* of the newest change of each key otherwise.
 
     An empty batch is a transaction too. If a key has changes with equal `sequence`, an upsert wins over a delete.
+
+    A row of type ``truncate`` or ``drop`` removes all older rows of its table, in the same transaction. These are the
+    rows with its ``_database`` and ``_table``. If the sink does not store these columns, they are all rows. For that
+    the query must read a single table of a single source; otherwise it fails.
 
     Parameters
     ----------
@@ -162,7 +167,7 @@ class DeltaUpsert(DeltaSink):
 
     def _added(self, batch_df: DataFrame, batch: BatchInfo, context: SinkContext) -> DataFrame | None:
         unique = batch.is_backlog and self._is_ours and context.key_is_unique_in_backlog
-        return self._inserts(batch_df) if unique else None
+        return self._inserts(batch_df) if unique and not batch.has_table_events else None
 
     def _unfit(self, fields: Sequence[StructField]) -> str | None:
         types = {field.name: field.dataType for field in fields}
@@ -200,9 +205,12 @@ class DeltaUpsert(DeltaSink):
             )
         return rows
 
-    def _merge(self, batch_df: DataFrame) -> None:
+    def _merge(self, batch_df: DataFrame, batch: BatchInfo) -> None:
         from delta.tables import DeltaTable
 
+        emptied = self._emptied(batch_df) if batch.has_table_events else {}
+        if emptied and self.change_type is not None and self.sequence is not None:
+            batch_df = since_emptied(batch_df, emptied, self.change_type, self.sequence)
         # NULL-safe: with a plain "=" a NULL key would be inserted again by each batch.
         source = {name: f"s.{_SOURCE}{number}" for number, name in enumerate(self._columns)}
         on = " AND ".join(f"t.{quoted(key)} <=> {source[key]}" for key in self.keys)
@@ -215,9 +223,21 @@ class DeltaUpsert(DeltaSink):
             .whenMatchedUpdate(set=values)
             .whenNotMatchedInsert(f"NOT s.{_IS_DELETE}", values)
         )
+        if emptied:
+            merge = merge.whenNotMatchedBySourceDelete(gone_rows(emptied, "t"))
         # MERGE evaluates its source twice unless it materializes it; it rejects a source that we cache.
         with session_conf(batch_df.sparkSession, {_MATERIALIZE: "all"}):
             merge.execute()
+
+    def _emptied(self, batch_df: DataFrame) -> Emptied:
+        return emptied_tables(
+            batch_df,
+            self._columns,
+            self.change_type,
+            self.sequence,
+            of_one_table=self._context is not None and self._context.of_one_table,
+            sink=f"DeltaUpsert({self.path!r})",
+        )
 
     def _newest(self, batch_df: DataFrame) -> DataFrame:
         """The newest change of each key: the stored columns in order, then `_IS_DELETE`."""

@@ -107,14 +107,27 @@ class Checkpoint:
         BacklogError
             If the offset log has no such batch.
         """
+        starts, ends = self._ends_of(batch_id)
+        return any(_is_backlog(starts.get(source), end) for source, end in ends.items())
+
+    def has_table_events(self, batch_id: int) -> bool:
+        """Whether a batch may have rows of type ``truncate`` or ``drop``, as its sources say. As `is_backlog`."""
+        starts, ends = self._ends_of(batch_id)
+        return any(
+            offset_flags.has_table_events(parse_offset(end))
+            for source, end in ends.items()
+            if end != starts.get(source)
+        )
+
+    def _ends_of(self, batch_id: int) -> tuple[dict[str, str | None], dict[str, str | None]]:
+        """The offsets at a batch's start and end, by source."""
         ends = self._offset_lines(batch_id)
         if ends is None:
             raise BacklogError(
                 f"The offset log of {self.location} has no batch {batch_id} (newest: {self.latest_batch()}).",
                 "Ask only for a batch that Spark has planned, with the checkpointLocation of that query.",
             )
-        starts = (self._offset_lines(batch_id - 1) if batch_id > 0 else None) or {}
-        return any(_is_backlog(starts.get(source), end) for source, end in ends.items())
+        return (self._offset_lines(batch_id - 1) if batch_id > 0 else None) or {}, ends
 
     def in_backlog(self) -> bool | None:
         """Whether any running source was in backlog at the newest planned batch's end.

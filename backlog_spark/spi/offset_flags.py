@@ -1,7 +1,8 @@
 """Reads the flags in a source's offset (pure). No other module does.
 
 A connector's offset is a JSON object with ``isProcessingBacklog``, ``isBacklog`` and, if the source has an end,
-``isFinished``. Only a JSON true counts. Offsets of other sources have another form and no flags.
+``isFinished``. ``hasTableEvents`` says that the batch that ends here has rows of type ``truncate`` or ``drop``. Only a
+JSON true counts. Offsets of other sources have another form and no flags.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["has_flag", "is_backlog", "is_finished", "is_processing_backlog", "parse_offset"]
+__all__ = ["has_flag", "has_table_events", "is_backlog", "is_finished", "is_processing_backlog", "parse_offset"]
 
 
 def parse_offset(text: str | None) -> dict[str, Any] | None:
@@ -44,6 +45,11 @@ def is_processing_backlog(offset: Mapping[str, Any] | None) -> bool:
 def is_finished(offset: Mapping[str, Any] | None) -> bool:
     """Whether the source has come to its end."""
     return offset is not None and offset.get("isFinished") is True
+
+
+def has_table_events(end: Mapping[str, Any] | None) -> bool:
+    """Whether the rows up to this offset tell of statements that removed all rows of a table."""
+    return end is not None and end.get("hasTableEvents") is True
 
 
 def is_backlog(start: Mapping[str, Any] | None, end: Mapping[str, Any] | None) -> bool:

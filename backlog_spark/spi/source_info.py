@@ -39,6 +39,8 @@ class SourceInfo:
     waits_for_rows : bool
         Takes the option ``pollWait``: its ``latestOffset`` may wait this many milliseconds for rows, with
         `backlog_spark.spi.pacing.LongPoll`.
+    of_one_table : bool
+        All its rows are of one table.
 
     Raises
     ------
@@ -52,6 +54,7 @@ class SourceInfo:
     watermark_characteristic: WatermarkCharacteristic = WatermarkCharacteristic.UNDEFINED
     use_processing_time: bool = False
     waits_for_rows: bool = False
+    of_one_table: bool = False
 
     def __post_init__(self) -> None:
         if self.use_processing_time and self.watermark_characteristic is not WatermarkCharacteristic.ANY_WATERMARK:

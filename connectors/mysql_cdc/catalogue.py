@@ -251,6 +251,17 @@ OPTIONS = (
         "Statement-format changes). It must match no captured table.",
     ),
     Option(
+        "tableEvents",
+        "string",
+        "emit",
+        "What TRUNCATE and DROP of a captured table do (see Truncated and dropped tables). emit: the stream has a row "
+        "for the statement, and `DeltaUpsert` removes the table's rows. skip: the stream goes on without such a row, "
+        "and the target keeps the rows. fail: the query stops; restarted with another value it goes on from there. "
+        "fail is the default if `metadataColumns` leaves out `_change_type` or, with several tables, `_database` or "
+        "`_table`.",
+        "emit, skip, fail",
+    ),
+    Option(
         "zeroDate",
         "string",
         "null",

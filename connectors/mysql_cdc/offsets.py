@@ -11,7 +11,7 @@ import base64
 import bisect
 import json
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from .schema.table import TableSchema
 __all__ = [
     "FAR",
     "FIRST_EVENT",
+    "NO_TABLE",
     "BinlogPosition",
     "KeyRanges",
     "Offset",
@@ -41,6 +42,9 @@ FIRST_EVENT = 4
 
 FAR = 1 << 32
 """4 GiB. An event's 32 bits cannot hold this offset or a later one, and no dump can begin there."""
+
+NO_TABLE = -1
+"""The form of a range of a table that was dropped: it has no rows."""
 
 # Files of 256 GiB, 33 million of them: one a minute for 63 years.
 _POS_BITS, _FILE_BITS = 38, 25
@@ -115,6 +119,7 @@ class SnapshotRange:
         Its rows, as the planner counted them. For progress only, never for reading.
     form : int
         The table's definition at the low watermark: 0 for that in the offset's ``tables``, n for ``forms[n - 1]``.
+        `NO_TABLE`: there was no such table then.
     """
 
     end: Key | None
@@ -175,6 +180,11 @@ class Offset:
         Binary log phase: so far behind the log's end that this is backlog.
     is_finished : bool
         Nothing follows: the stream was a snapshot only (FLIP-147).
+    gone : tuple of (str, str)
+        Database and name of each table that left the stream, and joins it again when the server has a table of this
+        name.
+    has_table_events : bool
+        The batch that ended here has rows for statements such as TRUNCATE.
     """
 
     server: str
@@ -196,6 +206,8 @@ class Offset:
     is_backlog: bool = True
     is_lagging: bool = False
     is_finished: bool = False
+    gone: tuple[tuple[str, str], ...] = ()
+    has_table_events: bool = False
 
     @property
     def is_undecided(self) -> bool:
@@ -213,7 +225,7 @@ class Offset:
 
     def form_of(self, found: SnapshotRange) -> TableSchema:
         """The definition that a range's table had at the range's low watermark."""
-        return self.forms[found.form - 1] if found.form else self.tables[found.table]
+        return self.forms[found.form - 1] if found.form > 0 else self.tables[found.table]
 
     def added_since(self, before: Offset) -> tuple[SnapshotRange, ...]:
         """The ranges that the batch from ``before`` to here has read. Each starts where its table's last one ended.
@@ -241,7 +253,7 @@ class Offset:
             self,
             ranges=every,
             complete=until is not None,
-            start=every[0].low if until is not None else "",
+            start=every[0].low if every and until is not None else "",
             filter_until=until,
             rows=self.rows + sum(r.rows for r in ranges),
             total=total,
@@ -275,6 +287,23 @@ class Offset:
             filter_until=None if passed else self.filter_until,
             is_backlog=self.is_processing_backlog,
             is_lagging=is_lagging,
+            has_table_events=False,
+        )
+
+    def without(self, names: Collection[tuple[str, str]], *, come_back: bool) -> Offset:
+        """The offset without some tables. ``come_back``: they are `gone`, and join again when there are such tables."""
+        kept = [i for i, t in enumerate(self.tables) if (t.database, t.table) not in names]
+        number = {old: new for new, old in enumerate(kept)}
+        gone = tuple(name for name in self.gone if name not in names)
+        left = tuple((t.database, t.table) for t in self.tables if (t.database, t.table) in names)
+        return replace(
+            self,
+            tables=tuple(self.tables[i] for i in kept),
+            ranges=tuple(replace(r, table=number[r.table]) for r in self.ranges if r.table in number),
+            joining=tuple(number[i] for i in self.joining if i in number),
+            gone=(*gone, *left) if come_back else gone,
+            is_backlog=self.is_backlog if come_back else self.is_processing_backlog,
+            has_table_events=self.has_table_events and come_back,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -321,6 +350,10 @@ class Offset:
             out["isLagging"] = True
         if self.is_finished:
             out["isFinished"] = True
+        if self.gone:
+            out["gone"] = [list(name) for name in self.gone]
+        if self.has_table_events:
+            out["hasTableEvents"] = True
         if self.filter_until:
             out["filterUntil"] = [self.filter_until.file, self.filter_until.pos]
         return out
@@ -363,6 +396,8 @@ class Offset:
             is_backlog=data["isBacklog"],
             is_lagging=data.get("isLagging", False),
             is_finished=data.get("isFinished", False),
+            gone=tuple((database, table) for database, table in data.get("gone", ())),
+            has_table_events=data.get("hasTableEvents", False),
         )
 
 
@@ -396,7 +431,7 @@ def _unpacked(data: Any) -> list[Any]:
 def _joined(ranges: Sequence[SnapshotRange], more: Sequence[SnapshotRange]) -> tuple[SnapshotRange, ...]:
     """Both, with a range that goes on at the same low watermark as one entry."""
     last = ranges[-1] if ranges else None
-    if last is None or replace(more[0], end=last.end, rows=last.rows) != last:
+    if last is None or not more or replace(more[0], end=last.end, rows=last.rows) != last:
         return (*ranges, *more)
     return (*ranges[:-1], replace(more[0], rows=last.rows + more[0].rows), *more[1:])
 

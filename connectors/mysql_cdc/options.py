@@ -78,6 +78,8 @@ class MySqlOptions:
         Regular expression over ``database.table``. Statement-format changes of such tables pass.
     swaps_by_tools_only : bool
         Whether the stream stops where another table takes a captured one's name, unless a known tool made it.
+    table_events : str
+        What a TRUNCATE or DROP of a captured table does: ``"emit"``, ``"skip"`` or ``"fail"``.
     zero_date_fails : bool
         Whether a date that Spark cannot hold ends the query. Otherwise it becomes NULL.
     chunk_size : int
@@ -129,6 +131,7 @@ class MySqlOptions:
     adds_tables: bool = False
     evolves: bool = True
     swaps_by_tools_only: bool = False
+    table_events: str = "fail"
     zero_date_fails: bool = False
     statement_ignore: str = ""
     chunk_size: int = 100_000
@@ -183,6 +186,7 @@ class MySqlOptions:
         form = given.choice("format", ("row", "debezium"))
         several = form != "row" or bool(pattern) or len(tables) > 1
         mode = _startup_mode(given)
+        metadata = parse_names(given["metadatacolumns"]) if "metadatacolumns" in given else by_default(several)
         # A query checks the two intervals itself; plain readStream has only this check.
         intervals = resolve_intervals({}, {}, [("mysql_cdc", dict(options))])
         return cls(
@@ -199,6 +203,7 @@ class MySqlOptions:
             adds_tables=_adds_tables(given, mode),
             evolves=given.choice("schemaChange", ("evolve", "fail")) == "evolve",
             swaps_by_tools_only=given.choice("tableSwap", ("follow", "tools")) == "tools",
+            table_events=_table_events(given, metadata, several, form),
             zero_date_fails=given.choice("zeroDate", ("null", "error")) == "error",
             statement_ignore=given.pattern("binlog.statement.ignore", r'For example "audit\.heartbeat".'),
             chunk_size=given.integer("chunkSize", cls.chunk_size, 1),
@@ -226,7 +231,7 @@ class MySqlOptions:
             backoff_ms=_duration(given, "connect.backoff", cls.backoff_ms, 0, 30_000),
             heartbeat_ms=_duration(given, "heartbeat.interval", cls.heartbeat_ms, 1_000, 3_600_000),
             max_row_bytes=given.integer("maxRowBytes", cls.max_row_bytes, 1 << 24, 1 << 30),
-            metadata=parse_names(given["metadatacolumns"]) if "metadatacolumns" in given else by_default(several),
+            metadata=metadata,
             startup_gtid_set="".join(given.get("startup.gtidset", "").split()),
         )
 
@@ -265,6 +270,22 @@ def _adds_tables(given: Given, mode: str) -> bool:
             "scanNewlyAddedTables", "true", f"has no meaning with startup.mode={mode}.", "Set startup.mode=initial."
         )
     return found
+
+
+def _table_events(given: Given, metadata: tuple[str, ...], several: bool, form: str) -> str:
+    """The option; by default emit, or fail if a row could not tell its statement and table."""
+    found = given.choice("tableEvents", ("emit", "skip", "fail"))
+    needed = {"_change_type"} if form == "row" else set()
+    needed |= {"_database", "_table"} if form == "row" and several else set()
+    missing = sorted(needed - set(metadata))
+    if found != "emit" or not missing:
+        return found
+    if "tableevents" not in given:
+        return "fail"
+    raise SettingError(
+        "tableEvents", given["tableevents"], f"its rows need {', '.join(missing)} in metadataColumns.",
+        "Add it there, or set tableEvents=skip or tableEvents=fail.",
+    )  # fmt: skip
 
 
 def _tables(given: Given) -> tuple[tuple[tuple[str, str], ...], str]:

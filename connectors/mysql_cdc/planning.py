@@ -19,7 +19,7 @@ from .pace import Pace
 from .schema.ddl.evolution import StartAgain
 from .schema.declared import DeclaredTables
 from .schema.table import TableSchema
-from .server.mysql import end_position, load_schema, server_identity
+from .server.mysql import end_position, is_missing, load_schema, server_identity
 from .server.session import Session
 from .snapshot.new_tables import Joining
 from .snapshot.planner import SnapshotPlanner
@@ -52,6 +52,7 @@ class BatchPlanner:
         if not self._options.adds_tables:
             columns.check_used(self.tables.every())
         server = self.session.run(server_identity)
+        self.session.run(self.tables.check_all)
         return Offset(
             server=server,
             tables=self.tables.every(),
@@ -84,9 +85,7 @@ class BatchPlanner:
     def _next(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         start = self.session.here(connection, start)
         self.session.check_history(connection, start)
-        if not self._checked_start:
-            self.tables.check_checkpoint(start)
-            self._checked_start = True
+        self._check_start(connection, start)
         available_now = self._pace.available_now
         if available_now and self._options.target == "none":
             return None
@@ -94,6 +93,8 @@ class BatchPlanner:
             return decided(connection, self.session.same_server, self.tables, start)
         if start.is_finished:
             return None
+        if removed := self.tables.removed(start):
+            return start.without(removed, come_back=False)
         if start.complete and available_now and self._options.target == "backlogEnd" and not start.is_lagging:
             return None
         step = self._next_live if start.complete else self._snapshots.next
@@ -103,10 +104,18 @@ class BatchPlanner:
             if self._options.format == "row":
                 raise
         # The columns are inside the envelopes, so the stream need not be declared again.
+        self.tables.find_dropped(connection, start)
         for known in start.tables:
-            self.tables.add(load_schema(connection, self._options, known.database, known.table))
+            if not self.tables.is_dropped(known) and not is_missing(connection, known.database, known.table):
+                self.tables.add(load_schema(connection, self._options, known.database, known.table))
         self._binlog.read_again()
         return step(connection, start, limit)
+
+    def _check_start(self, connection: Connection[Any], start: Offset) -> None:
+        if not self._checked_start:
+            self.tables.find_dropped(connection, start)
+            self.tables.check_checkpoint(start)
+            self._checked_start = True
 
     def _next_live(self, connection: Connection[Any], start: Offset, limit: ReadLimit) -> Offset | None:
         """A batch of the binary log phase: the log, and tables that were found later."""
@@ -114,7 +123,7 @@ class BatchPlanner:
         if not pace.due(start, now):
             return None
         end = self._binlog.next(connection, start, limit, now)
-        if self._options.adds_tables and (start.joining or not pace.available_now):
+        if start.joining or start.gone or (self._options.adds_tables and not pace.available_now):
             joined = self._joining.step(connection, start, end, self._options.max_rows, now)
             if joined is not None and end is None:
                 self._binlog.note_layouts(start)
@@ -136,10 +145,13 @@ class BatchPlanner:
         if not first.complete:
             # When Spark repeats the first batch, it asks for the initial offset again.
             first = replace(first, tables=last.tables)
+        self.session.run(lambda c: self._check_start(c, last if not first.complete else first))
         found = self._snapshots.partitions(first, last)
         # Positions of two servers may have the same name.
-        if first.complete and (
-            first.position is None or (first.server, first.position) != (last.server, last.position)
+        if (
+            first.complete
+            and last.position
+            and (first.position is None or (first.server, first.position) != (last.server, last.position))
         ):
             found.append(self.session.run(lambda c: self._binlog.partition(c, first, last)))
         return found

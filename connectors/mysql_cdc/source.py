@@ -31,7 +31,8 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
     Returns
     -------
     tuple of TableSchema
-        The tables that the options ask for.
+        The tables that the options ask for. Without those that do not exist, if there are others: a checkpoint may
+        have them.
 
     Raises
     ------
@@ -42,7 +43,8 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
     warn_unverified(parsed.host, parsed.login.ssl_mode)
     with connect(parsed, at_once=True) as connection:
         check_server(connection, parsed)
-        tables = tuple(load_schema(connection, parsed, *name) for name in find_tables(connection, parsed))
+        names = find_tables(connection, parsed, every=False) or find_tables(connection, parsed)
+        tables = tuple(load_schema(connection, parsed, *name) for name in names)
         check_tables(connection, parsed, tables)
         for schema in tables:
             try:
@@ -57,14 +59,17 @@ def check(options: Mapping[str, str]) -> tuple[TableSchema, ...]:
 
 
 def check_start(options: Mapping[str, str]) -> None:
-    """Refuse patterns of columns and tables that match nothing. Called at the first start on a checkpoint.
+    """Refuse tables that do not exist, and patterns that match nothing. Called at the first start on a checkpoint.
 
     Raises
     ------
     SettingError
-        Names the pattern.
+        Names the table or the pattern.
     """
     parsed = MySqlOptions.parse(options)
+    with connect(parsed, at_once=True) as connection:
+        for name in find_tables(connection, parsed):
+            load_schema(connection, parsed, *name)
     if parsed.columns.names_any and not parsed.adds_tables:  # else they may mean later tables
         parsed.columns.check_used(check(options))
 
@@ -106,6 +111,7 @@ def inspect(options: Mapping[str, str]) -> SourceInfo:
         watermark_characteristic=WatermarkCharacteristic.ANY_WATERMARK,
         use_processing_time=parsed.by_clock,
         waits_for_rows=True,
+        of_one_table=parsed.format == "row" and not parsed.several,
     )
 
 

@@ -160,6 +160,7 @@ def tables_at(
         checked = replace(
             parsed,
             server=server,
+            table_events="fail",  # nobody has the rows that a TRUNCATE since the offset removed
             metadata=_NAMES if parsed.several else (),
             chunk_size=min(parsed.chunk_size, rows_per_chunk or parsed.chunk_size),
         )

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from ..offsets import BinlogPosition
-from .records import RowsChange
+from .records import RowsChange, TableEmptied
 
 __all__ = ["KEPT_BYTES", "ReadAhead", "carried", "packed"]
 
@@ -29,7 +29,7 @@ class ReadAhead(NamedTuple):
 
     start: BinlogPosition
     end: BinlogPosition
-    changes: list[RowsChange]
+    changes: list[RowsChange | TableEmptied]
 
 
 def packed(batches: Iterable[pa.RecordBatch]) -> bytes | None:

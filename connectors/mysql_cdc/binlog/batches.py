@@ -24,7 +24,8 @@ from ..server.gtid import GtidSet
 from ..server.mysql import query
 from ..server.watermark import gtids_at, origin, watermark
 from ..server.worker_connection import worker_connection
-from .reading import DELETE, INSERT, RowsChange, TableAltered, TransactionEnd, read_changes
+from .emptied import effect
+from .reading import DELETE, INSERT, RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
 from .records import Change
 
 __all__ = ["read_batch", "rows_of"]
@@ -118,6 +119,15 @@ class _Changes:
             found.covered.append(covered or None)
         return len(found.rows) - before
 
+    def empty(self, found: TableEmptied) -> None:
+        """Add a row for a statement that removed all rows."""
+        self._found.rows.append([None] * len(self._schema.columns))
+        self._found.kinds.append(found.kind)
+        self._found.sequences.append(found.sequence + self._shift)
+        self._found.positions.append(byte_at(found.sequence))
+        self._found.origins.append(found)
+        self._found.covered.append(None)
+
     def end(self, excess: int) -> None:
         """End the transaction. ``excess`` raises all later sequences."""
         self._shift += excess
@@ -165,7 +175,10 @@ def read_batch(
 def rows_of(
     options: MySqlOptions, tables: Sequence[TableSchema], start: Offset, changes: Iterable[Change]
 ) -> Iterator[pa.RecordBatch]:
-    """The rows that `read_batch` yields for these changes, which come after ``start`` and belong to these tables."""
+    """The rows that `read_batch` yields for these changes, which come after ``start`` and belong to these tables.
+
+    ``start`` also has the ranges and the flag `Offset.has_table_events` of the batch's end.
+    """
     collect_rarely()
     number = {(t.database, t.table): i for i, t in enumerate(start.tables)}
     collectors = {}
@@ -174,13 +187,24 @@ def rows_of(
         ranges = start.ranges_of(table)
         known = ranges if ranges or table in start.joining else None
         collectors[id(schema)] = _Changes(options, schema, known, sequence_at(start.shift, 0) + start.excess)
+    # A batch that was planned without rows for such statements has none, whatever the option says now.
+    table_events = options.table_events if start.has_table_events else "skip"
     collected = size = 0
+    left: set[int] = set()
     for change in changes:
         if isinstance(change, TransactionEnd):
             for collector in collectors.values() if start.ranges or start.joining or change.excess else ():
                 collector.end(change.excess)
             continue
-        if isinstance(change, TableAltered):
+        if isinstance(change, TableAltered) or id(change.schema) in left:
+            continue
+        if isinstance(change, TableEmptied):
+            does = effect(change, start, table_events)
+            if does.is_told:
+                collectors[id(change.schema)].empty(change)
+                collected += 1
+            if does.leaves:
+                left.add(id(change.schema))
             continue
         if added := collectors[id(change.schema)].add(change):
             collected += added

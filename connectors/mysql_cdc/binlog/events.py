@@ -22,21 +22,24 @@ from ..schema.ddl.renames import Name, moves
 from ..schema.ddl.statements import (
     ANY_DATABASE,
     DML,
+    DROP,
     changed_tables,
     dropped_database,
     drops_key,
     empties_memory_table,
     first_word,
     named_tables,
+    removal,
     statement_text,
 )
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.ddl.writes import KNOWN_TOOLS, has_rules_of, is_system, named_for_people, written_table
 from ..schema.table import TableSchema
 from ..server.gtid import GtidSet, gtid_text, tagged_gtid
+from .emptied import removed_tables
 from .inflating import MOST_INFLATED, inflated, payload_events
 from .log_position import FORMAT, HEADER, ROTATE, DumpPosition
-from .records import Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from .records import Change, RowsChange, Savepoint, TableEmptied, TransactionBroken, TransactionEnd
 from .row_decoder import RowDecoder, SchemaChanged, TableMap
 from .row_events import COMPRESSED_ROWS, ROWS, inflated_event, read_images, renumbered, step_of
 
@@ -56,6 +59,7 @@ _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags
 # it ends.
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 _TABLE_ID = 6  # bytes
+_EMPTIED = "Set tableEvents=emit or tableEvents=skip to go on with the same checkpoint, or start with a new checkpoint."
 _MOST_TOLD = 1_000
 _OF_TABLES = {"ALTER", "CREATE", "DROP", "RENAME"}
 _MOST_NAMED = 10  # tables of a statement, in an error
@@ -84,6 +88,9 @@ class Events:
         Most bytes that a compressed transaction or event may have when it is inflated.
     counts : callable, optional
         Called with the size of an event with rows. If it returns True, the rows are only counted: they have no values.
+    folds_case : callable, optional
+        Whether the server takes names of tables for equal that differ in case. Given, a statement that removes all
+        rows of a table is yielded; else it ends the read.
     """
 
     def __init__(
@@ -101,6 +108,7 @@ class Events:
         max_row_bytes: int = 1 << 30,
         most_inflated: int = MOST_INFLATED,
         counts: Callable[[int], bool] | None = None,
+        folds_case: Callable[[], bool] | None = None,
     ) -> None:
         self._connection = connection
         self._counts = counts
@@ -122,6 +130,8 @@ class Events:
         self._zero_date_fails = zero_date_fails
         self._ignored = re.compile(f"{KNOWN_TOOLS}|{ignored}" if ignored else KNOWN_TOOLS)
         self._altered: list[tuple[TableSchema, str, Name | None]] = []
+        self._folds_case = folds_case
+        self._emptied: list[tuple[TableSchema, str, str]] = []
         self._decoders: dict[int, RowDecoder | None] = {}
         self._told: dict[bytes, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
@@ -219,6 +229,7 @@ class Events:
                 self._decoders.clear()
                 yield altered
             self._altered.clear()
+            yield from self._emptied_tables(data, end - size)
             if self._savepoint is not None:
                 yield self._savepoint
                 self._savepoint = None
@@ -359,6 +370,24 @@ class Events:
             self._statement(first, text, default)
         return not self._in_group
 
+    def _emptied_tables(self, data: bytes, event_start: int) -> Iterator[TableEmptied]:
+        at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
+        told = self._uuid, self._number, at, self._position.file, server_id
+        for n, (schema, kind, statement) in enumerate(self._emptied):
+            # Unique as long as the event has a byte for each table.
+            sequence = sequence_at(self._position.number, event_start + min(n, len(data) - 1))
+            if kind == DROP:
+                # Whatever has this name from here on is another table.
+                self._tables.pop((schema.database, schema.table), None)
+                alike = self._folded[schema.database.lower(), schema.table.lower()]
+                alike.remove(schema)
+                if not alike:
+                    del self._folded[schema.database.lower(), schema.table.lower()]
+                self._told.clear()
+                self._decoders.clear()
+            yield TableEmptied(schema, kind, statement, sequence, *told)
+        self._emptied.clear()
+
     def _control(self, first: str, text: str) -> bool:
         words = text.upper().split()
         if first == "XA":
@@ -401,11 +430,17 @@ class Events:
                     f"(messageKeyColumns), was dropped or renamed: {text[:200]!r}.",
                     "Start the query again with a new checkpoint and a new target.",
                 )
+        if self._folds_case is not None and (found := removal(text, default)) is not None:
+            gone_tables = removed_tables(found, self._tables.values(), self._folds_case)
+            self._emptied += [(schema, found.kind, text) for schema in gone_tables]
+            if not self._timeline.decodes and first in _OF_TABLES:
+                self._timeline.other(text, default)
+            return
         gone = dropped_database(text)
         for database, table in self._folded:
             if database in gone:
                 name = self._folded[database, table][0].name
-                raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", "Stop the query.")
+                raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", _EMPTIED)
         changed = changed_tables(text, default)
         if changed is None:
             raise SchemaChanged(
@@ -422,9 +457,10 @@ class Events:
         if first in ("ALTER", "RENAME"):
             self._altered += self._after(first, text, default, named)
         else:
+            is_removal = removal(text, default) is not None
             raise SchemaChanged(
                 f"The table {named[0].name} was changed by {text[:200]!r}.",
-                "Start the query again with a new checkpoint and a new target.",
+                _EMPTIED if is_removal else "Start the query again with a new checkpoint and a new target.",
             )
 
     def _after(

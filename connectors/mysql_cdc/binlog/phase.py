@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -27,7 +27,9 @@ from ..server.watermark import gtids_at
 from ..server.watermark import origin as origin_of
 from .ahead import ReadAhead, packed
 from .batches import rows_of
+from .emptied import Effect, effect
 from .planner import BinlogPlanner
+from .records import TableEmptied
 
 __all__ = ["BinlogPartition", "BinlogPhase"]
 
@@ -64,6 +66,7 @@ class BinlogPhase:
         self._session = session
         self._pace = pace
         self._planner: BinlogPlanner | None = None
+        self._start = Offset("")
         self._layouts: tuple[Offset | None, Mapping[TableName, Layout]] = (None, {})
         self._carried: tuple[ReadAhead, bytes | None] | None = None
 
@@ -80,17 +83,23 @@ class BinlogPhase:
             The log cannot be read on, or a table was altered in it.
         """
         origin, planner = origin_of(start), self._planner
+        self._start = start
         known = planner is not None and planner.server == self._session.server and planner.start == origin
-        if planner is None or not known or len(planner.tables) != len(start.tables):
+        if planner is None or not known or _names(planner.tables) != _names(start.tables):
             gtids = gtids_at(start)
             timeline = self._followed(start) if self._options.evolves else None
             captured = self._tables.captured(start)
-            planner = BinlogPlanner(self._session.same_server, captured, origin, now, gtids, timeline, start.excess)
+            planner = BinlogPlanner(
+                self._session.same_server, captured, origin, now, gtids, timeline, start.excess, self._effect
+            )
             self._planner = planner
         pace = self._pace
         until = pace.target if pace.available_now and pace.target else end_position(connection, self._options)
-        last = start.filter_until if self._options.startup_mode == "snapshot" else None
+        is_bounded = self._options.startup_mode == "snapshot"
+        last = start.filter_until if is_bounded and not start.joining and not start.gone else None
         if last is not None:
+            if isinstance(origin, BinlogPosition):
+                last = max(last, origin, key=BinlogPosition.sort_key)
             # All snapshot batches are made consistent up to here, and the user asked for nothing more.
             until = last
         if isinstance(origin, BinlogPosition) and until.sort_key() < origin.sort_key():
@@ -101,14 +110,17 @@ class BinlogPhase:
         position = planner.plan(until, pace.binlog_rows(start, limit), now)
         if last is not None and (position is None or position.sort_key() >= last.sort_key()):
             self.note_layouts(start)
-            found = start.at(last, planner.gtid_at(last), excess=planner.excess_at(last))
-            return replace(found, is_finished=True)
-        if position is None and start.is_lagging:
-            position = until  # the rest of the log has no rows of the tables: the backlog ends here
+            end = start.at(last, planner.gtid_at(last), excess=planner.excess_at(last))
+            end = replace(end, has_table_events=planner.has_table_events(last))
+            return replace(end, is_finished=True)
+        if position is None and (start.is_lagging or (start.gone and start.position is None)):
+            # The rest of the log has no rows of the tables: the backlog ends here, and tables may join from here on.
+            position = until
         if position is None:
             return None
         gtid, lags = planner.gtid_at(position), self._lags(connection, planner, position, until)
-        tables, excess = planner.tables_at(position), planner.excess_at(position)
+        tables, leaving = planner.tables_at(position), planner.leaving_at(position)
+        events, excess = planner.has_table_events(position), planner.excess_at(position)
         self.note_layouts(start)
         rows = planner.rows_until(position)
         pace.live_taken(rows, all_of_them=not planner.leaves_rows(position, until))
@@ -116,7 +128,14 @@ class BinlogPhase:
             pace.backlog_started(rows, now)
         planner.advance(position, now)
         pace.released(now)
-        return start.at(position, gtid, tables=tables, is_lagging=lags, excess=excess)
+        end = start.at(position, gtid, tables=tables, is_lagging=lags, excess=excess)
+        end = replace(end, has_table_events=events)
+        if is_bounded and (leaving or start.gone):
+            end = replace(end, filter_until=start.filter_until)  # it is not finished before the table has joined again
+        return end.without(leaving, come_back=True) if leaving else end
+
+    def _effect(self, found: TableEmptied) -> Effect:
+        return effect(found, self._start, self._options.table_events)
 
     def note_layouts(self, start: Offset) -> None:
         """Remember the tables' layouts at ``start`` for `partition`."""
@@ -152,7 +171,7 @@ class BinlogPhase:
             there = self._session.here(connection, last)
             until, only = (there.gtid_until or until, last.gtid) if there.position is None else (there.position, "")
         # A table that joins in this very batch is filtered by its own watermark.
-        read = replace(start, ranges=(*first.ranges, *last.added_since(first)))
+        read = replace(start, ranges=(*first.ranges, *last.added_since(first)), has_table_events=last.has_table_events)
         tables, layouts = self._tables.captured(first), self._layouts_at(start)
         rows = None if only or layouts else self._read_ahead(tables, read, until)
         return BinlogPartition(server, tables, layouts, read, until, only, rows)
@@ -168,3 +187,7 @@ class BinlogPhase:
             self._carried = ahead, packed(rows_of(self._options, self._planner.tables, start, ahead.changes))
             ahead.changes.clear()  # they take far more memory than the packed rows
         return self._carried[1]
+
+
+def _names(tables: Sequence[TableSchema]) -> list[TableName]:
+    return [(t.database, t.table) for t in tables]

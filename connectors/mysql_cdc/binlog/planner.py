@@ -9,7 +9,7 @@ change.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -23,7 +23,8 @@ from ..schema.ddl.timeline import TableName, Timeline
 from ..schema.table import SchemaChanged, TableSchema
 from ..server.gtid import GtidSet, MariaDbGtids
 from .ahead import KEPT_BYTES, ReadAhead
-from .reading import UPDATE, RowsChange, TableAltered, TransactionEnd, read_changes
+from .emptied import Effect
+from .reading import UPDATE, RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
 
 __all__ = ["BinlogPlanner"]
 
@@ -36,8 +37,11 @@ QUIET_MS = 60_000
 _ENTRIES = 100
 
 
+_Kept = list[RowsChange | TableEmptied]
+
+
 class _Transaction(NamedTuple):
-    """A transaction with rows of a table, several small ones, or one that altered a table."""
+    """A transaction with rows of a table, several small ones, or one that altered or removed a table."""
 
     end: BinlogPosition
     rows: int
@@ -45,8 +49,18 @@ class _Transaction(NamedTuple):
     began_at: int  # seconds since 1970
     tables: tuple[TableSchema, ...] = ()  # if one was altered: all tables after it
     layouts: Mapping[TableName, Layout] = MappingProxyType({})
-    changes: list[RowsChange] | None = None  # if they are kept
+    changes: _Kept | None = None  # if they are kept
+    has_table_events: bool = False
+    leaving: frozenset[TableName] = frozenset()  # tables that leave the stream with it
     excess: int = 0  # as `Offset.excess`, after it
+
+    @property
+    def ends_batch(self) -> bool:
+        return bool(self.tables or self.leaving)
+
+
+def _no_effect(found: TableEmptied) -> Effect:
+    return Effect(is_told=False, leaves=False)
 
 
 class BinlogPlanner:
@@ -64,6 +78,8 @@ class BinlogPlanner:
         `Offset.excess` at ``start``.
     timeline : Timeline, optional
         Follows the tables through ALTER TABLE. By default they are not followed.
+    effect : callable, optional
+        What a TRUNCATE or DROP of a table does; by default nothing.
 
     Attributes
     ----------
@@ -83,8 +99,10 @@ class BinlogPlanner:
         gtids: GtidSet | MariaDbGtids | None = None,
         timeline: Timeline | None = None,
         excess: int = 0,
+        effect: Callable[[TableEmptied], Effect] = _no_effect,
     ) -> None:
         self._options = options
+        self._effect = effect
         self.tables = tuple(tables)
         self._scanned: BinlogPosition | str = start
         self.start = start
@@ -113,7 +131,7 @@ class BinlogPlanner:
             The log's end, or the target of ``availableNow``.
         max_rows : int or None
             Most output rows; an update counts as two. A single transaction may exceed it. A batch ends at an ALTER
-            TABLE that changes the tables' columns.
+            TABLE that changes the tables' columns, and where a table leaves the stream.
 
         Raises
         ------
@@ -122,7 +140,8 @@ class BinlogPlanner:
         """
         rows = sum(t.rows for t in self._pending)
         self._entry_rows = None if max_rows is None else max_rows // _ENTRIES
-        if self._stop is None and (max_rows is None or rows < max_rows):
+        leaves = bool(self._pending) and bool(self._pending[-1].leaving)  # a later planner reads on, without the table
+        if self._stop is None and not leaves and (max_rows is None or rows < max_rows):
             self._scan(until, None if max_rows is None else max_rows - rows)
         end: BinlogPosition | None = None
         taken = 0
@@ -131,7 +150,7 @@ class BinlogPlanner:
             if beyond or (end is not None and max_rows is not None and taken + transaction.rows > max_rows):
                 break
             end, taken = transaction.end, taken + transaction.rows
-            if transaction.tables:
+            if transaction.ends_batch:
                 break
         if end is None and self._stop is not None and not self._pending:
             raise self._stop
@@ -148,8 +167,9 @@ class BinlogPlanner:
 
     def _count(self, until: BinlogPosition, rows: int | None) -> None:
         counted = seen = size = 0
-        altered = False
-        changes: list[RowsChange] = []
+        altered = has_events = False
+        leaving: set[TableName] = set()
+        changes: _Kept = []
 
         def counts(more: int) -> bool:
             # Values are decoded only of rows that are kept, to travel with their partition.
@@ -165,26 +185,41 @@ class BinlogPlanner:
                 self._excess += change.excess
                 if self._gtids is not None and change.uuid:
                     self._pass(self._gtids, change)
-                if counted or altered:
-                    found = _Transaction(change.position, counted, str(self._gtids or ""), change.timestamp)
-                    found = found._replace(excess=self._excess)
+                if counted or altered or leaving:
+                    found = _Transaction(
+                        change.position, counted, str(self._gtids or ""), change.timestamp,
+                        has_table_events=has_events, leaving=frozenset(leaving), excess=self._excess,
+                    )  # fmt: skip
                     if self._kept + size <= KEPT_BYTES and not change.excess:
                         self._kept += size
                         found = found._replace(changes=changes)
                     if altered and isinstance(self._timeline, Followed):
                         found = found._replace(tables=self._timeline.tables(), layouts=self._timeline.layouts)
-                    elif self._pending and self._has_room(self._pending[-1], counted):
+                    elif not leaving and self._pending and self._has_room(self._pending[-1], counted):
                         before = self._pending.pop()
                         if before.changes is None or found.changes is None:
                             self._kept -= _size_of(before.changes) + _size_of(found.changes)
                         kept = _together(before.changes, found.changes)
-                        found = found._replace(rows=counted + before.rows, changes=kept)
+                        events = has_events or before.has_table_events
+                        found = found._replace(rows=counted + before.rows, changes=kept, has_table_events=events)
                     self._pending.append(found)
-                    seen, counted, altered = seen + counted, 0, False
+                    if leaving:
+                        return
+                    seen, counted, altered, has_events = seen + counted, 0, False, False
                     size, changes = 0, []
                     if rows is not None and seen >= rows:
                         return
-            elif change.kind not in self._options.skipped:
+            elif isinstance(change, TableEmptied):
+                does = self._effect(change)
+                if does.leaves:
+                    leaving.add((change.schema.database, change.schema.table))
+                counted, has_events = counted + does.is_told, has_events or does.is_told
+                size += change.size
+                changes.append(change)
+            elif (
+                change.kind not in self._options.skipped
+                and (change.schema.database, change.schema.table) not in leaving
+            ):
                 counted += len(change.rows) * (2 if change.kind == UPDATE else 1)
                 size += change.size
                 if self._kept + size <= KEPT_BYTES:
@@ -193,7 +228,7 @@ class BinlogPlanner:
             self._scanned = until  # the log is read up to there: the next call need not look again
 
     def _has_room(self, entry: _Transaction, rows: int) -> bool:
-        return not entry.tables and (self._entry_rows is None or entry.rows + rows <= self._entry_rows)
+        return not entry.ends_batch and (self._entry_rows is None or entry.rows + rows <= self._entry_rows)
 
     def _pass(self, gtids: GtidSet | MariaDbGtids, end: TransactionEnd) -> None:
         if isinstance(gtids, GtidSet) and gtids.contains(end.uuid, end.number):
@@ -215,6 +250,14 @@ class BinlogPlanner:
     def tables_at(self, position: BinlogPosition) -> tuple[TableSchema, ...]:
         """The tables after a batch that `plan` returned; empty if they did not change in it."""
         return next((t.tables for t in self._pending if t.end == position), ())
+
+    def leaving_at(self, position: BinlogPosition) -> frozenset[TableName]:
+        """The tables that leave the stream at the end of a batch that `plan` returned."""
+        return next((t.leaving for t in self._pending if t.end == position), frozenset())
+
+    def has_table_events(self, position: BinlogPosition) -> bool:
+        """Whether a batch that `plan` returned has a row for a TRUNCATE or DROP."""
+        return any(t.has_table_events for t in self._pending if t.end.sort_key() <= position.sort_key())
 
     def time_at(self, position: BinlogPosition) -> int | None:
         """When the last transaction of a batch from `plan` began, seconds since 1970; None if it has no rows."""
@@ -240,7 +283,7 @@ class BinlogPlanner:
     def advance(self, position: BinlogPosition, now_ms: float) -> None:
         """Move ``start`` to ``position``, the end of a batch that was planned."""
         start = self.start
-        changes: list[RowsChange] | None = None if self.layouts else []
+        changes: _Kept | None = None if self.layouts else []
         while self._pending and self._pending[0].end.sort_key() <= position.sort_key():
             passed = self._pending.popleft()
             self.layouts = passed.layouts if passed.tables else self.layouts
@@ -253,11 +296,11 @@ class BinlogPlanner:
         self._moved_ms = now_ms
 
 
-def _size_of(changes: list[RowsChange] | None) -> int:
+def _size_of(changes: _Kept | None) -> int:
     return sum(change.size for change in changes or ())
 
 
-def _together(before: list[RowsChange] | None, more: list[RowsChange] | None) -> list[RowsChange] | None:
+def _together(before: _Kept | None, more: _Kept | None) -> _Kept | None:
     """Both in one list; None if either was not kept."""
     if before is None or more is None:
         return None

@@ -17,15 +17,26 @@ from backlog_spark.errors import BacklogError
 
 from ..offsets import FIRST_EVENT, BinlogPosition, file_number
 from ..options import MySqlOptions
+from ..schema.ddl.statements import DROP
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.table import TableSchema
-from ..server.connection import connect, log_files
+from ..server.connection import connect, log_files, query
 from ..server.gtid import GtidSet, MariaDbGtids
 from ..server.retries import Retries, is_transient
 from .dump import broken_off, explained, open_dump
 from .events import Events, NotYetSent
 from .log_position import LargeFile
-from .records import DELETE, INSERT, UPDATE, Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from .records import (
+    DELETE,
+    INSERT,
+    UPDATE,
+    Change,
+    RowsChange,
+    Savepoint,
+    TableEmptied,
+    TransactionBroken,
+    TransactionEnd,
+)
 from .transactions import whole_transactions
 
 __all__ = [
@@ -34,6 +45,7 @@ __all__ = [
     "UPDATE",
     "RowsChange",
     "TableAltered",
+    "TableEmptied",
     "TransactionEnd",
     "first_position",
     "read_changes",
@@ -75,15 +87,16 @@ def read_changes(
 
     Yields
     ------
-    RowsChange, TableAltered or TransactionEnd
-        In log order. A lost connection is opened again at the last transaction's end: if ``start`` is a GTID set, by
-        that set and the transactions since. No change of the broken transaction is yielded twice. After
-        ``connect.max-retries`` attempts without progress the error is raised.
+    RowsChange, TableAltered, TableEmptied or TransactionEnd
+        In log order. After a DROP TABLE there are no more changes of the table. A lost connection is opened again at
+        the last transaction's end: if ``start`` is a GTID set, by that set and the transactions since. No change of the
+        broken transaction is yielded twice. After ``connect.max-retries`` attempts without progress the error is
+        raised.
 
     Raises
     ------
     SchemaChanged
-        A table was altered, dropped, renamed or truncated.
+        A table was altered or renamed or, with ``tableEvents=fail``, truncated or dropped.
     BacklogError
         Purged log, statement-format change, partial row image, XA transaction or unknown event; or the server does not
         send its log up to ``until``.
@@ -93,12 +106,15 @@ def read_changes(
     passed = GtidSet(start) if isinstance(start, str) else None
     # If it resumes by position, transactions of the set may follow there.
     left_out = GtidSet(start) if isinstance(start, str) else None
+    dropped: set[TableSchema] = set()
     done = 0  # changes of the unfinished transaction that the caller already has
     unfinished = "", 0
     retries = Retries(options, wait)
     waited = 0.0  # seconds, for the part of the log that is not sent yet
     while True:
         skip = done
+        if not done:
+            tables = [schema for schema in tables if schema not in dropped]
         try:
             read = _read_once(options, tables, start, until, timeline or Timeline(), left_out, counts)
             for change in whole_transactions(read, start, partial(_ends, options)):
@@ -111,6 +127,8 @@ def read_changes(
                     raise _other_order(options, unfinished)
                 retries.succeeded()
                 waited = 0.0
+                if isinstance(change, TableEmptied) and change.kind == DROP:
+                    dropped.add(change.schema)
                 if isinstance(change, TransactionEnd):
                     start, done = change.position, 0
                     if passed is not None:
@@ -206,6 +224,7 @@ def _taken(
                     max_row_bytes=options.max_row_bytes,
                     most_inflated=options.most_inflated,
                     counts=counts,
+                    folds_case=None if options.table_events == "fail" else partial(_folds_case, options),
                 )
             )
             return
@@ -214,6 +233,11 @@ def _taken(
             left_out, start = GtidSet(str(start)), BinlogPosition(found.file, FIRST_EVENT)
         finally:
             dump.abandon()
+
+
+def _folds_case(options: MySqlOptions) -> bool:
+    with connect(options) as connection:
+        return bool(int(query(connection, "SELECT @@global.lower_case_table_names")[0][0]))
 
 
 def _ends(options: MySqlOptions, start: BinlogPosition | str, change: RowsChange) -> bool:

@@ -17,6 +17,7 @@ __all__ = [
     "Change",
     "RowsChange",
     "Savepoint",
+    "TableEmptied",
     "TransactionBroken",
     "TransactionEnd",
 ]
@@ -72,6 +73,42 @@ class RowsChange:
 
 
 @dataclass(frozen=True, slots=True)
+class TableEmptied:
+    """A statement that removed all rows of a table, without their images.
+
+    Parameters
+    ----------
+    kind : str
+        ``"truncate"``, or ``"drop"``: later changes under this name are those of another table.
+    statement : str
+    sequence : int
+        The statement's place among the rows of the log; see `RowsChange`.
+    schema, uuid, number, timestamp, file, server_id
+        As in `RowsChange`.
+    """
+
+    schema: TableSchema
+    kind: str
+    statement: str
+    sequence: int
+    uuid: str
+    number: int
+    timestamp: int
+    file: str = ""
+    server_id: int = 0
+
+    @property
+    def gtid(self) -> str:
+        """The transaction's GTID as its server writes it; "" without one."""
+        return gtid_text(self.uuid, self.number)
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return len(self.statement)
+
+
+@dataclass(frozen=True, slots=True)
 class TransactionEnd:
     """The end of a transaction, of any table: a position where reading may resume.
 
@@ -103,4 +140,4 @@ class TransactionBroken:
     """The transaction has no end in the log: the server died while it wrote the transaction, and rolled it back."""
 
 
-Change = RowsChange | TableAltered | TransactionEnd
+Change = RowsChange | TableAltered | TableEmptied | TransactionEnd

@@ -23,7 +23,7 @@ from ..schema.columns import MASKED
 from ..schema.table import TableSchema
 from ..schema.types import GEOMETRIES, Column
 
-__all__ = ["envelopes", "key_json"]
+__all__ = ["drop_event", "envelopes", "key_json"]
 
 _NEEDS_ESCAPES = r'[\x00-\x1f"\\\x7f]'
 _MICROS_FROM_DIGITS = 4  # of a DATETIME's fraction
@@ -53,7 +53,7 @@ def envelopes(
     before, after : pyarrow.Table or None
         The images. An image that the operation does not have is ignored.
     ops : sequence of str
-        ``"r"`` (snapshot), ``"c"``, ``"u"`` or ``"d"``.
+        ``"r"`` (snapshot), ``"c"``, ``"u"``, ``"d"`` or ``"t"`` (truncate), which has no images.
     at_ms : sequence of int
         When the statement ran, milliseconds since 1970 (UTC). It is ``ts_ms`` in the envelope and in ``source``, so
         that a batch that is read again has the same content.
@@ -62,12 +62,23 @@ def envelopes(
     """
     names = tuple(c.name for c in schema.read)
     images = []
-    for table, without in ((before, "rc"), (after, "d")):
+    for table, without in ((before, "rct"), (after, "dt")):
         if table is None:
             images.append(pa.repeat(pa.scalar("null"), len(ops)))
             continue
         has = pa.array([op not in without for op in ops], pa.bool_())
         images.append(pc.if_else(has, _objects(schema, table, names), "null"))
+    head = _source(schema)
+    rest = [
+        f',"source":{head},"ts_ms":{ms},"snapshot":"{"true" if op == "r" else "false"}",{_dumps(dict(origin))[1:-1]}'
+        f'}},"op":"{op}","ts_ms":{ms},"transaction":null}}'
+        for op, ms, origin in zip(ops, at_ms, origins, strict=True)
+    ]
+    return pc.binary_join_element_wise('{"before":', images[0], ',"after":', images[1], pa.array(rest, pa.string()), "")
+
+
+def _source(schema: TableSchema) -> str:
+    """The beginning of ``source``, which is the same for all changes of a table."""
     start = {
         "version": metadata.version("backlog_spark"),
         "connector": "mysql",
@@ -75,13 +86,21 @@ def envelopes(
         "db": schema.database,
         "table": schema.table,
     }
-    head = _dumps(start)[:-1]
-    rest = [
-        f',"source":{head},"ts_ms":{ms},"snapshot":"{"true" if op == "r" else "false"}",{_dumps(dict(origin))[1:-1]}'
-        f'}},"op":"{op}","ts_ms":{ms},"transaction":null}}'
-        for op, ms, origin in zip(ops, at_ms, origins, strict=True)
-    ]
-    return pc.binary_join_element_wise('{"before":', images[0], ',"after":', images[1], pa.array(rest, pa.string()), "")
+    return _dumps(start)[:-1]
+
+
+def drop_event(schema: TableSchema, statement: str, at_ms: int, origin: Mapping[str, Any]) -> tuple[str, str]:
+    """Key and value of a DROP TABLE, as in Debezium's schema change topic."""
+    source = f'{_source(schema)},"ts_ms":{at_ms},"snapshot":"false",{_dumps(dict(origin))[1:-1]}}}'
+    change = {"type": "DROP", "id": f'"{schema.database}"."{schema.table}"', "table": None}
+    rest = {
+        "ts_ms": at_ms,
+        "databaseName": schema.database,
+        "schemaName": None,
+        "ddl": statement,
+        "tableChanges": [change],
+    }
+    return _dumps({"databaseName": schema.database}), f'{{"source":{source},{_dumps(rest)[1:]}'
 
 
 def _dumps(value: object) -> str:

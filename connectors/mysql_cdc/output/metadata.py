@@ -19,7 +19,8 @@ METADATA: Final[dict[str, tuple[st.DataType, pa.DataType, str]]] = {
     "_change_type": (
         st.StringType(),
         pa.string(),
-        "`insert`, `update_preimage`, `update_postimage` or `delete`; `insert` for rows of the snapshot",
+        "`insert`, `update_preimage`, `update_postimage` or `delete`; `insert` for rows of the snapshot; `truncate` or "
+        "`drop` for a row that tells of such a statement (see Truncated and dropped tables)",
     ),
     "_commit_timestamp": (
         st.TimestampType(),

@@ -8,25 +8,28 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from pyspark.sql import types as st
 
 from backlog_spark.errors import SettingError
 
-from ..binlog.records import INSERT, RowsChange
+from ..binlog.records import INSERT, RowsChange, TableEmptied
 from ..offsets import SnapshotRange
 from ..schema.columns import EXCLUDED, MASKED
+from ..schema.ddl.statements import DROP, TRUNCATE
 from ..schema.table import TableSchema
 from ..schema.types import kind_of
-from .envelope import envelopes, key_json
+from .envelope import drop_event, envelopes, key_json
 from .masking import masked
 from .metadata import arrow_fields, spark_fields
 
 __all__ = ["UPDATE_AFTER", "UPDATE_BEFORE", "ChangeRows", "Output", "output_of", "rows_to_table"]
 
 UPDATE_BEFORE, UPDATE_AFTER = "update_preimage", "update_postimage"
+# Debezium's operations of changes without a before-image. It has none for a DROP, which is a schema change there.
+_OPS = {INSERT: "c", TRUNCATE: "t", DROP: "t"}
 _BATCH_ROWS = 10_000  # Spark takes Arrow batches of 1k to 10k rows best
 _Told = Mapping[str, Sequence[Any]]
 
@@ -45,8 +48,8 @@ class ChangeRows:
         As ``_commit_seq``.
     positions : list of int
         Offset of each row's image in its file; of its event if it was compressed.
-    origins : list of RowsChange
-        The event of each row.
+    origins : list of RowsChange or TableEmptied
+        The event of each row. All values of a row for a `TableEmptied` are None.
     covered : list
         For a row that the snapshot may hold: index of the first of the table's ranges whose low watermark includes the
         transaction. Otherwise None.
@@ -56,7 +59,7 @@ class ChangeRows:
     kinds: list[str] = field(default_factory=list)
     sequences: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
-    origins: list[RowsChange] = field(default_factory=list)
+    origins: list[RowsChange | TableEmptied] = field(default_factory=list)
     covered: list[int | None] = field(default_factory=list)
 
     def take(self, at: Sequence[int]) -> ChangeRows:
@@ -218,15 +221,16 @@ class _Envelopes(Output):
         # Indexes of each output row's images; -1 for none.
         before: list[int] = []
         after: list[int] = []
+        last: list[int] = []  # indexes of the changes that give the key and the metadata
         ops: list[str] = []
         for i, kind in enumerate(found.kinds):
             if kind == UPDATE_AFTER:  # follows its preimage: both have the same key
-                after[-1], ops[-1] = i, "u"
+                after[-1], last[-1], ops[-1] = i, i, "u"
             else:
-                before.append(-1 if kind == INSERT else i)
+                before.append(-1 if kind in _OPS else i)
                 after.append(i if kind == INSERT else -1)
-                ops.append("c" if kind == INSERT else "d")
-        last = [a if a >= 0 else b for b, a in zip(before, after, strict=True)]
+                last.append(i)
+                ops.append(_OPS.get(kind, "d"))
         images = self._masked(schema, rows_to_table(schema, found.rows))
         kept = found.take(last)
         origins = [
@@ -238,6 +242,14 @@ class _Envelopes(Output):
             [o.timestamp * 1000 for o in kept.origins], origins,
         )  # fmt: skip
         key = key_json(schema, images.take(last))
+        if emptied := [i for i, origin in enumerate(kept.origins) if isinstance(origin, TableEmptied)]:
+            keys, values = key.to_pylist(), value.to_pylist()
+            for i in emptied:
+                keys[i] = None  # as Debezium's events of this kind
+                if found.kinds[last[i]] == DROP:
+                    statement = cast("TableEmptied", kept.origins[i]).statement
+                    keys[i], values[i] = drop_event(schema, statement, kept.origins[i].timestamp * 1000, origins[i])
+            key, value = pa.array(keys, pa.string()), pa.array(values, pa.string())
         return self._batches(schema, pa.table({"key": key, "value": value}), kept.told(self.metadata))
 
 

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pymysql.connections import Connection
 
+from backlog_spark.errors import BacklogError, SettingError
+
+from ..binlog.reading import TableEmptied, read_changes
 from ..offsets import Offset
 from ..options import MySqlOptions
-from ..server.mysql import load_schema
+from ..output.rows import output_of
+from ..server.mysql import end_position, load_schema
+from ..server.watermark import origin, resume_after
+from .choice import matches
 from .ddl.evolution import start_again
+from .ddl.statements import DROP
+from .ddl.timeline import Statements, TableName
 from .table import SchemaChanged, TableSchema
 
 __all__ = ["DeclaredTables"]
@@ -31,6 +41,8 @@ class DeclaredTables:
     def __init__(self, options: MySqlOptions, tables: Iterable[TableSchema]) -> None:
         self._options = options
         self._tables = {(t.database, t.table): t for t in tables}
+        self._first = next(iter(self._tables.values()))
+        self._until_drop: dict[TableName, TableSchema] = {}
 
     def every(self) -> tuple[TableSchema, ...]:
         """All tables, in an offset or not."""
@@ -38,24 +50,112 @@ class DeclaredTables:
 
     def add(self, schema: TableSchema) -> None:
         """Declare a table that was found later."""
+        self._until_drop.pop((schema.database, schema.table), None)
         self._tables[schema.database, schema.table] = schema
 
     def of(self, known: TableSchema) -> TableSchema:
-        """The declared definition of an offset's table.
+        """The declared definition of an offset's table. One that was dropped keeps its last known definition."""
+        name = known.database, known.table
+        found = self._until_drop.get(name) or self._tables.get(name)
+        # Of a dropped table a column's type may be unknown. The stream does not have such a column.
+        return found or replace(known, columns=tuple(c for c in known.columns if c.data_type))
+
+    def is_dropped(self, known: TableSchema) -> bool:
+        """Whether the log ahead has a DROP of the table, and the server has another one of its name: `find_dropped`."""
+        return (known.database, known.table) in self._until_drop
+
+    def find_dropped(self, connection: Connection[Any], start: Offset) -> None:
+        """Find tables that were dropped and made anew in another form after ``start``.
+
+        Up to the DROP, `of` gives their definitions of then. Rows of the stream's form have no columns of their own, so
+        only envelopes can hold them.
+        """
+        if self._options.format == "row" or not (start.complete or start.ranges):
+            return
+        begin = origin(start) if start.complete else resume_after(start.ranges[0].low)
+        for known in start.tables:
+            if self.of(known).fingerprint() == known.fingerprint():
+                continue
+            end = end_position(connection, self._options)
+            changes = read_changes(self._options, (known,), begin, end, timeline=Statements())
+            if any(isinstance(change, TableEmptied) and change.kind == DROP for change in changes):
+                self._until_drop[known.database, known.table] = known
+
+    def asks_for(self, database: str, table: str) -> bool:
+        """Whether the options ask for a table, if there is one of this name."""
+        if (database, table) in self._tables:
+            return True
+        if matches(self._options.tables_exclude, f"{database}.{table}"):
+            return False
+        if self._options.table_pattern:
+            return bool(re.fullmatch(self._options.table_pattern, f"{database}.{table}"))
+        # The server may have had it under another spelling.
+        found = {".".join(name).lower() for name in self._tables}
+        return f"{database}.{table}".lower() in {".".join(name).lower() for name in self._options.tables} - found
+
+    def check_all(self, connection: Connection[Any]) -> None:
+        """Refuse a new stream if the server lacks one of its tables.
 
         Raises
         ------
-        SchemaChanged
-            The stream was declared without the table.
+        SettingError
+            Names the table.
         """
-        found = self._tables.get((known.database, known.table))
-        if found is None:
-            raise SchemaChanged(
-                f"{known.database}.{known.table} is in the checkpoint, but is not among the tables that the options "
-                "ask for, or does not exist any more.",
-                "Ask for the same tables as before, or start with a new checkpoint.",
+        for name in self._options.tables:
+            if name not in self._tables and self.asks_for(*name):
+                load_schema(connection, self._options, *name)
+
+    def removed(self, start: Offset) -> list[TableName]:
+        """The tables of a checkpoint that the options do not ask for any more.
+
+        Raises
+        ------
+        BacklogError
+            The options ask for none of them.
+        """
+        names = [*((t.database, t.table) for t in start.tables), *start.gone]
+        found = [name for name in names if not self.asks_for(*name)]
+        if found and len(found) == len(names) and not self._options.adds_tables:
+            raise BacklogError(
+                f"The options ask for none of the tables in the checkpoint: {', '.join(map('.'.join, found))}.",
+                "Ask for one of them, set scanNewlyAddedTables=true, or start with a new checkpoint.",
+            )
+        if found:
+            _log.warning(
+                "The options do not ask for %s any more. The query goes on without; the target keeps the rows.",
+                ", ".join(map(".".join, found)),
             )
         return found
+
+    def check_like(self, tables: Sequence[TableSchema]) -> None:
+        """Refuse tables that were found later and do not fit into the stream as it was declared.
+
+        Raises
+        ------
+        SettingError
+            The stream has other tables, of other columns.
+        SchemaChanged
+            The stream's only table came back with other columns or another key.
+        """
+        if self._options.format != "row":
+            return
+        output = output_of(self._options.format, self._options.metadata)
+        for table in tables:
+            before = self._tables.get((table.database, table.table))
+            if before is not None and before.key != table.key:
+                raise SchemaChanged(
+                    f"The primary key of {table.name} was ({', '.join(before.key)}). The table was dropped, and the "
+                    f"one that has its name now has the key ({', '.join(table.key)}).",
+                    "Start the query again with a new checkpoint and a new target, or without the table.",
+                )
+            try:
+                output.check((self._first, table))
+            except SettingError:
+                if len(self._tables) > 1 or before is None:
+                    raise
+                raise start_again(
+                    table, "it was dropped, and the table that has its name now has other columns"
+                ) from None
 
     def captured(self, offset: Offset) -> tuple[TableSchema, ...]:
         """The tables of an offset, in its order."""
@@ -78,7 +178,7 @@ class DeclaredTables:
                     f"The columns of {known.name} were altered since the checkpoint was made.",
                     "Set schemaChange=evolve to continue with it, or start the query again with a new checkpoint.",
                 )
-        captured = {(t.database, t.table) for t in start.tables}
+        captured = {*start.gone, *((t.database, t.table) for t in start.tables)}
         others = [t.name for name, t in self._tables.items() if name not in captured]
         if others and not self._options.adds_tables:
             _log.warning(

@@ -18,6 +18,7 @@ from .retries import CANNOT_CONNECT, ConnectionLost, ServerMoved, is_transient, 
 
 __all__ = [
     "ACCESS_DENIED",
+    "NO_TABLE",
     "ServerConnection",
     "check_identity",
     "connect",
@@ -35,6 +36,8 @@ ACCESS_DENIED = {1044, 1045, 1142, 1227, 1370}
 _HEADER, _WHOLE = 4, 0xFFFFFF
 # 1 GiB is the largest max_allowed_packet of a server. Such a packet comes in pieces of 16 MiB.
 _MOST_JOINED = (1 << 30) + _WHOLE
+NO_TABLE = {1049, 1146}
+"""The server has no such database, or no such table."""
 _SESSION = (
     # TIMESTAMP as UTC text; one consistent view for each statement; no mode that changes the text of values
     "SET SESSION time_zone = '+00:00', sql_mode = 'NO_ENGINE_SUBSTITUTION'",

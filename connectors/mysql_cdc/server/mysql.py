@@ -29,6 +29,7 @@ from ..schema.types import Column, kind_of
 from . import mariadb
 from .connection import (
     ACCESS_DENIED,
+    NO_TABLE,
     connect,
     is_mariadb,
     log_files,
@@ -50,6 +51,7 @@ __all__ = [
     "end_position",
     "find_tables",
     "has_gtids",
+    "is_missing",
     "load_schema",
     "low_watermark",
     "open_connection",
@@ -208,9 +210,15 @@ _ALIKE = 0.85  # similarity ratio; 1 for equal names
 
 
 def find_tables(
-    connection: Connection[Any], options: MySqlOptions, captured: Collection[tuple[str, str]] = ()
+    connection: Connection[Any],
+    options: MySqlOptions,
+    captured: Collection[tuple[str, str]] = (),
+    *,
+    every: bool = True,
 ) -> list[tuple[str, str]]:
-    """Database and name of each table that the options ask for. ``captured``: those of the stream already.
+    """Database and name of each table that the options ask for. Without ``every``: of those that exist.
+
+    ``captured``: those of the stream already.
 
     Raises
     ------
@@ -218,9 +226,9 @@ def find_tables(
         No table matches ``tablePattern``, or ``tables.exclude`` leaves none.
     """
     if not options.table_pattern:
-        return _without_excluded(options, options.tables)
-    every = [(text(database), text(table)) for database, table in query(connection, _TABLES)]
-    found = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name))]
+        return [n for n in _without_excluded(options, options.tables) if every or not is_missing(connection, *n)]
+    known = [(text(database), text(table)) for database, table in query(connection, _TABLES)]
+    found = [name for name in known if re.fullmatch(options.table_pattern, ".".join(name))]
     if found:
         matched = {*found, *captured}
         shadows = [name for name in found if name not in captured and made_by_tool(name, matched)]
@@ -231,12 +239,14 @@ def find_tables(
                 ", ".join(map(".".join, shadows)),
             )
         found = _without_excluded(options, [name for name in found if name not in shadows])
+    elif not every:
+        return []
     else:
-        near = [name for name in every if re.fullmatch(options.table_pattern, ".".join(name), re.IGNORECASE)]
+        near = [name for name in known if re.fullmatch(options.table_pattern, ".".join(name), re.IGNORECASE)]
         by_case = f" By upper and lower case apart it matches {'.'.join(near[0])}." if near else ""
         raise SettingError(
             "tablePattern", options.table_pattern,
-            f"matches none of the {len(every)} tables that user {options.user!r} may see.{by_case}",
+            f"matches none of the {len(known)} tables that user {options.user!r} may see.{by_case}",
             "It must match the whole of database.table. Write a dot as \\.",
         )  # fmt: skip
     return found
@@ -261,6 +271,18 @@ def _no_such_table(connection: Connection[Any], options: MySqlOptions, wanted: s
     near = same or difflib.get_close_matches(wanted, every, 1, _ALIKE)
     hint = f"Set it to {near[0]}." if same else f"Is {near[0]} meant? Else check" if near else "Check"
     return SettingError("table", wanted, problem, hint if same else f"{hint} the name and GRANT SELECT on it.")
+
+
+def is_missing(connection: Connection[Any], database: str, table: str) -> bool:
+    """Whether the server certainly has no table of this name. Waits for a statement that makes or drops it.
+
+    A table that the user may not read is not missing: the server answers otherwise.
+    """
+    try:
+        query(connection, f"SELECT 1 FROM {TableSchema(database, table, ()).qualified} LIMIT 0")
+    except pymysql.err.MySQLError as error:
+        return error.args[0] in NO_TABLE
+    return False
 
 
 def load_schema(connection: Connection[Any], options: MySqlOptions, database: str, table: str) -> TableSchema:

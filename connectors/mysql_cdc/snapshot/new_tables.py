@@ -1,4 +1,4 @@
-"""Adds tables that are found while a stream follows the log: ``scanNewlyAddedTables``.
+"""Adds tables that are found while a stream follows the log: ``scanNewlyAddedTables``, and tables that come back.
 
 Their snapshots are read in ranges, each at its own low watermark, while the log of all tables is followed. A change in
 a range that was read is emitted unless the range's watermark includes it, as always. A change in a range that is not
@@ -13,17 +13,17 @@ from typing import Any
 
 from pymysql.connections import Connection
 
-from ..binlog.reading import read_changes
+from ..binlog.reading import TableEmptied, read_changes
 from ..offsets import BinlogPosition, Offset
 from ..options import MySqlOptions
-from ..output.rows import output_of
-from ..schema.ddl.timeline import Statements
+from ..schema.ddl.statements import DROP
+from ..schema.ddl.timeline import Statements, TableName
 from ..schema.declared import DeclaredTables
 from ..schema.table import SchemaChanged, TableSchema
 from ..server.gtid import GtidSet
-from ..server.mysql import check_tables, end_position, find_tables, load_schema, server_identity
+from ..server.mysql import check_tables, end_position, find_tables, is_missing, load_schema, server_identity
 from ..server.watermark import GtidWatermark, watermark
-from .planner import SnapshotPlan, SnapshotPlanner
+from .planner import SnapshotPlan, SnapshotPlanner, TableMissing
 
 __all__ = ["Joining"]
 
@@ -45,6 +45,7 @@ class Joining:
         self._tables = tables
         self._snapshots = snapshots
         self._looked_ms: float | None = None
+        self._looked_for: tuple[TableName, ...] = ()
 
     def step(
         self, connection: Connection[Any], start: Offset, end: Offset | None, wanted: int, now_ms: float
@@ -63,42 +64,59 @@ class Joining:
         BacklogError
             A new table cannot be captured.
         """
-        if start.position is None:
-            return end
+        if start.position is None or (end is not None and len(end.tables) != len(start.tables)):
+            return end  # in the batch in which a table leaves, no other one joins
+        quiet = replace(start, has_table_events=False)
         if start.joining:
-            plan = self._snapshots.plan(connection, start, wanted, limited=True)
-            if _includes(plan, start):
+            plan = self._plan(connection, start, wanted)
+            if plan is not None and _includes(plan, start):
                 until = end_position(connection, self._options) if plan.is_last else None
-                end = _with_ranges(end or start, plan, until)
-        after = end or start
+                end = _with_ranges(end or quiet, plan, until)
+        after = end or quiet
         for schema in self._found(connection, after, now_ms):
             self._tables.add(schema)
             joining = (*after.joining, len(after.tables))
-            end = after = replace(after, tables=(*after.tables, schema), joining=joining)
+            gone = tuple(name for name in after.gone if name != (schema.database, schema.table))
+            end = after = replace(after, tables=(*after.tables, schema), joining=joining, gone=gone)
+        if after.gone and self._options.startup_mode == "snapshot":
+            # Such a stream ends, and does not wait for tables.
+            gone = tuple(name for name in after.gone if not is_missing(connection, *name))
+            end = end if gone == after.gone else replace(after, gone=gone)
         return end
+
+    def _plan(self, connection: Connection[Any], start: Offset, wanted: int) -> SnapshotPlan | None:
+        try:
+            return self._snapshots.plan(connection, start, wanted, limited=True)
+        except TableMissing:
+            return None  # the log has its DROP TABLE
 
     def _found(self, connection: Connection[Any], offset: Offset, now_ms: float) -> list[TableSchema]:
         """New tables whose columns are the same from the offset's position up to now."""
-        if self._looked_ms is not None and now_ms - self._looked_ms < LOOK_MS:
+        is_new = offset.gone != self._looked_for
+        if self._looked_ms is not None and now_ms - self._looked_ms < LOOK_MS and not is_new:
             return []
-        self._looked_ms = now_ms
-        known = {(t.database, t.table) for t in offset.tables}
-        names = [name for name in find_tables(connection, self._options, known) if name not in known]
+        self._looked_ms, self._looked_for = now_ms, offset.gone
+        names = [name for name in offset.gone if not is_missing(connection, *name)]
+        if self._options.adds_tables:
+            captured = {*offset.gone, *((t.database, t.table) for t in offset.tables)}
+            named = find_tables(connection, self._options, captured, every=False)
+            names += [name for name in named if name not in captured]
         if not names:
             return []
         tables = [load_schema(connection, self._options, *name) for name in names]
         check_tables(connection, self._options, tables)
-        output_of(self._options.format, self._options.metadata).check((*self._tables.captured(offset), *tables))
+        self._tables.check_like(tables)
         assert offset.position is not None
         later = Statements()
         try:
             end = end_position(connection, self._options)
             here = replace(self._options, server=server_identity(connection))
-            for _ in read_changes(here, tables, offset.position, end, timeline=later):
-                pass
+            changes = read_changes(here, tables, offset.position, end, timeline=later)
+            # Dropped and made again: joins once the log was read up to there.
+            dropped = [c.schema for c in changes if isinstance(c, TableEmptied) and c.kind == DROP]
         except SchemaChanged:
-            return []  # for example dropped and made again: look again later
-        altered = {(found.schema.database, found.schema.table) for found in later.found}
+            return []
+        altered = {(t.database, t.table) for t in (*dropped, *(found.schema for found in later.found))}
         return [
             table
             for table in tables

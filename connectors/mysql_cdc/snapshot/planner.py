@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,21 +13,23 @@ from pymysql.connections import Connection
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 
-from ..offsets import Offset, SnapshotRange
+from ..offsets import NO_TABLE, Offset, SnapshotRange
 from ..options import MySqlOptions
 from ..pace import Pace
+from ..schema.ddl.timeline import TableName
 from ..schema.declared import DeclaredTables
 from ..schema.keys import Key
 from ..schema.table import TableSchema
-from ..server.mysql import end_position, low_watermark
+from ..server.mysql import end_position, is_missing, low_watermark
 from ..server.retention import Retention
 from ..server.session import Session
 from ..server.unlogged import without_prepared
 from .chunks import Chunks, Splitter
 from .remaining import Remaining
 
-__all__ = ["SnapshotPartition", "SnapshotPlan", "SnapshotPlanner", "kept_watermark"]
+__all__ = ["SnapshotPartition", "SnapshotPlan", "SnapshotPlanner", "TableMissing", "kept_watermark"]
 
+_log = logging.getLogger(__name__)
 # A batch keeps the last low watermark while fewer than 1/512 of the rows so far were read at it. So an offset has at
 # most 512 * (1 + ln(batches / 512)) ranges: 1,700 after 5,000 batches. The log that a task reads again grows to that of
 # 10 batches then.
@@ -71,6 +74,13 @@ class SnapshotPlan:
         return sum(r.rows for r in self.ranges)
 
 
+class TableMissing(Exception):
+    """A table was dropped before anything of it was read."""
+
+    def __init__(self, name: TableName) -> None:
+        self.name = name
+
+
 class SnapshotPlanner:
     """Plans one snapshot batch after the other, and cuts them into chunks.
 
@@ -103,7 +113,13 @@ class SnapshotPlanner:
         if not start.ranges:
             # There is no low watermark yet, and tables may have been altered after the checkpoint was made.
             start = replace(start, tables=self._tables.captured(start))
-        plan = self.plan(connection, start, self._pace.snapshot_rows(limit), limited=self._pace.is_strict)
+        if not start.unread():
+            return self._without_rest(connection, start)
+        try:
+            plan = self.plan(connection, start, self._pace.snapshot_rows(limit), limited=self._pace.is_strict)
+        except TableMissing as missing:
+            _log.warning("The table %s was dropped before its snapshot was read.", ".".join(missing.name))
+            return start.without([missing.name], come_back=True)
         # This position is read after the low watermark, so all its transactions lie at or before it.
         until = end_position(connection, self._options) if plan.is_last else None
         if until is not None and self._pace.available_now:
@@ -120,6 +136,14 @@ class SnapshotPlanner:
         lags = until is not None and threshold is not None and behind > threshold
         return replace(start.with_snapshot(plan.ranges, total, until, is_lagging=lags), forms=plan.forms)
 
+    def _without_rest(self, connection: Connection[Any], start: Offset) -> Offset:
+        """The end of the snapshot phase when the tables that it would read are no longer captured."""
+        low = start.ranges[0].low if start.ranges else low_watermark(connection)[0]
+        until = end_position(connection, self._options)
+        if self._pace.available_now:
+            self._pace.target = until
+        return replace(start.with_snapshot((), start.total, until), start=low)
+
     def plan(self, connection: Connection[Any], start: Offset, wanted: int | None, *, limited: bool) -> SnapshotPlan:
         """The next batch.
 
@@ -134,6 +158,8 @@ class SnapshotPlanner:
         ------
         SchemaChanged
             A table does not have its declared columns.
+        TableMissing
+            The server has no such table, and nothing of it was read.
         """
         pieces = self._cut(connection, start, wanted, limited)
         after = dict(start.unread())
@@ -141,11 +167,14 @@ class SnapshotPlanner:
         take = functools.partial(low_watermark, connection)
         kept = None if begins else kept_watermark(start, [self._tables.of(t) for t in start.tables])
         low, at_ms = kept or (without_prepared(connection, take) if begins else take())
-        self._chunks = {(t, after[t], chunks.ends[-1]): chunks for t, chunks in pieces}
+        self._chunks = {(t, after[t], chunks.ends[-1]): chunks for t, chunks in pieces if chunks}
         forms = list(start.forms)
         ranges = []
         for table, chunks in pieces:
             schema = self._tables.of(start.tables[table])
+            if chunks is None:
+                ranges.append(SnapshotRange(None, low, at_ms, table, form=NO_TABLE))
+                continue
             self._tables.check_unaltered(connection, schema)
             found = SnapshotRange(chunks.ends[-1], low, at_ms, table, chunks.rows)
             if schema.fingerprint() != start.tables[table].fingerprint():
@@ -158,15 +187,20 @@ class SnapshotPlanner:
 
     def _cut(
         self, connection: Connection[Any], start: Offset, wanted: int | None, limited: bool
-    ) -> list[tuple[int, Chunks]]:
-        """Chunks that hold about ``wanted`` rows, by table."""
-        pieces: list[tuple[int, Chunks]] = []
+    ) -> list[tuple[int, Chunks | None]]:
+        """Chunks that hold about ``wanted`` rows, by table. None for the rest of a table that was dropped meanwhile."""
+        pieces: list[tuple[int, Chunks | None]] = []
         counted = 0
         for table, key in start.unread():
             schema = self._tables.of(start.tables[table])
             rows = wanted if wanted is None else wanted - counted
             if rows is not None and rows <= 0:
                 break
+            if self._tables.is_dropped(schema) or is_missing(connection, schema.database, schema.table):
+                if not start.ranges_of(table):
+                    raise TableMissing((schema.database, schema.table))
+                pieces.append((table, None))  # the log, from the first watermark on, has the DROP TABLE
+                continue
             if not schema.chunks_stay:
                 rows = None
             before = sum(r.rows for r in start.ranges_of(table))
@@ -183,6 +217,8 @@ class SnapshotPlanner:
         found: list[InputPartition] = []
         after = {**dict.fromkeys(range(len(last.tables))), **dict(first.unread())}
         for of in last.added_since(first):
+            if of.form == NO_TABLE:
+                continue
             low, schema = after[of.table], self._tables.of(last.tables[of.table])
             ends = self._chunks_of(of, schema, low).ends
             for a, b in zip([low, *ends[:-1]], ends, strict=True):

@@ -70,7 +70,7 @@ def _begun_between(connection: Connection[Any], options: MySqlOptions, log: NetC
     executed = GtidWatermark(GtidSet(text(query(connection, "SELECT @@global.gtid_executed")[0][0])))
     begin_view(connection)
     log.advance(end_position(connection, options), executed)
-    return log.settled(executed)
+    return log.is_emptied or log.settled(executed)
 
 
 def _begun_at_position(connection: Connection[Any], log: NetChanges) -> bool:
@@ -81,4 +81,4 @@ def _begun_at_position(connection: Connection[Any], log: NetChanges) -> bool:
         return False
     seen = PositionWatermark(at, before.gtids)
     log.advance(at, seen)
-    return log.settled(seen)
+    return log.is_emptied or log.settled(seen)

@@ -8,7 +8,7 @@ that no table is locked meanwhile. Rows of a large chunk go on to Spark as they 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any
 
 import pyarrow as pa
@@ -41,6 +41,7 @@ from .subtraction import Surplus, TouchedKeys
 
 __all__ = ["read_chunk", "select_statement"]
 
+_OTHER_TABLE = (1054, 1146, 1412)  # no such column, no such table, another definition
 # Bytes of a chunk that are read into memory. 100,000 rows of 100 to 200 bytes are 10 to 20 MB.
 _AHEAD = 28 << 20
 _large: list[tuple[MySqlOptions, str]] = []
@@ -168,11 +169,7 @@ def _read(
     """One attempt of `read_chunk`."""
     try:
         log = rewind_log(options, schema, known, of.low, after, of.end)
-        tables = (
-            _rewound(options, schema, log, first, last)
-            if isinstance(log, FirstImages)
-            else _restored(options, schema, log, first, last)
-        )
+        tables = _known_rows(options, schema, log, first, last)
         output = output_of(options.format, options.metadata, options.columns.salt)
         for table in tables:
             yield from output.snapshot(schema, _without_values(table, {schema.columns[i].name for i in log.absent}), of)
@@ -186,7 +183,7 @@ def _read(
         raise start_again(schema, "its values are not those of the declared columns any more") from None
     except pymysql.err.MySQLError as error:
         discard_rewind_log()
-        if error.args[0] in (1054, 1146, 1412):
+        if error.args[0] in _OTHER_TABLE:
             raise SchemaChanged(
                 f"The table {schema.name} was altered while its snapshot was read: {error.args[1]} ({error.args[0]}).",
                 "Start the query again; if a column that it reads is gone, with a new checkpoint.",
@@ -206,6 +203,34 @@ def _read(
         pa.default_memory_pool().release_unused()
 
 
+def _known_rows(
+    options: MySqlOptions, schema: TableSchema, log: RewindLog, first: Key | None, last: Key | None
+) -> Iterator[pa.Table]:
+    """The chunk as of the low watermark. If the table was truncated or dropped since: the rows that the log has."""
+    yielded = False
+    try:
+        if not log.is_emptied:
+            for table in (
+                _rewound(options, schema, log, first, last)
+                if isinstance(log, FirstImages)
+                else _restored(options, schema, log, first, last)
+            ):
+                yielded = True
+                yield table
+    except (pymysql.err.MySQLError, pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        if yielded or (isinstance(error, pymysql.err.MySQLError) and error.args[0] not in _OTHER_TABLE):
+            raise
+        # The table may have been dropped, or truncated, and another one may have its name.
+        with connect(options) as connection, suppress(SchemaChanged):
+            log.advance(end_position(connection, options))
+        if not log.is_emptied:
+            raise
+    if log.is_emptied and not yielded:
+        with worker_connection(options) as connection:
+            for rows in log.left(connection, first, last):
+                yield rows_to_table(schema, rows)
+
+
 def _rewound(
     options: MySqlOptions, schema: TableSchema, log: FirstImages, first: Key | None, last: Key | None
 ) -> Iterator[pa.Table]:
@@ -217,6 +242,8 @@ def _rewound(
             begin_view(connection)
         # The end is read after the SELECT or the view, so everything that they saw lies before it.
         log.advance(end_position(connection, options))
+        if log.is_emptied:
+            return
         touched = TouchedKeys(schema, log.keys(connection, first, last))
         with closing(touched):
             if whole is None:
@@ -225,7 +252,7 @@ def _rewound(
                 _end_view(connection, options, schema, log)
             else:
                 yield from map(touched.taken_out, whole)
-        for rows in log.rows(connection, first, last):
+        for rows in log.left(connection, first, last):
             yield rows_to_table(schema, rows)
 
 
@@ -260,6 +287,9 @@ def _restored(
     assert isinstance(log, NetChanges)
     with worker_connection(options) as connection:
         begin_exact_view(connection, options, schema, log)
+        if log.is_emptied:
+            query(connection, "COMMIT")
+            return
         surplus = Surplus(schema, log.added(connection, first, last))
         with closing(surplus):
             for table in _select(connection, options, schema, first, last):
@@ -270,5 +300,5 @@ def _restored(
                 f"{left} rows that the binary log added to {schema.qualified} were not found in it.",
                 "Report this with the table's definition. A table with a primary key is read another way.",
             )
-        for rows in log.removed(connection, first, last):
+        for rows in log.left(connection, first, last):
             yield rows_to_table(schema, rows)

@@ -17,7 +17,7 @@ from ..offsets import Offset
 from ..options import MySqlOptions
 from ..schema.keys import Key, key_kind
 from ..schema.table import TableSchema
-from ..server.connection import is_mariadb, query
+from ..server.connection import NO_TABLE, is_mariadb, query
 from .chunks import Splitter, estimated_rows
 
 __all__ = ["Remaining", "corrected"]
@@ -33,19 +33,25 @@ class Remaining:
 
     def __init__(self, options: MySqlOptions) -> None:
         self._options = options
-        self._found: dict[int, tuple[int, bool]] = {}  # rows in all, and whether they were counted
+        self._found: dict[str, tuple[int, bool]] = {}  # by table: rows in all, and whether they were counted
         self._left_s = _COUNT_S
 
     def rows(self, connection: Connection[Any], tables: Sequence[TableSchema], planned: Offset) -> int:
         """Rows that are in no range of ``planned``."""
         rest = 0
         for table, end in planned.unread():
-            if table not in self._found:
-                self._found[table] = self._look(connection, tables[table])
-            every, is_counted = self._found[table]
+            schema = tables[table]
             done = sum(r.rows for r in planned.ranges_of(table))
-            if not is_counted:
-                every = self._corrected(connection, tables[table], end, done, every)
+            try:
+                if schema.name not in self._found:
+                    self._found[schema.name] = self._look(connection, schema)
+                every, is_counted = self._found[schema.name]
+                if not is_counted:
+                    every = self._corrected(connection, schema, end, done, every)
+            except pymysql.err.MySQLError as error:
+                if error.args[0] not in NO_TABLE:
+                    raise
+                continue
             rest += max(0, every - done)
         return rest
 

@@ -7,7 +7,9 @@ chunk was read.
 Without a primary key (`NetChanges`) equal rows are only counted. Rows that were added since the watermark are removed,
 and rows that were removed are added. For that the read must have seen exactly known transactions (`read_view`).
 
-Either way a chunk has the same rows whenever and however often it is read.
+Either way a chunk has the same rows whenever and however often it is read, unless a later TRUNCATE or DROP removed rows
+whose images are nowhere. Such a chunk has only the rows that were changed between the watermark and the statement: the
+stream has changes of just these, and then the statement removes all.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 
 from pymysql.connections import Connection
 
-from ..binlog.reading import RowsChange, TableAltered, TransactionEnd, read_changes
+from ..binlog.reading import RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
 from ..bounded import PIECE_BYTES, pieces
 from ..offsets import BinlogPosition
 from ..options import MySqlOptions
@@ -72,6 +74,8 @@ class RewindLog(ABC):
         self._options = options
         self._schema = schema
         self._reached = resume_after(low)
+        self.is_emptied = False
+        """Whether the table was truncated or dropped since the low watermark. The log ends there."""
         self._timeline = Timeline()
         if options.evolves:
             self._timeline = Followed(options, (schema,), (known,), self._reached, as_read)
@@ -107,6 +111,8 @@ class RewindLog(ABC):
         SchemaChanged
             The table was altered after the low watermark. After any error the log must be discarded.
         """
+        if self.is_emptied:
+            return
         pending: list[tuple[Any, ...]] = []
         size = 0
         for change in read_changes(self._options, (self._schema,), self._reached, until, timeline=self._timeline):
@@ -116,6 +122,9 @@ class RewindLog(ABC):
             if isinstance(change, TableAltered):
                 self._note_absent()
                 continue
+            if isinstance(change, TableEmptied):
+                self.is_emptied = True
+                break
             self._touch(change, pending, seen)
             size += change.size
             if len(pending) >= _BLOCK or size >= PIECE_BYTES:
@@ -128,9 +137,9 @@ class RewindLog(ABC):
     def is_altered(self, until: BinlogPosition) -> bool:
         """Whether the table was altered between the log's present end and ``until``. Does not change the log."""
         later = Statements()
-        for _ in read_changes(self._options, (self._schema,), self._reached, until, timeline=later):
-            pass
-        return bool(later.found)
+        found = read_changes(self._options, (self._schema,), self._reached, until, timeline=later)
+        emptied = [change for change in found if isinstance(change, TableEmptied)]
+        return bool(later.found or emptied)
 
     def _note_absent(self) -> None:
         """Note columns of today that the table does not have at the read's present position."""
@@ -185,6 +194,10 @@ class RewindLog(ABC):
             bounds,
         )
 
+    @abstractmethod
+    def left(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
+        """For the chunk after ``first`` up to ``last``: the rows as of the watermark that the log has. In pieces."""
+
     def close(self) -> None:
         """Drop the log and its temporary file."""
         self._db.close()
@@ -237,7 +250,7 @@ class FirstImages(RewindLog):
         for piece in pieces(found, lambda row: len(row[0]), _KEYS):
             yield [marshal.loads(key) for (key,) in piece]
 
-    def rows(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
+    def left(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
         """The rows that the chunk had instead of them, in pieces."""
         found = self._range(connection, first, last, "row")
         for piece in pieces((row for (row,) in found if row is not None), len, _BLOCK):
@@ -288,7 +301,7 @@ class NetChanges(RewindLog):
         for piece in pieces(found, lambda row: len(row[0]), _KEYS):
             yield [(marshal.loads(row), n) for row, n in piece]
 
-    def removed(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
+    def left(self, connection: Connection[Any], first: Key | None, last: Key | None) -> Iterator[list[list[Any]]]:
         """For the chunk after ``first`` up to ``last``: rows to add, each as often as it is missing. In pieces."""
         found = self._range(connection, first, last, "row, n", "n > 0")
         for piece in pieces((row for row, n in found for _ in range(n)), len, _BLOCK):

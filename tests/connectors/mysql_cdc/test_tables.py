@@ -128,14 +128,11 @@ def test_what_the_checkpoint_is_about_stays(mysql: MySQLServer, caplog: pytest.L
     _, rows = take(reader(several(mysql)), offset)
     assert [(row[0], row[-1]) for row in rows] == [(7, "orders_1")]
     assert "not among them: many.orders_3" in caplog.text
-    fewer = options(mysql, "many.orders_0,many.orders_1")
-    with pytest.raises(SchemaChanged, match=r"many\.orders_2 is in the checkpoint, but is not among"):
-        take(reader(fewer), offset)
 
 
 @pytest.mark.usefixtures("shards")
 def test_a_change_of_any_of_them_is_told(mysql: MySQLServer) -> None:
-    stream = reader(several(mysql))
+    stream = reader(several(mysql, tableEvents="fail"))
     offset, _ = take(stream, stream.initialOffset())
     mysql.execute("CREATE TABLE many.elsewhere (id INT)")
     mysql.execute("TRUNCATE many.customers")

@@ -22,7 +22,7 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError
 
-from ...binlog.reading import read_changes
+from ...binlog.reading import TableEmptied, read_changes
 from ...offsets import BinlogPosition
 from ...options import MySqlOptions
 from ...server.connection import connect, query
@@ -33,6 +33,7 @@ from ..table import SchemaChanged, TableSchema
 from .alters import Step, column_steps
 from .history import Bridge, Layout, Taken, bridge, layouts
 from .renames import GONE, is_shadow, only_renames
+from .statements import DROP
 from .timeline import Copy, Statements, TableAltered, TableName, Timeline
 
 __all__ = ["Followed", "StartAgain", "as_declared", "as_read", "stages", "start_again"]
@@ -238,6 +239,8 @@ class Followed(Timeline):
         refused = ""
         for _ in range(_ATTEMPTS):
             with connect(self._options) as connection:
+                if (until_drop := self._until_drop(connection, schema, before, first, start)) is not None:
+                    return until_drop
                 now = self._present(connection, schema)
                 end = end_position(connection, self._options)
                 later = Statements()
@@ -262,6 +265,35 @@ class Followed(Timeline):
                 self._ahead[name, f.end.sort_key()] = stage, following
             return derived[0]
         raise start_again(schema, f"and again during each of {_ATTEMPTS} looks at it")
+
+    def _until_drop(
+        self,
+        connection: Connection[Any],
+        schema: TableSchema,
+        before: Sequence[Column],
+        first: Sequence[TableAltered],
+        start: BinlogPosition | str,
+    ) -> Layout | None:
+        """The layout up to a DROP TABLE that the log has; None if it has none.
+
+        Raises
+        ------
+        SchemaChanged
+            The table was altered before: the server does not tell the columns of a table that is gone.
+        """
+        later = Statements()
+        end = end_position(connection, self._options)
+        changes = read_changes(self._options, (schema,), start, end, timeline=later)
+        if not any(isinstance(change, TableEmptied) and change.kind == DROP for change in changes):
+            return None
+        for altered in (*first, *later.found):
+            raise SchemaChanged(
+                f"The table {schema.name} was altered by {altered.statement[:200]!r} and then dropped: nothing tells "
+                "its columns in between.",
+                "Start the query again without the table. It may be named again later, with scanNewlyAddedTables=true.",
+            )
+        self._now[_name(schema)] = self._then(schema)
+        return Layout(tuple(before), tuple(column.name for column in before))
 
     def _await_statement(self, schema: TableSchema) -> None:
         """Wait for a running statement that alters the table: a SELECT waits for its lock."""

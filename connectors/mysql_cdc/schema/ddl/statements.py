@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from dataclasses import dataclass
 
 import pymysql.charset
 
@@ -18,8 +19,11 @@ from ..charsets import CHARSETS, text_decoder
 __all__ = [
     "ANY_DATABASE",
     "DML",
+    "DROP",
     "NAME",
     "TABLE",
+    "TRUNCATE",
+    "Removal",
     "able_readings",
     "changed_tables",
     "dropped_database",
@@ -30,6 +34,7 @@ __all__ = [
     "named_tables",
     "parts",
     "readings",
+    "removal",
     "split_clauses",
     "statement_text",
     "target_of",
@@ -102,6 +107,7 @@ _RENAMES = lazy_pattern(
     rf"\s*RENAME(?!\s+(?:COLUMN|INDEX|KEY)\b)(?:\s*=\s*|\s+(?:(?:TO|AS)\b)?\s*|(?=`))({TABLE})", re.I
 )
 _UNDECODED = "\ufffd"
+TRUNCATE, DROP = "truncate", "drop"
 ANY_DATABASE = ""
 """Stands for a table's database if it is not known."""
 
@@ -247,6 +253,50 @@ def _listed(plain: str, at: int) -> list[str] | None:
             return names
         at = following.end()
     return None
+
+
+_REMOVES = lazy_pattern(
+    r"\s*(?:(TRUNCATE)|(?:DROP\s+(?:TABLES?|DATABASE|SCHEMA)|CREATE\s+OR\s+REPLACE\s+TABLE))\b", re.I
+)
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A statement that removes all rows of tables.
+
+    Parameters
+    ----------
+    kind : str
+        ``"truncate"`` or ``"drop"``.
+    tables : frozenset of (str, str)
+        Database and name of each table, spelt as in the statement.
+    database : str
+        The dropped database, with all its tables; "" if the statement names tables.
+    """
+
+    kind: str
+    tables: frozenset[tuple[str, str]]
+    database: str = ""
+
+
+def removal(text: str, default: str) -> Removal | None:
+    """TRUNCATE TABLE, DROP TABLE, DROP DATABASE, or CREATE OR REPLACE TABLE, which drops the table first.
+
+    None for another statement, and for one that a server may read in another way: then it is not certain which tables
+    it removes.
+    """
+    found = {_removal(plain, default) for plain in able_readings(text)}
+    return found.pop() if len(found) == 1 else None
+
+
+def _removal(plain: str, default: str) -> Removal | None:
+    head, named = _REMOVES.match(plain), _changed(plain)
+    if head is None or named is None:
+        return None
+    kind = TRUNCATE if head.group(1) else DROP
+    if drop := _DROP_DATABASE.match(plain):
+        return Removal(kind, frozenset(), _unquoted(drop.group(1)))
+    return Removal(kind, frozenset(parts(name, default) for name in named))
 
 
 def _qualified(name: str, default: str) -> tuple[str, str]:

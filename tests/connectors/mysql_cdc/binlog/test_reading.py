@@ -52,7 +52,7 @@ class Capture:
             f"CREATE TABLE orders (id INT PRIMARY KEY, n INT, m INT, v VARCHAR({self.width})) CHARACTER SET latin1",
             "INSERT INTO orders VALUES (1, 1, 10, 'a'), (2, 2, 20, 'b'), (3, 3, 30, 'c')",
         )
-        self.options = options(self.server, f"{self.database}.orders", schemaChange="fail")
+        self.options = options(self.server, f"{self.database}.orders", schemaChange="fail", tableEvents="fail")
         self.parsed, self.schema = MySqlOptions.parse(self.options), check(self.options)[0]
         self.start = self.end()
 

@@ -1,0 +1,96 @@
+"""Carries out a TRUNCATE or DROP of a source's table in a Delta table.
+
+The change stream has one row for such a statement. All older rows of the table go: those in the batch are left out, and
+the MERGE deletes those in the target that the batch has no newer row for.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql import functions as F
+
+from backlog_spark.common.sql_names import quoted
+from backlog_spark.errors import BacklogError
+from backlog_spark.model.changes import TABLE_EVENTS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["Emptied", "emptied_tables", "gone_rows", "since_emptied"]
+
+_TABLE: Final = ("_database", "_table")
+Emptied = Mapping[tuple[str, ...], Any]
+"""By database and name of a table, or () for all rows: the sequence of the last statement that emptied it."""
+
+_SKIP: Final = "or set the source's option tableEvents=skip to keep the rows. The query goes on."
+
+
+def emptied_tables(
+    rows: DataFrame,
+    columns: Sequence[str],
+    change_type: str | None,
+    sequence: str | None,
+    *,
+    of_one_table: bool,
+    sink: str,
+) -> Emptied:
+    """The tables that were emptied in a batch. Runs the batch's plan.
+
+    Parameters
+    ----------
+    columns : sequence of str
+        Those that are stored.
+    change_type, sequence : str or None
+        Columns of the batch.
+    of_one_table : bool
+        Whether all rows are of one table.
+    sink : str
+        For messages.
+
+    Raises
+    ------
+    BacklogError
+        The rows of one table cannot be told from those of others, or from later ones.
+    """
+    if change_type is None:
+        empty = [F.col(quoted(name)).isNull() for name in columns if name not in _TABLE]
+        if rows.where(functools.reduce(operator.and_, empty)).limit(1).count():
+            raise BacklogError(
+                f"{sink}: a table was truncated or dropped, and change_type is None.", f"Set change_type, {_SKIP}"
+            )
+        return {}
+    names = _TABLE if set(_TABLE) <= set(columns) else ()
+    at = F.lit(None) if sequence is None else F.max(quoted(sequence))
+    events = rows.where(F.col(quoted(change_type)).isin(*TABLE_EVENTS)).groupBy(*names)
+    found = events.agg(F.count("*").alias("n"), at.alias("at")).where("n > 0").collect()
+    if found and (sequence is None or not (names or of_one_table)):
+        needed = "a sequence column" if sequence is None else f"the columns {' and '.join(_TABLE)}"
+        raise BacklogError(
+            f"{sink}: a table was truncated or dropped, and without {needed} the rows to remove are not known.",
+            f"Store {needed}, {_SKIP}",
+        )
+    return {tuple(row[name] for name in names): row["at"] for row in found}
+
+
+def since_emptied(rows: DataFrame, emptied: Emptied, change_type: str, sequence: str) -> DataFrame:
+    """The changes that came after their table was emptied."""
+    rows = rows.where(~F.coalesce(F.col(quoted(change_type)).isin(*TABLE_EVENTS), F.lit(False)))
+    for name, at in emptied.items():
+        is_later = F.coalesce(F.col(quoted(sequence)) > F.lit(at), F.lit(False))
+        rows = rows.where(~_is_of("", name) | is_later)
+    return rows
+
+
+def gone_rows(emptied: Emptied, alias: str) -> Column:
+    """Whether a row of the target, under this alias, is of an emptied table."""
+    return functools.reduce(operator.or_, [_is_of(f"{alias}.", name) for name in emptied])
+
+
+def _is_of(prefix: str, name: tuple[str, ...]) -> Column:
+    columns = [F.col(f"{prefix}{quoted(column)}") for column in _TABLE]
+    of = [column.eqNullSafe(F.lit(value)) for column, value in zip(columns, name, strict=False)]
+    return functools.reduce(operator.and_, of, F.lit(True))
