@@ -508,7 +508,10 @@ def test_mistakes_are_refused_at_the_start(spark: SparkSession, tmp_path: Path) 
     for stream, problem in (
         (source.key_by("nam").count(), r"no column 'nam'; it has name, price"),
         (source.key_by("name", "name").count(), "twice"),
-        (source.transform(lambda f: f.selectExpr("array(v) AS vs")).key_by("vs").count(), "array<bigint>; keys are"),
+        (
+            source.transform(lambda f: f.selectExpr("array(v) AS vs")).key_by("vs").count(),
+            "array<bigint>; keys must have an atomic type",
+        ),
         (source.key_by("name").count().union(source.key_by("name").sum("v")), "keyed already"),
         (source.key_by("name").count().key_by("name").aggregate("sum(count) AS name"), "two columns 'name'"),
         (source.key_by("name").count().key_by("name").count(), "named 'name_count'"),

@@ -206,8 +206,6 @@ def test_a_change_logged_as_a_statement_stops_the_log(mariadb: MariaDBServer, st
 @pytest.mark.parametrize(
     "statement",
     [
-        "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, n INT, v VARCHAR(20))",
-        "CREATE OR REPLACE TABLE t (PRIMARY KEY (id)) SELECT 1 AS id, 2 AS n, 'x' AS v",
         "SET STATEMENT max_statement_time=1 FOR ALTER TABLE t MODIFY n INT AFTER v",
         "/*M!100000 ALTER */ TABLE t MODIFY n INT AFTER v",
         "ALTER TABLE t ADD SYSTEM VERSIONING",
@@ -221,6 +219,25 @@ def test_a_statement_that_changes_the_table_stops_the_log(mariadb: MariaDBServer
         cursor.execute(statement)
     with pytest.raises(SchemaChanged, match=r"maria\.t.*new checkpoint"):
         take(stream, live)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE OR REPLACE TABLE t (id INT PRIMARY KEY, n INT, v VARCHAR(20))",
+        "CREATE OR REPLACE TABLE t (PRIMARY KEY (id)) SELECT 1 AS id, 2 AS n, 'x' AS v",
+    ],
+)
+def test_a_replaced_table_is_a_dropped_one(mariadb: MariaDBServer, statement: str) -> None:
+    table = fresh(mariadb)
+    streams = {events: reader(options(mariadb, table, tableEvents=events)) for events in ("fail", "emit")}
+    live, _ = take(streams["fail"], streams["fail"].initialOffset())
+    with mariadb.connect(database="maria") as connection, connection.cursor() as cursor:
+        cursor.execute(statement)
+    with pytest.raises(SchemaChanged, match=r"maria\.t"):
+        take(streams["fail"], live)
+    _, rows = take(streams["emit"], live)
+    assert [row[-3] for row in rows] == ["drop"]
 
 
 @both

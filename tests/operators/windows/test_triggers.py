@@ -155,7 +155,7 @@ def test_refused(spark: SparkSession, tmp_path: Path) -> None:
         keyed.count_window(3).trigger(Third())
     triggered = keyed.window(bs.GlobalWindows.create()).trigger(Third())
     for refused in (lambda: triggered.sum("v"), lambda: triggered.reduce(lambda a, b: a)):
-        with pytest.raises(BacklogError, match=r"behind trigger\(Third\(\)\): they merge rows without looking"):
+        with pytest.raises(BacklogError, match=r"after trigger\(Third\(\)\): they merge rows without looking"):
             refused()
 
 
