@@ -58,7 +58,7 @@ torture: $(PREPARED) java ## mysql_cdc under writers, ALTER TABLE and kills, all
 check: $(PACKAGES) ## lint, format and types
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
-	@$(PY) -m mypy backlog_spark connectors
+	@$(PY) -m mypy backlog_spark
 
 bench: $(PREPARED) java ## side by side with its peers: make bench CASE=snapshot [ROWS= KEYS= RUNS=] [KIND= RATE= SECONDS= INTERVAL=]
 	@test -n '$(CASE)' -a -f 'benchmarks/$(CASE).py' || { \

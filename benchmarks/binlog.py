@@ -30,13 +30,13 @@ import pyarrow.compute as pc
 from pymysqlreplication import BinLogStreamReader
 from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
 
+from backlog_spark.connectors.mysql_cdc.binlog.batches import read_batch
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition, Offset
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mysql import MySQLServer
 from benchmarks.common import arguments_parser, interleave, main, progress, require_equal, result, show
-from connectors.mysql_cdc.binlog.batches import read_batch
-from connectors.mysql_cdc.offsets import BinlogPosition, Offset
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.source import check
 from examples.demo import load
 
 _DATABASE, _NAME = "shop", "orders"

@@ -29,13 +29,13 @@ import pyarrow.compute as pc
 import pymysql
 
 import backlog_spark as bs
+from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
+from backlog_spark.connectors.mysql_cdc.source import MySqlCdcDataSource, inspect
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.embedded.session import local_session
 from backlog_spark.sinks import BatchInfo, DeltaAppend, Sink, SinkContext
 from backlog_spark.spi import add_connector
 from benchmarks.common import arguments_parser, main
-from connectors.mysql_cdc.reader import MySqlCdcStreamReader
-from connectors.mysql_cdc.source import MySqlCdcDataSource, inspect
 
 __all__ = ["TracedDataSource", "inspect"]
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from backlog_spark.connectors.hybrid.catalogue import OPTIONS
+from backlog_spark.connectors.hybrid.decode.catalogue import OPTIONS as DECODE
+from backlog_spark.connectors.hybrid.files.catalogue import DELTA, FILES
+from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
+from backlog_spark.connectors.hybrid.option import option_table
+from backlog_spark.connectors.hybrid.phases import METADATA
 from backlog_spark.spark.session import REDACTION, redaction
 from backlog_spark.spi.registry import CONNECTORS, data_source
-from connectors.hybrid.catalogue import OPTIONS
-from connectors.hybrid.decode.catalogue import OPTIONS as DECODE
-from connectors.hybrid.files.catalogue import DELTA, FILES
-from connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
-from connectors.hybrid.option import option_table
-from connectors.hybrid.phases import METADATA
 
 __all__ = ["page", "redaction_line"]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from connectors.mysql_cdc.catalogue import option_table
-from connectors.mysql_cdc.output.metadata import METADATA
-from connectors.mysql_cdc.schema.charsets import CHARSETS
-from connectors.mysql_cdc.schema.types import type_table
+from backlog_spark.connectors.mysql_cdc.catalogue import option_table
+from backlog_spark.connectors.mysql_cdc.output.metadata import METADATA
+from backlog_spark.connectors.mysql_cdc.schema.charsets import CHARSETS
+from backlog_spark.connectors.mysql_cdc.schema.types import type_table
 
 __all__ = ["page"]
 

@@ -11,15 +11,15 @@ from pyspark.errors import AnalysisException
 
 import backlog_spark as bs
 import backlog_spark.spark.session
+from backlog_spark.connectors.hybrid import HybridDataSource
+from backlog_spark.connectors.hybrid.catalogue import OPTIONS as HYBRID
+from backlog_spark.connectors.hybrid.decode.catalogue import OPTIONS as DECODE
+from backlog_spark.connectors.hybrid.files.catalogue import DELTA, FILES
+from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
+from backlog_spark.connectors.hybrid.kafka.security import SECURITY_NAMES
+from backlog_spark.connectors.mysql_cdc import MySqlCdcDataSource
+from backlog_spark.connectors.mysql_cdc.catalogue import OPTIONS as MYSQL
 from backlog_spark.spark.session import REDACTION
-from connectors.hybrid import HybridDataSource
-from connectors.hybrid.catalogue import OPTIONS as HYBRID
-from connectors.hybrid.decode.catalogue import OPTIONS as DECODE
-from connectors.hybrid.files.catalogue import DELTA, FILES
-from connectors.hybrid.kafka.catalogue import OPTIONS as KAFKA
-from connectors.hybrid.kafka.security import SECURITY_NAMES
-from connectors.mysql_cdc import MySqlCdcDataSource
-from connectors.mysql_cdc.catalogue import OPTIONS as MYSQL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

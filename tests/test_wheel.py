@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PACKAGES = ("backlog_spark", "connectors")
+PACKAGES = ("backlog_spark", "connectors")  # connectors is installed as backlog_spark.connectors
 PARTS = (*PACKAGES, "setup.cfg", "pyproject.toml", "README.md", "LICENSE", "pyspark_hybrid.py", "pyspark_mysql_cdc.py")
 BUILD = "import sys; from setuptools.build_meta import build_wheel; print(build_wheel(sys.argv[1]))"
 
@@ -23,7 +23,8 @@ def test_the_wheel_leaves_out_the_servers_alone(tmp_path: Path) -> None:
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
-            shutil.copytree(source, tree / part, ignore=shutil.ignore_patterns("__pycache__"))
+            ignored = shutil.ignore_patterns("__pycache__")
+            shutil.copytree(source, tree / part, symlinks=True, ignore=ignored)
         else:
             shutil.copy(source, tree / part)
     built = subprocess.run(
@@ -34,7 +35,7 @@ def test_the_wheel_leaves_out_the_servers_alone(tmp_path: Path) -> None:
         metadata = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
         assert "Provides-Extra: mysql" in wheel.read(metadata).decode()
     expected = {
-        str(path.relative_to(ROOT))
+        str(Path("backlog_spark" if package == "connectors" else "") / path.relative_to(ROOT))
         for package in PACKAGES
         for path in (ROOT / package).rglob("*")
         if path.suffix == ".py" or path.name == "py.typed"

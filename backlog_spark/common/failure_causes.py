@@ -20,7 +20,7 @@ _JAVA_CALL: Final = re.compile(r"An error occurred while calling \S+\.")
 _INTERRUPTIONS: Final = re.compile(
     r"Interrupted(IO)?Exception|ClosedByInterruptException|JOB_CANCELLED|[Cc]ancelled (as )?part of"
 )
-_OURS: Final = ("backlog_spark", "connectors", "pyspark_hybrid", "pyspark_mysql_cdc")
+_OURS: Final = ("backlog_spark", "pyspark_hybrid", "pyspark_mysql_cdc")
 _PACKAGES: Final = {
     "pymysql": "'backlog-spark[mysql]'",
     "pymysqlreplication": "'backlog-spark[mysql]'",
@@ -43,7 +43,7 @@ def first_line(error: BaseException) -> str:
 def one_line(text: str) -> str:
     """The same for the text of an error; empty if there is no such line."""
     lines = [line for line in text.splitlines() if line.strip()]
-    chosen = [line for line in lines if line.strip().startswith(("backlog_spark.", "connectors."))]
+    chosen = [line for line in lines if line.strip().startswith("backlog_spark.")]
     if not chosen:
         chosen = _raised(lines)
     if not chosen and lines and _JAVA_CALL.fullmatch(lines[0].strip()):

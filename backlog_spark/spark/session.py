@@ -208,8 +208,8 @@ def _ours(spark: SparkSession) -> list[str]:
     return [
         "backlog_spark.runner.control",
         "backlog_spark.spark.group_processor",
-        "connectors.mysql_cdc",
-        "connectors.hybrid",
+        "backlog_spark.connectors.mysql_cdc",
+        "backlog_spark.connectors.hybrid",
     ]
 
 

@@ -40,8 +40,8 @@ ENTRY_POINTS: Final = "backlog_spark.connectors"
 
 # Format name -> module with the DataSource class of that name and ``inspect``.
 CONNECTORS: dict[str, tuple[str, str]] = {
-    "mysql_cdc": ("connectors.mysql_cdc", "MySqlCdcDataSource"),
-    "hybrid": ("connectors.hybrid", "HybridDataSource"),
+    "mysql_cdc": ("backlog_spark.connectors.mysql_cdc", "MySqlCdcDataSource"),
+    "hybrid": ("backlog_spark.connectors.hybrid", "HybridDataSource"),
 }
 
 # What has the packages of each, as in ``pip install 'backlog-spark[mysql]'``.

@@ -104,7 +104,7 @@ class DeltaPhase(ListedPhase):
     ----------
     name : str
     options : mapping
-        See `connectors.hybrid.files.catalogue.DELTA`.
+        See `backlog_spark.connectors.hybrid.files.catalogue.DELTA`.
     others : collection of str
         Names of options that other modules read.
 

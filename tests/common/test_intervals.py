@@ -9,10 +9,10 @@ import pytest
 
 import backlog_spark as bs
 from backlog_spark.common.intervals import Intervals, resolve_intervals
+from backlog_spark.connectors.hybrid.options import HybridOptions
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
 from backlog_spark.errors import SettingError
 from backlog_spark.spark.session import own_conf
-from connectors.hybrid.options import HybridOptions
-from connectors.mysql_cdc.options import MySqlOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

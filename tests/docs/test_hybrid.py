@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-import connectors.hybrid.decode.options as decoding
-from connectors.hybrid.decode.catalogue import OPTIONS
+import backlog_spark.connectors.hybrid.decode.options as decoding
+from backlog_spark.connectors.hybrid.decode.catalogue import OPTIONS
 from docs.hybrid import page
 from tests.integration.topics import Topic
 

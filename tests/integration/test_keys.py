@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.mysql_cdc.offsets import Offset
+from backlog_spark.connectors.mysql_cdc.offsets import Offset
 
 from .test_main_job import contents, wait, writer
 

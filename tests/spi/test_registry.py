@@ -59,7 +59,7 @@ def test_a_known_format_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     install(tmp_path, "mysql_cdc = found_source:FoundDataSource")
     monkeypatch.syspath_prepend(str(tmp_path))
     registry.discover()
-    assert registry.CONNECTORS["mysql_cdc"][0] == "connectors.mysql_cdc"
+    assert registry.CONNECTORS["mysql_cdc"][0] == "backlog_spark.connectors.mysql_cdc"
 
 
 def test_an_entry_point_without_a_class_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,12 +19,12 @@ from typing import Any
 import pymysql
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader, SnapshotPartition
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.reader import MySqlCdcStreamReader, SnapshotPartition
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from tests.connectors.mysql_cdc.replay import options, reader
 
 from .tables import PATTERN, READER, Shape, family, fate, plain

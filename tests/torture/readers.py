@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .capture import Capture
 from .compare import compare

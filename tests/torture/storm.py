@@ -15,8 +15,8 @@ from typing import Any
 
 import pymysql
 
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.offsets import BinlogPosition
 from tests.connectors.mysql_cdc.replay import is_mariadb
 
 from .tables import (

@@ -40,7 +40,7 @@ class FilePhase(ListedPhase):
     ----------
     name : str
     options : mapping
-        See `connectors.hybrid.files.catalogue.FILES`.
+        See `backlog_spark.connectors.hybrid.files.catalogue.FILES`.
     others : collection of str
         Names of options that other modules read, for example the decoder's.
     decoder_of : callable, optional

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from connectors.hybrid.phases import Columns, Limit, Phase, Position, Step
+from backlog_spark.connectors.hybrid.phases import Columns, Limit, Phase, Position, Step
 
 __all__ = ["Live", "Numbers", "Range"]
 

@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from backlog_spark.connectors.hybrid.delta import DeltaOptions, DeltaPhase
+from backlog_spark.connectors.hybrid.phases import Columns, Limit
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.delta import DeltaOptions, DeltaPhase
-from connectors.hybrid.phases import Columns, Limit
 from tests.connectors.hybrid.files.reading import bag, batches_between, rows_between, rows_of, steps
 
 UTC_US = pa.timestamp("us", "UTC")

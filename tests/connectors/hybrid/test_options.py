@@ -15,12 +15,12 @@ from deltalake import write_deltalake
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
+from backlog_spark.connectors.hybrid import HybridDataSource, inspect
+from backlog_spark.connectors.hybrid.kinds import KINDS
+from backlog_spark.connectors.hybrid.options import HybridOptions
+from backlog_spark.connectors.hybrid.reader import HybridStreamReader
+from backlog_spark.connectors.hybrid.source import make_phases
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid import HybridDataSource, inspect
-from connectors.hybrid.kinds import KINDS
-from connectors.hybrid.options import HybridOptions
-from connectors.hybrid.reader import HybridStreamReader
-from connectors.hybrid.source import make_phases
 
 FILES = {"path": "/old", "metadataLocation": "/meta"}
 KAFKA = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "t"}
@@ -94,7 +94,7 @@ def test_whether_it_starts_with_backlog() -> None:
 
 def test_a_missing_package_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
-    monkeypatch.delitem(sys.modules, "connectors.hybrid.delta", raising=False)
+    monkeypatch.delitem(sys.modules, "backlog_spark.connectors.hybrid.delta", raising=False)
     with pytest.raises(BacklogError, match=r"phase delta cannot run here: .*deltalake.*backlog-spark\[files\]"):
         KINDS["delta"].make("delta", {"path": "/t"})
 

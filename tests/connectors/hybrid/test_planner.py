@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from backlog_spark.common.loopback import LoopbackServer
+from backlog_spark.connectors.hybrid.offsets import HybridOffset
+from backlog_spark.connectors.hybrid.options import HybridOptions
+from backlog_spark.connectors.hybrid.phases import Columns, Limit
+from backlog_spark.connectors.hybrid.planner import HybridPlanner
+from backlog_spark.connectors.hybrid.reader import HybridStreamReader
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.offsets import HybridOffset
-from connectors.hybrid.options import HybridOptions
-from connectors.hybrid.phases import Columns, Limit
-from connectors.hybrid.planner import HybridPlanner
-from connectors.hybrid.reader import HybridStreamReader
 
 from .numbers import Live, Numbers
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backlog_spark.connectors.hybrid.delta import DeltaPhase
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
+from backlog_spark.connectors.hybrid.phases import Phase
+from backlog_spark.connectors.hybrid.source import _check_columns
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.delta import DeltaPhase
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.kafka.phase import KafkaPhase
-from connectors.hybrid.phases import Phase
-from connectors.hybrid.source import _check_columns
 
 
 def files(tmp_path: Path, name: str, **columns: object) -> FilePhase:

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
+from backlog_spark.connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.schema.keys import Key, key_kind, key_range
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.server.mysql import low_watermark
+from backlog_spark.connectors.mysql_cdc.server.watermark import resume_after, watermark
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema.keys import Key, key_kind, key_range
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.server.mysql import low_watermark
-from connectors.mysql_cdc.server.watermark import resume_after, watermark
 
 from .replay import Writers, is_mariadb
 

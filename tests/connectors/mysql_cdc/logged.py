@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from backlog_spark.connectors.mysql_cdc.binlog.dump import open_dump
+from backlog_spark.connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.schema.columns import Column
+from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout
+from backlog_spark.connectors.mysql_cdc.schema.packed import read_length
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.binlog.dump import open_dump
-from connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap
-from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema.columns import Column
-from connectors.mysql_cdc.schema.ddl.history import Layout
-from connectors.mysql_cdc.schema.packed import read_length
-from connectors.mysql_cdc.schema.table import TableSchema
 
 from .replay import options
 

@@ -12,11 +12,11 @@ import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS, MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.reader import MySqlCdcStreamReader
-from connectors.mysql_cdc.source import check
 
 KEYS = 400
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.source import check, check_resume, check_start
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.source import check, check_resume, check_start
 
 from .replay import Writers, apply, is_mariadb, options, read, reader, take
 

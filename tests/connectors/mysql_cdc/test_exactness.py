@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.reader import BinlogPartition, SnapshotPartition
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.reader import BinlogPartition, SnapshotPartition
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .replay import KEYS, SERVERS, Writers, apply, options, read, reader, table_rows
 
@@ -97,7 +97,7 @@ def test_batches_that_share_a_low_watermark_are_exact_and_repeatable(
     mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As those of a snapshot of many batches do, here from the second batch on; restarted again and again."""
-    monkeypatch.setattr("connectors.mysql_cdc.snapshot.planner._SHARE", 3)
+    monkeypatch.setattr("backlog_spark.connectors.mysql_cdc.snapshot.planner._SHARE", 3)
     table = "exact.shared"
     create(mysql, table)
     state: dict[int, tuple[Any, ...]] = {}
@@ -130,7 +130,7 @@ def test_batches_that_share_a_low_watermark_are_exact_and_repeatable(
 
 
 def test_a_table_that_is_altered_gets_a_new_low_watermark(mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("connectors.mysql_cdc.snapshot.planner._SHARE", 0)  # all batches would share one
+    monkeypatch.setattr("backlog_spark.connectors.mysql_cdc.snapshot.planner._SHARE", 0)  # all batches would share one
     table = "exact.shared"
     create(mysql, table)
     stream = reader(options(mysql, table))

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.offsets import Offset
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.reader import SnapshotPartition
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.offsets import Offset
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.reader import SnapshotPartition
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from connectors.mysql_cdc.source import check
 
 from .kinds import KINDS, Kind, KindWriters, Row, create, in_range, now, plain, tables_at
 from .replay import EVERY_MARIADB, options, read, reader

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.reading import RowsChange, TransactionEnd, read_changes
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition, sequence_at
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.server.gtid import MariaDbGtids
+from backlog_spark.connectors.mysql_cdc.server.mysql import connect, low_watermark, query
+from backlog_spark.connectors.mysql_cdc.server.watermark import PositionWatermark, watermark
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.binlog.reading import RowsChange, TransactionEnd, read_changes
-from connectors.mysql_cdc.offsets import BinlogPosition, sequence_at
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.server.gtid import MariaDbGtids
-from connectors.mysql_cdc.server.mysql import connect, low_watermark, query
-from connectors.mysql_cdc.server.watermark import PositionWatermark, watermark
-from connectors.mysql_cdc.source import check
 
 from .replay import EVERY_MARIADB, Writers, apply, options, read, reader, table_rows, take
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.source import check
 
 from .replay import EVERY_MARIADB, options, read, reader, take
 

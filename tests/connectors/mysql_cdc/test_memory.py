@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from connectors.mysql_cdc.offsets import Offset, SnapshotRange
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.schema.types import Column
+from backlog_spark.connectors.mysql_cdc.offsets import Offset, SnapshotRange
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.schema.types import Column
 
 from .replay import SERVERS_IN_GRID, options, reader
 

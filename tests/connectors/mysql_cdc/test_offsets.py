@@ -8,13 +8,20 @@ from dataclasses import replace
 
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.offsets import (
+    BinlogPosition,
+    KeyRanges,
+    Offset,
+    SnapshotRange,
+    file_number,
+    sequence_at,
+)
+from backlog_spark.connectors.mysql_cdc.schema.keys import Key
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.schema.types import Column
+from backlog_spark.connectors.mysql_cdc.server.watermark import PositionWatermark, origin, resume_after, watermark
+from backlog_spark.connectors.mysql_cdc.snapshot.planner import kept_watermark
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, file_number, sequence_at
-from connectors.mysql_cdc.schema.keys import Key
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.schema.types import Column
-from connectors.mysql_cdc.server.watermark import PositionWatermark, origin, resume_after, watermark
-from connectors.mysql_cdc.snapshot.planner import kept_watermark
 
 ID = Column("id", "int", "int")
 FIRST = Offset(server="s", tables=(TableSchema("d", "t", (ID,), ("id",), ("id",)),))

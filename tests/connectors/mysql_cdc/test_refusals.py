@@ -12,14 +12,14 @@ from contextlib import contextmanager
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.server import continuity
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.reader import MySqlCdcStreamReader
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.server import continuity
-from connectors.mysql_cdc.source import check
 
 from .replay import SERVERS, is_mariadb, options, read, reader
 

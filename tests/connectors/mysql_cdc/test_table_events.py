@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog import planner
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.snapshot import new_tables as joining
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.binlog import planner
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.snapshot import new_tables as joining
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 
 from .replay import Writers, options, read, reader, table_rows, take
 

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.snapshot import new_tables as joining
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.source import MySqlCdcDataSource, check, inspect
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.snapshot import new_tables as joining
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from connectors.mysql_cdc.source import MySqlCdcDataSource, check, inspect
 
 from .replay import Writers, apply, options, read, reader, table_rows, take
 

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition, Offset
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.tables_at import as_of, tables_at
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.offsets import BinlogPosition, Offset
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from connectors.mysql_cdc.tables_at import as_of, tables_at
 
 from .replay import Writers, apply, forget_log, options, reader, table_rows, take
 

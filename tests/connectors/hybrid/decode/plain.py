@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from connectors.hybrid.decode import Decoded, decoder, parse
+from backlog_spark.connectors.hybrid.decode import Decoded, decoder, parse
 
 __all__ = ["both_roads", "decoded", "plain", "rows"]
 

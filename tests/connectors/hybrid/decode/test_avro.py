@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backlog_spark.connectors.hybrid.decode import decoder, parse, schemaOf
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.decode import decoder, parse, schemaOf
 
 from .avro_cases import Case, records, written
 from .plain import both_roads, plain, rows

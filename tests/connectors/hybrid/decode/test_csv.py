@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backlog_spark.connectors.hybrid.decode import decoder, parse
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.decode import decoder, parse
 
 from .plain import both_roads, decoded, rows
 from .records import CSV_COLUMNS, csv_records, schemas

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from backlog_spark.connectors.hybrid.decode import decoder, parse
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.decode import decoder, parse
 
 from .plain import both_roads, decoded, plain, rows
 from .records import COLUMNS, json_records, schemas

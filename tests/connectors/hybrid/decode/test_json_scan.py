@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.hybrid.decode.json_scan import Array, Malformed, NonFinite, Number, Object, scan
+from backlog_spark.connectors.hybrid.decode.json_scan import Array, Malformed, NonFinite, Number, Object, scan
 
 from .records import COLUMNS, json_records
 

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from backlog_spark.connectors.hybrid.decode import MalformedRecord, decoder, parse
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.decode import MalformedRecord, decoder, parse
 
 from .plain import plain
 
@@ -149,7 +149,7 @@ def test_raw_needs_no_decoder() -> None:
 @pytest.mark.parametrize("format", FORMATS)
 def test_many_bytes_are_cut_into_blocks(format: str, monkeypatch: pytest.MonkeyPatch) -> None:
     kind, good, value, bad, kept, _ = CASES[format]
-    monkeypatch.setattr("connectors.hybrid.decode.base._MOST_BYTES", 1000)
+    monkeypatch.setattr("backlog_spark.connectors.hybrid.decode.base._MOST_BYTES", 1000)
     schema = pa.schema([("a", pa.int32()), ("s", kind)])
     found, _ = decoded(format, schema, [good, bad] * 500)
     assert found == [value, kept] * 500

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from connectors.hybrid.decode.numeric import (
+from backlog_spark.connectors.hybrid.decode.numeric import (
     parse_bool,
     parse_decimal,
     parse_double,

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from backlog_spark.connectors.hybrid.decode import FORMATS, OPTIONS, DecodeOptions, parse
+from backlog_spark.connectors.hybrid.decode.patterns import Pattern
+from backlog_spark.connectors.hybrid.decode.registry import RegistryOptions
+from backlog_spark.connectors.hybrid.decode.texts import Formats
 from backlog_spark.errors import SettingError
-from connectors.hybrid.decode import FORMATS, OPTIONS, DecodeOptions, parse
-from connectors.hybrid.decode.patterns import Pattern
-from connectors.hybrid.decode.registry import RegistryOptions
-from connectors.hybrid.decode.texts import Formats
 
 
 def test_defaults_are_those_of_spark() -> None:

@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 
+from backlog_spark.connectors.hybrid.decode.patterns import Pattern
 from backlog_spark.errors import SettingError
-from connectors.hybrid.decode.patterns import Pattern
 
 MICROS = 1577934245000000  # 2020-01-02 03:04:05
 

@@ -20,9 +20,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from backlog_spark.connectors.hybrid.decode import Decoder, MalformedRecord, decoder, parse
+from backlog_spark.connectors.hybrid.decode.registry import Registry, RegistryOptions
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.decode import Decoder, MalformedRecord, decoder, parse
-from connectors.hybrid.decode.registry import Registry, RegistryOptions
 
 from .avro_cases import written
 from .plain import plain

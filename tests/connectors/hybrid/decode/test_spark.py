@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 
-from connectors.hybrid.decode import decoder, parse
-from connectors.hybrid.decode.base import text_of
-from connectors.hybrid.decode.json_scan import Malformed, scan
+from backlog_spark.connectors.hybrid.decode import decoder, parse
+from backlog_spark.connectors.hybrid.decode.base import text_of
+from backlog_spark.connectors.hybrid.decode.json_scan import Malformed, scan
 
 from .plain import plain
 from .records import COLUMNS, CSV_COLUMNS, csv_records, json_records

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from connectors.hybrid.decode import decoder, parse, schemaOf
+from backlog_spark.connectors.hybrid.decode import decoder, parse, schemaOf
 
 from .avro_cases import Case, records, written
 from .plain import plain

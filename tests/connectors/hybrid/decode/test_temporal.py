@@ -9,8 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.hybrid.decode.temporal import day_number, days_of, parse_date, parse_ntz, parse_time, parse_timestamp
-from connectors.hybrid.decode.zones import offset_seconds, zone
+from backlog_spark.connectors.hybrid.decode.temporal import (
+    day_number,
+    days_of,
+    parse_date,
+    parse_ntz,
+    parse_time,
+    parse_timestamp,
+)
+from backlog_spark.connectors.hybrid.decode.zones import offset_seconds, zone
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 DAY = 18263  # 2020-01-02

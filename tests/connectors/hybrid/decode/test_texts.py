@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.hybrid.decode.patterns import Pattern
-from connectors.hybrid.decode.texts import Formats, Texts, merged
+from backlog_spark.connectors.hybrid.decode.patterns import Pattern
+from backlog_spark.connectors.hybrid.decode.texts import Formats, Texts, merged
 
 from .plain import plain
 from .records import COLUMNS, NUMBERS, TEXTS

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from connectors.hybrid.phases import Columns, Limit, Phase, Position, Step
+from backlog_spark.connectors.hybrid.phases import Columns, Limit, Phase, Position, Step
 
 __all__ = ["bag", "batches_between", "rows_between", "rows_of", "steps"]
 

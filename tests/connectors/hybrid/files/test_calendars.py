@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.phases import Columns, Limit
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.phases import Columns, Limit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.hybrid.files.casting import Uncastable, caster, find_field
+from backlog_spark.connectors.hybrid.files.casting import Uncastable, caster, find_field
 
 UTC_US = pa.timestamp("us", "UTC")
 AB = pa.struct([("a", pa.int32()), ("B", pa.string())])

@@ -6,10 +6,10 @@ from pathlib import Path
 import fsspec
 import pytest
 
+from backlog_spark.connectors.hybrid.files.listing import expand_braces, list_files, split_paths
+from backlog_spark.connectors.hybrid.files.partitioning import values_in
+from backlog_spark.connectors.hybrid.files.stores import FsspecStore, LocalStore, store_of
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.files.listing import expand_braces, list_files, split_paths
-from connectors.hybrid.files.partitioning import values_in
-from connectors.hybrid.files.stores import FsspecStore, LocalStore, store_of
 
 
 def put(root: Path, *names: str) -> None:

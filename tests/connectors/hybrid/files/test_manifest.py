@@ -6,13 +6,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.files.entries import DataFile
+from backlog_spark.connectors.hybrid.files.listing import Listed
+from backlog_spark.connectors.hybrid.files.manifest import read_manifest, write_manifest
+from backlog_spark.connectors.hybrid.files.stores import FileFound, LocalStore, store_of
+from backlog_spark.connectors.hybrid.phases import Columns, Limit
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.files.entries import DataFile
-from connectors.hybrid.files.listing import Listed
-from connectors.hybrid.files.manifest import read_manifest, write_manifest
-from connectors.hybrid.files.stores import FileFound, LocalStore, store_of
-from connectors.hybrid.phases import Columns, Limit
 
 FILES = [
     Listed(FileFound(f"/data/day={i % 7}/part-{i:06d}.parquet", False, 1_000 + i, str(10**18 + i), float(i)), 5)

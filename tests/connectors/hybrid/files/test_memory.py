@@ -20,8 +20,8 @@ WORKER = r"""
 import json, re, sys
 from pathlib import Path
 import pyarrow as pa
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.phases import Columns, Limit
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.phases import Columns, Limit
 phase = FilePhase("files", {"path": f"{sys.argv[1]}/data", "metadataLocation": f"{sys.argv[1]}/meta"})
 phase.open(Columns(pa.schema([("id", pa.int64()), ("v", pa.binary())]), ()))
 begin = phase.begin({})

@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.files.catalogue import DELTA, FILES
+from backlog_spark.connectors.hybrid.files.options import CsvOptions, FileOptions
+from backlog_spark.connectors.hybrid.option import option_table
 from backlog_spark.errors import SettingError
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.files.catalogue import DELTA, FILES
-from connectors.hybrid.files.options import CsvOptions, FileOptions
-from connectors.hybrid.option import option_table
 
 NEEDED = {"path": "/data", "metadataLocation": "/meta"}
 

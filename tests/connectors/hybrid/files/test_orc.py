@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.orc as orc
 import pytest
 
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.phases import Columns
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.phases import Columns
 
 from .reading import rows_of
 

@@ -7,8 +7,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from backlog_spark.connectors.hybrid.files.partitioning import constant, inferred_type, values_in
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.files.partitioning import constant, inferred_type, values_in
 
 
 def test_values_are_unquoted_and_null_has_a_name_of_its_own() -> None:

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.phases import METADATA, Columns, Limit
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.phases import METADATA, Columns, Limit
 
 from .reading import bag, batches_between, rows_between, rows_of, steps
 

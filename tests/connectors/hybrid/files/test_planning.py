@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.hybrid.files.entries import DataFile, FilePartition, Piece
-from connectors.hybrid.files.layouts import Layout, TextLayout, UnitLayout
-from connectors.hybrid.files.planning import FileOffset, Planner
+from backlog_spark.connectors.hybrid.files.entries import DataFile, FilePartition, Piece
+from backlog_spark.connectors.hybrid.files.layouts import Layout, TextLayout, UnitLayout
+from backlog_spark.connectors.hybrid.files.planning import FileOffset, Planner
 
 UNITS = st.lists(st.integers(0, 50), max_size=6)
 

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.hybrid.files import records
-from connectors.hybrid.files.formats import Unreadable
-from connectors.hybrid.files.options import CsvOptions
-from connectors.hybrid.files.records import csv_records, ends_by_return, line_records, lines
+from backlog_spark.connectors.hybrid.files import records
+from backlog_spark.connectors.hybrid.files.formats import Unreadable
+from backlog_spark.connectors.hybrid.files.options import CsvOptions
+from backlog_spark.connectors.hybrid.files.records import csv_records, ends_by_return, line_records, lines
 
 TEXT = st.lists(st.sampled_from([b"a", b"bc", b"\n", b"\n\n", b"\r\n", b"\r", b"d" * 20, "ü".encode()])).map(b"".join)
 FIELD = st.text(st.sampled_from('a,"\n\r\\ ü'), max_size=6)

@@ -15,11 +15,11 @@ import s3fs
 from moto.server import ThreadedMotoServer
 
 import backlog_spark as bs
+from backlog_spark.connectors.hybrid.files.phase import FilePhase
+from backlog_spark.connectors.hybrid.files.stores import store_of
+from backlog_spark.connectors.hybrid.kafka.dedup import known
+from backlog_spark.connectors.hybrid.phases import Columns, Limit
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.files.phase import FilePhase
-from connectors.hybrid.files.stores import store_of
-from connectors.hybrid.kafka.dedup import known
-from connectors.hybrid.phases import Columns, Limit
 
 from .reading import bag, rows_between, rows_of, steps
 from .test_phase import ALL, ROWS

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from connectors.hybrid.decode import decoder, parse
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.phases import Columns
+from backlog_spark.connectors.hybrid.decode import decoder, parse
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.phases import Columns
 
 from .reading import rows_of
 

@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.files.formats import BATCH_ROWS
+from backlog_spark.connectors.hybrid.files.text import DecoderOf
+from backlog_spark.connectors.hybrid.phases import Columns, Limit
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.files.formats import BATCH_ROWS
-from connectors.hybrid.files.text import DecoderOf
-from connectors.hybrid.phases import Columns, Limit
 
 from .decoding import CsvLines, Found, JsonLines
 from .reading import bag, batches_between, rows_between, rows_of, steps

@@ -13,12 +13,12 @@ import pyarrow as pa
 from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from backlog_spark.connectors.hybrid.decode import Decoder
+from backlog_spark.connectors.hybrid.kafka import workers
+from backlog_spark.connectors.hybrid.kafka.arrow import raw_schema
+from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
+from backlog_spark.connectors.hybrid.phases import Columns, Limit, Position, Step
 from backlog_spark.embedded.kafka import KafkaServer
-from connectors.hybrid.decode import Decoder
-from connectors.hybrid.kafka import workers
-from connectors.hybrid.kafka.arrow import raw_schema
-from connectors.hybrid.kafka.phase import KafkaPhase
-from connectors.hybrid.phases import Columns, Limit, Position, Step
 
 __all__ = ["ALL", "PASSWORD", "USER", "Broker", "read", "step"]
 

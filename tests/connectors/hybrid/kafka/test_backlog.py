@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from connectors.hybrid.kafka.backlog import Flag, Thresholds
+from backlog_spark.connectors.hybrid.kafka.backlog import Flag, Thresholds
 
 from .broker import Broker, step
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
+from backlog_spark.connectors.hybrid.phases import Position
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.kafka.phase import KafkaPhase
-from connectors.hybrid.phases import Position
 
 from .broker import Broker, read, step
 
@@ -24,7 +24,7 @@ def _both(broker: Broker, client: str, topics: str) -> tuple[KafkaPhase, KafkaPh
 
 
 def _warned(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.name.startswith("connectors.") and r.levelno == logging.WARNING]
+    return [r.getMessage() for r in caplog.records if "spark.connectors." in r.name and r.levelno == logging.WARNING]
 
 
 def _goes_on(

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backlog_spark.connectors.hybrid.kafka.dedup import Known, known
+from backlog_spark.connectors.hybrid.phases import TIME
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.kafka.dedup import Known, known
-from connectors.hybrid.phases import TIME
 
 from .broker import Broker, read, step
 from .test_reading import NUMBERS, Numbers

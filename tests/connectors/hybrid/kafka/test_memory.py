@@ -13,9 +13,9 @@ MOST = 300 << 20
 WORKER = r"""
 import json, re, sys
 from pathlib import Path
-from connectors.hybrid.kafka.arrow import raw_schema
-from connectors.hybrid.kafka.phase import KafkaPhase
-from connectors.hybrid.phases import Columns, Limit
+from backlog_spark.connectors.hybrid.kafka.arrow import raw_schema
+from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
+from backlog_spark.connectors.hybrid.phases import Columns, Limit
 phase = KafkaPhase("kafka", json.loads(sys.argv[1]), None)
 phase.open(Columns(raw_schema(False), ()))
 begin = phase.begin({})

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from backlog_spark.connectors.hybrid.kafka.backlog import Thresholds
+from backlog_spark.connectors.hybrid.kafka.catalogue import OPTIONS
+from backlog_spark.connectors.hybrid.kafka.jaas import parse_jaas
+from backlog_spark.connectors.hybrid.kafka.offsets import EARLIEST, LATEST
+from backlog_spark.connectors.hybrid.kafka.options import Boundary, KafkaOptions, Topics
+from backlog_spark.connectors.hybrid.option import option_table
 from backlog_spark.errors import SettingError
-from connectors.hybrid.kafka.backlog import Thresholds
-from connectors.hybrid.kafka.catalogue import OPTIONS
-from connectors.hybrid.kafka.jaas import parse_jaas
-from connectors.hybrid.kafka.offsets import EARLIEST, LATEST
-from connectors.hybrid.kafka.options import Boundary, KafkaOptions, Topics
-from connectors.hybrid.option import option_table
 
 BASE = {"kafka.bootstrap.servers": "a:1,b:2", "subscribe": "t"}
 PLAIN = {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}

@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
+from backlog_spark.connectors.hybrid.kafka.pins import Pin
+from backlog_spark.connectors.hybrid.offsets import HybridOffset
+from backlog_spark.connectors.hybrid.phases import Columns, Limit, Position
+from backlog_spark.connectors.hybrid.planner import HybridPlanner
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.kafka.phase import KafkaPhase
-from connectors.hybrid.kafka.pins import Pin
-from connectors.hybrid.offsets import HybridOffset
-from connectors.hybrid.phases import Columns, Limit, Position
-from connectors.hybrid.planner import HybridPlanner
 
 from .broker import Broker, read, step
 
@@ -41,7 +41,7 @@ def _values(phase: KafkaPhase, begin: Position) -> list[str]:
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [r.getMessage() for r in caplog.records if r.name.startswith("connectors.") and r.levelno == logging.WARNING]
+    return [r.getMessage() for r in caplog.records if "spark.connectors." in r.name and r.levelno == logging.WARNING]
 
 
 def test_pins_are_kept_as_text() -> None:

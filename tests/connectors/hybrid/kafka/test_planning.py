@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from backlog_spark.connectors.hybrid.phases import Limit, Position
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.hybrid.phases import Limit, Position
 
 from .broker import ALL, Broker, read, step
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backlog_spark.connectors.hybrid.kafka.backlog import Flag
+from backlog_spark.connectors.hybrid.kafka.positions import KafkaPosition
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.kafka.backlog import Flag
-from connectors.hybrid.kafka.positions import KafkaPosition
 
 offsets = st.dictionaries(st.tuples(st.text(min_size=1, max_size=3), st.integers(0, 12)), st.integers(0, 2**62))
 flags = st.builds(Flag, st.booleans(), st.integers(0, 2**50))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.hybrid.kafka.ranges import Range, limited, split
+from backlog_spark.connectors.hybrid.kafka.ranges import Range, limited, split
 
 A, B, C = ("a", 0), ("a", 1), ("b", 0)
 

@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from backlog_spark.connectors.hybrid.decode import Decoded, Decoder, decoder, parse
+from backlog_spark.connectors.hybrid.kafka import workers
+from backlog_spark.connectors.hybrid.kafka.arrow import RAW, raw_schema
+from backlog_spark.connectors.hybrid.kafka.phase import KafkaPhase
+from backlog_spark.connectors.hybrid.kafka.reading import KafkaRange
+from backlog_spark.connectors.hybrid.phases import METADATA
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.decode import Decoded, Decoder, decoder, parse
-from connectors.hybrid.kafka import workers
-from connectors.hybrid.kafka.arrow import RAW, raw_schema
-from connectors.hybrid.kafka.phase import KafkaPhase
-from connectors.hybrid.kafka.reading import KafkaRange
-from connectors.hybrid.phases import METADATA
 
 from .broker import Broker, read, step
 

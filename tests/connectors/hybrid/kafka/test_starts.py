@@ -14,16 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import write_deltalake
 
+from backlog_spark.connectors.hybrid.delta import DeltaPhase
+from backlog_spark.connectors.hybrid.files import FilePhase
+from backlog_spark.connectors.hybrid.kafka.client import Lookups, Topic
+from backlog_spark.connectors.hybrid.kafka.offsets import EARLIEST, Partition
+from backlog_spark.connectors.hybrid.kafka.options import KafkaOptions
+from backlog_spark.connectors.hybrid.kafka.planner import Planner
+from backlog_spark.connectors.hybrid.offsets import HybridOffset
+from backlog_spark.connectors.hybrid.phases import Columns, Limit, Position
+from backlog_spark.connectors.hybrid.planner import HybridPlanner
 from backlog_spark.errors import BacklogError
-from connectors.hybrid.delta import DeltaPhase
-from connectors.hybrid.files import FilePhase
-from connectors.hybrid.kafka.client import Lookups, Topic
-from connectors.hybrid.kafka.offsets import EARLIEST, Partition
-from connectors.hybrid.kafka.options import KafkaOptions
-from connectors.hybrid.kafka.planner import Planner
-from connectors.hybrid.offsets import HybridOffset
-from connectors.hybrid.phases import Columns, Limit, Position
-from connectors.hybrid.planner import HybridPlanner
 from tests.connectors.hybrid.numbers import Live
 
 T0 = 1_700_000_000_000

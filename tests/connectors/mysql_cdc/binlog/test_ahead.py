@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog import ahead
+from backlog_spark.connectors.mysql_cdc.binlog.ahead import carried, packed
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.binlog import ahead
-from connectors.mysql_cdc.binlog.ahead import carried, packed
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
 from tests.connectors.mysql_cdc.replay import options, read, reader, take
 
 Row = tuple[Any, ...]
@@ -87,7 +87,7 @@ def test_a_batch_that_is_too_large_is_read_from_the_log(mysql: MySQLServer, monk
 
 def test_no_more_is_kept_than_agreed(mysql: MySQLServer, monkeypatch: pytest.MonkeyPatch) -> None:
     stream, offset = at_the_log(mysql)
-    monkeypatch.setattr("connectors.mysql_cdc.binlog.planner.KEPT_BYTES", 2_000)
+    monkeypatch.setattr("backlog_spark.connectors.mysql_cdc.binlog.planner.KEPT_BYTES", 2_000)
     mysql.execute("UPDATE ahead.t SET v = REPEAT('y', 900)")
     mysql.execute("DELETE FROM ahead.t WHERE id = 3")
     partition, end = planned(stream, offset)

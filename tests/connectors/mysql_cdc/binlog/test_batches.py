@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from connectors.mysql_cdc.binlog.batches import _SnapshotFilter
-from connectors.mysql_cdc.binlog.records import RowsChange
-from connectors.mysql_cdc.offsets import SnapshotRange, sequence_at
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.output.rows import ChangeRows
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.schema.types import Column
-from connectors.mysql_cdc.server.watermark import watermark
+from backlog_spark.connectors.mysql_cdc.binlog.batches import _SnapshotFilter
+from backlog_spark.connectors.mysql_cdc.binlog.records import RowsChange
+from backlog_spark.connectors.mysql_cdc.offsets import SnapshotRange, sequence_at
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.output.rows import ChangeRows
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.schema.types import Column
+from backlog_spark.connectors.mysql_cdc.server.watermark import watermark
 
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 TABLE = TableSchema("d", "t", (Column("id", "int", "int"),), ("id",), ("id",))

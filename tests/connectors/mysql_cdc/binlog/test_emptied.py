@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.binlog.emptied import Effect, effect
+from backlog_spark.connectors.mysql_cdc.binlog.records import TableEmptied
+from backlog_spark.connectors.mysql_cdc.offsets import NO_TABLE, BinlogPosition, Offset, SnapshotRange, sequence_at
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.schema.ddl.statements import Removal, removal
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.schema.types import Column
 from backlog_spark.errors import SettingError
-from connectors.mysql_cdc.binlog.emptied import Effect, effect
-from connectors.mysql_cdc.binlog.records import TableEmptied
-from connectors.mysql_cdc.offsets import NO_TABLE, BinlogPosition, Offset, SnapshotRange, sequence_at
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema.ddl.statements import Removal, removal
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.schema.types import Column
 
 INT = Column("id", "int", "int", nullable=False)
 TABLES = tuple(TableSchema("shop", name, (INT,), ("id",), ("id",)) for name in ("a", "b", "c"))

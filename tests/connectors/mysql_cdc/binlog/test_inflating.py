@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backlog_spark.connectors.mysql_cdc.binlog.inflating import inflated, payload_events
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.binlog.inflating import inflated, payload_events
 
 MOST = 1 << 20
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader
+from backlog_spark.connectors.mysql_cdc.source import inspect
 from backlog_spark.errors import SettingError
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.reader import MySqlCdcStreamReader
-from connectors.mysql_cdc.source import inspect
 from tests.connectors.mysql_cdc.replay import options, read, reader
 
 if TYPE_CHECKING:

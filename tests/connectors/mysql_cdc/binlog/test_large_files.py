@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.binlog.events import Events
+from backlog_spark.connectors.mysql_cdc.binlog.log_position import LargeFile, nearest
+from backlog_spark.connectors.mysql_cdc.binlog.records import RowsChange, TransactionEnd
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition, byte_at, sequence_at
+from backlog_spark.connectors.mysql_cdc.schema.columns import Column
+from backlog_spark.connectors.mysql_cdc.schema.ddl.timeline import Timeline
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.server.gtid import GtidSet
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.binlog.events import Events
-from connectors.mysql_cdc.binlog.log_position import LargeFile, nearest
-from connectors.mysql_cdc.binlog.records import RowsChange, TransactionEnd
-from connectors.mysql_cdc.offsets import BinlogPosition, byte_at, sequence_at
-from connectors.mysql_cdc.schema.columns import Column
-from connectors.mysql_cdc.schema.ddl.timeline import Timeline
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.server.gtid import GtidSet
 
 GIB = 1 << 30
 UUID = "3e11fa47-71ca-11e1-9e33-c80aa9429562"

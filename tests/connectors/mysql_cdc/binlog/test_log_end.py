@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog import planner
+from backlog_spark.connectors.mysql_cdc.binlog.reading import read_changes
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.server.mysql import end_position
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.binlog import planner
-from connectors.mysql_cdc.binlog.reading import read_changes
-from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.server.mysql import end_position
-from connectors.mysql_cdc.source import check
 from tests.connectors.mysql_cdc.replay import SERVERS, options, read, reader, take
 
 pytestmark = pytest.mark.parametrize("mysql", SERVERS[:1], indirect=True)  # MariaDB tells what it has synced

@@ -10,14 +10,14 @@ import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.reading import RowsChange, TransactionEnd, read_changes
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
+from backlog_spark.connectors.mysql_cdc.server.mysql import connect, end_position
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.binlog.reading import RowsChange, TransactionEnd, read_changes
-from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
-from connectors.mysql_cdc.server.mysql import connect, end_position
-from connectors.mysql_cdc.source import check
 from tests.connectors.mysql_cdc.replay import SERVERS, SERVERS_IN_GRID, is_mariadb, options, read, reader
 
 
@@ -462,7 +462,7 @@ def test_reading_again_what_the_caller_has_is_no_progress(own: MySQLServer, monk
         yield change
         raise pymysql.err.OperationalError(2013, "Lost connection")
 
-    monkeypatch.setattr("connectors.mysql_cdc.binlog.reading._read_once", always_lost_after_one_change)
+    monkeypatch.setattr("backlog_spark.connectors.mysql_cdc.binlog.reading._read_once", always_lost_after_one_change)
     waits: list[float] = []
     changes = read_changes(capture.parsed, (capture.schema,), capture.start, wait=waits.append)
     assert next(changes) is change

@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.binlog.batches import rows_of
+from backlog_spark.connectors.mysql_cdc.binlog.events import Events
+from backlog_spark.connectors.mysql_cdc.binlog.records import RowsChange, TransactionEnd
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition, Offset
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.schema.columns import Column
+from backlog_spark.connectors.mysql_cdc.schema.ddl.timeline import Timeline
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.server.gtid import GtidSet, previous_gtids
 from backlog_spark.errors import SettingError
-from connectors.mysql_cdc.binlog.batches import rows_of
-from connectors.mysql_cdc.binlog.events import Events
-from connectors.mysql_cdc.binlog.records import RowsChange, TransactionEnd
-from connectors.mysql_cdc.offsets import BinlogPosition, Offset
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema.columns import Column
-from connectors.mysql_cdc.schema.ddl.timeline import Timeline
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.server.gtid import GtidSet, previous_gtids
 
 HERE = Path(__file__).parent
 FILE, NEXT = "recorded-mysql-9.7.4.binlog", "recorded-mysql-9.7.4-next.binlog"

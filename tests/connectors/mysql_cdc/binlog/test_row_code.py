@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backlog_spark.connectors.mysql_cdc.binlog.column_readers import reader, value_bytes
+from backlog_spark.connectors.mysql_cdc.binlog.row_code import Code, Reader, as_reader, row_end, row_reader
+from backlog_spark.connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap
+from backlog_spark.connectors.mysql_cdc.schema.columns import Column
+from backlog_spark.connectors.mysql_cdc.schema.packed import packed_decimal, packed_size
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.binlog.column_readers import reader, value_bytes
-from connectors.mysql_cdc.binlog.row_code import Code, Reader, as_reader, row_end, row_reader
-from connectors.mysql_cdc.binlog.row_decoder import RowDecoder, TableMap
-from connectors.mysql_cdc.schema.columns import Column
-from connectors.mysql_cdc.schema.packed import packed_decimal, packed_size
-from connectors.mysql_cdc.schema.table import TableSchema
 
 
 def column(name: str, kind: str, *, digits: tuple[int, int] = (0, 0), charset: str = "") -> Column:

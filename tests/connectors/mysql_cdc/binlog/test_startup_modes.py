@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.source import inspect
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.source import inspect
 from tests.connectors.mysql_cdc.replay import forget_log, is_mariadb, options, reader, take
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.binlog import transactions as whole
+from backlog_spark.connectors.mysql_cdc.binlog.records import RowsChange, Savepoint, TransactionBroken, TransactionEnd
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.binlog import transactions as whole
-from connectors.mysql_cdc.binlog.records import RowsChange, Savepoint, TransactionBroken, TransactionEnd
-from connectors.mysql_cdc.offsets import BinlogPosition
 from tests.connectors.mysql_cdc.replay import EVERY_MARIADB, options, reader, table_rows, take
 
 if TYPE_CHECKING:

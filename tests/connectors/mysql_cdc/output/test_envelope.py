@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.mysql_cdc.source import MySqlCdcDataSource
+from backlog_spark.connectors.mysql_cdc.source import MySqlCdcDataSource
 from tests.connectors.mysql_cdc.replay import is_mariadb, options, reader, take
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.schema.charsets import CHARSETS, text_decoder
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.schema.charsets import CHARSETS, text_decoder
 from tests.connectors.mysql_cdc.replay import SERVERS, options, read, reader, take
 
 BYTES = [bytes([byte]) for byte in range(256)]

@@ -6,12 +6,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.output.masking import masked
+from backlog_spark.connectors.mysql_cdc.schema.choice import ColumnChoice
+from backlog_spark.connectors.mysql_cdc.schema.columns import Column, columns_from_json, columns_to_json
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.errors import SettingError
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.output.masking import masked
-from connectors.mysql_cdc.schema.choice import ColumnChoice
-from connectors.mysql_cdc.schema.columns import Column, columns_from_json, columns_to_json
-from connectors.mysql_cdc.schema.table import TableSchema
 
 TABLE = TableSchema(
     "shop",

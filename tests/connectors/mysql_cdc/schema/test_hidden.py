@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.schema.hidden import hidden_columns
+from backlog_spark.connectors.mysql_cdc.schema.table import Hidden, SchemaChanged, TableSchema
+from backlog_spark.connectors.mysql_cdc.schema.types import Column
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.schema.hidden import hidden_columns
-from connectors.mysql_cdc.schema.table import Hidden, SchemaChanged, TableSchema
-from connectors.mysql_cdc.schema.types import Column
-from connectors.mysql_cdc.source import check
 from tests.connectors.mysql_cdc.replay import is_mariadb, options, read, reader
 from tests.connectors.mysql_cdc.server.test_unlogged import drained
 

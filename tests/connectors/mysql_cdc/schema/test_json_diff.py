@@ -2,8 +2,8 @@
 
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.schema.json_diff import patched
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.schema.json_diff import patched
 
 REPLACE, INSERT, REMOVE = 0, 1, 2
 

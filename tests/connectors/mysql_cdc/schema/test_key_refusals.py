@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.source import check, inspect
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.source import check, inspect
 from tests.connectors.mysql_cdc.replay import options, read, reader
 from tests.connectors.mysql_cdc.test_refusals import LIMIT, refusal
 

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.schema.key_order import OrderBytes
-from connectors.mysql_cdc.schema.keys import (
+from backlog_spark.connectors.mysql_cdc.schema.key_order import OrderBytes
+from backlog_spark.connectors.mysql_cdc.schema.keys import (
     Key,
     key_from_json,
     key_kind,
@@ -24,7 +23,8 @@ from connectors.mysql_cdc.schema.keys import (
     text_literal,
     weight_order,
 )
-from connectors.mysql_cdc.schema.types import Column
+from backlog_spark.connectors.mysql_cdc.schema.types import Column
+from backlog_spark.errors import BacklogError
 
 BIG = Column("b", "bigint", "bigint(20) unsigned", nullable=False)
 DECIMAL = Column("d", "decimal", "decimal(38,10)", nullable=False, precision=38, scale=10)

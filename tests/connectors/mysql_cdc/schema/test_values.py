@@ -12,17 +12,17 @@ import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.reading import RowsChange, read_changes
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.schema.types import type_table
+from backlog_spark.connectors.mysql_cdc.server import prepared
+from backlog_spark.connectors.mysql_cdc.server import worker_connection as workers
+from backlog_spark.connectors.mysql_cdc.server.watermark import resume_after
+from backlog_spark.connectors.mysql_cdc.snapshot import reading as snapshot
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.binlog.reading import RowsChange, read_changes
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema.types import type_table
-from connectors.mysql_cdc.server import prepared
-from connectors.mysql_cdc.server import worker_connection as workers
-from connectors.mysql_cdc.server.watermark import resume_after
-from connectors.mysql_cdc.snapshot import reading as snapshot
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from connectors.mysql_cdc.source import check
 from tests.connectors.mysql_cdc.replay import is_mariadb, options, read, reader, take
 
 COLUMNS = {

@@ -9,14 +9,14 @@ import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog import reading as binlog
+from backlog_spark.connectors.mysql_cdc.binlog.records import TransactionEnd
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.server import continuity
+from backlog_spark.connectors.mysql_cdc.server.continuity import _same_32_bits
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.binlog import reading as binlog
-from connectors.mysql_cdc.binlog.records import TransactionEnd
-from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.server import continuity
-from connectors.mysql_cdc.server.continuity import _same_32_bits
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from tests.connectors.mysql_cdc.replay import SERVERS, is_mariadb, options, read, reader, take
 
 from .test_unlogged import drained

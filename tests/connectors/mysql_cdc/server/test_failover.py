@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.embedded.mariadb import MariaDBServer
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.reader import BinlogPartition, MySqlCdcStreamReader
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from tests.connectors.mysql_cdc.proxy import Proxy
 from tests.connectors.mysql_cdc.replay import (
     EVERY_MARIADB,

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from backlog_spark.connectors.mysql_cdc.server.gtid import GtidSet, MariaDbGtids
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.server.gtid import GtidSet, MariaDbGtids
 
 A = "3e11fa47-71ca-11e1-9e33-c80aa9429562"
 B = "4a2b0000-71ca-11e1-9e33-c80aa9429562"

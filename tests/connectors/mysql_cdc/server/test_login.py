@@ -14,15 +14,15 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import NameOID
 
+from backlog_spark.connectors.mysql_cdc.binlog.dump import open_dump
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.server.connection import connect, query
+from backlog_spark.connectors.mysql_cdc.server.login import Login
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.binlog.dump import open_dump
-from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.server.connection import connect, query
-from connectors.mysql_cdc.server.login import Login
-from connectors.mysql_cdc.source import check
 from tests.connectors.mysql_cdc.replay import options, reader, take
 
 SECRET = "p'w\\d ü"

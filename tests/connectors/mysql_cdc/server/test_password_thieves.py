@@ -14,10 +14,10 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.server.connection import open_connection
+from backlog_spark.connectors.mysql_cdc.server.login import warn_unverified
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.server.connection import open_connection
-from connectors.mysql_cdc.server.login import warn_unverified
 
 from .test_login import Authority
 
@@ -200,7 +200,7 @@ def test_a_packet_without_end_is_not_collected() -> None:
             for number in range(200):
                 client.sendall(struct.pack("<I", 0xFFFFFF | number % 256 << 24) + piece)
 
-    from connectors.mysql_cdc.server import connection
+    from backlog_spark.connectors.mysql_cdc.server import connection
 
     with pytest.MonkeyPatch.context() as patch, Endless("", []) as thief:
         patch.setattr(connection, "_MOST_JOINED", 64 << 20)

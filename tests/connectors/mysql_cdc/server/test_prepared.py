@@ -12,14 +12,14 @@ import pytest
 from pymysql.connections import Connection
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.server import prepared
+from backlog_spark.connectors.mysql_cdc.server.connection import open_connection, query
+from backlog_spark.connectors.mysql_cdc.server.prepared import fetch
+from backlog_spark.connectors.mysql_cdc.snapshot import reading as snapshot
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import SettingError
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.server import prepared
-from connectors.mysql_cdc.server.connection import open_connection, query
-from connectors.mysql_cdc.server.prepared import fetch
-from connectors.mysql_cdc.snapshot import reading as snapshot
 from tests.connectors.mysql_cdc.replay import options, read, reader, take
 
 MIB = 1 << 20

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.offsets import Offset
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.server.connection import connect
+from backlog_spark.connectors.mysql_cdc.server.retention import Retention, kept_ms
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.offsets import Offset
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.server.connection import connect
-from connectors.mysql_cdc.server.retention import Retention, kept_ms
 from tests.connectors.mysql_cdc.replay import forget_log, options, reader
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_a_warning_comes_in_time(mysql: MySQLServer, table: str, caplog: pytest.
 
     def warnings() -> list[str]:
         # Threads of other libraries may have something to say, too.
-        return [record.getMessage() for record in caplog.records if record.name.startswith("connectors.mysql_cdc")]
+        return [record.getMessage() for record in caplog.records if ".connectors.mysql_cdc" in record.name]
 
     try:
         with connect(MySqlOptions.parse(given)) as connection:

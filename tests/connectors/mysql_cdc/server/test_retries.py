@@ -14,16 +14,16 @@ import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.binlog.dump import open_dump
+from backlog_spark.connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
+from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.server.connection import connect, open_connection, query
+from backlog_spark.connectors.mysql_cdc.server.retries import ConnectionLost, Retries, is_transient, retrying
+from backlog_spark.connectors.mysql_cdc.snapshot import reading
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.binlog.dump import open_dump
-from connectors.mysql_cdc.binlog.reading import TransactionEnd, read_changes
-from connectors.mysql_cdc.offsets import BinlogPosition
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.server.connection import connect, open_connection, query
-from connectors.mysql_cdc.server.retries import ConnectionLost, Retries, is_transient, retrying
-from connectors.mysql_cdc.snapshot import reading
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, options, read, reader, take
 
 TABLE = "patient.t"

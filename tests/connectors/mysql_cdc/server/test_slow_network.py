@@ -11,9 +11,9 @@ import pymysql
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from tests.connectors.mysql_cdc.proxy import Proxy
 from tests.connectors.mysql_cdc.replay import SERVERS_IN_GRID, Writers, apply, options, read, reader, table_rows
 from tests.connectors.mysql_cdc.test_exactness import create

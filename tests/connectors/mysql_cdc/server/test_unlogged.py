@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.schema.ddl.evolution import StartAgain
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.server import unlogged
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mariadb import MARIADB_SERVERS
 from backlog_spark.embedded.mysql import MySQLServer
 from backlog_spark.errors import BacklogError, SettingError
-from connectors.mysql_cdc.schema.ddl.evolution import StartAgain
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.server import unlogged
-from connectors.mysql_cdc.source import check
 from tests.connectors.mysql_cdc.replay import EVERY_MARIADB, is_mariadb, options, reader, take
 
 SECRET = "correct-horse-battery"
@@ -163,7 +163,7 @@ def worker_connection_closed() -> Iterator[None]:
 
 
 def forget() -> None:
-    from connectors.mysql_cdc.server import worker_connection as workers
+    from backlog_spark.connectors.mysql_cdc.server import worker_connection as workers
 
     if workers._idle is not None:
         workers._idle[1].close()

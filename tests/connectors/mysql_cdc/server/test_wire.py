@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from backlog_spark.connectors.mysql_cdc.schema.temporal import packed_days, packed_micros, packed_text
+from backlog_spark.connectors.mysql_cdc.server.wire import HEADER, SLACK, RowDecoder, WireColumn, whole_rows
 from backlog_spark.errors import BacklogError
-from connectors.mysql_cdc.schema.temporal import packed_days, packed_micros, packed_text
-from connectors.mysql_cdc.server.wire import HEADER, SLACK, RowDecoder, WireColumn, whole_rows
 
 NULL = None
 _CODES = {"i8": 1, "i16": 2, "i32": 3, "i64": 8, "f32": 4, "f64": 5, "time": 12, "bytes": 253}

@@ -14,11 +14,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from backlog_spark.connectors.mysql_cdc.options import MySqlOptions
+from backlog_spark.connectors.mysql_cdc.server.mysql import connect
+from backlog_spark.connectors.mysql_cdc.snapshot.chunks import Splitter, even_step, even_steps
+from backlog_spark.connectors.mysql_cdc.source import check
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.options import MySqlOptions
-from connectors.mysql_cdc.server.mysql import connect
-from connectors.mysql_cdc.snapshot.chunks import Splitter, even_step, even_steps
-from connectors.mysql_cdc.source import check
 from tests.connectors.mysql_cdc.replay import options, read, reader
 
 # Flink CDC's defaults, as its page "MySQL CDC Connector" gives them

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.mysql_cdc.bounded import PIECE_BYTES, pieces
-from connectors.mysql_cdc.output.rows import rows_to_table
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.schema.types import Column
-from connectors.mysql_cdc.snapshot.subtraction import Surplus, TouchedKeys
+from backlog_spark.connectors.mysql_cdc.bounded import PIECE_BYTES, pieces
+from backlog_spark.connectors.mysql_cdc.output.rows import rows_to_table
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.schema.types import Column
+from backlog_spark.connectors.mysql_cdc.snapshot.subtraction import Surplus, TouchedKeys
 
 COLUMNS = (
     Column("a", "int", "int", nullable=True),

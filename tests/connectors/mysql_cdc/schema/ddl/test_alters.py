@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.mysql_cdc.schema.ddl.alters import (
+from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import (
     FIRST,
     Add,
     Change,
@@ -15,7 +15,7 @@ from connectors.mysql_cdc.schema.ddl.alters import (
     after,
     column_steps,
 )
-from connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from connectors.mysql_cdc.schema.ddl import evolution
-from connectors.mysql_cdc.schema.table import SchemaChanged
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.schema.ddl import evolution
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from tests.connectors.mysql_cdc.replay import options, read, reader
 
 from .test_evolution import AGAIN, ALL, TABLE, new, rows, started

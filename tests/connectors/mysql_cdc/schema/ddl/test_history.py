@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from connectors.mysql_cdc.schema.columns import Column, columns_from_json, columns_to_json
-from connectors.mysql_cdc.schema.ddl.history import Layout, bridge, layouts
-from connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
-from connectors.mysql_cdc.schema.widening import conversion
+from backlog_spark.connectors.mysql_cdc.schema.columns import Column, columns_from_json, columns_to_json
+from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout, bridge, layouts
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
+from backlog_spark.connectors.mysql_cdc.schema.widening import conversion
 
 
 def column(name: str, column_type: str, **more: Any) -> Column:

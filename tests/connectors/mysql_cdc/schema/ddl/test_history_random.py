@@ -9,11 +9,11 @@ from typing import Any
 import pymysql
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.schema.columns import Column
+from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout, layouts
+from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
+from backlog_spark.connectors.mysql_cdc.schema.widening import conversion
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.schema.columns import Column
-from connectors.mysql_cdc.schema.ddl.history import Layout, layouts
-from connectors.mysql_cdc.schema.table import TableSchema
-from connectors.mysql_cdc.schema.widening import conversion
 from tests.connectors.mysql_cdc.logged import columns_of, end, log_of
 from tests.connectors.mysql_cdc.replay import is_mariadb
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pymysql
 import pytest
 
+from backlog_spark.connectors.mysql_cdc.schema.columns import columns_from_json, columns_to_json
+from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import after, column_steps
+from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout, layouts
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
 from backlog_spark.embedded.mysql import MySQLServer
-from connectors.mysql_cdc.schema.columns import columns_from_json, columns_to_json
-from connectors.mysql_cdc.schema.ddl.alters import after, column_steps
-from connectors.mysql_cdc.schema.ddl.history import Layout, layouts
-from connectors.mysql_cdc.schema.table import SchemaChanged, TableSchema
 from tests.connectors.mysql_cdc.kinds import KINDS
 from tests.connectors.mysql_cdc.logged import columns_of, end, log_of
 from tests.connectors.mysql_cdc.replay import is_mariadb

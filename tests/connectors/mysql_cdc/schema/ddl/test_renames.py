@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.mysql_cdc.schema.columns import Column
-from connectors.mysql_cdc.schema.ddl.alters import after, before, column_steps
-from connectors.mysql_cdc.schema.ddl.history import Layout, Taken, layouts
-from connectors.mysql_cdc.schema.ddl.renames import (
+from backlog_spark.connectors.mysql_cdc.schema.columns import Column
+from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import after, before, column_steps
+from backlog_spark.connectors.mysql_cdc.schema.ddl.history import Layout, Taken, layouts
+from backlog_spark.connectors.mysql_cdc.schema.ddl.renames import (
     GONE,
     altered_table,
     is_shadow,
@@ -16,8 +16,8 @@ from connectors.mysql_cdc.schema.ddl.renames import (
     moves,
     only_renames,
 )
-from connectors.mysql_cdc.schema.ddl.statements import changed_tables
-from connectors.mysql_cdc.schema.table import SchemaChanged
+from backlog_spark.connectors.mysql_cdc.schema.ddl.statements import changed_tables
+from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 
 T = ("shop", "t")
 OLD = [Column("id", "int", "int"), Column("a", "int", "int"), Column("b", "varchar", "varchar(9)", charset="utf8mb4")]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.mysql_cdc.schema.ddl.alters import Add, Drop, column_steps
-from connectors.mysql_cdc.schema.ddl.statements import (
+from backlog_spark.connectors.mysql_cdc.schema.ddl.alters import Add, Drop, column_steps
+from backlog_spark.connectors.mysql_cdc.schema.ddl.statements import (
     ANY_DATABASE,
     changed_tables,
     dropped_database,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from connectors.mysql_cdc.schema.ddl import evolution
-from connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
-from connectors.mysql_cdc.source import check
+from backlog_spark.connectors.mysql_cdc.schema.ddl import evolution
+from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
+from backlog_spark.connectors.mysql_cdc.source import check
 from tests.connectors.mysql_cdc.online import PlainWriters, online
 from tests.connectors.mysql_cdc.replay import apply, options, read, reader, table_rows, take
 
@@ -215,7 +215,7 @@ def test_the_tools_tables_are_not_captured_by_a_pattern(
     offset = take(stream, stream.initialOffset())[0]
     swap(mysql, "ADD INDEX (a)")
     mysql.execute("CREATE TABLE evolving._t_gho LIKE evolving.t")
-    monkeypatch.setattr("connectors.mysql_cdc.snapshot.new_tables.LOOK_MS", 0)
+    monkeypatch.setattr("backlog_spark.connectors.mysql_cdc.snapshot.new_tables.LOOK_MS", 0)
     mysql.execute(f"INSERT INTO {TABLE} VALUES (3, 3, 'three')")
     while (end := stream.latestOffset(offset, ALL)) != offset:
         offset = end

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from connectors.mysql_cdc.schema.ddl.statements import named_tables
-from connectors.mysql_cdc.schema.ddl.writes import has_rules_of, is_system, named_for_people, written_table
+from backlog_spark.connectors.mysql_cdc.schema.ddl.statements import named_tables
+from backlog_spark.connectors.mysql_cdc.schema.ddl.writes import (
+    has_rules_of,
+    is_system,
+    named_for_people,
+    written_table,
+)
 
 CHECKSUM = (
     "REPLACE INTO `percona`.`checksums` (db, tbl, chunk, chunk_index, lower_boundary, upper_boundary, this_cnt, "
