@@ -8,7 +8,6 @@ offset moves the position. So a batch that is replayed after a failure reads the
 from __future__ import annotations
 
 import base64
-import bisect
 import json
 import zlib
 from collections.abc import Collection, Sequence
@@ -17,87 +16,18 @@ from typing import Any
 
 from backlog_spark.errors import BacklogError
 
+from .positions import BinlogPosition
 from .schema.columns import columns_from_json, columns_to_json
 from .schema.keys import Key, key_from_json, key_to_json
 from .schema.table import TableSchema
 
-__all__ = [
-    "FAR",
-    "FIRST_EVENT",
-    "NO_TABLE",
-    "BinlogPosition",
-    "KeyRanges",
-    "Offset",
-    "SnapshotRange",
-    "byte_at",
-    "file_number",
-    "sequence_at",
-]
+__all__ = ["NO_TABLE", "Offset", "SnapshotRange"]
 
 _VERSION = 2
 _LONG = 4_096  # characters
 
-FIRST_EVENT = 4
-"""Offset of the first event in a binary log file."""
-
-FAR = 1 << 32
-"""4 GiB. An event's 32 bits cannot hold this offset or a later one, and no dump can begin there."""
-
 NO_TABLE = -1
 """The form of a range of a table that was dropped: it has no rows."""
-
-# Files of 256 GiB, 33 million of them: one a minute for 63 years.
-_POS_BITS, _FILE_BITS = 38, 25
-
-
-@dataclass(frozen=True)
-class BinlogPosition:
-    """A position in one server's binary log. In an offset it is always the end of a transaction."""
-
-    file: str
-    pos: int
-
-    @property
-    def file_number(self) -> int:
-        """The number at the end of the file name. It orders the files of one server."""
-        return file_number(self.file)
-
-    def sort_key(self) -> tuple[int, int]:
-        """Orders the positions of one server."""
-        return self.file_number, self.pos
-
-    def __str__(self) -> str:
-        return f"{self.file}:{self.pos}"
-
-
-def file_number(file: str) -> int:
-    """The number in a binary log file's name: 12 for ``binlog.000012``."""
-    suffix = file.rpartition(".")[2]
-    if not suffix.isdigit():
-        raise BacklogError(f"{file!r} is not the name of a binary log file.", "Expected name.number.")
-    return int(suffix)
-
-
-def sequence_at(file: int, pos: int) -> int:
-    """A file's number and an offset in the file as one number, which grows along the log.
-
-    Raises
-    ------
-    BacklogError
-        There are too many files, or the file is too large.
-    """
-    if pos >> _POS_BITS or file >> _FILE_BITS:
-        raise BacklogError(
-            f"Byte {pos} of binary log file number {file} does not fit into _commit_seq, which has room for "
-            f"{1 << _FILE_BITS} files of {1 << _POS_BITS} bytes.",
-            "Write smaller transactions, or reset the server's file numbers and start with a new checkpoint.",
-        )
-    return (file << _POS_BITS) + pos
-
-
-def byte_at(sequence: int) -> int:
-    """The offset in its file that `sequence_at` put into the number."""
-    return sequence & ((1 << _POS_BITS) - 1)
 
 
 @dataclass(frozen=True)
@@ -441,20 +371,3 @@ def _tables_from_json(data: Any) -> tuple[TableSchema, ...]:
         TableSchema(database, table, columns_from_json(columns), tuple(key), tuple(chunk_key[0] if chunk_key else key))
         for database, table, columns, key, *chunk_key in _unpacked(data)
     )
-
-
-class KeyRanges:
-    """Finds the range of a table that a key belongs to. Ranges are consecutive; the first and the last are open.
-
-    Parameters
-    ----------
-    ends : sequence of bytes
-        Order bytes of the ranges' ends (`key_order`), without the open end of the last range.
-    """
-
-    def __init__(self, ends: Sequence[bytes]) -> None:
-        self._ends = ends
-
-    def index(self, order: bytes) -> int:
-        """Index of the range that holds the key with these order bytes, or past the last closed range."""
-        return bisect.bisect_left(self._ends, order)

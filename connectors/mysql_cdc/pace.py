@@ -10,8 +10,9 @@ from pyspark.sql.streaming.datasource import ReadLimit, ReadMaxRows
 
 from backlog_spark.spi.pacing import BacklogSizer, GrowingLimit, LongPoll, Pacer, QueryBacklog, poll_every_ms
 
-from .offsets import BinlogPosition, Offset
+from .offsets import Offset
 from .options import MySqlOptions
+from .positions import BinlogPosition
 
 __all__ = ["Pace"]
 

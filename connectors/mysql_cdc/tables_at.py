@@ -20,10 +20,11 @@ from backlog_spark.errors import BacklogError, SettingError
 from backlog_spark.spi.tables_at import TablesAt
 
 from .binlog.reading import read_changes
-from .offsets import BinlogPosition, Offset, SnapshotRange
+from .offsets import Offset, SnapshotRange
 from .options import MySqlOptions
 from .output.metadata import METADATA
 from .output.rows import output_of
+from .positions import BinlogPosition
 from .schema.ddl.evolution import stages
 from .schema.ddl.timeline import Statements, Timeline
 from .schema.declared import DeclaredTables

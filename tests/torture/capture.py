@@ -19,7 +19,7 @@ from typing import Any
 import pymysql
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition
+from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.reader import MySqlCdcStreamReader, SnapshotPartition
 from backlog_spark.connectors.mysql_cdc.schema.table import SchemaChanged
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log

@@ -12,9 +12,10 @@ import pyarrow as pa
 from backlog_spark.common.gc_tuning import collect_rarely
 
 from ..bounded import PIECE_BYTES
-from ..offsets import BinlogPosition, KeyRanges, Offset, SnapshotRange, byte_at, sequence_at
+from ..offsets import Offset, SnapshotRange
 from ..options import MySqlOptions
 from ..output.rows import UPDATE_AFTER, UPDATE_BEFORE, ChangeRows, output_of
+from ..positions import BinlogPosition, byte_at, sequence_at
 from ..schema.ddl.history import Layout
 from ..schema.ddl.timeline import Fixed, TableName
 from ..schema.key_order import OrderBytes
@@ -46,7 +47,7 @@ class _SnapshotFilter:
         self._ends = [r.end for r in ranges if r.end is not None]
         self._order = OrderBytes(schema.chunk_columns)
         self._chunk_indexes = schema.indexes(schema.chunk_key)
-        self._ranges: KeyRanges | None = None
+        self._end_orders: list[bytes] | None = None
         self._first: int | None = None
 
     def covered(self, change: RowsChange) -> bool | int:
@@ -82,10 +83,14 @@ class _SnapshotFilter:
             with worker_connection(self._options) as connection:
                 return query(connection, statement)
 
-        if self._ranges is None:
-            self._ranges = KeyRanges(self._order.of(ask, self._ends))
-        found = self._ranges
-        return [found.index(p) >= first for p, first in zip(self._order.of(ask, keys), covered, strict=True)]
+        if self._end_orders is None:
+            self._end_orders = self._order.of(ask, self._ends)
+        ends = self._end_orders
+        # A range includes its end. The last range is open, so it has no end here.
+        return [
+            bisect.bisect_left(ends, order) >= first
+            for order, first in zip(self._order.of(ask, keys), covered, strict=True)
+        ]
 
 
 class _Changes:

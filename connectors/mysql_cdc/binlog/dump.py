@@ -16,8 +16,8 @@ from pymysqlreplication import BinLogStreamReader
 
 from backlog_spark.errors import BacklogError
 
-from ..offsets import FAR, FIRST_EVENT, BinlogPosition
 from ..options import MySqlOptions
+from ..positions import FAR, FIRST_EVENT, BinlogPosition
 from ..server.connection import ServerConnection, check_identity, log_files
 from ..server.gtid import GtidSet, MariaDbGtids
 

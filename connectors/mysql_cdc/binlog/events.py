@@ -17,7 +17,7 @@ from typing import Any
 from backlog_spark.errors import BacklogError
 
 from ..bounded import too_large
-from ..offsets import FAR, FIRST_EVENT, BinlogPosition, sequence_at
+from ..positions import FAR, FIRST_EVENT, BinlogPosition, sequence_at
 from ..schema.ddl.renames import Name, moves
 from ..schema.ddl.statements import (
     ANY_DATABASE,

@@ -13,7 +13,7 @@ import zlib
 
 from backlog_spark.errors import BacklogError
 
-from ..offsets import FIRST_EVENT, file_number
+from ..positions import FIRST_EVENT, file_number
 
 __all__ = ["FORMAT", "HEADER", "ROTATE", "DumpPosition", "LargeFile"]
 

@@ -12,9 +12,10 @@ from pyspark.sql.streaming.datasource import ReadLimit
 
 from backlog_spark.errors import BacklogError
 
-from ..offsets import BinlogPosition, Offset
+from ..offsets import Offset
 from ..options import MySqlOptions
 from ..pace import Pace
+from ..positions import BinlogPosition
 from ..schema.ddl.evolution import Followed, as_declared
 from ..schema.ddl.history import Layout
 from ..schema.ddl.timeline import TableName

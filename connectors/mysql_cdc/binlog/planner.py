@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from backlog_spark.errors import BacklogError
 
-from ..offsets import BinlogPosition
 from ..options import MySqlOptions
+from ..positions import BinlogPosition
 from ..schema.ddl.evolution import Followed
 from ..schema.ddl.history import Layout
 from ..schema.ddl.timeline import TableName, Timeline

@@ -15,8 +15,8 @@ import pymysql
 
 from backlog_spark.errors import BacklogError
 
-from ..offsets import FIRST_EVENT, BinlogPosition, file_number
 from ..options import MySqlOptions
+from ..positions import FIRST_EVENT, BinlogPosition, file_number
 from ..schema.ddl.statements import DROP
 from ..schema.ddl.timeline import TableAltered, Timeline
 from ..schema.table import TableSchema

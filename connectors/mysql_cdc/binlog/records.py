@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ..offsets import BinlogPosition
+from ..positions import BinlogPosition
 from ..schema.ddl.timeline import TableAltered
 from ..schema.table import TableSchema
 from ..server.gtid import gtid_text

@@ -15,8 +15,9 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError, SettingError
 
-from ..offsets import FIRST_EVENT, BinlogPosition, Offset
+from ..offsets import Offset
 from ..options import MySqlOptions
+from ..positions import FIRST_EVENT, BinlogPosition
 from ..schema.ddl.timeline import Statements
 from ..schema.declared import DeclaredTables
 from ..schema.table import SchemaChanged

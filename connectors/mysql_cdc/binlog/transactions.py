@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from backlog_spark.errors import BacklogError
 
 from ..bounded import PIECE_BYTES
-from ..offsets import BinlogPosition
+from ..positions import BinlogPosition
 from ..server.gtid import is_mariadb_source
 from .records import Change, RowsChange, Savepoint, TransactionBroken, TransactionEnd
 

@@ -19,8 +19,9 @@ from backlog_spark.errors import BacklogError
 
 from ..binlog.dump import explained
 from ..binlog.reading import first_position
-from ..offsets import FAR, BinlogPosition, Offset
+from ..offsets import Offset
 from ..options import MySqlOptions
+from ..positions import FAR, BinlogPosition
 from .connection import is_mariadb, query
 from .failover import known_gtids
 from .gtid import GtidSet, MariaDbGtids

@@ -21,8 +21,9 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError
 
 from ..binlog.reading import first_position
-from ..offsets import BinlogPosition, Offset
+from ..offsets import Offset
 from ..options import MySqlOptions
+from ..positions import BinlogPosition
 from .connection import is_mariadb, query
 from .gtid import GtidSet, MariaDbGtids
 from .mariadb import gtids_at_position, visible_position

@@ -13,7 +13,7 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError, SettingError
 
-from ..offsets import BinlogPosition
+from ..positions import BinlogPosition
 from .connection import query, server_time_ms, text
 from .gtid import MariaDbGtids
 from .watermark import PositionWatermark

@@ -18,9 +18,10 @@ from pymysql.connections import Connection
 
 from backlog_spark.errors import BacklogError, SettingError
 
-from ..offsets import FAR, FIRST_EVENT, BinlogPosition, Offset
+from ..offsets import Offset
 from ..options import MySqlOptions
 from ..output.metadata import check_names
+from ..positions import FAR, FIRST_EVENT, BinlogPosition
 from ..schema.choice import matches
 from ..schema.ddl.renames import made_by_tool
 from ..schema.table import Hidden, TableSchema

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from backlog_spark.errors import BacklogError
 
-from ..offsets import BinlogPosition, Offset, sequence_at
+from ..offsets import Offset
+from ..positions import BinlogPosition, sequence_at
 from .gtid import GtidSet, MariaDbGtids
 
 __all__ = ["GtidWatermark", "PositionWatermark", "Watermark", "gtids_at", "origin", "resume_after", "watermark"]

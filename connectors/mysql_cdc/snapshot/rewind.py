@@ -24,8 +24,8 @@ from pymysql.connections import Connection
 
 from ..binlog.reading import RowsChange, TableAltered, TableEmptied, TransactionEnd, read_changes
 from ..bounded import PIECE_BYTES, pieces
-from ..offsets import BinlogPosition
 from ..options import MySqlOptions
+from ..positions import BinlogPosition
 from ..schema.ddl.evolution import Followed, as_read
 from ..schema.ddl.history import bridge
 from ..schema.ddl.timeline import Statements, Timeline

@@ -8,14 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from backlog_spark.connectors.mysql_cdc.offsets import (
-    BinlogPosition,
-    KeyRanges,
-    Offset,
-    SnapshotRange,
-    file_number,
-    sequence_at,
-)
+from backlog_spark.connectors.mysql_cdc.offsets import Offset, SnapshotRange
+from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition, file_number, sequence_at
 from backlog_spark.connectors.mysql_cdc.schema.keys import Key
 from backlog_spark.connectors.mysql_cdc.schema.table import TableSchema
 from backlog_spark.connectors.mysql_cdc.schema.types import Column
@@ -96,11 +90,6 @@ def test_positions_order_by_file_number_not_by_name() -> None:
     assert BinlogPosition("b.999999", 9).sort_key() < BinlogPosition("b.1000000", 4).sort_key()
     with pytest.raises(BacklogError):
         file_number("binlog")
-
-
-def test_a_key_belongs_to_the_range_that_ends_at_or_after_it() -> None:
-    ranges = KeyRanges([b"k", b"t"])
-    assert [ranges.index(order) for order in (b"", b"k", b"k0", b"t", b"t0", b"z")] == [0, 0, 1, 1, 2, 2]
 
 
 def test_the_gtids_of_mariadb_are_kept_beside_the_position() -> None:

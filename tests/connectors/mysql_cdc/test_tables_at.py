@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from backlog_spark.connectors.mysql_cdc.offsets import BinlogPosition, Offset
+from backlog_spark.connectors.mysql_cdc.offsets import Offset
+from backlog_spark.connectors.mysql_cdc.positions import BinlogPosition
 from backlog_spark.connectors.mysql_cdc.snapshot.rewind import discard_rewind_log
 from backlog_spark.connectors.mysql_cdc.tables_at import as_of, tables_at
 from backlog_spark.embedded.mysql import MySQLServer

@@ -23,8 +23,8 @@ from pymysql.connections import Connection
 from backlog_spark.errors import BacklogError
 
 from ...binlog.reading import TableEmptied, read_changes
-from ...offsets import BinlogPosition
 from ...options import MySqlOptions
+from ...positions import BinlogPosition
 from ...server.connection import connect, query
 from ...server.mysql import end_position, load_schema
 from ..columns import EXCLUDED, Column

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ...offsets import BinlogPosition
+from ...positions import BinlogPosition
 from ..table import SchemaChanged, TableSchema
 from .history import Layout
 from .renames import GONE, Name, altered_table, made
