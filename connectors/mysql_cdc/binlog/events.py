@@ -9,7 +9,6 @@ QUERY_COMPRESSED_EVENT, ROWS_EVENT).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,29 +17,15 @@ from backlog_spark.errors import BacklogError
 
 from ..bounded import too_large
 from ..positions import FAR, FIRST_EVENT, BinlogPosition, sequence_at
-from ..schema.ddl.renames import Name, moves
-from ..schema.ddl.statements import (
-    ANY_DATABASE,
-    DML,
-    DROP,
-    changed_tables,
-    dropped_database,
-    drops_key,
-    empties_memory_table,
-    first_word,
-    named_tables,
-    removal,
-    statement_text,
-)
+from ..schema.ddl.statements import DML, DROP, first_word, statement_text
 from ..schema.ddl.timeline import TableAltered, Timeline
-from ..schema.ddl.writes import KNOWN_TOOLS, has_rules_of, is_system, named_for_people, written_table
 from ..schema.table import TableSchema
 from ..server.gtid import GtidSet, gtid_text, tagged_gtid
-from .emptied import removed_tables
+from .captured_tables import NO_CHANGES, CapturedTables
 from .inflating import MOST_INFLATED, inflated, payload_events
 from .log_position import FORMAT, HEADER, ROTATE, DumpPosition
 from .records import Change, RowsChange, Savepoint, TableEmptied, TransactionBroken, TransactionEnd
-from .row_decoder import RowDecoder, SchemaChanged, TableMap
+from .row_decoder import RowDecoder, TableMap
 from .row_events import COMPRESSED_ROWS, ROWS, inflated_event, read_images, renumbered, step_of
 
 __all__ = ["Events", "NotYetSent"]
@@ -59,10 +44,8 @@ _STANDALONE, _GROUP_COMMIT, _PREPARED_XA, _COMPLETED_XA = 1, 2, 64, 128  # flags
 # it ends.
 _START_ALTER, _ROLLBACK_ALTER = 2, 8
 _TABLE_ID = 6  # bytes
-_EMPTIED = "Set tableEvents=emit or tableEvents=skip to go on with the same checkpoint, or start with a new checkpoint."
 _MOST_TOLD = 1_000
 _OF_TABLES = {"ALTER", "CREATE", "DROP", "RENAME"}
-_MOST_NAMED = 10  # tables of a statement, in an error
 
 
 class NotYetSent(Exception):
@@ -119,19 +102,11 @@ class Events:
         self._left_out = left_out
         self._leaves_out = False
         self._tail = 0
-        self._tables = {(t.database, t.table): t for t in tables}
-        # By the lower-case name that a statement may use. Several tables if their names differ only in case.
-        self._folded: dict[tuple[str, str], list[TableSchema]] = {}
-        for t in tables:
-            self._folded.setdefault((t.database.lower(), t.table.lower()), []).append(t)
-        self._keyed_by_index = [t for t in tables if t.key_index]
+        self._captured = CapturedTables(tables, ignored, folds_case)
         self._until = until.sort_key() if until else None
         self._timeline = timeline
         self._zero_date_fails = zero_date_fails
-        self._ignored = re.compile(f"{KNOWN_TOOLS}|{ignored}" if ignored else KNOWN_TOOLS)
-        self._altered: list[tuple[TableSchema, str, Name | None]] = []
-        self._folds_case = folds_case
-        self._emptied: list[tuple[TableSchema, str, str]] = []
+        self._changes = NO_CHANGES  # what the present statement does to captured tables
         self._decoders: dict[int, RowDecoder | None] = {}
         self._told: dict[bytes, RowDecoder | None] = {}
         self._uuid, self._number = "", 0
@@ -222,14 +197,7 @@ class Events:
             self._is_end = True
         elif kind in (_QUERY, _COMPRESSED_QUERY):
             self._is_end = self._query(data, kind)
-            for schema, statement, origin in self._altered:
-                altered = TableAltered(schema, statement, BinlogPosition(self._position.file, end), origin)
-                self._timeline.altered(altered)
-                self._told.clear()
-                self._decoders.clear()
-                yield altered
-            self._altered.clear()
-            yield from self._emptied_tables(data, end - size)
+            yield from self._changed_tables(data, end, size)
             if self._savepoint is not None:
                 yield self._savepoint
                 self._savepoint = None
@@ -240,7 +208,7 @@ class Events:
 
     def _inflated(self, data: bytes, end: int, size: int) -> Iterator[Change | Savepoint]:
         """The events of a compressed transaction. They have no positions of their own, and no checksums."""
-        if not self._tables or not self._timeline.decodes:
+        if not self._captured or not self._timeline.decodes:
             return  # a transaction of rows: it alters no table
         tail, self._tail = self._tail, 0
         self._payload, self._taken = (end - size, size), 0
@@ -305,7 +273,7 @@ class Events:
             self._decoders[int.from_bytes(body[:_TABLE_ID], "little")] = self._told[told]
             return
         table_id, database, table = TableMap.table_name(body)
-        schema = self._tables.get((database, table))
+        schema = self._captured.get(database, table)
         decoder = None
         if schema is not None and not self._timeline.decodes:
             self._timeline.described(schema, TableMap.parse(body).names)
@@ -366,27 +334,47 @@ class Events:
         first = first_word(text)
         if first in ("ROLLBACK", "XA", "SAVEPOINT", "RELEASE"):
             return self._control(first, text)
-        if first and self._tables:
+        if first and self._captured:
             self._statement(first, text, default)
         return not self._in_group
 
-    def _emptied_tables(self, data: bytes, event_start: int) -> Iterator[TableEmptied]:
+    def _statement(self, first: str, text: str, default: str) -> None:
+        if first in DML:
+            if unsafe := self._captured.unsafe_write(first, text, default):
+                raise self._refused(
+                    unsafe,
+                    "Set binlog_format=ROW in every session, then start with a new checkpoint. If the statement writes "
+                    "only tables that are not captured, name them in binlog.statement.ignore, and keep the checkpoint.",
+                )
+            return
+        if first == "ALTER" and self._no_alter:
+            return
+        self._changes = self._captured.changes(first, text, default)
+        if not self._changes.altered and not self._timeline.decodes and first in _OF_TABLES:
+            self._timeline.other(text, default)
+
+    def _changed_tables(self, data: bytes, end: int, size: int) -> Iterator[TableAltered | TableEmptied]:
+        """What a statement does to captured tables."""
+        changes, self._changes = self._changes, NO_CHANGES
+        for schema, origin in changes.altered:
+            altered = TableAltered(schema, changes.statement, BinlogPosition(self._position.file, end), origin)
+            self._timeline.altered(altered)
+            self._forget_layouts()
+            yield altered
         at, server_id = int.from_bytes(data[1:5], "little"), int.from_bytes(data[6:10], "little")
         told = self._uuid, self._number, at, self._position.file, server_id
-        for n, (schema, kind, statement) in enumerate(self._emptied):
+        for n, schema in enumerate(changes.removed):
             # Unique as long as the event has a byte for each table.
-            sequence = sequence_at(self._position.number, event_start + min(n, len(data) - 1))
-            if kind == DROP:
+            sequence = sequence_at(self._position.number, end - size + min(n, len(data) - 1))
+            if changes.removal == DROP:
                 # Whatever has this name from here on is another table.
-                self._tables.pop((schema.database, schema.table), None)
-                alike = self._folded[schema.database.lower(), schema.table.lower()]
-                alike.remove(schema)
-                if not alike:
-                    del self._folded[schema.database.lower(), schema.table.lower()]
-                self._told.clear()
-                self._decoders.clear()
-            yield TableEmptied(schema, kind, statement, sequence, *told)
-        self._emptied.clear()
+                self._captured.drop(schema)
+                self._forget_layouts()
+            yield TableEmptied(schema, changes.removal, changes.statement, sequence, *told)
+
+    def _forget_layouts(self) -> None:
+        self._told.clear()
+        self._decoders.clear()
 
     def _control(self, first: str, text: str) -> bool:
         words = text.upper().split()
@@ -400,104 +388,3 @@ class Events:
             self._savepoint = Savepoint(name, is_back=first == "ROLLBACK")
         self._is_rolled_back = first == "ROLLBACK" and len(words) == 1
         return self._is_rolled_back
-
-    def _statement(self, first: str, text: str, default: str) -> None:
-        if first in DML:
-            named = self._named(named_tables(text, default))
-            if (not named and empties_memory_table(text)) or self._passes(text, default, named):
-                return
-            # It may change any table through a view, a trigger or a function, whatever table it names.
-            names = ", ".join(t.name for t in named or self._tables.values())
-            # The statement's values are somebody's data.
-            told = ", ".join(named_for_people(text, default)[:_MOST_NAMED])
-            raise self._refused(
-                f"a statement-format change, {first}{told and f' with the tables {told}'}, that may reach {names},",
-                "Set binlog_format=ROW in every session, then start with a new checkpoint. If the statement writes "
-                "only tables that are not captured, name them in binlog.statement.ignore, and keep the checkpoint.",
-            )
-        for rule in has_rules_of(text, default) if first == "CREATE" else ():
-            if self._ignored.fullmatch(".".join(rule)):
-                raise SchemaChanged(
-                    f"{'.'.join(rule)} became a view or got a trigger, so that a statement that writes it may change "
-                    "captured tables.",
-                    "Drop it, and start with a new checkpoint. Statement-format changes pass only for tables without.",
-                )
-        for schema in self._keyed_by_index:
-            folded = schema.database.lower(), schema.table.lower()
-            if drops_key(text, default, folded, schema.key_index):
-                raise SchemaChanged(
-                    f"The unique key {schema.key_index} of {schema.name}, which identifies its rows "
-                    f"(messageKeyColumns), was dropped or renamed: {text[:200]!r}.",
-                    "Start the query again with a new checkpoint and a new target.",
-                )
-        if self._folds_case is not None and (found := removal(text, default)) is not None:
-            gone_tables = removed_tables(found, self._tables.values(), self._folds_case)
-            self._emptied += [(schema, found.kind, text) for schema in gone_tables]
-            if not self._timeline.decodes and first in _OF_TABLES:
-                self._timeline.other(text, default)
-            return
-        gone = dropped_database(text)
-        for database, table in self._folded:
-            if database in gone:
-                name = self._folded[database, table][0].name
-                raise SchemaChanged(f"The database of {name} was dropped: {text[:200]!r}.", _EMPTIED)
-        changed = changed_tables(text, default)
-        if changed is None:
-            raise SchemaChanged(
-                f"mysql_cdc cannot tell which tables this statement of the binary log changes: {text[:200]!r}.",
-                "Start the query again with a new checkpoint and a new target. Report this with the statement.",
-            )
-        named = self._named(changed)
-        if first == "ALTER" and self._no_alter:
-            return
-        if not named:
-            if not self._timeline.decodes and first in _OF_TABLES:
-                self._timeline.other(text, default)
-            return
-        if first in ("ALTER", "RENAME"):
-            self._altered += self._after(first, text, default, named)
-        else:
-            is_removal = removal(text, default) is not None
-            raise SchemaChanged(
-                f"The table {named[0].name} was changed by {text[:200]!r}.",
-                _EMPTIED if is_removal else "Start the query again with a new checkpoint and a new target.",
-            )
-
-    def _after(
-        self, first: str, text: str, default: str, named: list[TableSchema]
-    ) -> Iterator[tuple[TableSchema, str, Name | None]]:
-        """What an ALTER TABLE or a RENAME TABLE does to the captured tables that it names."""
-        moved = moves(text, default)
-        if moved is None:
-            raise SchemaChanged(
-                f"mysql_cdc cannot tell whether a statement of the binary log renames {named[0].name}: {text[:200]!r}.",
-                "Start the query again with a new checkpoint and a new target. Report this with the statement.",
-            )
-        for schema in named:
-            origin = moved.get((schema.database.lower(), schema.table.lower()))
-            if origin in self._folded:
-                raise SchemaChanged(
-                    f"{schema.name} is another captured table since {text[:200]!r}: both have other rows than before.",
-                    "Start the query again with a new checkpoint and a new target.",
-                )
-            if origin is not None or first == "ALTER":
-                yield schema, text, origin
-
-    def _passes(self, text: str, default: str, named: list[TableSchema]) -> bool:
-        """Whether a statement-format change writes one table that is known to be not a captured one."""
-        target = written_table(text, default)
-        if target is None:
-            return False
-        if is_system(target[0]):
-            return not named
-        is_captured = (target[0].lower(), target[1].lower()) in self._folded
-        return not is_captured and self._ignored.fullmatch(".".join(target)) is not None
-
-    def _named(self, names: set[tuple[str, str]]) -> list[TableSchema]:
-        """The captured tables among those that a statement names."""
-        return [
-            schema
-            for (database, table), schemas in self._folded.items()
-            if (database, table) in names or (ANY_DATABASE, table) in names
-            for schema in schemas
-        ]
